@@ -76,6 +76,19 @@ def format_duration(duration_s: float | None) -> str:
     return f"{_digits(duration_s / unit_s, places)} {name}".rjust(WIDTH)
 
 
+def format_about(duration_s: float) -> str:
+    """An estimate, as wide as it is: whole seconds, minutes, hours.
+
+    >>> format_about(26.7), format_about(0.2), format_about(700), format_about(9_000)
+    ('27 s', '1 s', '12 min', '2.5 h')
+    """
+    if duration_s < 119.5:
+        return f"{max(round(duration_s), 1)} s"
+    if duration_s < 119.5 * 60:
+        return f"{duration_s / 60:.0f} min"
+    return f"{duration_s / 3_600:,.1f} h".replace(".0 h", " h")
+
+
 def shared_unit(
     durations_s: Iterable[float | None], *, round_figures: bool = False
 ) -> TimeUnit:

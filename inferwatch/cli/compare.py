@@ -49,6 +49,9 @@ from inferwatch.cli.options import SECONDS, FiniteRange
 )
 @click.option("--seed", default=0, show_default=True, help="Seed of the resampling.")
 @click.option("--text", is_flag=True, help="Print text, even on a terminal.")
+@click.option(
+    "--all", "every_row", is_flag=True, help="Text with the rows that cannot tell, too."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--db",
@@ -59,6 +62,7 @@ from inferwatch.cli.options import SECONDS, FiniteRange
 def compare(
     sessions: tuple[str, ...],
     text: bool,
+    every_row: bool,
     as_json: bool,
     **given: Any,  # noqa: ANN401 - click's
 ) -> int:
@@ -93,6 +97,7 @@ def compare(
 
     wanted = wanted_of(sessions, **given)
     seen = sys.stdin.isatty() and sys.stdout.isatty()
-    if seen and not (text or as_json or wanted.rules.conditions):
+    asked = text or every_row or as_json or wanted.rules.conditions
+    if seen and not asked:
         return show_comparison(wanted)
-    return print_comparison(wanted, as_json=as_json)
+    return print_comparison(wanted, as_json=as_json, every_row=every_row)

@@ -63,7 +63,9 @@ def wanted_of(
     )
 
 
-def print_comparison(wanted: ComparisonRequest, *, as_json: bool) -> int:
+def print_comparison(
+    wanted: ComparisonRequest, *, as_json: bool, every_row: bool
+) -> int:
     """The exit status: 1 when a condition holds.
 
     Raises:
@@ -77,7 +79,8 @@ def print_comparison(wanted: ComparisonRequest, *, as_json: bool) -> int:
     if as_json:
         say_json(comparison_json(found))
     else:
-        say_coloured(comparison_text(found, _paint if _coloured() else plain))
+        paint = _paint if _coloured() else plain
+        say_coloured(comparison_text(found, paint, every_row=every_row))
     return 1 if found.failed else 0
 
 

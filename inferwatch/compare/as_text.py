@@ -1,33 +1,41 @@
-"""A comparison for people, in 80 columns."""
+"""A comparison for people, in 80 columns: what says something comes first."""
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
+from unicodedata import east_asian_width
 
 from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
-from inferwatch.compare.quality import doubts
+from inferwatch.compare.quality import Quality, doubts, not_recorded
 from inferwatch.compare.report import (
     GLYPHS,
-    MORE,
-    SLOW_CLIENT,
     change_text,
     check_text,
+    in_order,
+    meaning,
     method_text,
+    more_text,
     not_compared,
+    pairing_sentence,
     peak_text,
     sentence,
     span_text,
+    title,
     values_text,
-    verdict_text,
+    whose,
     window_text,
 )
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.formatting import UNKNOWN, format_count
+from inferwatch.formatting import UNKNOWN, counted
 from inferwatch.visible import visible
 
 WIDTH = 80
-NAME, VALUE, CHANGE, SPAN = 9, 9, 8, 18
+NAME, VANTAGE, VALUE, CHANGE, SPAN = 13, 9, 12, 8, 19
+MOST_NEEDS = 4
+MOST_CHARACTERS = 2_000
+"""Of a sentence that quotes what others named."""
+WIDE = "\0"
+"""Stands before what takes two columns while lines are made."""
 Paint = Callable[[str, MetricVerdict], str]
 """Colours what a verdict says; colour is never the only signal."""
 
@@ -38,73 +46,134 @@ def plain(text: str, verdict: MetricVerdict) -> str:
     return text
 
 
-def comparison_text(comparison: Comparison, paint: Paint = plain) -> str:
-    """Verdicts, doubts, tables, settings, method; what others named is visible."""
-    blocks = [
-        _visible(_heads(comparison)),
-        *(
-            [*_table(pair, paint), *_below(comparison, pair)]
-            for pair in comparison.pairs
-        ),
-        _visible(_settings(comparison)),
-        _visible(_checks(comparison)),
-        _visible(line for each in comparison.sessions for line in _window(each)),
+def comparison_text(
+    comparison: Comparison, paint: Paint = plain, *, every_row: bool = False
+) -> str:
+    """Verdicts, doubts, tables, settings, method; what others named is visible.
+
+    Args:
+        comparison: What was found.
+        paint: Colours a text by its verdict.
+        every_row: Also those of which nothing can be told.
+    """
+    blocks: list[Iterable[str]] = [_head(pair) for pair in comparison.pairs]
+    for pair in comparison.pairs:
+        blocks.append(_table(comparison, pair, paint, every_row=every_row))
+        blocks.append(_below(comparison, pair))
+    blocks += [
+        _settings(comparison),
+        _checks(comparison),
+        (line for each in comparison.sessions for line in _window(each)),
         wrap(method_text(comparison), WIDTH),
     ]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
+    texts = ["\n".join(block) for block in blocks]
+    return "\n\n".join(text for text in texts if text)
 
 
-def _visible(lines: Iterable[str]) -> list[str]:
-    return [visible(line) for line in lines]
+def wrapped(text: str, *, first: str = "", then: str = "  ") -> list[str]:
+    """Lines of a sentence, none too long; what others named is visible."""
+    shown = visible(text)
+    if len(shown) > MOST_CHARACTERS:
+        shown = f"{shown[:MOST_CHARACTERS]}…"
+    marked = "".join(f"{WIDE}{each}" if is_wide(each) else each for each in shown)
+    width = WIDTH if marked == shown else WIDTH - 1  # a mark may end a line
+    lines = wrap(marked, width, initial_indent=first, subsequent_indent=then)
+    return [line.replace(WIDE, "") for line in lines]
+
+
+def is_wide(character: str) -> bool:
+    """It takes two columns."""
+    return east_asian_width(character) in {"W", "F"}
+
+
+def _head(pair: SessionPair) -> Iterator[str]:
+    yield from wrapped(f"{sentence(pair)}.")
+    yield from wrapped(f"{pairing_sentence(pair)}.")
+    for doubt in doubts(pair.quality):
+        if doubt.quality is not Quality.VOID:  # that is in the first line
+            yield from wrapped(f"! {doubt.sentence}")
+    good = [each.subject for each in pair.quality if each.quality is Quality.GOOD]
+    if good:
+        yield from wrapped(f"checked and good: {', '.join(good)}.")
+    if unknown := not_recorded(pair.quality):
+        yield from wrapped(f"{unknown}.")
 
 
 def _window(numbers: SessionNumbers) -> list[str]:
-    return wrap(window_text(numbers), WIDTH, subsequent_indent="  ")
+    return wrapped(window_text(numbers))
 
 
-def _heads(comparison: Comparison) -> Iterator[str]:
-    for pair in comparison.pairs:
-        for doubt in doubts(pair.quality):
-            yield from wrap(f"! {doubt.sentence}", WIDTH, subsequent_indent="  ")
-        yield from wrap(sentence(pair), WIDTH, subsequent_indent="  ")
+def _table(
+    comparison: Comparison, pair: SessionPair, paint: Paint, *, every_row: bool
+) -> Iterator[str]:
+    if comparison.pairs[1:]:
+        yield from wrapped(f"{pair.b.name} against {pair.a.name}")
+    found = in_order(pair)
+    folded = not every_row and len(found) > 1
+    if not folded or set(found) != {MetricVerdict.OPEN}:
+        yield (
+            f"{'':<{NAME + VANTAGE}}{cut(pair.a.name, VALUE)}{cut(pair.b.name, VALUE)}"
+            f"{'change':>{CHANGE}}{'95% interval':>{SPAN}}"
+        )
+    for verdict, results in found.items():
+        of_many = f"{GLYPHS[verdict]} {verdict}, {counted(len(results), 'row')}"
+        if verdict is MetricVerdict.OPEN and folded:
+            yield from _folded(of_many, pair, results, paint)
+            continue
+        head = wrapped(f"{of_many}: {meaning(verdict, comparison.rules.matters)}")
+        yield from (paint(line, verdict) for line in head)
+        for result in results:
+            yield _row(result)
+            yield from _notes(result, pair)
 
 
-def _table(pair: SessionPair, paint: Paint) -> Iterator[str]:
-    yield (
-        f"{'':<{NAME}}{_cut(pair.a.name, VALUE)}{_cut(pair.b.name, VALUE)}"
-        f"{'change':>{CHANGE}}{'95% interval':>{SPAN}}  verdict"
+def _row(result: MetricResult) -> str:
+    values = "".join(text.rjust(VALUE) for text in values_text(result))
+    return (
+        f"  {title(result):<{NAME - 2}}{result.metric.vantage:<{VANTAGE}}{values}"
+        f"{change_text(result.ratio):>{CHANGE}}{span_text(result.ratio_span):>{SPAN}}"
     )
-    for (name, vantage), group in groupby(
-        pair.results, lambda each: (each.metric.name, each.metric.vantage)
-    ):
-        results = list(group)
-        yield _group_head(f"{name} ({vantage})", results[0])
-        yield from (_row(each, paint) for each in results)
+
+
+def _notes(result: MetricResult, pair: SessionPair) -> Iterator[str]:
+    """Under a row: where it changed most, or what would tell."""
+    indent = "      "
+    for place in pair.places:
+        if place.metric.key == result.metric.key:
+            yield from wrapped(place.sentence, first=indent, then=indent)
+    if result.verdict is MetricVerdict.OPEN:
+        more = more_text(result, pair)
+        would = f"{more} in each would tell" if more else None
+        said = "; ".join(each for each in (result.why, would) if each)
+        yield from wrapped(said, first=indent, then=indent)
+
+
+def _folded(
+    head: str, pair: SessionPair, results: Sequence[MetricResult], paint: Paint
+) -> Iterator[str]:
+    """Rows of which nothing can be told, in a few lines."""
+    said = f"{head} (--all shows them)"
+    if needs := _needs(pair, results):
+        said += f". What would tell: {needs}"
+    if any(each.client_alone for each in results):
+        said += ". A client was too slow for the latencies it reports"
+    for line in wrapped(f"{said}."):
+        yield paint(line, MetricVerdict.OPEN)
+
+
+def _needs(pair: SessionPair, results: Sequence[MetricResult]) -> str:
+    """Of the metrics people ask about first; the nearest first."""
+    known = [each for each in results if each.more_requests]
+    known.sort(key=lambda each: (-each.metric.weight, each.more_requests or 0))
+    said = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
+    more = len(known) - MOST_NEEDS
+    return ", ".join([*said, *([f"{more} rows more than that"] if more > 0 else [])])
 
 
 def _below(comparison: Comparison, pair: SessionPair) -> Iterator[str]:
     if peaks := peak_text(pair):
-        yield visible(peaks)
-    yield not_compared(comparison)
-    if any(each.more_requests for each in pair.results):
-        yield MORE
-    if any(each.client_alone for each in pair.results):
-        yield SLOW_CLIENT
-
-
-def _group_head(name: str, result: MetricResult) -> str:
-    before, after = (format_count(n).strip() for n in (result.n_a, result.n_b))
-    return f"{name}, n {before} and {after}"
-
-
-def _row(result: MetricResult, paint: Paint) -> str:
-    label = f"  {result.metric.statistic or 'value'}"
-    values = "".join(text.rjust(VALUE) for text in values_text(result))
-    glyph = f"{GLYPHS[result.verdict]} {verdict_text(result)}"
-    return (
-        f"{label:<{NAME}}{values}{change_text(result.ratio):>{CHANGE}}"
-        f"{span_text(result.ratio_span):>{SPAN}}  {paint(glyph, result.verdict)}"
-    )
+        yield from wrapped(peaks)
+    yield from wrapped(not_compared(comparison))
 
 
 def _settings(comparison: Comparison) -> Iterator[str]:
@@ -114,7 +183,7 @@ def _settings(comparison: Comparison) -> Iterator[str]:
     yield "Settings that differ:"
     for setting in comparison.settings:
         values = ", ".join(UNKNOWN if each is None else each for each in setting.values)
-        yield from wrap(f"  {setting.name}: {values}", WIDTH, subsequent_indent="    ")
+        yield from wrapped(f"{setting.name}: {values}", first="  ", then="    ")
 
 
 def _checks(comparison: Comparison) -> Iterator[str]:
@@ -122,10 +191,16 @@ def _checks(comparison: Comparison) -> Iterator[str]:
     for pair in comparison.pairs:
         for check in pair.checks:
             of = f"{pair.b.name}: " if several else ""
-            yield from wrap(f"{of}{check_text(check)}", WIDTH, subsequent_indent="  ")
+            yield from wrapped(f"{of}{check_text(check)}")
 
 
-def _cut(name: str, width: int) -> str:
-    name = visible(name)
-    short = name if len(name) < width else f"{name[: width - 2]}…"
-    return short.rjust(width)
+def cut(name: str, width: int) -> str:
+    """A name that others chose, in so many columns, with a blank before it."""
+    shown, room = "", width - 1
+    for each in visible(name):
+        room -= 1 + is_wide(each)
+        if room < 0:
+            shown = f"{shown[:-1]}…"
+            break
+        shown += each
+    return " " * (width - len(shown) - sum(map(is_wide, shown))) + shown

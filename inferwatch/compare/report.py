@@ -1,13 +1,17 @@
 """The words and figures of a comparison, for whoever shows one: screen, text, page."""
 
-from collections.abc import Iterable, Sequence
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from collectors.readings import Vantage
 from inferwatch.compare.comparison import (
     Comparison,
     ConditionCheck,
     MetricResult,
     SessionPair,
 )
+from inferwatch.compare.configuration import LOAD, differing
 from inferwatch.compare.fail_if import ConditionOutcome
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.significance import Interval
@@ -15,6 +19,7 @@ from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import (
     UNKNOWN,
     counted,
+    format_about,
     format_count,
     format_durations,
     format_figure,
@@ -22,17 +27,29 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.catalog import Unit
 
+SHOWN = (MetricVerdict.WORSE, MetricVerdict.BETTER, MetricVerdict.DIFFERS)
+PROBABLE = (
+    MetricVerdict.PROBABLY_WORSE,
+    MetricVerdict.PROBABLY_BETTER,
+    MetricVerdict.PROBABLY_DIFFERS,
+)
+WORDS = {
+    **{each: each.value for each in (*SHOWN, *PROBABLE)},
+    MetricVerdict.DIFFERS: "different",
+    MetricVerdict.PROBABLY_DIFFERS: "probably different",
+}
+"""In a sentence that goes on with "in"."""
 GLYPHS = {
-    MetricVerdict.BETTER: "▲",
     MetricVerdict.WORSE: "▼",
+    MetricVerdict.BETTER: "▲",
     MetricVerdict.DIFFERS: "≠",
-    MetricVerdict.PROBABLY_BETTER: "△",
     MetricVerdict.PROBABLY_WORSE: "▽",
+    MetricVerdict.PROBABLY_BETTER: "△",
     MetricVerdict.PROBABLY_DIFFERS: "≈",
     MetricVerdict.SAME: "=",
     MetricVerdict.OPEN: "?",
 }
-"""Beside the word and the colour."""
+"""Beside the word and the colour; in the order in which rows are worth reading."""
 MOST_NAMED = 3
 ENERGY = "joules_per_token"
 MORE = "+N req: about that many more requests in each session would settle it."
@@ -70,6 +87,14 @@ def span_text(span: Interval | None) -> str:
     return f"{change_text(span[0])} … {change_text(span[1])}"
 
 
+def short_span(span: Interval | None) -> str:
+    """Of ratios, in a sentence: ``+22 … +57%``."""
+    if span is None:
+        return UNKNOWN
+    low, high = map(change_text, span)
+    return f"{low.removesuffix('%') if high.endswith('%') else low} … {high}"
+
+
 def verdict_text(result: MetricResult) -> str:
     """The word, and what it would take; MORE explains it, or SLOW_CLIENT."""
     if result.client_alone:
@@ -78,6 +103,18 @@ def verdict_text(result: MetricResult) -> str:
         more = format_count(result.more_requests).strip()
         return f"{result.verdict} +{more} req"
     return str(result.verdict)
+
+
+def more_text(result: MetricResult, pair: SessionPair) -> str | None:
+    """What would tell: ``+400 requests (27 s)``; None: out of reach, or unknown."""
+    if not result.more_requests:
+        return None
+    said = f"+{counted(result.more_requests, 'request')}"
+    rates = [each.load.per_s for each in (pair.a, pair.b)]
+    slower = min((each for each in rates if each), default=None)
+    if slower is None:
+        return said
+    return f"{said} ({format_about(result.more_requests / slower)})"
 
 
 def title(result: MetricResult) -> str:
@@ -89,43 +126,130 @@ def title(result: MetricResult) -> str:
 
 def sentence(pair: SessionPair) -> str:
     """The verdict over all metrics, first of all."""
-    worse, better = pair.of(MetricVerdict.WORSE), pair.of(MetricVerdict.BETTER)
-    same, still_open = pair.of(MetricVerdict.SAME), pair.of(MetricVerdict.OPEN)
     names = f"{pair.b.name} against {pair.a.name}"
     if pair.void:
         return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
-    parts = [
-        f"{kind} in {len(found)} of {len(pair.results)} ({_named(found)})"
-        for kind, found in (
-            ("worse", worse),
-            ("better", better),
-            ("different", pair.of(MetricVerdict.DIFFERS)),
-        )
-        if found
-    ]
-    if not parts and not still_open:
-        return f"{names}: no difference shown in any of {len(same)} metrics"
-    if not parts and not same:
-        return f"{names}: cannot tell, in any of {len(still_open)} metrics"
-    if not parts:
-        parts = [f"no difference shown in {len(same)} of {len(pair.results)}"]
-    if still_open:
-        parts.append(f"cannot tell in {len(still_open)}")
-    return f"{names}: {', '.join(parts)}"
+    return f"{names}: {_said(pair)}"
+
+
+def _said(pair: SessionPair) -> str:
+    all_of = len(pair.results)
+    counts = {each: len(pair.of(each)) for each in MetricVerdict}
+    for verdict, word in (
+        (MetricVerdict.SAME, "no difference shown in any"),
+        (MetricVerdict.OPEN, "cannot tell, in any"),
+    ):
+        if counts[verdict] == all_of:
+            return f"{word} of {counted(all_of, 'row')}"
+    parts = [f"{WORDS[v]} in {_named(pair.of(v))}" for v in SHOWN if counts[v]]
+    rest = [verdict for verdict in PROBABLE if counts[verdict]]
+    if rest and not parts:
+        parts.append("nothing surely worse or better")
+        parts.append(f"{WORDS[rest[0]]} in {_named(pair.of(rest.pop(0)))}")
+    else:
+        parts += _nothing(counts)
+    rest += [MetricVerdict.SAME, MetricVerdict.OPEN]
+    left = [verdict for verdict in rest if counts[verdict]]
+    for verdict in left:
+        many = counts[verdict]
+        of = counted(many, "row") if verdict is left[0] else f"{many}"
+        parts.append(f"{WORDS.get(verdict, verdict)} in {of}")
+    return "; ".join(parts)
+
+
+def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
+    """What is not there is news only beside its opposite."""
+    worse = counts[MetricVerdict.WORSE], counts[MetricVerdict.PROBABLY_WORSE]
+    better = counts[MetricVerdict.BETTER], counts[MetricVerdict.PROBABLY_BETTER]
+    if worse[0] and not any(better):
+        yield "nothing better"
+    if better[0] and not any(worse):
+        yield "nothing worse"
 
 
 def _named(found: Sequence[MetricResult]) -> str:
-    """The first of each kind."""
-    kinds = {each.metric.of: each for each in reversed(found)}
-    first = [each for each in found if kinds[each.metric.of] is each]
-    said = [f"{_whose(each)} {change_text(each.ratio)}" for each in first]
-    more = [] if len(said) <= MOST_NAMED else ["…"]
-    return ", ".join([*said[:MOST_NAMED], *more])
+    """One of each name, what people ask about first, with its interval."""
+    first: dict[str, MetricResult] = {}
+    for each in sorted(found, key=_asked_first):
+        first.setdefault(each.metric.name, each)
+    named = list(first.values())[:MOST_NAMED]
+    said = [f"{whose(each)} {_change(each)}" for each in named]
+    if rest := len(found) - len(named):
+        said.append(f"{rest} more {'row' if rest == 1 else 'rows'}")
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
 
 
-def _whose(result: MetricResult) -> str:
-    client = result.metric.key.startswith("client.")
+def _change(result: MetricResult) -> str:
+    change, spread = change_text(result.ratio), short_span(result.ratio_span)
+    return change if spread == f"{change} … {change}" else f"{change} ({spread})"
+
+
+def _asked_first(result: MetricResult) -> tuple[float, float]:
+    """Headline rows first, of them the largest change."""
+    ratio = result.ratio
+    change = abs(math.log(ratio)) if ratio else math.inf
+    return -result.metric.weight, -change
+
+
+def whose(result: MetricResult) -> str:
+    """``client TTFT p99``: a server's is called as it is."""
+    client = result.metric.vantage is Vantage.CLIENT
     return f"{'client ' if client else ''}{title(result)}"
+
+
+def meaning(verdict: MetricVerdict, matters: float) -> str:
+    """What a verdict rests on, in half a line."""
+    if verdict in PROBABLE:
+        return "by its own interval alone, as 1 row in 20 is by chance"
+    if verdict in SHOWN:
+        return "holds over all rows together"
+    if verdict is MetricVerdict.SAME:
+        return f"a change of {matters:.0%} would have been"
+    return "too few requests for how much they vary"
+
+
+def in_order(pair: SessionPair) -> dict[MetricVerdict, list[MetricResult]]:
+    """By verdict, what says something first; within it the surest first."""
+    found = {verdict: pair.of(verdict) for verdict in GLYPHS}
+    for verdict in (*SHOWN, *PROBABLE):
+        found[verdict].sort(key=_surest)
+    return {verdict: results for verdict, results in found.items() if results}
+
+
+def _surest(result: MetricResult) -> tuple[float, float]:
+    """By the chance of an alarm over the table, then by its own."""
+    known = (result.adjusted_p, result.p_value)
+    shared, own = (1.0 if each is None else each for each in known)
+    return shared, own
+
+
+def pairing_sentence(pair: SessionPair) -> str:
+    """Were both sent the same requests? If not, why, and how to get there."""
+    if pair.pairing is not None:
+        return (
+            f"paired: {pair.pairing.requests:,} of "
+            f"{counted(pair.pairing.of, 'request')}, sent to both at the same times"
+        )
+    again = f"`inferwatch load --like {shlex.quote(pair.a.name)}`"
+    return (
+        f"not paired ({_why_unpaired(pair)}); {again} sends the same requests "
+        "again, which tells more from as many"
+    )
+
+
+def _why_unpaired(pair: SessionPair) -> str:
+    """As far as settings tell."""
+    sides = (pair.a, pair.b)
+    for each in sides:
+        if not any(name.startswith(LOAD) for name in each.first.configuration):
+            return f"no load plan of {each.name} is recorded"
+    found = differing([each.first.configuration for each in sides])
+    plans = [each for each in found if each.name.startswith(LOAD)]
+    said = [
+        f"{each.name} {' and '.join(value or UNKNOWN for value in each.values)}"
+        for each in plans[:2]
+    ]
+    return "; ".join(said) if said else "their schedules differ"
 
 
 def window_text(numbers: SessionNumbers) -> str:
