@@ -182,8 +182,17 @@ def format_objective(below_s: float) -> str:
     >>> format_objective(0.5), format_objective(1)
     ('< 500 ms', '< 1 s')
     """
-    unit = shared_unit([below_s], round_figures=True)
-    return f"< {_round_figure(below_s, unit)} {unit.name}"
+    return f"< {format_round_duration(below_s)}"
+
+
+def format_round_duration(duration_s: float) -> str:
+    """One that was chosen to be round: where an axis has a mark.
+
+    >>> format_round_duration(0.02), format_round_duration(0.0005)
+    ('20 ms', '500 µs')
+    """
+    unit = shared_unit([duration_s], round_figures=True)
+    return f"{_round_figure(duration_s, unit)} {unit.name}"
 
 
 def format_counts_bracket(low: float, high: float | None) -> str:

@@ -54,6 +54,15 @@ from inferwatch.cli.options import SECONDS, FiniteRange
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write a page with both sides' distributions over each other, too; - is "
+    "stdout, and then nothing else is printed.",
+)
+@click.option("--force", is_flag=True, help="Overwrite that file.")
+@click.option(
     "--db",
     "database",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -64,6 +73,8 @@ def compare(
     text: bool,
     every_row: bool,
     as_json: bool,
+    page: Path | None,
+    force: bool,
     **given: Any,  # noqa: ANN401 - click's
 ) -> int:
     """Compare recorded sessions with A: ids, names, `last`, files or FILE:SESSION.
@@ -77,6 +88,8 @@ def compare(
       inferwatch compare before after
     In CI, fail when the p99 is surely more than 5% worse:
       inferwatch compare baseline last --fail-if 'ttft_p99_s > +5%'
+    A page for those who have no inferwatch:
+      inferwatch compare before after --html change.html
 
     A CONDITION is a metric, > or <, and a signed change of B against A: in percent, or
     in the metric's unit ('itl_p99_s > +2ms', 'goodput_per_s < -0.5'). It holds only
@@ -90,14 +103,18 @@ def compare(
     --a-from and the like count seconds from when that session's load began.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.compare_command import (
+        page_at,
         print_comparison,
         show_comparison,
         wanted_of,
     )
 
+    destination = page_at(page, force=force, alone=not (text or every_row or as_json))
     wanted = wanted_of(sessions, **given)
     seen = sys.stdin.isatty() and sys.stdout.isatty()
-    asked = text or every_row or as_json or wanted.rules.conditions
+    asked = text or every_row or as_json or page or wanted.rules.conditions
     if seen and not asked:
         return show_comparison(wanted)
-    return print_comparison(wanted, as_json=as_json, every_row=every_row)
+    return print_comparison(
+        wanted, as_json=as_json, every_row=every_row, page=destination
+    )

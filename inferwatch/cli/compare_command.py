@@ -7,15 +7,24 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.say import say_coloured, say_damage, say_json, say_no_more, say_now
+from inferwatch.cli.say import (
+    say,
+    say_coloured,
+    say_damage,
+    say_json,
+    say_no_more,
+    say_now,
+)
 from inferwatch.compare.as_json import comparison_json
 from inferwatch.compare.as_text import comparison_text, plain
 from inferwatch.compare.comparison import ComparisonRules
 from inferwatch.compare.fail_if import parse_condition
+from inferwatch.compare.html.page import write_comparison
 from inferwatch.compare.selection import ComparisonRequest, find_all, run_comparison
 from inferwatch.compare.span import SpanChoice
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.errors import UsageError
+from inferwatch.export.destination import Destination
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.storage.file.location import default_database
 
@@ -63,8 +72,30 @@ def wanted_of(
     )
 
 
+def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | None:
+    """Where ``--html`` writes to, refused before anything is read.
+
+    Raises:
+        UsageError: there is something already, or the output is wanted for two things.
+    """
+    if path is None:
+        if force:
+            raise UsageError("--force is for --html: give a file")
+        return None
+    destination = Destination(path=path, force=force)
+    if destination.is_stdout and not alone:
+        raise UsageError("--html - is the only output: leave out --json and --text")
+    if not destination.is_stdout:
+        destination.refuse_existing()
+    return destination
+
+
 def print_comparison(
-    wanted: ComparisonRequest, *, as_json: bool, every_row: bool
+    wanted: ComparisonRequest,
+    *,
+    as_json: bool,
+    every_row: bool,
+    page: Destination | None = None,
 ) -> int:
     """The exit status: 1 when a condition holds.
 
@@ -76,11 +107,17 @@ def print_comparison(
     finally:
         _clear()
     say_damage(wanted.database)
-    if as_json:
+    if page is not None:
+        write_comparison(found, page)
+    if page is not None and page.is_stdout:
+        pass
+    elif as_json:
         say_json(comparison_json(found))
     else:
         paint = _paint if _coloured() else plain
         say_coloured(comparison_text(found, paint, every_row=every_row))
+    if page is not None and not page.is_stdout:
+        say(f"{page.path}", err=True)
     return 1 if found.failed else 0
 
 

@@ -3,7 +3,7 @@
 import gzip
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -12,6 +12,8 @@ from typing import IO, cast
 from inferwatch.errors import UsageError
 
 STDOUT = "-"
+SQLITE = b"SQLite format 3\0"
+"""How such a file begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +68,27 @@ class Destination:
             raise UsageError(f"{self.path}: {error.strerror or error}") from error
 
     def refuse_existing(self) -> None:
-        """Overwrite nothing without ``--force``.
+        """Overwrite nothing without ``--force``, and no record with it.
 
         Raises:
             UsageError: there is something already.
         """
-        if self.path.exists() and not self.force:
+        if not self.path.exists():
+            return
+        if _is_database(self.path):
+            raise UsageError(
+                f"{self.path} is a database: choose another file, or delete it first"
+            )
+        if not self.force:
             raise UsageError(f"{self.path} already exists: add --force to overwrite it")
+
+
+def _is_database(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(SQLITE)) == SQLITE
+    return False
 
 
 @contextmanager

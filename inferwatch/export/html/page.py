@@ -6,13 +6,13 @@ Charts are the engine's where there was one, else the client's.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib.resources import files
 from typing import Any
 
 from collectors.clock import NS_PER_S
 from collectors.readings import NoteKind
 from inferwatch.export.destination import Destination
 from inferwatch.export.html.causes import cause_tables
+from inferwatch.export.html.document import head, stylesheet
 from inferwatch.export.html.hardware import (
     hardware_cards,
     hardware_charts,
@@ -56,8 +56,6 @@ from inferwatch.visible import as_html
 COLUMNS = ("mean", *PERCENTS, "max")
 Row = tuple[str, str, Say, list[SvgSeries]]
 """Of a chart: title, unit, how a value is formatted, and its series."""
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-"""The page asks nobody for anything, and runs nothing."""
 OUT, PREFILL, WAITING = (
     label_of(f"timeline.{name}")
     for name in ("output_tokens", "prefill_tokens", "waiting_max")
@@ -78,7 +76,7 @@ def page(recording: Recording, data: PageData) -> Iterable[str]:
     row = recording.session
     summary = summarise(data.snapshot, row.id, row)
     title = f"{row.name or row.id} · {row.model or 'no engine'}"
-    yield from _head(title)
+    yield from head(title, stylesheet())
     yield f"<h1>{as_html(title)}</h1>"
     yield from _about(recording)
     cards = [*slo_cards(data.snapshot), *hardware_cards(data.snapshot)]
@@ -97,16 +95,6 @@ def page(recording: Recording, data: PageData) -> Iterable[str]:
         f"it</summary><pre>{as_html(json.dumps(summary, indent=1))}</pre></details>"
     )
     yield "</body></html>\n"
-
-
-def _head(title: str) -> Iterable[str]:
-    style = files("inferwatch.export.html").joinpath("style.css").read_text("utf-8")
-    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield '<link rel="icon" href="data:,">'
-    yield f"<title>{as_html(title)} · inferwatch</title><style>{style}</style>"
-    yield "</head><body>"
 
 
 def _about(recording: Recording) -> Iterable[str]:

@@ -4,9 +4,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections import Counter
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -32,43 +30,11 @@ from inferwatch.export.html.svg_charts import SvgCurve, cdf
 from inferwatch.export.recording import opened
 from inferwatch.formatting import format_count, format_duration, format_durations
 from tests.inferwatch.export.conftest import Exported, Recorded
+from tests.inferwatch.export.parsed_page import Page
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'
-VOID = {"meta", "link", "br", "img"}
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-
-
-class Page(HTMLParser):
-    """What a browser would make of it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: Counter[str] = Counter()
-        self.attributes: list[tuple[str, str]] = []
-        self.words: list[str] = []
-        self.open: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags[tag] += 1
-        self.attributes += [(name, value or "") for name, value in attrs]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return "\n".join(self.words)
 
 
 @pytest.fixture

@@ -1,0 +1,1 @@
+"""A comparison as one page, both sides over each other."""
