@@ -299,6 +299,24 @@ def format_figure(value: float | None) -> str:
     return f"{value:.{places}f}".rjust(WIDTH)
 
 
+def format_change(ratio: float | None) -> str:
+    """Of a ratio, six columns at most: ``+38%``, ``×12.5``.
+
+    >>> format_change(1.38)
+    '+38%'
+    >>> format_change(0.982)
+    '-1.8%'
+    >>> format_change(12.5)
+    '×12'
+    """
+    if ratio is None:
+        return UNKNOWN
+    if ratio >= 10:
+        return f"×{ratio:,.0f}" if ratio < 10_000 else "×10⁴+"
+    percent = (ratio - 1) * 100
+    return f"{percent:+.1f}%" if abs(percent) < 9.95 else f"{percent:+.0f}%"
+
+
 def format_bytes(size_bytes: float | None) -> str:
     """Seven columns, decimal units.
 

@@ -8,6 +8,7 @@ from inferwatch.compare.comparison import (
     MetricResult,
     SessionPair,
 )
+from inferwatch.compare.place import Place
 from inferwatch.compare.report import not_compared, sentence
 from inferwatch.compare.session_numbers import SessionNumbers
 
@@ -71,6 +72,7 @@ def _pair(pair: SessionPair) -> Object:
             for each in pair.quality
         ],
         "metrics": {each.metric.key: _result(each) for each in pair.results},
+        "places": [_place(each) for each in pair.places],
         "fail_if": [_check(each) for each in pair.checks],
     }
 
@@ -93,6 +95,24 @@ def _result(result: MetricResult) -> Object:
         "verdict": result.verdict,
         "more_requests": result.more_requests,
         "why": result.why,
+    }
+
+
+def _place(place: Place) -> Object:
+    return {
+        "metric": place.metric.key,
+        "cut": place.cut,
+        "part": place.part,
+        "statistic": place.statistic or place.metric.statistic,
+        "a": place.a,
+        "b": place.b,
+        "n": [place.n_a, place.n_b],
+        "ratio": place.ratio,
+        "ratio_ci95": place.ratio_span,
+        "rest_ratio": place.rest_ratio,
+        "all_of_it": place.is_all,
+        "also": _place(place.also) if place.also else None,
+        "sentence": place.sentence,
     }
 
 

@@ -12,6 +12,7 @@ from inferwatch.compare.configuration import DifferingSetting, differing
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.place import Place
+from inferwatch.compare.places import CHANGED, find_places
 from inferwatch.compare.quality import QualityCheck, void
 from inferwatch.compare.resampling import (
     CHANCES,
@@ -149,7 +150,9 @@ def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
     return Comparison(
         sides=tuple(sides),
         pairs=tuple(
-            pair.judge([next(adjusted) for _ in pair.judged], len(pairs))
+            _with_places(
+                pair.judge([next(adjusted) for _ in pair.judged], len(pairs)), rules
+            )
             for pair in pairs
         ),
         settings=tuple(
@@ -157,6 +160,12 @@ def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
         ),
         rules=rules,
     )
+
+
+def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
+    """Where what changed did."""
+    changed = [each.metric for each in pair.results if each.verdict in CHANGED]
+    return replace(pair, places=find_places(pair.a, pair.b, changed, rules.seed))
 
 
 class _Drawing:

@@ -32,5 +32,11 @@ class Place:
     ratio_span: Interval | None = None
     rest_ratio: float | None = None
     """Of all other requests; None where there are too few."""
+    statistic: str | None = None
+    """What a and b are, where the part is too small for the metric's own."""
+    is_all: bool = False
+    """Elsewhere no change is shown; else most of it is here."""
+    also: "Place | None" = None
+    """The same change in time, where this one says for whom."""
     sentence: str = ""
     """Fit to stand behind the name of the metric."""

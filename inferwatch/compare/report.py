@@ -20,6 +20,7 @@ from inferwatch.formatting import (
     UNKNOWN,
     counted,
     format_about,
+    format_change,
     format_count,
     format_durations,
     format_figure,
@@ -72,12 +73,7 @@ def _texts(values: Iterable[float | None], unit: Unit) -> tuple[str, ...]:
 
 def change_text(ratio: float | None) -> str:
     """Of a ratio, six columns at most: ``+38%``, ``×12.5``."""
-    if ratio is None:
-        return UNKNOWN
-    if ratio >= 10:
-        return f"×{ratio:,.0f}" if ratio < 10_000 else "×10⁴+"
-    percent = (ratio - 1) * 100
-    return f"{percent:+.1f}%" if abs(percent) < 9.95 else f"{percent:+.0f}%"
+    return format_change(ratio)
 
 
 def span_text(span: Interval | None) -> str:

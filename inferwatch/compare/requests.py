@@ -4,7 +4,7 @@ import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
@@ -115,6 +115,8 @@ class TimedValues:
 
     at_ns: Ints
     values_ns: Ints
+    rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Which request of its table each is of; none where they are not of one each."""
 
 
 class ServerRequests:
@@ -157,7 +159,8 @@ class ServerRequests:
 
     def _between(self, begin_ns: Ints, end_ns: Ints) -> TimedValues:
         known = (begin_ns != UNKNOWN) & (end_ns != UNKNOWN)
-        return TimedValues(self.came_ns[known], end_ns[known] - begin_ns[known])
+        values_ns = end_ns[known] - begin_ns[known]
+        return TimedValues(self.came_ns[known], values_ns, np.flatnonzero(known))
 
 
 class ClientRequests:
@@ -201,7 +204,8 @@ class ClientRequests:
         known = values_ns != UNKNOWN
         if self._only is not None:
             known &= np.isin(self.columns["number"], self._only)
-        return TimedValues(self.came_ns[known], values_ns[known])
+        rows = np.flatnonzero(known)
+        return TimedValues(self.came_ns[known], values_ns[known], rows)
 
     def latency_ns(self, latency: str) -> Ints:
         """A latency of each, in the order of the columns."""
@@ -221,7 +225,8 @@ def per_token(
     """Time per token after the first; unknown below two."""
     known = (first_ns != UNKNOWN) & (last_ns != UNKNOWN) & (tokens > 1)
     spans = (last_ns[known] - first_ns[known]) / (tokens[known] - 1)
-    return TimedValues(came_ns[known], spans.round().astype(np.int64))
+    values_ns = spans.round().astype(np.int64)
+    return TimedValues(came_ns[known], values_ns, np.flatnonzero(known))
 
 
 def _known(column: Ints) -> Iterator[int | None]:

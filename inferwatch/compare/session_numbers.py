@@ -9,6 +9,7 @@ import numpy as np
 from collectors.readings import Vantage
 from inferwatch.compare.configuration import Configuration
 from inferwatch.compare.metrics import MEAN, JudgedMetric
+from inferwatch.compare.request_kinds import KindCounts
 from inferwatch.compare.resampling import (
     CountedValues,
     Draws,
@@ -84,6 +85,8 @@ class SessionNumbers:
     configuration: Configuration
     counted: Mapping[str, CountedValues] = field(default_factory=dict)
     sums: Mapping[str, RatioSums] = field(default_factory=dict)
+    kinds: Mapping[str, KindCounts] = field(default_factory=dict)
+    """Latencies again, by kind of request."""
     kv_peak: float | None = None
     """Share of the blocks, 0-1."""
     throughput: Throughput | None = None

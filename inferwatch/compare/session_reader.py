@@ -14,6 +14,7 @@ from inferwatch.compare.goodput import Objectives, client_goodput, server_goodpu
 from inferwatch.compare.hardware import gpu_sums, tokens_over
 from inferwatch.compare.metrics import STEP
 from inferwatch.compare.pairing import Schedule
+from inferwatch.compare.request_kinds import KindCounts, KindReader
 from inferwatch.compare.requests import (
     CLIENT_ABORTED,
     CLIENT_DONE,
@@ -126,7 +127,7 @@ class _SessionReader:
         steps = StepSums(span)
         steps.read(connection, session)
         tell(f"{name}: tokens")
-        latencies = self._latencies(span)
+        latencies, kinds = self._latencies(span)
         return SessionNumbers(
             row=self._row,
             span=span,
@@ -138,6 +139,7 @@ class _SessionReader:
                 **gpu_sums(connection, session, span, steps.tokens),
                 **self._sums(span),
             },
+            kinds=kinds,
             kv_peak=steps.kv_peak(connection, session),
             throughput=throughput(connection, session, self._client, span),
             client=client_verdict(connection, session, self._client, span),
@@ -161,7 +163,9 @@ class _SessionReader:
         last_ns = max(ended_ns, int(known.max()), last_step or 0)
         return int(known.min()), last_ns
 
-    def _latencies(self, span: ComparedSpan) -> dict[str, CountedValues]:
+    def _latencies(
+        self, span: ComparedSpan
+    ) -> tuple[dict[str, CountedValues], dict[str, KindCounts]]:
         tokens = TokenGaps(self._connection, self._session, self._requests)
         gaps = _pooled(tokens.gaps(), span)
         chunks = client_gaps(self._connection, self._session, self._only)
@@ -172,10 +176,21 @@ class _SessionReader:
             "queue_s": self._requests.queue(),
             **{f"client.{name}": self._client.timed(name) for name in CLIENT_LATENCIES},
         }
+        pooled = {"itl_s": gaps, "client.itl_s": _pooled(chunks, span)}
+        return {**pooled, **_counted(timed, span)}, self._by_kind(timed, span)
+
+    def _by_kind(
+        self, timed: Mapping[str, TimedValues], span: ComparedSpan
+    ) -> dict[str, KindCounts]:
+        reader = KindReader(self._connection, self._session)
+        server = reader.of_server(self._requests)
+        client = reader.of_client(self._client)
         return {
-            "itl_s": gaps,
-            "client.itl_s": _pooled(chunks, span),
-            **_counted(timed, span),
+            name: (client if name.startswith("client.") else server).counted(
+                span.bin_of(each.at_ns), each
+            )
+            for name, each in timed.items()
+            if len(each.rows)
         }
 
     def _sums(self, span: ComparedSpan) -> dict[str, RatioSums]:

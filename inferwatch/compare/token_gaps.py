@@ -7,7 +7,7 @@ request's first and latest token, so the memory does not grow with the tokens.
 import sqlite3
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 
 import msgspec
@@ -161,13 +161,16 @@ class TokenGaps:
         return TimedValues(
             np.concatenate([each.at_ns for each in parts] or [_NONE]),
             np.concatenate([each.values_ns for each in parts] or [_NONE]),
+            np.concatenate([each.rows for each in parts] or [_NONE]),
         )
 
     def _tpot_of(self, life: _LifeTokens, these: npt.NDArray[np.bool_]) -> TimedValues:
         members = self._requests["member"][these]
         life.make_room(int(members.max(initial=0)))
         first_ns, last_ns = life.first_ns[members], life.last_ns[members]
-        return per_token(first_ns, last_ns, life.tokens[members], self._came_ns[these])
+        tokens, came_ns = life.tokens[members], self._came_ns[these]
+        found = per_token(first_ns, last_ns, tokens, came_ns)
+        return replace(found, rows=np.flatnonzero(these)[found.rows])
 
 
 @dataclass(frozen=True, slots=True)

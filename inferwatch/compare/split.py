@@ -1,0 +1,287 @@
+"""The values of two sides in two: a part, and the rest. Is the change in the part?
+
+A part explains what would have changed, had only it become as it is on the other side;
+taken both ways round, as shares then add up to one (Shapley 1953, A Value for n-Person
+Games, with the part and the rest as its two players).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from inferwatch.compare.metrics import STATISTICS
+from inferwatch.compare.resampling import CountedValues, Draws, Floats, left_over
+from inferwatch.compare.significance import Difference, Interval, Resampled
+from inferwatch.metrics.series.intervals import ALPHA
+
+BEYOND = 10
+"""Values beyond a quantile, or it says nothing of a part."""
+FEWEST = 30
+"""Values of a part on either side."""
+SMALLER = {**STATISTICS, "p95": 0.95}
+"""What a part is judged by, where it is too small for the metric's own."""
+_NONE = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A statistic of rows of counts, or of sums above and below a line."""
+
+    above: Floats
+    """What a column is worth: its value, or 1 if it is the sum above the line."""
+    below: Floats
+    share: float | None = None
+    """Of a quantile; None: a mean, or a rate."""
+    other: str | None = None
+    """Its name, where it is not the statistic that was asked for."""
+
+    def of(self, rows: Floats) -> float:
+        """Of all rows together; not a number of nothing."""
+        summed = rows.sum(axis=0)
+        n = float(summed @ self.below)
+        if not n:
+            return math.nan
+        if self.share is None:
+            return float(summed @ self.above) / n
+        upto = np.cumsum(summed)
+        rank = np.searchsorted(upto, self.share * upto[-1] - 1e-6)
+        return float(self.above[min(int(rank), len(upto) - 1)])
+
+    def drawn(self, rows: Floats, draws: Draws) -> Floats:
+        """Rows drawn anew."""
+        below = rows @ self.below
+        if self.share is None:
+            return draws.ratios(rows @ self.above, below)
+        values = CountedValues(
+            counts=rows.astype(np.int64), values_s=self.above, sums_s=_NONE, bins=_NONE
+        )
+        found = draws.quantiles(values, self.share)
+        return np.where(draws.weights @ below > 0, found, np.nan)
+
+    def fit_for(self, fewest: float) -> "Measure | None":
+        """The nearest to it that says something of so few values."""
+        if fewest < FEWEST:
+            return None
+        if self.share is None or fewest * min(self.share, 1 - self.share) >= BEYOND:
+            return self
+        for name, share in sorted(SMALLER.items(), reverse=True):
+            if share < self.share and fewest * min(share, 1 - share) >= BEYOND:
+                return Measure(self.above, self.below, share, name)
+        return Measure(self.above, self.below, None, "mean")
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows are blocks of time; columns are what the measure makes of them."""
+
+    part_a: Floats
+    rest_a: Floats
+    part_b: Floats
+    rest_b: Floats
+    measure: Measure
+
+    @cached_property
+    def total(self) -> float:
+        """The logarithm of the ratio of all of it; not a number where there is none."""
+        a = np.concatenate([self.part_a, self.rest_a])
+        b = np.concatenate([self.part_b, self.rest_b])
+        return _log(self.measure.of(b), self.measure.of(a))
+
+    @property
+    def explained(self) -> float:
+        """The share of the change that is the part's."""
+        if not self.total:
+            return 0.0
+        of = self.measure.of
+        scale = self._weight(self.part_a, self.rest_a)
+        scale /= self._weight(self.part_b, self.rest_b)
+        part_a, rest_a, part_b, rest_b = (
+            rows.sum(axis=0, keepdims=True)
+            for rows in (
+                self.part_a,
+                self.rest_a,
+                self.part_b * scale,
+                self.rest_b * scale,
+            )
+        )
+        only_part = _log(of(part_b + rest_a), of(part_a + rest_a))
+        without = _log(of(part_a + rest_b), of(part_a + rest_a))
+        return (only_part + self.total - without) / 2 / self.total
+
+    def _weight(self, *rows: Floats) -> float:
+        return sum(float((each @ self.measure.below).sum()) for each in rows)
+
+    @property
+    def counts(self) -> tuple[float, float, float, float]:
+        """Values: of the part on either side, then of the rest."""
+        parts = self.part_a, self.part_b, self.rest_a, self.rest_b
+        a, b, c, d = (self._weight(each) for each in parts)
+        return a, b, c, d
+
+    def with_measure(self, measure: Measure) -> "Split":
+        """The same, by another statistic."""
+        return Split(self.part_a, self.rest_a, self.part_b, self.rest_b, measure)
+
+    @property
+    def changes(self) -> tuple[float, float]:
+        """Logarithms of the ratios of the part and of the rest."""
+        of = self.measure.of
+        part = _log(of(self.part_b), of(self.part_a))
+        return part, _log(of(self.rest_b), of(self.rest_a))
+
+
+def _log(above: float, below: float) -> float:
+    """Of a ratio; not a number where there is none."""
+    ratio = above / below if below else math.nan
+    return math.log(ratio) if ratio > 0 else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A split, and how sure it is that its part changed more than the rest."""
+
+    split: Split
+    apart: Difference
+    """Of the ratios in the part and in the rest."""
+    part: Difference
+    rest: Difference
+    explained: float
+
+    def is_apart(self, alpha: float) -> bool:
+        """The part changed more than the rest, and the same way as all."""
+        span = self.apart.ratio_span(alpha)
+        if span is None:
+            return False
+        low, high = span
+        return low > 1 if self.split.total > 0 else high < 1
+
+    @property
+    def change(self) -> float:
+        """In the part, in the metric's own unit."""
+        return self.part.difference
+
+    @property
+    def part_span(self) -> Interval | None:
+        """Of the ratio in the part."""
+        return self.part.ratio_span(ALPHA)
+
+    def is_all(self, negligible: float) -> bool:
+        """Of the change: no other is shown elsewhere."""
+        change, elsewhere = self.split.changes
+        if self.explained < 1 - LEFT or abs(elsewhere) > LEFT * abs(change):
+            return abs(self.rest.difference) <= negligible
+        low, high = self.rest.span()
+        return low <= 0 <= high or abs(self.rest.difference) <= negligible
+
+
+LEFT = 0.1
+"""A part that explains less than the others leaves something to them."""
+
+
+def across(
+    split: Split, draws: tuple[Draws, Draws], long: float, *, paired: bool
+) -> Judged:
+    """Part and rest lived at the same time: they are drawn together."""
+    measure, (draws_a, draws_b) = split.measure, draws
+    drawn = [
+        measure.drawn(rows, each)
+        for rows, each in (
+            (split.part_a, draws_a),
+            (split.part_b, draws_b),
+            (split.rest_a, draws_a),
+            (split.rest_b, draws_b),
+        )
+    ]
+    values = [
+        measure.of(rows)
+        for rows in (split.part_a, split.part_b, split.rest_a, split.rest_b)
+    ]
+    found = [
+        Resampled(value, each, draws_a.blocks, left_over(long, draws_a.blocks))
+        for value, each in zip(values, drawn, strict=True)
+    ]
+    part_a, part_b, rest_a, rest_b = found
+    return Judged(
+        split=split,
+        apart=Difference(_over(part_a, rest_a), _over(part_b, rest_b), paired=paired),
+        part=Difference(part_a, part_b, paired=paired),
+        rest=Difference(rest_a, rest_b, paired=paired),
+        explained=split.explained,
+    )
+
+
+def in_turn(
+    split: Split, draws: tuple[tuple[Draws, Draws], ...], *, paired: bool
+) -> Judged:
+    """One lived after the other: each is drawn by its own blocks."""
+    measure = split.measure
+    (part_draws_a, part_draws_b), (rest_draws_a, rest_draws_b) = draws
+    part_a, part_b, rest_a, rest_b = (
+        Resampled(measure.of(rows), measure.drawn(rows, each), each.blocks)
+        for rows, each in (
+            (split.part_a, part_draws_a),
+            (split.part_b, part_draws_b),
+            (split.rest_a, rest_draws_a),
+            (split.rest_b, rest_draws_b),
+        )
+    )
+    return Judged(
+        split=split,
+        apart=Difference(_over(rest_b, rest_a), _over(part_b, part_a)),
+        part=Difference(part_a, part_b, paired=paired),
+        rest=Difference(rest_a, rest_b, paired=paired),
+        explained=split.explained,
+    )
+
+
+def _over(above: Resampled, below: Resampled) -> Resampled:
+    """Draw by draw."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = above.draws / below.draws
+    ratio = above.value / below.value if below.value else math.nan
+    return Resampled(ratio, drawn, above.blocks, max(above.left_over, below.left_over))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """By how much a group changed: a logarithm, and how well that is known."""
+
+    log_ratio: float
+    weight: float
+
+    @classmethod
+    def of(cls, a: Floats, b: Floats, measure: Measure) -> "GroupChange":
+        """The weight by leaving out each block (jackknife)."""
+        left = Draws.each_left_out(len(a))
+        if len(a) != len(b):
+            msg = "sides have the same number of blocks"
+            raise ValueError(msg)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drawn = np.log(measure.drawn(b, left) / measure.drawn(a, left))
+        found = _log(measure.of(b), measure.of(a))
+        spread = float((len(a) - 1) * drawn.var())
+        if not math.isfinite(found) or not math.isfinite(spread):
+            return cls(0.0, 0.0)
+        return cls(found, 1 / (spread + LEAST_SPREAD))
+
+
+LEAST_SPREAD = 1e-4
+"""Of logarithms: nothing is known better than to a percent."""
+
+
+def standing_out(changes: Sequence[GroupChange], part: Sequence[int]) -> float:
+    """How much of what groups vary is explained by this part against the rest."""
+    inside = [changes[each] for each in part]
+    outside = [each for place, each in enumerate(changes) if place not in part]
+    means, weights = [], []
+    for groups in (inside, outside):
+        weight = sum(each.weight for each in groups)
+        if not weight:
+            return 0.0
+        weights.append(weight)
+        means.append(sum(each.log_ratio * each.weight for each in groups) / weight)
+    apart = (means[0] - means[1]) ** 2
+    return apart * weights[0] * weights[1] / sum(weights)

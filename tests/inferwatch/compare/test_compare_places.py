@@ -1,0 +1,109 @@
+"""Of what changed somewhere it is said where, and of what did not, nothing."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from inferwatch.compare.place import Cut
+from tests.inferwatch.compare.placed_sessions import Floats, Sent, compared, said
+
+SEEDS = 3
+
+
+def times(factor: float, these: Callable[[Sent], np.ndarray]) -> Callable[..., Floats]:
+    """Those are slower, all others as they were."""
+    return lambda sent: np.where(these(sent), factor, 1.0)
+
+
+@pytest.mark.parametrize("paired", [True, False], ids=["paired", "alone"])
+@pytest.mark.parametrize(
+    ("these", "cut", "part", "words"),
+    [
+        (
+            lambda sent: sent.prompt_tokens > 1024,
+            Cut.PROMPT,
+            "over 1k",
+            "in prompts over 1k",
+        ),
+        (
+            lambda sent: (sent.prompt_tokens > 128) & (sent.prompt_tokens <= 512),
+            Cut.PROMPT,
+            "128 to 512",
+            "in prompts 128 to 512",
+        ),
+        (lambda sent: sent.classes == 1, Cut.CLASS, "batch", "in class batch"),
+        (
+            lambda sent: sent.turns >= 3,
+            Cut.TURN,
+            "turns from 3 on",
+            "in turns from 3 on",
+        ),
+    ],
+    ids=["long", "middling", "class", "turn"],
+)
+def test_those_who_wait_longer_are_named(
+    these: Callable[[Sent], np.ndarray],
+    cut: Cut,
+    part: str,
+    words: str,
+    *,
+    paired: bool,
+) -> None:
+    for seed in range(SEEDS):
+        pair = compared(seed, times(2.0, these), paired=paired)
+
+        (mean,) = [each for each in pair.places if each.metric.key == "ttft_mean_s"]
+        assert (mean.cut, mean.part) == (cut, part)
+        assert mean.ratio == pytest.approx(2.0, rel=0.2)
+        assert mean.rest_ratio == pytest.approx(1.0, rel=0.15)
+        assert words in mean.sentence
+
+
+def test_all_of_it_is_said_where_nothing_else_changed() -> None:
+    pair = compared(0, times(2.0, lambda sent: sent.prompt_tokens > 1024))
+
+    assert said(pair)["ttft_mean_s"].startswith("all of it in prompts over 1k (+100%, ")
+
+
+def test_mostly_is_said_where_others_changed_a_little() -> None:
+    pair = compared(0, lambda sent: np.where(sent.prompt_tokens > 1024, 2.0, 1.15))
+
+    assert said(pair)["ttft_mean_s"].startswith("mostly in prompts over 1k (+100%, ")
+
+
+@pytest.mark.parametrize("paired", [True, False], ids=["paired", "alone"])
+def test_nothing_is_named_where_all_changed_alike(*, paired: bool) -> None:
+    pairs = [
+        compared(seed, lambda sent: np.full(len(sent.at_s), 1.4), paired=paired)
+        for seed in range(12)
+    ]
+
+    assert all(pair.results[0].verdict == "worse" for pair in pairs)
+    assert sum(bool(pair.places) for pair in pairs) <= 1
+
+
+def test_nothing_is_named_where_nothing_changed() -> None:
+    pairs = [compared(seed, lambda sent: np.ones(len(sent.at_s))) for seed in range(6)]
+
+    assert not any(pair.places for pair in pairs)
+
+
+def test_a_part_too_small_for_a_p99_is_judged_by_what_it_can_tell() -> None:
+    pair = compared(0, times(2.0, lambda sent: sent.prompt_tokens > 1024))
+
+    (p99,) = [each for each in pair.places if each.metric.key == "ttft_p99_s"]
+    assert p99.n_a < 1_000
+    assert p99.statistic == "p95"
+    assert "(p95 +" in p99.sentence
+
+
+def test_lengths_that_are_not_known_are_no_cut() -> None:
+    def unknown(sent: Sent) -> Floats:
+        long = sent.prompt_tokens > 1024
+        sent.prompt_tokens[::8] = 0
+        return np.where(long, 2.0, 1.0)
+
+    pair = compared(0, unknown)
+
+    assert not [each for each in pair.places if each.cut is Cut.PROMPT]
