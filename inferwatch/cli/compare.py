@@ -8,9 +8,32 @@ import click
 
 from inferwatch.cli.options import SECONDS, FiniteRange
 
+PARTS = "--"
+"""Between the runs of one side and those of the next."""
+KEPT = "\0--"
+"""What it is while click parses: nothing that people can type."""
 
-@click.command(short_help="Compare two sessions, with confidence intervals.")
-@click.argument("sessions", nargs=-1, required=True, metavar="A B [C ...]")
+
+class ComparedSides(click.Command):
+    """Keeps each ``--``, which click would take for the end of the options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Options may stand after it, too."""
+        return super().parse_args(ctx, [KEPT if a == PARTS else a for a in args])
+
+
+def _as_typed(
+    _context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]
+) -> tuple[str, ...]:
+    return tuple(PARTS if word == KEPT else word for word in words)
+
+
+@click.command(
+    cls=ComparedSides, short_help="Compare two sessions, with confidence intervals."
+)
+@click.argument(
+    "sessions", nargs=-1, required=True, metavar="A B [C ...]", callback=_as_typed
+)
 @click.option(
     "--warmup",
     default="auto",
@@ -37,6 +60,11 @@ from inferwatch.cli.options import SECONDS, FiniteRange
     multiple=True,
     metavar="CONDITION",
     help="Exit with status 1 if this surely holds; repeatable. See above.",
+)
+@click.option(
+    "--inconclusive-fails",
+    is_flag=True,
+    help="Exit with status 4 where a --fail-if cannot be told.",
 )
 @click.option(
     "--matters",
@@ -79,6 +107,10 @@ def compare(
 ) -> int:
     """Compare recorded sessions with A: ids, names, `last`, files or FILE:SESSION.
 
+    A side of several runs is `tag:WORD` (all sessions with that tag), a directory (all
+    files in it), or what stands before, between and after `--`. Results of vllm bench,
+    guidellm and aiperf are read as they are, as `inferwatch import` reads them.
+
     Each metric gets a 95% interval of its change and a verdict: better, worse, no
     difference shown, or cannot tell, with an estimate of how many more requests would
     settle it. Requests that ran together are resampled together, in blocks of time.
@@ -86,6 +118,9 @@ def compare(
     \b
     Before a change and after it:
       inferwatch compare before after
+      inferwatch compare before1 before2 before3 -- after1 after2 after3
+      inferwatch compare tag:before tag:after
+      inferwatch compare before.json after.json
     In CI, fail when the p99 is surely more than 5% worse:
       inferwatch compare baseline last --fail-if 'ttft_p99_s > +5%'
     A page for those who have no inferwatch:
@@ -101,6 +136,9 @@ def compare(
     client was CLIENT-BOUND, what it measured cannot be judged, and no condition holds.
 
     --a-from and the like count seconds from when that session's load began.
+
+    Exit status: 0 no condition holds, 1 one does, 4 none does but one cannot be told
+    (with --inconclusive-fails), 2 wrong usage or nothing to compare.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.compare_command import (
         page_at,
@@ -108,9 +146,11 @@ def compare(
         show_comparison,
         wanted_of,
     )
+    from inferwatch.cli.result_sessions import result_sessions
 
     destination = page_at(page, force=force, alone=not (text or every_row or as_json))
-    wanted = wanted_of(sessions, **given)
+    results = click.get_current_context().with_resource(result_sessions())
+    wanted = wanted_of(sessions, results=results, **given)
     seen = sys.stdin.isatty() and sys.stdout.isatty()
     asked = text or every_row or as_json or page or wanted.rules.conditions
     if seen and not asked:

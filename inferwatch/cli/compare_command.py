@@ -21,6 +21,7 @@ from inferwatch.compare.comparison import ComparisonRules
 from inferwatch.compare.fail_if import parse_condition
 from inferwatch.compare.html.page import write_comparison
 from inferwatch.compare.selection import ComparisonRequest, find_all, run_comparison
+from inferwatch.compare.sides import ResultFiles, grouped
 from inferwatch.compare.span import SpanChoice
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.errors import UsageError
@@ -36,10 +37,14 @@ COLOURS = {
     MetricVerdict.OPEN: "yellow",
 }
 
+FAILED, INCONCLUSIVE = 1, 4
+"""Exit statuses; the second only where --inconclusive-fails asks for it."""
+
 
 def wanted_of(
     sessions: tuple[str, ...],
     *,
+    results: ResultFiles,
     database: Path | None,
     warmup: str,
     a_from: float | None,
@@ -50,25 +55,30 @@ def wanted_of(
     conditions: tuple[str, ...],
     matters: float,
     seed: int,
+    inconclusive_fails: bool,
 ) -> ComparisonRequest:
     """What the options ask for.
 
     Raises:
         UsageError: one of them makes no sense.
     """
+    if inconclusive_fails and not conditions:
+        raise UsageError("--inconclusive-fails is for --fail-if: give a condition")
     warmup_s = _seconds(warmup)
     a = SpanChoice(warmup_s=warmup_s, from_s=a_from, to_s=a_to)
     b = SpanChoice(warmup_s=warmup_s, from_s=b_from, to_s=b_to)
     return ComparisonRequest(
         database=database or default_database(),
         sessions=sessions,
-        choices=(a, *[b] * (len(sessions) - 1)),
+        choices=(a, *[b] * (len(grouped(sessions)) - 1)),
         slo=parse_slo(slo) if slo else None,
         rules=ComparisonRules(
             matters=matters / 100,
             seed=seed,
             conditions=tuple(parse_condition(each) for each in conditions),
+            inconclusive_fails=inconclusive_fails,
         ),
+        results=results,
     )
 
 
@@ -97,7 +107,7 @@ def print_comparison(
     every_row: bool,
     page: Destination | None = None,
 ) -> int:
-    """The exit status: 1 when a condition holds.
+    """The exit status: 1 when a condition holds, 4 when none can be told to.
 
     Raises:
         UsageError, StorageError: they cannot be compared.
@@ -118,7 +128,9 @@ def print_comparison(
         say_coloured(comparison_text(found, paint, every_row=every_row))
     if page is not None and not page.is_stdout:
         say(f"{page.path}", err=True)
-    return 1 if found.failed else 0
+    if found.failed:
+        return FAILED
+    return INCONCLUSIVE if found.inconclusive else 0
 
 
 def show_comparison(wanted: ComparisonRequest) -> int:

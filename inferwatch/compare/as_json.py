@@ -20,6 +20,10 @@ def comparison_json(comparison: Comparison) -> Object:
     rules = comparison.rules
     return {
         "sessions": [_session(each) for each in comparison.sessions],
+        "sides": [
+            {"name": side.name, "sessions": [run.name for run in side.runs]}
+            for side in comparison.sides
+        ],
         "pairs": [_pair(each) for each in comparison.pairs],
         "configuration_differences": {
             each.name: list(each.values) for each in comparison.settings
@@ -30,6 +34,7 @@ def comparison_json(comparison: Comparison) -> Object:
         "matters": rules.matters,
         "judged": comparison.judged,
         "failed": comparison.failed,
+        "inconclusive": comparison.inconclusive,
     }
 
 

@@ -48,6 +48,8 @@ class ComparisonRules:
     seed: int = 0
     draws: int = DRAWS
     conditions: tuple[Condition, ...] = ()
+    inconclusive_fails: bool = False
+    """A condition that cannot be told is a failure, too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +86,8 @@ class ConditionCheck:
     """Of the ratio, or of the difference, at the level of the check."""
     why: str | None = None
     """Why it cannot be told, where the metric could not be judged."""
+    open_fails: bool = False
+    """Not to be told counts as a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,8 +141,17 @@ class Comparison:
     @property
     def failed(self) -> bool:
         """A condition holds for one of the pairs."""
-        checks = (check for pair in self.pairs for check in pair.checks)
-        return any(check.outcome is ConditionOutcome.FAILED for check in checks)
+        return ConditionOutcome.FAILED in self._outcomes
+
+    @property
+    def inconclusive(self) -> bool:
+        """None holds, one cannot be told, and that was asked to count."""
+        opens = ConditionOutcome.OPEN in self._outcomes
+        return self.rules.inconclusive_fails and opens and not self.failed
+
+    @property
+    def _outcomes(self) -> set[ConditionOutcome]:
+        return {check.outcome for pair in self.pairs for check in pair.checks}
 
 
 def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
@@ -362,6 +375,7 @@ class _Pairing:
             outcome=condition.outcome(found, alpha),
             span=span,
             why=self._why_not(condition.metric),
+            open_fails=self._rules.inconclusive_fails,
         )
 
 

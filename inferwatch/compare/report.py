@@ -260,10 +260,11 @@ def window_text(numbers: SessionNumbers) -> str:
 
 def check_text(check: ConditionCheck) -> str:
     """A condition and what came of it."""
+    open_ends = "fails" if check.open_fails else "passes"
     said = {
         ConditionOutcome.FAILED: "FAILED",
         ConditionOutcome.HELD: "held",
-        ConditionOutcome.OPEN: "cannot tell, so it passes",
+        ConditionOutcome.OPEN: f"cannot tell, so it {open_ends}",
     }[check.outcome]
     if check.span is None:
         why = f": {check.why}" if check.why else ""

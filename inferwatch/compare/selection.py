@@ -16,14 +16,18 @@ from inferwatch.compare.session_reader import (
     read_session,
     survey,
 )
+from inferwatch.compare.sides import (
+    FoundSession,
+    FoundSide,
+    ResultFiles,
+    find_sides,
+)
 from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.metrics.slo.objectives import parse_objectives
 from inferwatch.storage.file.connections import open_for_reading
-from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import LAST, SessionRow, find
 from inferwatch.storage.tables.load_plans import load_plans
 
 WATCHED = "SELECT DISTINCT slo FROM watched_slos WHERE session = ?"
@@ -35,19 +39,14 @@ class ComparisonRequest:
 
     database: Path
     sessions: tuple[str, ...]
-    """Ids, names, ``last``, files, or ``FILE:SESSION``."""
+    """Ids, names, ``last``, files, ``FILE:SESSION``, ``tag:x``, directories. Each is a
+    side, unless ``--`` stands between sides of several runs."""
     choices: tuple[SpanChoice, ...] = ()
-    """One a session; those that are missing are as they come."""
+    """One a side; those that are missing are as they come."""
     slo: Slo | None = None
     rules: ComparisonRules = field(default_factory=ComparisonRules)
-
-
-@dataclass(frozen=True, slots=True)
-class FoundSession:
-    """A session and the file it is in."""
-
-    path: Path
-    row: SessionRow
+    results: ResultFiles | None = None
+    """Reads files of other tools; None: they are no sessions."""
 
 
 def run_comparison(
@@ -59,82 +58,49 @@ def run_comparison(
         UsageError: they cannot be compared.
         StorageError: one is not there, or cannot be read.
     """
-    found = find_all(wanted)
+    sides = find_all(wanted)
+    found = [run for side in sides for run in side.runs]
     objectives: Objectives | None = {"": wanted.slo} if wanted.slo else None
     objectives = (
         objectives
         or _common([_plan_objectives(each) for each in found])
         or _common([_watched_objectives(each) for each in found])
     )
+    choices = _choices(wanted, sides)
     queries = [
         SessionQuery(choice=choice, objectives=objectives, paired=part)
-        for choice, part in zip(
-            _choices(wanted), _paired(found, _choices(wanted)), strict=True
-        )
+        for choice, part in zip(choices, _paired(found, choices), strict=True)
     ]
-    numbers = [
+    labels = [label for side in sides for label in side.labels]
+    numbers = (
         replace(_read(each, query, tell), label=label)
-        for each, query, label in zip(found, queries, _labels(found), strict=True)
+        for each, query, label in zip(found, queries, labels, strict=True)
+    )
+    read = [
+        Side(runs=tuple(next(numbers) for _ in side.runs), label=side.label)
+        for side in sides
     ]
     tell("resampling")
-    return compare([Side.of(each) for each in numbers], wanted.rules)
+    return compare(read, wanted.rules)
 
 
-def find_all(wanted: ComparisonRequest) -> list[FoundSession]:
-    """The sessions, none of them read yet.
+def find_all(wanted: ComparisonRequest) -> list[FoundSide]:
+    """The sessions of each side, none of them read yet.
 
     Raises:
         UsageError: they cannot be compared.
         StorageError: one is not there.
     """
-    found = [_find(each, wanted.database) for each in wanted.sessions]
-    _refuse(found)
-    return found
+    return find_sides(wanted.sessions, wanted.database, wanted.results)
 
 
-def _labels(found: Sequence[FoundSession]) -> list[str]:
-    """Names; where two are the same, with what tells them apart."""
-    names = [each.row.name or each.row.id for each in found]
-    if len(set(names)) == len(names):
-        return names
-    files = {each.path.resolve() for each in found}
-    if len(files) == len(found) == len({each.path.stem for each in found}):
-        return [each.path.stem for each in found]
-    return [f"{each.row.id} {name}" for each, name in zip(found, names, strict=True)]
-
-
-def _choices(wanted: ComparisonRequest) -> list[SpanChoice]:
-    missing = len(wanted.sessions) - len(wanted.choices)
-    return [*wanted.choices, *[SpanChoice()] * missing]
-
-
-def _find(wanted: str, database: Path) -> FoundSession:
-    """A session of the usual file, or of one that is named."""
-    path, _, session = wanted.rpartition(":")
-    if path and Path(path).is_file():
-        return FoundSession(Path(path), find(Path(path), session or LAST))
-    if Path(wanted).is_file():
-        return FoundSession(Path(wanted), find(Path(wanted), LAST))
-    return FoundSession(database, find(database, wanted))
-
-
-def _refuse(found: Sequence[FoundSession]) -> None:
-    """What cannot be compared, with what to do."""
-    if len(found) < 2:
-        raise UsageError("compare needs two sessions: inferwatch compare A B")
-    seen: set[tuple[Path, int]] = set()
-    for each in found:
-        name = each.row.name or each.row.id
-        key = each.path.resolve(), each.row.session
-        if key in seen:
-            raise UsageError(
-                f"{name} is given twice: a session does not differ from itself"
-            )
-        seen.add(key)
-        if each.row.state is SessionState.RECORDING:
-            raise UsageError(
-                f"{name} is still being recorded: compare it once it has ended"
-            )
+def _choices(wanted: ComparisonRequest, sides: Sequence[FoundSide]) -> list[SpanChoice]:
+    """One a run."""
+    missing = len(sides) - len(wanted.choices)
+    by_side = [*wanted.choices, *[SpanChoice()] * missing]
+    return [
+        choice for side, choice in zip(sides, by_side, strict=False) for _ in side.runs
+    ]
 
 
 def _paired(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from inferwatch.compare.checks.load import check_load, check_tool
+from inferwatch.compare.checks.order import check_order
 from inferwatch.compare.checks.recording import check_recording
 from inferwatch.compare.checks.requests import check_client, check_requests
 from inferwatch.compare.checks.setup import (
@@ -15,7 +16,7 @@ from inferwatch.compare.checks.window import check_length, check_warm_up
 from inferwatch.compare.quality import QualityCheck
 from inferwatch.compare.session_numbers import Side
 
-CHECKS: tuple[Callable[[Side, Side], QualityCheck], ...] = (
+CHECKS: tuple[Callable[[Side, Side], QualityCheck | None], ...] = (
     check_requests,
     check_load,
     check_tool,
@@ -26,10 +27,12 @@ CHECKS: tuple[Callable[[Side, Side], QualityCheck], ...] = (
     check_settings,
     check_length,
     check_warm_up,
+    check_order,
     check_recording,
 )
 
 
 def quality_of(a: Side, b: Side) -> tuple[QualityCheck, ...]:
-    """Every check, whatever it found: people see what was looked at."""
-    return tuple(check(a, b) for check in CHECKS)
+    """Every check that applies, whatever it found: people see what was looked at."""
+    found = (check(a, b) for check in CHECKS)
+    return tuple(each for each in found if each is not None)

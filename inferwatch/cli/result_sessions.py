@@ -1,0 +1,58 @@
+"""Other tools' results as sessions, in a file that is there while they are needed."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from inferwatch.compare.sides import FoundSession
+from inferwatch.errors import UsageError
+from inferwatch.export.results.imported_sessions import store_runs
+from inferwatch.export.results.result_file import read_results
+from inferwatch.storage.sessions.sessions import find
+
+
+@contextmanager
+def result_sessions() -> Iterator["ResultSessions"]:
+    """All that was imported is removed at the end."""
+    with ExitStack() as stack:
+        yield ResultSessions(stack)
+
+
+class ResultSessions:
+    """Imports each file once, when it is first asked for."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._database: Path | None = None
+        self._found: dict[Path, list[FoundSession]] = {}
+        self._digests: dict[str, Path] = {}
+
+    def sessions_in(self, path: Path) -> list[FoundSession]:
+        """One a run that stands in the file, called after the file.
+
+        Raises:
+            UsageError: no tool we know wrote it, or without its requests.
+        """
+        asked = path.resolve()
+        if asked not in self._found:
+            self._found[asked] = self._imported(path)
+        return self._found[asked]
+
+    def _imported(self, path: Path) -> list[FoundSession]:
+        file = read_results(path)
+        if file.path in self._found:  # a summary, whose requests were read before
+            return self._found[file.path]
+        first = self._digests.setdefault(file.digest, file.path)
+        if first != file.path:
+            raise UsageError(f"{path} is a copy of {first}: that is one run, not two")
+        if self._database is None:
+            folder = TemporaryDirectory(prefix="inferwatch-compare-")
+            self._database = Path(self._stack.enter_context(folder)) / "results.db"
+        database = self._database
+        stored = store_runs(database, [file])
+        found = [
+            FoundSession(database, find(database, each.session_id)) for each in stored
+        ]
+        self._found[file.path] = found
+        return found

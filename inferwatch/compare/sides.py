@@ -1,0 +1,270 @@
+"""From what people type to the sessions it means: sides of one or several runs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from inferwatch.compare.side_labels import distinct, label_of
+from inferwatch.errors import NoSuchSessionError, UsageError
+from inferwatch.formatting import counted
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import LAST, SessionRow, find, list_sessions
+
+PARTS = "--"
+"""Between two sides; without it every word is a side."""
+TAG = "tag:"
+MOST_RUNS = 50
+"""On a side: each is read whole, and more say little about how much runs differ."""
+SESSION_FILES = frozenset({".db", ".sqlite", ".sqlite3"})
+RESULT_FILES = frozenset({".json", ".jsonl"})
+SQLITE = b"SQLite format 3\0"
+AIPERF_SUMMARY = "_aiperf.json"
+"""Of a folder with one of these only they are results; the rest stands beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSession:
+    """A session and the file it is in."""
+
+    path: Path
+    row: SessionRow
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return self.row.name or self.row.id
+
+    @property
+    def key(self) -> tuple[Path, int]:
+        """The same session has the same, however it was named."""
+        return self.path.resolve(), self.row.session
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSide:
+    """The runs of a setting, none of them read yet."""
+
+    runs: tuple[FoundSession, ...]
+    label: str
+    labels: tuple[str, ...]
+    """Of its runs."""
+
+
+class ResultFiles(Protocol):
+    """Makes sessions of other tools' results, for as long as they are compared."""
+
+    def sessions_in(self, path: Path) -> list[FoundSession]:
+        """One a run that stands in the file; the same when asked again.
+
+        Raises:
+            UsageError: no tool we know wrote it, or without its requests.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What one word means."""
+
+    runs: list[FoundSession]
+    label: str | None = None
+    """What people call them together."""
+
+
+def grouped(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """The words of each side.
+
+    Raises:
+        UsageError: there are not two sides, or nothing stands on one.
+    """
+    sides: list[tuple[str, ...]] = [()]
+    if PARTS not in words:
+        sides = [(word,) for word in words]
+    else:
+        for word in words:
+            if word == PARTS:
+                sides.append(())
+            else:
+                sides[-1] = (*sides[-1], word)
+        if not all(sides):
+            raise UsageError(
+                f"a side is empty: runs stand before and after {PARTS}, as in "
+                f"`inferwatch compare before1 before2 {PARTS} after1 after2`"
+            )
+    if len(sides) < 2:
+        raise UsageError("compare needs two sessions: inferwatch compare A B")
+    return sides
+
+
+def find_sides(
+    words: Sequence[str], database: Path, results: ResultFiles | None = None
+) -> list[FoundSide]:
+    """What the words mean.
+
+    Raises:
+        UsageError: they cannot be compared.
+        StorageError: one is not there, or cannot be read.
+    """
+    finder = _Finder(database, results)
+    found = [[finder.find(word) for word in side] for side in grouped(words)]
+    sides = [[run for word in side for run in word.runs] for side in found]
+    for typed, runs in zip(grouped(words), sides, strict=True):
+        if len(runs) > MOST_RUNS:
+            raise UsageError(_too_many(" ".join(typed), len(runs)))
+    _refuse([run for runs in sides for run in runs])
+    names = _run_labels(sides)
+    said = [word[0].label if len(word) == 1 else None for word in found]
+    labels = [label_of(names[place], label) for place, label in enumerate(said)]
+    return [
+        FoundSide(tuple(runs), label, tuple(of_runs))
+        for runs, label, of_runs in zip(
+            sides, distinct(labels, names), names, strict=True
+        )
+    ]
+
+
+def _too_many(what: str, n: int) -> str:
+    return (
+        f"{what} means {n:,} runs: a side may have up to {MOST_RUNS}, as each is read "
+        "whole. Name those that matter"
+    )
+
+
+def _refuse(runs: Sequence[FoundSession]) -> None:
+    """What cannot be compared, with what to do."""
+    seen: set[tuple[Path, int]] = set()
+    for each in runs:
+        if each.key in seen:
+            raise UsageError(
+                f"{each.name} is given twice: a session does not differ from itself, "
+                "and is one run"
+            )
+        seen.add(each.key)
+        if each.row.state is SessionState.RECORDING:
+            raise UsageError(
+                f"{each.name} is still being recorded: compare it once it has ended"
+            )
+
+
+def _run_labels(sides: Sequence[Sequence[FoundSession]]) -> list[list[str]]:
+    """Names; where two are the same, with what tells them apart."""
+    runs = [run for side in sides for run in side]
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        files = {run.path.resolve() for run in runs}
+        if len(files) == len(runs) == len({run.path.stem for run in runs}):
+            names = [run.path.stem for run in runs]
+        else:
+            names = [f"{run.row.id} {run.name}" for run in runs]
+    left = iter(names)
+    return [[next(left) for _ in side] for side in sides]
+
+
+class _Finder:
+    """Finds what words mean; of each file the sessions are listed once."""
+
+    def __init__(self, database: Path, results: ResultFiles | None) -> None:
+        self._database = database
+        self._results = results
+
+    def find(self, word: str) -> _Word:
+        """Sessions of the usual file, or of files that are named."""
+        path, _, tag = word.rpartition(f":{TAG}")
+        if word.startswith(TAG):
+            return self._tagged(self._database, word.removeprefix(TAG))
+        if path and Path(path).is_file():
+            return self._tagged(Path(path), tag)
+        if Path(word).is_dir():
+            return self._folder(Path(word), word)
+        return _Word([self._one(word)])
+
+    def _one(self, word: str) -> FoundSession:
+        path, _, session = word.rpartition(":")
+        if Path(word).is_file():
+            return self._in_file(Path(word), "")
+        if path and Path(path).is_file():
+            return self._in_file(Path(path), session)
+        return FoundSession(self._database, find(self._database, word))
+
+    def _in_file(self, path: Path, session: str) -> FoundSession:
+        if self._results is None or not _is_result(path):
+            return FoundSession(path, find(path, session or LAST))
+        runs = self._results.sessions_in(path)
+        names = [run.name for run in runs]
+        for number, run in enumerate(runs, 1):
+            if session in {str(number), run.name} or (not session and len(runs) == 1):
+                return run
+        raise UsageError(
+            f"{path} holds {counted(len(runs), 'run')}: name one, as "
+            f"{path}:1 ({', '.join(names[:10])})"
+        )
+
+    def _tagged(self, database: Path, tag: str) -> _Word:
+        rows = list_sessions(database)
+        found = [row for row in rows if tag in row.tags.split()]
+        if not found:
+            tags = sorted({each for row in rows for each in row.tags.split()})
+            known = f"there are {', '.join(tags[:20])}" if tags else "none has a tag"
+            raise NoSuchSessionError(
+                f"No session in {database} has the tag {tag!r}: {known}. "
+                "`inferwatch sessions tag SESSION WORD` gives one"
+            )
+        if len(found) > MOST_RUNS:
+            raise UsageError(_too_many(f"{TAG}{tag}", len(found)))
+        return _Word([FoundSession(database, row) for row in reversed(found)], tag)
+
+    def _folder(self, folder: Path, word: str) -> _Word:
+        """All runs in a folder; a session of that name in the record comes in doubt."""
+        if "/" not in word and self._is_named(word):
+            raise UsageError(
+                f"{word} is a session of {self._database} and a directory: write "
+                f"{word}/ for the directory, and the session by its id"
+            )
+        files = list(_files_in(folder))
+        if not files:
+            raise UsageError(
+                f"{folder} holds no sessions and no results: there is no file in it "
+                f"that ends with {', '.join(sorted(SESSION_FILES | RESULT_FILES))}"
+            )
+        runs = {run.key: run for file in files for run in [self._in_file(file, "")]}
+        return _Word(list(runs.values()), folder.resolve().name)
+
+    def _is_named(self, word: str) -> bool:
+        if not self._database.exists():
+            return False
+        rows = list_sessions(self._database)
+        return any(word in {row.id, row.name} for row in rows)
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Its files that may hold runs, in order of their names.
+
+    Raises:
+        UsageError: it cannot be read, or there are too many.
+    """
+    ends = SESSION_FILES | RESULT_FILES
+    try:
+        paths = [
+            path
+            for path in folder.iterdir()
+            if path.suffix in ends and not path.name.startswith(".") and path.is_file()
+        ]
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}") from error
+    summaries = [path for path in paths if path.name.endswith(AIPERF_SUMMARY)]
+    if summaries:
+        paths = [p for p in paths if p in summaries or p.suffix in SESSION_FILES]
+    if len(paths) > MOST_RUNS:
+        raise UsageError(_too_many(str(folder), len(paths)))
+    yield from sorted(paths)
+
+
+def _is_result(path: Path) -> bool:
+    """It is no session file of ours, and does not claim to be one."""
+    if path.suffix in SESSION_FILES:
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE)) != SQLITE
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error
