@@ -52,6 +52,8 @@ GLYPHS = {
 }
 """Beside the word and the colour; in the order in which rows are worth reading."""
 MOST_NAMED = 3
+NONE_AT_ALL = 0.001
+"""Of two chances below, which is smaller says nothing."""
 ENERGY = "joules_per_token"
 MORE = "+N req: about that many more requests in each session would settle it."
 SLOW_CLIENT = "cannot tell: client: a client was too slow for the latencies it reports."
@@ -212,11 +214,11 @@ def in_order(pair: SessionPair) -> dict[MetricVerdict, list[MetricResult]]:
     return {verdict: results for verdict, results in found.items() if results}
 
 
-def _surest(result: MetricResult) -> tuple[float, float]:
-    """By the chance of an alarm over the table, then by its own."""
+def _surest(result: MetricResult) -> tuple[float, float, float]:
+    """By the chance of an alarm over the table; where there is none, as people ask."""
     known = (result.adjusted_p, result.p_value)
     shared, own = (1.0 if each is None else each for each in known)
-    return shared, own
+    return max(shared, NONE_AT_ALL), -result.metric.weight, own
 
 
 def pairing_sentence(pair: SessionPair) -> str:

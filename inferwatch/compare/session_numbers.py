@@ -119,7 +119,7 @@ class SessionNumbers:
             return None
         if metric.share is not None:
             return self.counted[metric.of].quantile_s(metric.share)
-        above, below = self._line(metric)
+        above, below = self.line(metric)
         return float(above.sum() / below.sum()) if below.sum() else None
 
     def memories(self, metric: JudgedMetric) -> float:
@@ -154,10 +154,11 @@ class SessionNumbers:
     def _drawn(self, metric: JudgedMetric, draws: Draws) -> Floats:
         if metric.share is not None:
             return draws.quantiles(self.counted[metric.of], metric.share)
-        lines = (merged(each, draws.blocks) for each in self._line(metric))
+        lines = (merged(each, draws.blocks) for each in self.line(metric))
         return draws.ratios(*lines)
 
-    def _line(self, metric: JudgedMetric) -> tuple[Floats, Floats]:
+    def line(self, metric: JudgedMetric) -> tuple[Floats, Floats]:
+        """What is above and below the line of a rate or a mean, one a bin each."""
         if metric.statistic == MEAN:
             values = self.counted[metric.of]
             return values.sums_s, values.bins

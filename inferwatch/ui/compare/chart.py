@@ -1,6 +1,7 @@
-"""Curves of several sessions over each other: latencies as CDFs, throughput over time.
+"""Curves of both sides over each other: latencies as CDFs, values over time.
 
-They differ by colour, and by how they are dashed.
+They differ by colour, and by how they are dashed; of a side of several runs each has a
+curve, drawn with fewer dots.
 """
 
 import math
@@ -14,10 +15,11 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual_plotext import PlotextPlot
 
+from collectors.clock import NS_PER_S
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.resampling import CountedValues
-from inferwatch.compare.session_numbers import SessionNumbers, Throughput
-from inferwatch.metrics.catalog import CATALOG
+from inferwatch.compare.resampling import CountedValues, Floats, merged
+from inferwatch.compare.session_numbers import SessionNumbers, Side, Throughput
+from inferwatch.metrics.catalog import CATALOG, Unit
 from inferwatch.ui.shared.panel import Inked
 from inferwatch.ui.shared.renderables.plot import (
     MARGIN,
@@ -31,11 +33,27 @@ Curve = tuple[tuple[float, float], ...]
 """Points in order of x."""
 PATTERNS = ("1", "11110000", "1100", "111100100", "111111001100", "10011110")
 """Dots that are drawn and left out along a curve; the first is solid."""
+THIN = ("10", "1000")
+"""Of one run of several: those of a first side, those of any other."""
 INKS = ("decode", "prefill", "kv", "waiting", "mean", "output")
 DASHES = ("────", "─ ─ ", "· · ", "─ · ", "── ─", "·── ")
 """For legends, in the order of the sessions."""
 FRAME, CURVES = 8, 16
-"""Palette numbers of axes and of the first curve."""
+"""Palette numbers of axes and of the curves of the first side."""
+MARK = "●"
+"""On a curve: a quantile that is judged."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideCurve:
+    """What is drawn of one run of a side; a gap in it makes it two."""
+
+    side: int
+    """Its place among the sides."""
+    points: Curve
+    thin: bool = False
+    """The side has several runs."""
+    marks: Curve = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +63,8 @@ class Overlay:
     title: str
     note: str
     names: tuple[str, ...]
-    curves: tuple[Curve, ...]
+    """Of the sides."""
+    curves: tuple[SideCurve, ...]
     x_span: tuple[float, float]
     y_top: float
     x_ticks: tuple[tuple[float, str], ...]
@@ -105,9 +124,13 @@ class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         values, labels = _split(_apart(overlay.y_ticks, overlay.y_top / (height - 2)))
         plot.yticks(values, [f"{label:>{MARGIN - 2}} " for label in labels])
         scale = (overlay.x_span, overlay.y_top, max(width - MARGIN, 2), height - 2)
-        for place, curve in enumerate(overlay.curves):
-            xs, ys = dotted(curve, place, *scale)
-            plot.scatter(xs, ys, marker="braille", color=CURVES + place)
+        for curve in overlay.curves:
+            xs, ys = dotted(curve.points, _pattern(curve), *scale)
+            plot.scatter(xs, ys, marker="braille", color=CURVES + curve.side)
+        for curve in overlay.curves:
+            if curve.marks:
+                xs, ys = zip(*curve.marks, strict=True)
+                plot.scatter(xs, ys, marker=MARK, color=CURVES + curve.side)
         return str(plot.build()).split("\n")[:height]
 
 
@@ -121,6 +144,12 @@ def _heading(overlay: Overlay, width: int) -> Line:
         for place, name in enumerate(overlay.names)
     ]
     return ruled(title, join(legend, "  "), width)
+
+
+def _pattern(curve: SideCurve) -> str:
+    if curve.thin:
+        return THIN[min(curve.side, 1)]
+    return PATTERNS[curve.side % len(PATTERNS)]
 
 
 def _ink(number: int | None) -> str:
@@ -149,31 +178,44 @@ def _split(ticks: Sequence[tuple[float, str]]) -> tuple[list[float], list[str]]:
 POINTS = 240
 TAILS = 0.001
 """A CDF is drawn from here to as much below 1."""
-SHARES = ((0.0, "0"), (0.5, "50%"), (0.9, "90%"), (1.0, "100%"))
+MARKED = (0.5, 0.99)
+SHARES = ((0.0, "0"), (0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
 FALLBACKS = ("ttft_s", "client.ttft_s")
 SMOOTH = 3
 """Bins of the throughput that are drawn as one."""
+CLOCK_STEPS = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
+"""Seconds between the ticks of a time axis."""
+SPANS = 30
+"""Of the compared part, a value each: fine enough for when, coarse enough for a p99."""
 
 
-def cdf(sessions: Sequence[SessionNumbers], metric: JudgedMetric) -> Overlay | None:
-    """The distribution of a metric in each session; for a rate, that of TTFT."""
+def cdf(sides: Sequence[Side], metric: JudgedMetric) -> Overlay | None:
+    """The distribution of a metric on each side; for a rate, that of TTFT."""
+    runs = [run for side in sides for run in side.runs]
     names = (metric.of, *FALLBACKS)
-    known = (name for name in names if any(_has(each, name) for each in sessions))
-    name = next(known, None)
+    name = next((name for name in names if any(_has(run, name) for run in runs)), None)
     if name is None:
         return None
     curves = tuple(
-        _cdf(each.counted[name]) if _has(each, name) else () for each in sessions
+        SideCurve(
+            side=place,
+            points=_cdf(run.counted[name]),
+            thin=side.is_repeated,
+            marks=_marks(run.counted[name]),
+        )
+        for place, side in enumerate(sides)
+        for run in side.runs
+        if _has(run, name)
     )
-    ends = [x for curve in curves for x, _ in curve]
+    ends = [x for curve in curves for x, _ in curve.points]
     lowest = min(ends)
     x_span = (lowest, max(*ends, lowest + 0.1))
     shown = CATALOG[name]
     vantage = f"{shown.vantage}, " if shown.vantage else ""
     return Overlay(
         title=f"{shown.abbr} CDF",
-        note=f"{vantage}log s",
-        names=tuple(each.name for each in sessions),
+        note=f"{vantage}log s, {MARK} p50 p99",
+        names=tuple(each.name for each in sides),
         curves=curves,
         x_span=x_span,
         y_top=1.0,
@@ -182,23 +224,62 @@ def cdf(sessions: Sequence[SessionNumbers], metric: JudgedMetric) -> Overlay | N
     )
 
 
-def throughput(sessions: Sequence[SessionNumbers]) -> Overlay | None:
+def throughput(sides: Sequence[Side]) -> Overlay | None:
     """Throughput over the seconds since the load of each session began."""
-    lines = [each.throughput or Throughput(bin_s=1.0, per_s=()) for each in sessions]
-    longest_s = max(line.bin_s * len(line.per_s) for line in lines)
-    if not longest_s:
+    lines = [
+        (place, side, run.throughput or Throughput(bin_s=1.0, per_s=()))
+        for place, side in enumerate(sides)
+        for run in side.runs
+    ]
+    curves = [
+        SideCurve(side=place, points=_over_time(line), thin=side.is_repeated)
+        for place, side, line in lines
+    ]
+    return _timed(sides, curves, "throughput", "tokens/s", "")
+
+
+def over_time(sides: Sequence[Side], metric: JudgedMetric) -> Overlay | None:
+    """A metric over the time since the load began, span by span."""
+    curves = [
+        SideCurve(side=place, points=piece, thin=side.is_repeated)
+        for place, side in enumerate(sides)
+        for run in side.runs
+        for piece in _pieces(run, metric)
+    ]
+    statistic = metric.statistic or "value"
+    unit = "s" if metric.unit is Unit.SECONDS else ""
+    note = f"{statistic} every {_span_text(sides)}"
+    return _timed(sides, curves, metric.name, note, unit)
+
+
+def _timed(
+    sides: Sequence[Side],
+    curves: Sequence[SideCurve],
+    title: str,
+    note: str,
+    unit: str,
+) -> Overlay | None:
+    """Over time, from the beginning of the load to the end of the longest."""
+    values = [y for curve in curves for _, y in curve.points]
+    if not values:
         return None
-    curves = tuple(_over_time(line) for line in lines)
-    top = nice_ceiling(max(y for curve in curves for _, y in curve))
+    longest_s = max(
+        (run.span.end_ns - run.span.origin_ns) / NS_PER_S
+        for side in sides
+        for run in side.runs
+    )
+    top = nice_ceiling(max(values))
     return Overlay(
-        title="throughput",
-        note="tokens/s, s since load began",
-        names=tuple(each.name for each in sessions),
-        curves=curves,
+        title=title,
+        note=f"{note}, time since the load began",
+        names=tuple(each.name for each in sides),
+        curves=tuple(curves),
         x_span=(0.0, longest_s),
         y_top=top,
-        x_ticks=_seconds(longest_s),
-        y_ticks=tuple((share * top, tick_text(share * top)) for share in (0, 0.5, 1)),
+        x_ticks=_clock(longest_s),
+        y_ticks=tuple(
+            (share * top, tick_text(share * top, unit)) for share in (0, 0.5, 1)
+        ),
     )
 
 
@@ -215,12 +296,58 @@ def _cdf(values: CountedValues) -> Curve:
     return tuple(zip(logs.tolist(), shares.tolist(), strict=True))
 
 
+def _marks(values: CountedValues) -> Curve:
+    return tuple(
+        (math.log10(max(values.quantile_s(share), 1e-9)), share) for share in MARKED
+    )
+
+
 def _over_time(line: Throughput) -> Curve:
     return tuple(
         ((low + SMOOTH / 2) * line.bin_s, sum(part) / len(part))
         for low in range(0, len(line.per_s), SMOOTH)
         if (part := line.per_s[low : low + SMOOTH])
     )
+
+
+def _pieces(run: SessionNumbers, metric: JudgedMetric) -> list[Curve]:
+    """Values over time, cut where nothing is known."""
+    if not run.n_of(metric):
+        return []
+    values = _values(run, metric)
+    begins_s = (run.span.start_ns - run.span.origin_ns) / NS_PER_S
+    step_s = run.span.length_s / len(values)
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for place, value in enumerate(values.tolist()):
+        if math.isfinite(value):
+            pieces[-1].append((begins_s + (place + 0.5) * step_s, value))
+        elif pieces[-1]:
+            pieces.append([])
+    return [tuple(piece) for piece in pieces if piece]
+
+
+def _values(run: SessionNumbers, metric: JudgedMetric) -> Floats:
+    """One a span; of a percentile, that of the span."""
+    if metric.share is not None:
+        known = run.counted[metric.of]
+        upto = np.cumsum(merged(known.counts.astype(float), SPANS), axis=1)
+        ranks = np.ceil(metric.share * upto[:, -1])
+        places = [
+            int(np.searchsorted(row, max(rank, 1)))
+            for row, rank in zip(upto, ranks, strict=True)
+        ]
+        found = known.values_s[np.minimum(places, len(known.values_s) - 1)]
+        return np.where(upto[:, -1] > 0, found, np.nan)
+    above, below = run.line(metric)
+    above, below = merged(above, SPANS), merged(below, SPANS)
+    values = np.full(SPANS, np.nan)
+    np.divide(above, below, out=values, where=below > 0)
+    return values
+
+
+def _span_text(sides: Sequence[Side]) -> str:
+    longest_s = max(run.span.length_s for side in sides for run in side.runs)
+    return tick_text(float(f"{longest_s / SPANS:.2g}"), "s")
 
 
 def _decades(x_span: tuple[float, float]) -> tuple[tuple[float, str], ...]:
@@ -232,23 +359,29 @@ def _decades(x_span: tuple[float, float]) -> tuple[tuple[float, str], ...]:
     return tuple((place, tick_text(10**place, "s")) for place in inside)
 
 
-def _seconds(longest_s: float) -> tuple[tuple[float, str], ...]:
-    step = nice_ceiling(longest_s / 5)
+def _clock(longest_s: float) -> tuple[tuple[float, str], ...]:
+    """Round moments as minutes and seconds, as they are told elsewhere."""
+    step = next((each for each in CLOCK_STEPS if longest_s / each <= 6), None)
+    step = step or nice_ceiling(longest_s / 6)
     count = int(longest_s / step)
-    return tuple((n * step, f"{n * step:g} s") for n in range(count + 1))
+    moments = [n * step for n in range(count + 1)]
+    if step < 1:
+        return tuple((each, f"{each:g} s") for each in moments)
+    return tuple(
+        (each, f"{int(each) // 60:02d}:{int(each) % 60:02d}") for each in moments
+    )
 
 
 def dotted(
     curve: Curve,
-    place: int,
+    pattern: str,
     x_span: tuple[float, float],
     y_top: float,
     columns: int,
     rows: int,
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """The dots of the curve of the session at that place; 2 by 4 to a cell."""
+    """The dots of a curve, drawn and left out as in the pattern; 2 by 4 to a cell."""
     width, height = x_span[1] - x_span[0], y_top
-    pattern = PATTERNS[place % len(PATTERNS)]
     xs: list[float] = []
     ys: list[float] = []
     at = 0

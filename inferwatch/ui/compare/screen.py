@@ -1,6 +1,8 @@
 """Did it get better, and could that be chance?"""
 
 from dataclasses import replace
+from functools import partial
+from time import monotonic
 from typing import ClassVar
 
 from textual import on, work
@@ -8,23 +10,30 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
-from textual.worker import get_current_worker
+from textual.worker import Worker, get_current_worker
 
-from inferwatch.compare.comparison import Comparison
-from inferwatch.compare.selection import run_comparison
+from inferwatch.compare.comparison import Comparison, SessionPair
+from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import InferwatchError
-from inferwatch.ui.compare.chart import CompareChart, cdf, throughput
-from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
+from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
+from inferwatch.ui.compare.detail import CompareDetail
+from inferwatch.ui.compare.head import PANES, CompareHead
+from inferwatch.ui.compare.lists import CompareQuality, CompareSetup, ReadingList
 from inferwatch.ui.compare.table import CompareTable
 from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.shared.drawers import Key, toggle_help
 from inferwatch.ui.shared.keys import HERE, KeyFooter
 from inferwatch.ui.shared.messages import GoBack
+from inferwatch.ui.shared.panel import Inked
 
 WIDE = 140
 """Columns from which on charts stand beside the table."""
-PANES = ("metrics", "charts", "setup")
+TALL = 34
+"""Rows from which on there is room to say when and for whom."""
+METRICS, CHARTS, QUALITY, SETUP = PANES
+TELL_EVERY_S = 0.5
+WORTH_TELLING_S = 1.0
 EXPLAINS = (
     "ttft_s",
     "tpot_s",
@@ -39,7 +48,10 @@ EXPLAINS = (
     "client.itl_s",
     "client.e2el_s",
 )
-KEYS: tuple[Key, ...] = (("wheel", "in the settings: more lines"),)
+KEYS: tuple[Key, ...] = (
+    ("wheel", "in lists: more lines"),
+    ("click", "on what is folded: unfold it; on the name of a part: show it"),
+)
 
 
 class _Left(Exception):  # noqa: N818 - not an error: nobody waits any more
@@ -56,20 +68,26 @@ class CompareScreen(Screen[None]):
         #panes { height: 1fr; }
         #metrics { width: 1fr; }
         #charts { width: 1fr; display: none; }
-        CompareSetup { display: none; }
-        &.-charts #metrics, &.-setup #metrics { display: none; }
+        CompareSetup, CompareQuality { display: none; }
+        #throughput { display: none; }
+        &.-tall #throughput { display: block; }
+        &.-tall CompareDetail { height: 8; }
+        &.-charts, &.-quality, &.-set-up {
+            #metrics { display: none; }
+        }
         &.-charts #charts { display: block; }
-        &.-setup CompareSetup { display: block; }
+        &.-quality CompareQuality { display: block; }
+        &.-set-up CompareSetup { display: block; }
         &.-wide #charts { display: block; width: 1fr; }
-        &.-wide #metrics, &.-wide CompareSetup { width: 88; }
+        &.-wide #metrics, &.-wide ReadingList { width: 88; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "tab",
             "pane(1)",
-            "charts, settings",
-            tooltip="The metrics, their charts, the settings of both",
+            "charts, quality",
+            tooltip="The metrics, their charts, how good it is, how both were set up",
         ),
         Binding("shift+tab", "pane(-1)", "previous pane", show=False),
         Binding(
@@ -77,13 +95,16 @@ class CompareScreen(Screen[None]):
             "pair(-1)",
             "pair",
             key_display="← →",
-            tooltip="Another session against the first",
+            tooltip="Another one against the first",
         ),
         Binding("right", "pair(1)", "next pair", show=False),
         Binding("up", "lines(-1)", "up", show=False),
         Binding("down", "lines(1)", "down", show=False),
         Binding("pageup", "lines(-10)", "page up", show=False),
         Binding("pagedown", "lines(10)", "page down", show=False),
+        Binding(
+            "x", "swap", "swap", tooltip="The other way round: A against B, B against A"
+        ),
         Binding(
             "w",
             "warmup",
@@ -98,6 +119,7 @@ class CompareScreen(Screen[None]):
             tooltip="This help: all keys, and what every number means",
         ),
         Binding("q", "leave", "back", tooltip="Leave the comparison"),
+        Binding("escape", "stop", "stop", tooltip="Stop comparing"),
         Binding("escape", "leave", "back", show=False),
     ]
 
@@ -105,14 +127,22 @@ class CompareScreen(Screen[None]):
         super().__init__()
         self.page = page
         self.wanted = page.request
-        self._pane = 0
+        self._shown_as = page.request
+        """What was asked for when that which is shown was found."""
+        self._pane = METRICS
         self._place = 0
-        self._found: Comparison | None = None
+        self.found: Comparison | None = None
+        """What is shown, even while it is read again."""
+        self._computing: Worker[None] | None = None
+        """None: nothing is being read or drawn."""
+        self._began_s = 0.0
+        self._doing = ""
 
     @property
     def comparing(self) -> bool:
-        """There is nothing to see yet."""
-        return self._found is None and self.page.failure is None
+        """Something is being read or drawn, or is about to be."""
+        nothing_yet = self.found is None and self.page.failure is None
+        return nothing_yet or self._computing is not None
 
     def compose(self) -> ComposeResult:
         """Verdict, then figures, charts and set-up."""
@@ -121,113 +151,191 @@ class CompareScreen(Screen[None]):
             with Vertical(id="metrics"):
                 yield CompareTable()
                 yield CompareDetail()
+            yield CompareQuality()
             yield CompareSetup()
             with Vertical(id="charts"):
                 yield CompareChart(id="cdf")
+                yield CompareChart(id="over_time")
                 yield CompareChart(id="throughput")
         yield KeyFooter()
 
     def on_mount(self) -> None:
         """Begin."""
         self.query_one(CompareTable).focus()
-        self.query_one(CompareHead).wait(self.wanted.sessions, "comparing")
-        self._compute()
+        self.set_interval(TELL_EVERY_S, self._tell)
+        self._compare("comparing")
 
     def on_resize(self) -> None:
         """Charts beside the table where there is room."""
         self.set_class(self.size.width >= WIDE, "-wide")
+        self.set_class(self.size.height >= TALL, "-tall")
         self._show_pane()
 
+    # Reading and drawing, in a thread.
+
+    def _compare(self, doing: str) -> None:
+        """Find, read and draw; what is shown meanwhile is grey."""
+        self._began_s = monotonic()
+        self._doing = doing
+        self._grey(grey=True)
+        self._computing = self._compute(self.wanted)
+        self._tell()
+        self.refresh_bindings()
+
     @work(thread=True, exclusive=True)
-    def _compute(self) -> None:
+    def _compute(self, wanted: ComparisonRequest) -> None:
         worker = get_current_worker()
 
         def tell(what: str) -> None:
             if worker.is_cancelled:
                 raise _Left
-            self.app.call_from_thread(self._say, what)
+            self._doing = what
 
         try:
-            found = run_comparison(self.wanted, tell)
+            found = run_comparison(wanted, tell)
+            tell("drawing")
         except _Left:
             return
         except InferwatchError as error:
-            self.app.call_from_thread(self._fail, error)
+            self._hand_over(worker, partial(self._fail, error))
         else:
-            self.app.call_from_thread(self._take, found)
+            self._hand_over(worker, partial(self._take, found))
 
-    def _say(self, what: str) -> None:
-        if self.is_mounted:
-            self.query_one(CompareHead).wait(self.wanted.sessions, what)
+    def _hand_over(self, worker: Worker[None], take: partial[None]) -> None:
+        """To the screen, unless it went or was told to stop meanwhile."""
+
+        def here() -> None:
+            if self._computing is worker and self.is_mounted:
+                self._computing = None
+                self._grey(grey=False)
+                take()
+                self.refresh_bindings()
+
+        self.app.call_from_thread(here)
+
+    def _tell(self) -> None:
+        """What is being done, and for how long."""
+        if self._computing is None:
+            return
+        took_s = monotonic() - self._began_s
+        since = f"{took_s:.0f} s" if took_s >= WORTH_TELLING_S else ""
+        self.query_one(CompareHead).wait(self._names, self._doing, since)
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        if self.found is not None and self.wanted is self._shown_as:
+            return tuple(side.name for side in self.found.sides)
+        return self.wanted.sessions
+
+    def _grey(self, *, grey: bool) -> None:
+        for panel in self.query("#panes Inked").results(Inked):
+            panel.grey = grey
 
     def _fail(self, error: InferwatchError) -> None:
-        self.page.failure = error
-        self.refresh_bindings()
-        if self.is_mounted:
+        if self.found is None:
+            self.page.failure = error
             self.query_one(CompareHead).fail(str(error))
+            return
+        self.wanted = self._shown_as  # what was found before is still true
+        self._show_pair()
+        self.notify(str(error), severity="error", timeout=10, markup=False)
 
     def _take(self, found: Comparison) -> None:
-        self._found, self.page.failure = found, None
-        if self.is_mounted:
-            names = tuple(each.name for each in found.sessions)
-            self.query_one(CompareHead).wait(names, "")
-            self.query_one(CompareSetup).show(found)
-            self.query_one("#throughput", CompareChart).show(throughput(found.sessions))
-            self._show_pair()
+        self.found, self._shown_as, self.page.failure = found, self.wanted, None
+        self._place = min(self._place, len(found.pairs) - 1)
+        self.query_one(CompareSetup).show(found)
+        self._show_pair()
+
+    # What is shown.
+
+    @property
+    def _pair(self) -> SessionPair | None:
+        return None if self.found is None else self.found.pairs[self._place]
 
     def _show_pair(self) -> None:
-        if self._found is not None:
-            self.query_one(CompareHead).show(self._found, self._place)
-            self.query_one(CompareTable).show(self._found.pairs[self._place])
+        pair = self._pair
+        if self.found is not None and pair is not None:
+            self.query_one(CompareHead).show(self.found, self._place)
+            self.query_one(CompareQuality).show(pair)
+            self.query_one(CompareTable).show(pair)
+            chart = throughput((pair.a, pair.b))
+            self.query_one("#throughput", CompareChart).show(chart)
+            self._show_pane()
             self.refresh_bindings()
 
     @on(CompareTable.RowHighlighted)
     def _choose(self) -> None:
-        result = self.query_one(CompareTable).pointed
-        if self._found is not None and result is not None:
-            matters = self._found.rules.matters
-            self.query_one(CompareDetail).show(result, matters)
-            pair = self._found.pairs[self._place]
-            shown = (
-                self._found.sessions
-                if len(self._found.pairs) == 1
-                else (*pair.a.runs, *pair.b.runs)
-            )
-            chart = cdf(shown, result.metric)
-            self.query_one("#cdf", CompareChart).show(chart)
+        table, pair = self.query_one(CompareTable), self._pair
+        row = table.pointed
+        if self.found is None or pair is None or row is None:
+            return
+        self.query_one(CompareDetail).show(row, pair, self.found.rules.matters)
+        result = table.pointed_result
+        if result is None:
+            return  # what is folded has no curve: the last one stays
+        sides = (pair.a, pair.b)
+        self.query_one("#cdf", CompareChart).show(cdf(sides, result.metric))
+        timed = over_time(sides, result.metric)
+        self.query_one("#over_time", CompareChart).show(timed)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what cannot be done now."""
         del parameters
-        if self._found is None:
-            return action in {"help", "leave"}
-        return action != "pair" or len(self._found.pairs) > 1
+        stops = self.comparing and self.found is not None
+        if action in {"stop", "leave"}:
+            return stops if action == "stop" else True
+        if action == "help":
+            return True
+        if self.found is None or self.comparing:
+            return False
+        return action != "pair" or len(self.found.pairs) > 1
 
     def action_pane(self, by: int) -> None:
         """Another part; the charts are no stop where they always stand."""
         wide = self.has_class("-wide")
-        panes = [pane for pane in PANES if pane != "charts" or not wide]
-        here = panes.index(PANES[self._pane]) if PANES[self._pane] in panes else 0
-        self._pane = PANES.index(panes[(here + by) % len(panes)])
+        panes = [pane for pane in PANES if pane != CHARTS or not wide]
+        here = panes.index(self._pane) if self._pane in panes else 0
+        self._pane = panes[(here + by) % len(panes)]
+        self._show_pane()
+
+    def action_look(self, pane: str) -> None:
+        """The part that was clicked."""
+        self._pane = pane
         self._show_pane()
 
     def _show_pane(self) -> None:
-        pane = PANES[self._pane]
-        wide = self.has_class("-wide")
-        self.set_class(pane == "charts" and not wide, "-charts")
-        self.set_class(pane == "setup", "-setup")
-        if pane == "metrics":
+        pane, wide = self._pane, self.has_class("-wide")
+        if pane == CHARTS and wide:
+            pane = METRICS
+        if pane == METRICS and self._pair is not None and self._pair.void:
+            pane = (
+                QUALITY  # no number may be believed: the reason stands in their place
+            )
+        for each in (CHARTS, QUALITY, SETUP):
+            self.set_class(pane == each, f"-{each}")
+        self.query_one(CompareHead).mark(pane)
+        if pane == METRICS:
             self.query_one(CompareTable).focus()
 
     def action_lines(self, by: int) -> None:
-        """Further down in the set-up; the table moves by itself."""
-        self.query_one(CompareSetup).move(by)
+        """Further down in what is read; beside charts, another metric."""
+        for each in self.query(ReadingList):
+            if each.region:
+                each.move(by)
+        if self.has_class(f"-{CHARTS}"):
+            self.query_one(CompareTable).action_step(by)
 
     def action_pair(self, by: int) -> None:
-        """Another session against the first."""
-        if self._found is not None:
-            self._place = (self._place + by) % len(self._found.pairs)
+        """Another one against the first."""
+        if self.found is not None:
+            self._place = (self._place + by) % len(self.found.pairs)
             self._show_pair()
+
+    def action_swap(self) -> None:
+        """The other way round."""
+        other = self._place + 1
+        self.wanted = swapped(self.wanted, other)
+        self._compare("swapping")
 
     def action_warmup(self) -> None:
         """Compare again: with the warm-up cut where it is found, or without a cut."""
@@ -239,9 +347,16 @@ class CompareScreen(Screen[None]):
                 replace(each, warmup_s=None if detect else 0.0) for each in choices
             ),
         )
-        self._found = None
-        self._say("leaving out the warm-up" if detect else "including the warm-up")
-        self._compute()
+        self._compare("leaving out the warm-up" if detect else "including the warm-up")
+
+    def action_stop(self) -> None:
+        """Not again, after all: what was found before stays."""
+        if self._computing is not None:
+            self._computing.cancel()
+            self._computing = None
+            self.wanted = self._shown_as
+            self._grey(grey=False)
+            self._show_pair()
 
     def action_help(self) -> None:
         """Open or close the explanations."""
@@ -251,3 +366,13 @@ class CompareScreen(Screen[None]):
     def action_leave(self) -> None:
         """Back to where one came from."""
         self.post_message(GoBack())
+
+
+def swapped(wanted: ComparisonRequest, other: int) -> ComparisonRequest:
+    """The first one and another one change places."""
+    sessions = list(wanted.sessions)
+    missing = len(sessions) - len(wanted.choices)
+    choices = [*wanted.choices, *[SpanChoice()] * missing]
+    sessions[0], sessions[other] = sessions[other], sessions[0]
+    choices[0], choices[other] = choices[other], choices[0]
+    return replace(wanted, sessions=tuple(sessions), choices=tuple(choices))

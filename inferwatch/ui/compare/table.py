@@ -1,8 +1,9 @@
-"""The metrics of two sessions, one row each, and their columns."""
+"""The metrics of two sides, one row each, and their columns."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import ClassVar
 
+from textual import events
 from textual.binding import Binding, BindingType
 
 from inferwatch.compare.comparison import MetricResult, SessionPair
@@ -12,72 +13,86 @@ from inferwatch.compare.report import (
     span_text,
     values_text,
     verdict_text,
+    whose,
 )
 from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
+from inferwatch.formatting import counted, format_count
+from inferwatch.ui.compare.rows import FOLD, CompareRow, FoldedRows, arranged, nearest
+from inferwatch.ui.compare.words import (
+    INKS,
+    SAYS_SOMETHING,
+    at_another_load,
+)
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit, spread
 from inferwatch.ui.shared.table import CursorTable, TableColumn
 
-INKS = {
-    MetricVerdict.BETTER: "good bold",
-    MetricVerdict.WORSE: "bad bold",
-    MetricVerdict.DIFFERS: "accent",
-    MetricVerdict.PROBABLY_BETTER: "good",
-    MetricVerdict.PROBABLY_WORSE: "bad",
-    MetricVerdict.PROBABLY_DIFFERS: "accent",
-    MetricVerdict.SAME: "muted",
-    MetricVerdict.OPEN: "warn",
-}
+FOLD_GLYPHS = {False: "▸", True: "▾"}
+OTHER_LOAD = ", other load"
 
 
-def compare_columns(before: str, after: str) -> Iterable[TableColumn[MetricResult]]:
-    """The columns of a comparison; values are headed by the names of the sessions."""
+def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
+    """The columns of a comparison; values are headed by the names of the sides."""
+    other_load = at_another_load(pair)
+
+    def verdict(row: CompareRow, width: int) -> Line:
+        return (
+            ()
+            if isinstance(row, FoldedRows)
+            else _verdict(row, width, other_load=other_load)
+        )
+
     return (
-        TableColumn("metric", " metric", 14, _metric),
+        TableColumn("metric", " metric", 17, _of(lambda row: f" {whose(row)}")),
         TableColumn(
             "before",
-            f" {before}",
+            f" {pair.a.name}",
             9,
-            lambda row, _: TextRun(values_text(row)[0]),
+            _of(lambda row: values_text(row)[0]),
             right=True,
             ink="accent",
         ),
         TableColumn(
             "after",
-            f" {after}",
+            f" {pair.b.name}",
             9,
-            lambda row, _: TextRun(values_text(row)[1]),
+            _of(lambda row: values_text(row)[1]),
             right=True,
             ink="accent",
         ),
         TableColumn(
-            "change",
-            "change",
-            7,
-            lambda row, _: TextRun(change_text(row.ratio)),
-            right=True,
+            "change", "change", 7, _of(lambda row: change_text(row.ratio)), right=True
         ),
         TableColumn(
             "interval",
             "95% interval",
-            15,
-            lambda row, _: TextRun(span_text(row.ratio_span), "muted"),
+            14,
+            _of(lambda row: span_text(row.ratio_span), "muted"),
             right=True,
         ),
-        TableColumn("verdict", "  verdict", 0, _verdict, least=0),
+        TableColumn("verdict", "  verdict", 0, verdict, least=0),
     )
 
 
-def _metric(row: MetricResult, _: int) -> TextRun:
-    return TextRun(f" {row.metric.name:<9}{row.metric.statistic or ''}", "strong")
+def _of(
+    write: Callable[[MetricResult], str], ink: str = ""
+) -> Callable[[CompareRow, int], TextRun]:
+    """A cell of a metric; what is folded has none."""
+    return lambda row, _: TextRun(
+        "" if isinstance(row, FoldedRows) else write(row), ink
+    )
 
 
-def _verdict(row: MetricResult, width: int) -> Line:
-    text = f"  {GLYPHS[row.verdict]} {verdict_text(row)}"
-    return (cells(text, width, INKS[row.verdict]),)
+def _verdict(row: MetricResult, width: int, *, other_load: bool) -> Line:
+    said = f"{GLYPHS[row.verdict]} {verdict_text(row)}"
+    ink = INKS[row.verdict]
+    if other_load and row.verdict in SAYS_SOMETHING:
+        # Another load is reason enough for another number: no victory, no defeat.
+        said, ink = f"{said}{OTHER_LOAD}", "accent"
+    return (cells(f" {said}", width, ink),)
 
 
-class CompareTable(CursorTable[MetricResult]):
-    """All metrics of a comparison, grouped by who measured them."""
+class CompareTable(CursorTable[CompareRow]):
+    """What says something, then one row for all that does not, which unfolds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -85,7 +100,14 @@ class CompareTable(CursorTable[MetricResult]):
             "step(-1)",
             "metric",
             key_display="↑ ↓",
-            tooltip="Another metric; its interval and distribution",
+            tooltip="Another metric; its interval, its distribution, when and for whom",
+        ),
+        Binding(
+            "space,enter",
+            "fold",
+            "unfold",
+            key_display="space",
+            tooltip="Show the metrics of which nothing can be told, or fold them again",
         ),
         Binding("home", "step(-1000)", "first", show=False),
         Binding("end", "step(1000)", "last", show=False),
@@ -93,23 +115,77 @@ class CompareTable(CursorTable[MetricResult]):
 
     def __init__(self) -> None:
         super().__init__(())
+        self._pair: SessionPair | None = None
+        self._unfolded = False
+
+    @property
+    def pointed_result(self) -> MetricResult | None:
+        """The metric under the cursor."""
+        row = self.pointed
+        return None if isinstance(row, FoldedRows) else row
 
     def show(self, pair: SessionPair) -> None:
-        """Take two sessions; the cursor stays on its metric."""
-        self.columns = tuple(compare_columns(pair.a.name, pair.b.name))
-        self.show_rows(pair.results)
-        self.action_step(0)
+        """Take two sides; the cursor stays on its metric, which is not folded away."""
+        pointed = self._key
+        self._pair = pair
+        hidden = {each.metric.key for each in pair.of(MetricVerdict.OPEN)}
+        self._unfolded |= pointed in hidden
+        self.columns = tuple(compare_columns(pair))
+        self._arrange()
 
-    def key_of(self, row: MetricResult) -> str:
+    def _arrange(self) -> None:
+        if self._pair is not None:
+            self.show_rows(arranged(self._pair, unfolded=self._unfolded))
+            self.action_step(0)
+
+    @property
+    def can_fold(self) -> bool:
+        """Some rows say nothing, and others do."""
+        return any(isinstance(row, FoldedRows) for row in self.rows)
+
+    def action_fold(self) -> None:
+        """Show the rows that say nothing, or hide them."""
+        if self.can_fold:
+            self._unfolded = not self._unfolded
+            self._arrange()
+
+    def action_open(self) -> None:
+        """A double click on the row that stands for many: its second half is no key."""
+
+    def click_row(self, event: events.Click) -> None:
+        """A click on the row that stands for many is enough."""
+        if event.chain == 1 and isinstance(self.pointed, FoldedRows):
+            self.action_fold()
+
+    def key_of(self, row: CompareRow) -> str:
         """The key of its metric."""
-        return row.metric.key
+        return FOLD if isinstance(row, FoldedRows) else row.metric.key
 
-    def heading_of(self, row: MetricResult) -> str:
-        """Who measured it: engine and client may both tell of a latency."""
-        return f"seen by {row.metric.vantage}"
+    def key_to_keep(self, before: int) -> str | None:
+        """Who stands on a row that is folded away stands on what it is folded into."""
+        kept = super().key_to_keep(before)
+        keys = [self.key_of(row) for row in self.rows]
+        return FOLD if kept is not None and kept not in keys and FOLD in keys else kept
 
-    def title_of(self, column: TableColumn[MetricResult], width: int) -> TextRun:
+    def across(self, row: CompareRow, width: int) -> Line | None:
+        """What is folded says how much it is, and what would settle the nearest."""
+        if not isinstance(row, FoldedRows):
+            return None
+        said = f" {FOLD_GLYPHS[row.unfolded]} {counted(len(row.results), 'row')}: "
+        left = (
+            TextRun(said, "warn"),
+            TextRun(str(MetricVerdict.OPEN), "warn"),
+            TextRun("  space folds" if row.unfolded else "  space unfolds", "faint"),
+        )
+        best = nearest(row.results)
+        right: Line = ()
+        if best is not None:
+            more = format_count(best.more_requests).strip()
+            right = (TextRun(f"nearest: {whose(best)}, +{more} req ", "muted"),)
+        return fit(spread(left, right, width), width)
+
+    def title_of(self, column: TableColumn[CompareRow], width: int) -> TextRun:
         """The last title ends with its text."""
-        title = super().title_of(column, width)
+        found = super().title_of(column, width)
         last = column.key == "verdict"
-        return title._replace(text=title.text.rstrip()) if last else title
+        return found._replace(text=found.text.rstrip()) if last else found

@@ -238,6 +238,11 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         del row
         return ""
 
+    def across(self, row: Row, width: int) -> Line | None:
+        """What a row says that does not stand in columns."""
+        del row, width
+        return None
+
     def empty_text(self) -> TextRun:
         """What the table says when no row is listed."""
         return TextRun("")
@@ -464,9 +469,12 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         )
 
     def _row(self, index: int, sized: Sequence[Sized[Row]]) -> Line:
-        line: list[TextRun] = []
+        row, line = self.rows[index], list[TextRun]()
+        across = self.across(row, sum(width for _, width in sized))
+        if across is not None:
+            return across
         for column, width in sized:
-            written = column.write(self.rows[index], width)
+            written = column.write(row, width)
             if not isinstance(written, TextRun):
                 line += written
                 continue

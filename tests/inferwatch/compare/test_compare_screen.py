@@ -9,12 +9,18 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widget import Widget
 
+from inferwatch.compare.comparison import MetricResult
+from inferwatch.compare.report import GLYPHS
 from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.errors import InferwatchError
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.chart import CompareChart
-from inferwatch.ui.compare.panels import CompareDetail, CompareHead, CompareSetup
+from inferwatch.ui.compare.detail import CompareDetail
+from inferwatch.ui.compare.head import CompareHead
+from inferwatch.ui.compare.lists import CompareQuality, CompareSetup
+from inferwatch.ui.compare.rows import FoldedRows
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.compare.table import CompareTable
 from inferwatch.ui.pages import ComparePage
@@ -65,6 +71,11 @@ async def test_the_verdict_comes_first(sessions: Path) -> None:
         assert "TPOT" in text_of(app, CompareTable)
 
 
+def rows_of(app: App[Any]) -> list[str]:
+    """The rows of the table, as they are drawn."""
+    return text_of(app, CompareTable).splitlines()[1:]
+
+
 async def test_up_and_down_choose_a_metric_and_draw_its_interval(
     sessions: Path,
 ) -> None:
@@ -81,12 +92,104 @@ async def test_up_and_down_choose_a_metric_and_draw_its_interval(
         last = text_of(app, CompareDetail)
         await pilot.press("pageup", "pagedown", "home")
 
-        assert "ttft_p50_s" in first
+        assert " worse" in first
         assert "●" in first
-        assert "ttft_p90_s" in second
+        assert second != first
         assert again == first
-        assert "client.goodput_per_s" in last
+        assert "metrics: cannot tell" in last
+        assert "nearest: " in last
         assert text_of(app, CompareDetail) == first
+
+
+async def test_rows_that_say_something_come_first(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        table = app.screen.query_one(CompareTable)
+        said = [row for row in table.rows if isinstance(row, MetricResult)]
+        verdicts = [row.verdict for row in said]
+        fold = table.rows[-1]
+
+        assert verdicts[0] is MetricVerdict.WORSE
+        assert MetricVerdict.OPEN not in verdicts
+        assert verdicts == sorted(verdicts, key=list(GLYPHS).index)
+        assert isinstance(fold, FoldedRows)
+        assert len(said) + len(fold.results) == 45
+
+
+@pytest.mark.parametrize("key", ["space", "enter"])
+async def test_what_cannot_be_told_is_one_row_that_unfolds(
+    sessions: Path, key: str
+) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        folded = rows_of(app)
+        await pilot.press(key)
+        unfolded = rows_of(app)
+        many = len(app.screen.query_one(CompareTable).rows)
+        await pilot.press("end")
+        last = app.screen.query_one(CompareTable).pointed_result
+        await pilot.press(key)
+
+        assert "▸ 11 rows: cannot tell" in "\n".join(folded)
+        assert not any("? cannot tell" in row for row in folded)
+        assert "▾ 11 rows: cannot tell" in "\n".join(unfolded)
+        assert any("? cannot tell" in row for row in unfolded)
+        assert many == 45 + 1
+        assert last is not None
+        assert last.verdict is MetricVerdict.OPEN
+        # Who stood on a row that went stands on what it went into.
+        assert rows_of(app) == folded
+        assert "11 metrics: cannot tell" in text_of(app, CompareDetail)
+
+
+async def test_a_click_on_the_fold_unfolds_it(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        row = next(y for y, text in enumerate(rows_of(app)) if "▸" in text)
+        await pilot.click(CompareTable, offset=(5, row + 1))
+        await pilot.pause()
+
+        assert any("▾ 11 rows" in text for text in rows_of(app))
+
+
+async def test_folding_leaves_the_pointed_row_where_it_is(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        table = app.screen.query_one(CompareTable)
+        await pilot.press("down", "down", "down")
+        pointed = table.pointed
+        for key in ("space", "space", "space"):
+            await pilot.press(key)
+
+            assert table.pointed is pointed
+            assert table.cursor == 3
+
+
+async def test_a_pointed_row_that_would_be_folded_away_is_not(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow", "after")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        table = app.screen.query_one(CompareTable)
+        screen = app.screen
+        assert isinstance(screen, CompareScreen)
+        assert screen.found is not None
+        second = screen.found.pairs[1].of(MetricVerdict.OPEN)
+        shown = {table.key_of(row) for row in table.rows}
+        key = next(each.metric.key for each in second if each.metric.key in shown)
+        keys = [table.key_of(row) for row in table.rows]
+        await pilot.press(*["down"] * keys.index(key))
+        await pilot.press("right")
+
+        assert table.key_of(table.pointed) == key  # type: ignore[arg-type]
 
 
 async def test_a_click_chooses_a_metric(sessions: Path) -> None:
@@ -94,35 +197,43 @@ async def test_a_click_chooses_a_metric(sessions: Path) -> None:
 
     async with app.run_test(size=USUAL) as pilot:
         await ready(pilot)
+        row = rows_of(app)[4].split()
         await pilot.click(CompareTable, offset=(5, 5))
 
-        assert "ttft_mean_s" in text_of(app, CompareDetail)
+        detail = text_of(app, CompareDetail)
+        assert row[0] != rows_of(app)[0].split()[0]
+        assert detail.split("─ ")[1].startswith(" ".join(row[:2]))
 
 
-async def test_tab_goes_through_metrics_charts_and_set_up(sessions: Path) -> None:
+async def test_tab_goes_through_all_parts(sessions: Path) -> None:
     app = app_of(sessions, "before", "slow")
 
     async with app.run_test(size=SMALL) as pilot:
         await ready(pilot)
+        panels = (CompareTable, CompareChart, CompareQuality, CompareSetup)
         seen = []
-        for _ in range(4):
-            panels = (CompareTable, CompareChart, CompareSetup)
+        for _ in range(5):
             regions = (app.screen.query(panel).first().region for panel in panels)
             seen.append([bool(region.area) for region in regions])
             await pilot.press("tab")
         await pilot.press("shift+tab", "shift+tab")
 
-        table, charts, setup = (
-            [True, False, False],
-            [False, True, False],
-            [
-                False,
-                False,
-                True,
-            ],
-        )
-        assert seen == [table, charts, setup, table]
+        one_each = [[place == each for place in range(4)] for each in range(4)]
+        assert seen == [*one_each, one_each[0]]
         assert "engine max_num_seqs" in text_of(app, CompareSetup)
+
+
+async def test_the_name_of_a_part_leads_there(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        at = text_of(app, CompareHead).splitlines()[0].index("quality")
+        await pilot.click(CompareHead, offset=(at, 0))
+        await pilot.pause()
+
+        assert app.screen.query_one(CompareQuality).region.area
+        assert "not paired" in text_of(app, CompareQuality)
 
 
 async def test_the_arrows_read_on_in_the_set_up_and_then_choose_metrics_again(
@@ -132,7 +243,7 @@ async def test_the_arrows_read_on_in_the_set_up_and_then_choose_metrics_again(
 
     async with app.run_test(size=SMALL) as pilot:
         await ready(pilot)
-        await pilot.press("tab", "tab")
+        await pilot.press("shift+tab")
         top = text_of(app, CompareSetup)
         await pilot.press("up", "down", "pagedown", "pagedown", "pagedown")
         bottom = text_of(app, CompareSetup)
@@ -143,12 +254,24 @@ async def test_the_arrows_read_on_in_the_set_up_and_then_choose_metrics_again(
         await pilot.press("down")
         await pilot.pause()
 
-        assert "more lines: ↓" in top
-        assert "may go unnoticed" not in top
         assert "may go unnoticed" in bottom
         assert "more lines" not in bottom
         assert again == top
         assert text_of(app, CompareDetail) != metric
+
+
+async def test_beside_charts_the_arrows_choose_another_metric(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("tab")
+        chart = app.screen.query_one("#over_time", CompareChart)
+        first = chart.render_line(0).text
+        await pilot.press("down")
+        await pilot.pause()
+
+        assert chart.render_line(0).text != first
 
 
 async def test_wide_screens_have_the_charts_beside_the_table(sessions: Path) -> None:
@@ -185,7 +308,7 @@ async def test_w_compares_again_without_a_warm_up_cut(sessions: Path) -> None:
         await ready(pilot)
         await pilot.press("w")
         await ready(pilot)
-        await pilot.press("tab", "tab")
+        await pilot.press("shift+tab")
 
         assert "before (s1): 0.0 to 90.0 s" in text_of(app, CompareSetup)
         await pilot.press("w")
@@ -271,7 +394,9 @@ def looking(*keys: str) -> Callable[[Piloted], Awaitable[None]]:
 VIEWS = {
     "metrics": (("before", "slow"), (), (SMALL, USUAL, LARGE)),
     "charts": (("before", "slow"), ("tab",), (SMALL, USUAL)),
-    "setup": (("before", "slow"), ("tab", "tab"), (SMALL, USUAL)),
+    "quality": (("before", "slow"), ("tab", "tab"), (SMALL, USUAL)),
+    "setup": (("before", "slow"), ("shift+tab",), (SMALL, USUAL)),
+    "unfolded": (("before", "slow"), ("space", "end"), (USUAL,)),
     "same": (("before", "after"), ("down", "down", "down"), (USUAL,)),
     "three": (("before", "after", "slow"), ("right",), (LARGE,)),
     "failed": (("before", "empty"), (), (SMALL,)),
@@ -297,3 +422,24 @@ def test_picture(
     app = app_of(sessions, *names)
 
     assert snap_compare(app, terminal_size=size, run_before=looking(*keys))
+
+
+async def test_x_compares_the_other_way_round_and_keeps_the_row(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        table = app.screen.query_one(CompareTable)
+        await pilot.press("down", "down")
+        key = table.key_of(table.pointed)  # type: ignore[arg-type]
+        before = text_of(app, CompareHead)
+        await pilot.press("x")
+        await ready(pilot)
+        after = text_of(app, CompareHead)
+
+        assert "slow against before: worse" in before
+        assert "before against slow: better" in after
+        assert table.key_of(table.pointed) == key  # type: ignore[arg-type]
+        await pilot.press("x")
+        await ready(pilot)
+        assert text_of(app, CompareHead) == before

@@ -1,0 +1,213 @@
+"""One metric of a comparison: its interval, where it changed, what would settle it."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from inferwatch.compare.comparison import MetricResult, SessionPair
+from inferwatch.compare.place import Place
+from inferwatch.compare.report import (
+    change_text,
+    meaning,
+    more_text,
+    span_text,
+    values_text,
+    whose,
+)
+from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.formatting import counted, format_count
+from inferwatch.metrics.catalog import Better
+from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.ui.compare.rows import CompareRow, FoldedRows, nearest
+from inferwatch.ui.compare.words import INKS, SAYS_SOMETHING, at_another_load
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.plot import nice_ceiling
+from inferwatch.ui.shared.renderables.text import (
+    Line,
+    TextRun,
+    fit,
+    join_whole,
+    ruled,
+)
+
+FIXED = 5
+"""Rows besides those that say where: heading, interval, its axis, verdict, basis."""
+
+
+class CompareDetail(Panel):
+    """The row under the table's cursor: its interval, what its verdict rests on."""
+
+    DEFAULT_CSS = """
+    CompareDetail { height: 6; background: $surface; }
+    """
+
+    _row: CompareRow | None = None
+    _pair: SessionPair | None = None
+    _matters = 0.1
+
+    def show(self, row: CompareRow, pair: SessionPair, matters: float) -> None:
+        """Take a row of a pair, and the change that matters."""
+        self._row, self._pair, self._matters = row, pair, matters
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Heading, interval, verdict, when and for whom, reasons."""
+        row, pair = self._row, self._pair
+        if row is None or pair is None:
+            return ()
+        if isinstance(row, FoldedRows):
+            return [fit(line, width) for line in _folded(row, pair, width)][:height]
+        heading = (
+            TextRun(whose(row), "strong"),
+            TextRun(f" {row.metric.key}", "faint"),
+        )
+        drawn: Sequence[Line] = ((), (TextRun("  no interval", "faint"),))
+        if row.ratio is not None and row.ratio_span is not None:
+            drawn = interval_lines(
+                row.ratio, row.ratio_span, self._matters, max(width - 4, 10)
+            )
+        places = [each for each in pair.places if each.metric.key == row.metric.key]
+        return [
+            ruled(heading, _values(row), width),
+            *(fit((TextRun("  "), *line), width) for line in drawn),
+            _joined(_verdict(row, pair, self._matters), width),
+            *(fit(_place(each), width) for each in places[: height - FIXED]),
+            _joined(_basis(row), width),
+        ]
+
+
+def _joined(parts: Sequence[Line], width: int) -> Line:
+    return (TextRun("  "), *join_whole(parts, width - 2, " · "))
+
+
+def _values(result: MetricResult) -> Line:
+    before, after = (text.strip() for text in values_text(result))
+    return (
+        TextRun(f"{before} → {after} ", "strong"),
+        TextRun(f"{change_text(result.ratio)} "),
+        TextRun(f"({span_text(result.ratio_span)})", "muted"),
+    )
+
+
+def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequence[Line]:
+    """The word, what it rests on, what would settle it."""
+    said: list[Line] = [(TextRun(str(result.verdict), INKS[result.verdict]),)]
+    if result.verdict in SAYS_SOMETHING and at_another_load(pair):
+        said = [(TextRun(f"{result.verdict} at a different load", "accent"),)]
+    if result.verdict is MetricVerdict.OPEN:
+        more = more_text(result, pair)
+        said.append((TextRun(f"{more} would tell"),) if more else ())
+        said.append((TextRun(result.why),) if result.why else ())
+    else:
+        said.append((TextRun(meaning(result.verdict, matters)),))
+    return [part for part in said if part]
+
+
+def _place(place: Place) -> Line:
+    """When, or for whom, the change is largest."""
+    said = place.sentence or f"{change_text(place.ratio)} {place.part}"
+    return (
+        TextRun("  ⌖ ", "accent"),
+        TextRun(f"{place.cut}: ", "muted"),
+        TextRun(said),
+    )
+
+
+def _basis(result: MetricResult) -> Sequence[Line]:
+    counts = (format_count(n).strip() for n in (result.n_a, result.n_b))
+    way = f"{result.metric.better} is better"
+    if result.metric.better is Better.NEITHER:
+        way = "neither direction is better in itself"
+    said: list[Line] = [
+        (TextRun(f"n {' and '.join(counts)}", "muted"),),
+        (TextRun(f"seen by {result.metric.vantage}", "muted"),),
+        (TextRun(way, "muted"),),
+    ]
+    if result.adjusted_p is not None:
+        if result.p_value is not None:
+            said.append((TextRun(f"p {result.p_value:.2g}", "muted"),))
+        shared = f"{result.adjusted_p:.2g} over all metrics"
+        said.append((TextRun(f"{shared}, significant up to {ALPHA:g}", "muted"),))
+    return said
+
+
+def _folded(fold: FoldedRows, pair: SessionPair, width: int) -> list[Line]:
+    """Why nothing can be told of so many, and which would be told first."""
+    many = counted(len(fold.results), "metric")
+    heading = (TextRun(f"{many}: {MetricVerdict.OPEN}", "strong"),)
+    lines: list[Line] = [ruled(heading, (), width)]
+    best = nearest(fold.results)
+    if best is not None:
+        more = more_text(best, pair)
+        lines.append((TextRun("  nearest: ", "muted"), TextRun(whose(best), "strong")))
+        lines[-1] = (*lines[-1], TextRun(f", {more} would tell"))
+    whys = Counter(each.why for each in fold.results if each.why)
+    lines += [
+        (TextRun(f"  {many:>3} × ", "accent"), TextRun(why))
+        for why, many in whys.most_common()
+    ]
+    return lines
+
+
+Span = tuple[float, float]
+SHADE, ZERO, POINT, BAR = "░", "┃", "●", "━"
+
+
+def interval_lines(
+    ratio: float, span: Span, matters: float, width: int
+) -> tuple[Line, Line]:
+    """The interval over its scale, which is one of ratios: halved is as far as doubled.
+
+    >>> lines = interval_lines(1.2, (1.1, 1.3), 0.1, 41)
+    >>> print("".join(run.text for run in lines[0]).strip())
+    ░░░░░┃░░░░━━━━●━━━━
+    """
+    edge = _edge(span, matters)
+    at = _columns(edge, width)
+    row, inks = [" "] * width, [""] * width
+    _paint(row, inks, range(at(1 / (1 + matters)), at(1 + matters) + 1), SHADE, "rule")
+    _paint(row, inks, range(at(span[0]), at(span[1]) + 1), BAR, "accent")
+    _paint(row, inks, range(at(1.0), at(1.0) + 1), ZERO, "strong")
+    _paint(row, inks, range(at(ratio), at(ratio) + 1), POINT, "strong")
+    line = tuple(TextRun(glyph, ink) for glyph, ink in zip(row, inks, strict=True))
+    return line, (TextRun(_labels(edge, at, width), "muted"),)
+
+
+def _edge(span: Span, matters: float) -> float:
+    """The ratio at the right end; its inverse is at the left."""
+    farthest = max(span[1], 1 / max(span[0], 1e-3), 1 + 2 * matters)
+    if farthest < 3:
+        return 1 + nice_ceiling(farthest - 1)
+    return nice_ceiling(farthest)
+
+
+def _columns(edge: float, width: int) -> Callable[[float], int]:
+    reach = math.log(edge)
+
+    def at(ratio: float) -> int:
+        place = (math.log(max(ratio, 1e-9)) / reach + 1) / 2
+        return min(max(round(place * (width - 1)), 0), width - 1)
+
+    return at
+
+
+def _paint(
+    row: list[str], inks: list[str], columns: range, glyph: str, ink: str
+) -> None:
+    for column in columns:
+        row[column], inks[column] = glyph, ink
+
+
+def _labels(edge: float, at: Callable[[float], int], width: int) -> str:
+    text = [" "] * width
+    for ratio in (1 / edge, 1 / math.sqrt(edge), 1.0, math.sqrt(edge), edge):
+        label = _label(ratio)
+        start = min(max(at(ratio) - len(label) // 2, 0), width - len(label))
+        text[start : start + len(label)] = label
+    return "".join(text)
+
+
+def _label(ratio: float) -> str:
+    if ratio == 1:
+        return "0"
+    return f"×{ratio:,.0f}" if ratio >= 3 else f"{(ratio - 1) * 100:+.0f}%"

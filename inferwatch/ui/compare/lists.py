@@ -1,0 +1,144 @@
+"""What can be read of a comparison: how good it is, how its sides were set up."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from textwrap import wrap
+
+from inferwatch.compare.comparison import Comparison, SessionPair
+from inferwatch.compare.report import (
+    MORE,
+    method_text,
+    not_compared,
+    pairing_sentence,
+    peak_text,
+    window_text,
+)
+from inferwatch.formatting import UNKNOWN
+from inferwatch.ui.compare.words import QUALITY_LOOKS
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, ruled
+
+NAME = 30
+SUBJECT = 16
+
+
+class ReadingList(Panel):
+    """Lines that may be more than there is room for; the keys and the wheel move."""
+
+    DEFAULT_CSS = """
+    ReadingList { height: 1fr; }
+    """
+
+    _first = 0
+    """The line on top; those before it have been read."""
+
+    def lines(self, width: int) -> Iterable[Line]:
+        """All there is to read, in so many columns."""
+        del width
+        return ()
+
+    def from_the_top(self) -> None:
+        """There is something else to read."""
+        self._first = 0
+        self.redraw()
+
+    def move(self, lines: int) -> None:
+        """Go down, or up when negative."""
+        self._first += lines
+        self.redraw()
+
+    def on_mouse_scroll_down(self) -> None:
+        """The wheel."""
+        self.move(2)
+
+    def on_mouse_scroll_up(self) -> None:
+        """The wheel."""
+        self.move(-2)
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """As much as there is room for; what follows is said."""
+        lines = list(self.lines(width))
+        self._first = max(min(self._first, len(lines) - height), 0)
+        lines = lines[self._first :]
+        if len(lines) > height:
+            more = TextRun(f" … {len(lines) - height + 1} more lines: ↓", "muted")
+            lines = [*lines[: height - 1], (more,)]
+        return lines
+
+
+class CompareQuality(ReadingList):
+    """Every check of whether two sides can be compared, the gravest first."""
+
+    _pair: SessionPair | None = None
+
+    def show(self, pair: SessionPair) -> None:
+        """Take a pair."""
+        self._pair = pair
+        self.from_the_top()
+
+    def lines(self, width: int) -> Iterator[Line]:
+        """The checks, then whatever else is doubtful."""
+        pair = self._pair
+        if pair is None:
+            return
+        yield ruled((TextRun("can they be compared?", "strong"),), (), width)
+        yield from _wrapped(pairing_sentence(pair), width)
+        for quality, (glyph, ink) in QUALITY_LOOKS.items():
+            for check in pair.quality:
+                if check.quality is quality:
+                    head = (
+                        TextRun(f" {glyph} ", ink),
+                        cells(check.subject, SUBJECT, "strong"),
+                    )
+                    yield from _beside(head, check.sentence, width)
+
+
+class CompareSetup(ReadingList):
+    """The settings that differ between sides, then what is compared and how."""
+
+    _comparison: Comparison | None = None
+
+    def show(self, comparison: Comparison) -> None:
+        """Take what was found."""
+        self._comparison = comparison
+        self.from_the_top()
+
+    def lines(self, width: int) -> Iterable[Line]:
+        """Settings, spans, method."""
+        return () if self._comparison is None else _settings(self._comparison, width)
+
+
+def _settings(comparison: Comparison, width: int) -> Iterator[Line]:
+    yield ruled((TextRun("settings that differ", "strong"),), (), width)
+    names = [each.name for each in comparison.sessions]
+    size = max((width - NAME - 1) // len(names), 6)
+    if comparison.settings:
+        heads = [cells(name, size, "accent") for name in names]
+        yield (cells(" setting", NAME, "muted"), *heads)
+    for setting in comparison.settings:
+        values = [UNKNOWN if each is None else each for each in setting.values]
+        yield (
+            cells(f" {setting.name}", NAME),
+            *(cells(value, size) for value in values),
+        )
+    if not comparison.settings:
+        yield (TextRun(" none of the recorded ones"),)
+    yield ruled((TextRun("what is compared", "strong"),), (), width)
+    peaks = [text for pair in comparison.pairs if (text := peak_text(pair))]
+    missing = not_compared(comparison)
+    for text in (*map(window_text, comparison.sessions), *peaks, missing):
+        yield from _wrapped(text, width)
+    yield ruled((TextRun("how it is judged", "strong"),), (), width)
+    for text in (method_text(comparison), MORE):
+        yield from _wrapped(text, width)
+
+
+def _wrapped(text: str, width: int) -> Iterator[Line]:
+    for line in wrap(text, max(width - 2, 10), subsequent_indent="  "):
+        yield (TextRun(f" {line}"),)
+
+
+def _beside(head: Line, text: str, width: int) -> Iterator[Line]:
+    """A text beside what it is about."""
+    indent = sum(len(run.text) for run in head)
+    for number, line in enumerate(wrap(text, max(width - indent - 1, 10))):
+        yield (*(head if not number else (TextRun(" " * indent),)), TextRun(line))

@@ -1,0 +1,45 @@
+"""What the screen says of a comparison beside its figures, and in which inks."""
+
+from collections import Counter
+
+from inferwatch.compare.comparison import SessionPair
+from inferwatch.compare.quality import Quality, doubts
+from inferwatch.compare.report import PROBABLE, SHOWN
+from inferwatch.compare.verdicts import MetricVerdict
+
+INKS = {
+    MetricVerdict.BETTER: "good bold",
+    MetricVerdict.WORSE: "bad bold",
+    MetricVerdict.DIFFERS: "accent",
+    MetricVerdict.PROBABLY_BETTER: "good",
+    MetricVerdict.PROBABLY_WORSE: "bad",
+    MetricVerdict.PROBABLY_DIFFERS: "accent",
+    MetricVerdict.SAME: "muted",
+    MetricVerdict.OPEN: "warn",
+}
+QUALITY_LOOKS = {
+    Quality.VOID: ("✗", "bad bold"),
+    Quality.DOUBTFUL: ("!", "warn"),
+    Quality.UNKNOWN: ("–", "muted"),
+    Quality.GOOD: ("✓", "good"),
+}
+"""The glyph and the ink, gravest first."""
+LOAD = "load"
+SAYS_SOMETHING = frozenset((*SHOWN, *PROBABLE))
+
+
+def at_another_load(pair: SessionPair) -> bool:
+    """The sides were given different work, so no number is better by itself."""
+    return any(check.subject == LOAD for check in doubts(pair.quality))
+
+
+def quality_text(pair: SessionPair) -> str:
+    """``9 good, 1 doubtful: GPU clocks differ``; empty where nothing was checked."""
+    many = Counter(check.quality for check in pair.quality)
+    order = (Quality.GOOD, Quality.UNKNOWN, Quality.DOUBTFUL, Quality.VOID)
+    counts = ", ".join(f"{many[each]} {each}" for each in order if many[each])
+    grave = doubts(pair.quality)
+    if len(grave) == 1:
+        return f"{counts}: {grave[0].sentence}"
+    named = ", ".join(check.subject for check in grave)
+    return f"{counts}: {named}" if named else counts
