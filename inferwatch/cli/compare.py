@@ -80,6 +80,11 @@ def _as_typed(
 @click.option(
     "--all", "every_row", is_flag=True, help="Text with the rows that cannot tell, too."
 )
+@click.option(
+    "--markdown",
+    is_flag=True,
+    help="Print a summary for a pull request, in GitHub's Markdown.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.option(
     "--html",
@@ -100,6 +105,7 @@ def compare(
     sessions: tuple[str, ...],
     text: bool,
     every_row: bool,
+    markdown: bool,
     as_json: bool,
     page: Path | None,
     force: bool,
@@ -123,6 +129,8 @@ def compare(
       inferwatch compare before.json after.json
     In CI, fail when the p99 is surely more than 5% worse:
       inferwatch compare baseline last --fail-if 'ttft_p99_s > +5%'
+    The same for the summary of a pull request:
+      inferwatch compare baseline last --markdown >> "$GITHUB_STEP_SUMMARY"
     A page for those who have no inferwatch:
       inferwatch compare before after --html change.html
 
@@ -141,6 +149,8 @@ def compare(
     (with --inconclusive-fails), 2 wrong usage or nothing to compare.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.compare_command import (
+        OutputForm,
+        form_of,
         page_at,
         print_comparison,
         show_comparison,
@@ -148,13 +158,11 @@ def compare(
     )
     from inferwatch.cli.result_sessions import result_sessions
 
-    destination = page_at(page, force=force, alone=not (text or every_row or as_json))
+    form = form_of(text=text, every_row=every_row, markdown=markdown, as_json=as_json)
+    destination = page_at(page, force=force, alone=form is None)
     results = click.get_current_context().with_resource(result_sessions())
     wanted = wanted_of(sessions, results=results, **given)
     seen = sys.stdin.isatty() and sys.stdout.isatty()
-    asked = text or every_row or as_json or page or wanted.rules.conditions
-    if seen and not asked:
+    if seen and not (form or page or wanted.rules.conditions):
         return show_comparison(wanted)
-    return print_comparison(
-        wanted, as_json=as_json, every_row=every_row, page=destination
-    )
+    return print_comparison(wanted, form or OutputForm.TEXT, page=destination)

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 
 import click
@@ -16,8 +17,9 @@ from inferwatch.cli.say import (
     say_now,
 )
 from inferwatch.compare.as_json import comparison_json
+from inferwatch.compare.as_markdown import comparison_markdown
 from inferwatch.compare.as_text import comparison_text, plain
-from inferwatch.compare.comparison import ComparisonRules
+from inferwatch.compare.comparison import Comparison, ComparisonRules
 from inferwatch.compare.fail_if import parse_condition
 from inferwatch.compare.html.page import write_comparison
 from inferwatch.compare.selection import ComparisonRequest, find_all, run_comparison
@@ -82,6 +84,30 @@ def wanted_of(
     )
 
 
+class OutputForm(StrEnum):
+    """What a comparison is printed as."""
+
+    TEXT = "--text"
+    EVERY_ROW = "--all"
+    MARKDOWN = "--markdown"
+    JSON = "--json"
+
+
+def form_of(
+    *, text: bool, every_row: bool, markdown: bool, as_json: bool
+) -> OutputForm | None:
+    """The one that is asked for; None: none.
+
+    Raises:
+        UsageError: two are.
+    """
+    given = (text and not every_row, every_row, markdown, as_json)
+    asked = [form for form, wanted in zip(OutputForm, given, strict=True) if wanted]
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)} exclude each other: give one")
+    return asked[0] if asked else None
+
+
 def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | None:
     """Where ``--html`` writes to, refused before anything is read.
 
@@ -94,18 +120,14 @@ def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | Non
         return None
     destination = Destination(path=path, force=force)
     if destination.is_stdout and not alone:
-        raise UsageError("--html - is the only output: leave out --json and --text")
+        raise UsageError("--html - is the only output: leave out any other form")
     if not destination.is_stdout:
         destination.refuse_existing()
     return destination
 
 
 def print_comparison(
-    wanted: ComparisonRequest,
-    *,
-    as_json: bool,
-    every_row: bool,
-    page: Destination | None = None,
+    wanted: ComparisonRequest, form: OutputForm, *, page: Destination | None = None
 ) -> int:
     """The exit status: 1 when a condition holds, 4 when none can be told to.
 
@@ -119,18 +141,24 @@ def print_comparison(
     say_damage(wanted.database)
     if page is not None:
         write_comparison(found, page)
-    if page is not None and page.is_stdout:
-        pass
-    elif as_json:
-        say_json(comparison_json(found))
-    else:
-        paint = _paint if _coloured() else plain
-        say_coloured(comparison_text(found, paint, every_row=every_row))
+    if page is None or not page.is_stdout:
+        _say(found, form)
     if page is not None and not page.is_stdout:
         say(f"{page.path}", err=True)
     if found.failed:
         return FAILED
     return INCONCLUSIVE if found.inconclusive else 0
+
+
+def _say(found: Comparison, form: OutputForm) -> None:
+    if form is OutputForm.JSON:
+        say_json(comparison_json(found))
+    elif form is OutputForm.MARKDOWN:
+        say(comparison_markdown(found))
+    else:
+        paint = _paint if _coloured() else plain
+        every_row = form is OutputForm.EVERY_ROW
+        say_coloured(comparison_text(found, paint, every_row=every_row))
 
 
 def show_comparison(wanted: ComparisonRequest) -> int:

@@ -270,7 +270,7 @@ def check_text(check: ConditionCheck) -> str:
     }[check.outcome]
     if check.span is None:
         why = f": {check.why}" if check.why else ""
-        return f"--fail-if {check.condition.text!r}: {said}{why}"
+        return f"--fail-if {check.condition.text!r}: {said}{why}{_status(check)}"
     if check.condition.relative:
         spread = span_text(check.span)
     else:
@@ -280,7 +280,15 @@ def check_text(check: ConditionCheck) -> str:
             for value, size in zip(check.span, sizes, strict=True)
         )
         spread = f"{low} … {high}"
-    return f"--fail-if {check.condition.text!r}: {said} ({spread})"
+    return f"--fail-if {check.condition.text!r}: {said} ({spread}){_status(check)}"
+
+
+def _status(check: ConditionCheck) -> str:
+    if check.outcome is not ConditionOutcome.OPEN:
+        return ""
+    if check.open_fails:
+        return "; exit status 4, unless another one failed"
+    return "; with --inconclusive-fails it would end with exit status 4"
 
 
 def method_text(comparison: Comparison) -> str:

@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from itertools import chain
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from collectors.readings import ClientSample
+from inferwatch.cli.compare_command import OutputForm, print_comparison
+from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.storage.recording.recorder import Recorder
 from tests.inferwatch.compare.conftest import LOAD, SECOND, TinyEngine, write
 
@@ -262,3 +265,47 @@ def test_no_condition_fails_by_what_a_starved_client_measured(
     assert status == 0
     assert f"cannot tell, so it passes: {why}" in " ".join(text.split())
     assert (check["outcome"], check["why"]) == ("cannot tell", why)
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        ("--text", "--json"),
+        ("--json", "--markdown"),
+        ("--text", "--markdown"),
+        ("--all", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_there_is_one_form_at_a_time(compared: Run, forms: tuple[str, str]) -> None:
+    status, _, errors = compared("before", "after", *forms)
+
+    assert status == 2
+    assert f"{forms[0]} and {forms[1]} exclude each other" in errors.replace(
+        f"{forms[1]} and {forms[0]}", f"{forms[0]} and {forms[1]}"
+    )
+
+
+def test_a_summary_for_pull_requests_has_the_same_exit_status(compared: Run) -> None:
+    ask = ("--markdown", "--fail-if", "tpot_mean_s > +5%")
+
+    status, text, _ = compared("before", "slow", *ask)
+
+    assert status == 1
+    assert text.startswith("### inferwatch compare: FAILED, ▼ worse")
+
+
+def test_colours_are_for_terminals_that_want_them(
+    sessions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = ComparisonRequest(database=sessions, sessions=("before", "slow"))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    printed = {}
+    for wish in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", wish)
+        print_comparison(wanted, OutputForm.TEXT)
+        printed[wish] = capsys.readouterr().out
+
+    assert "\x1b[31m▼ worse" in printed[""]
+    assert "\x1b" not in printed["1"]
+    assert "▼ worse" in printed["1"]

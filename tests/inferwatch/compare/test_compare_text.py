@@ -307,3 +307,14 @@ def test_conditions_that_cannot_be_told_say_what_becomes_of_them(
 
     assert "--fail-if 'tpot_mean_s > +5%': FAILED (+" in text
     assert "--fail-if 'ttft_p99_s > +5%': cannot tell, so it passes: needs" in text
+    assert "would end with exit status 4" in text
+
+
+def test_what_cannot_be_told_may_fail(found: Comparison) -> None:
+    pair = found.pairs[0]
+    checks = tuple(replace(each, open_fails=True) for each in pair.checks)
+
+    text = comparison_text(of_pair(found, replace(pair, checks=checks)))
+
+    assert "cannot tell, so it fails: needs" in " ".join(text.split())
+    assert "; exit status 4" in " ".join(text.split())
