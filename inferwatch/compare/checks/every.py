@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from inferwatch.compare.checks.drift import check_drift
 from inferwatch.compare.checks.load import check_load, check_tool
 from inferwatch.compare.checks.order import check_order
 from inferwatch.compare.checks.recording import check_recording
@@ -27,6 +28,7 @@ CHECKS: tuple[Callable[[Side, Side], QualityCheck | None], ...] = (
     check_settings,
     check_length,
     check_warm_up,
+    check_drift,
     check_order,
     check_recording,
 )

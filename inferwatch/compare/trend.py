@@ -1,0 +1,78 @@
+"""Did a number rise or fall all the way through a session?
+
+The means of equal blocks of time, each several memories long, are nearly independent
+whatever the series, so the slope of a straight line through their logarithms is judged
+by Student's t (batch means: Law and Kelton, Simulation Modeling and Analysis; the test
+of a slope: Draper and Smith, Applied Regression Analysis, ch. 1). The memory is that of
+what the line leaves: with the line in it every drift would look like a long memory, and
+so be excused. Bursts scatter the blocks, and widen what chance can do.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferwatch.compare.resampling import (
+    BINS,
+    Floats,
+    blocks_for,
+    left_over,
+    memories,
+    merged,
+)
+from inferwatch.compare.significance import beyond_t
+
+LEAST_MEMORIES = 20
+"""A shorter series wanders so slowly that it cannot be told from a drift."""
+LEAST_KNOWN = 60
+"""Of the bins."""
+THIRDS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trend:
+    """How a number went from the first third of a session to the last."""
+
+    ratio: float
+    """The mean of the last third by that of the first."""
+    p_value: float
+    """How often chance alone makes as steep a line."""
+
+
+def trend_of(above: Floats, below: Floats) -> Trend | None:
+    """Of a mean or rate, as sums above and below the line, one a bin.
+
+    None where there is too little of it, or its memory too long to tell.
+    """
+    known = (below > 0) & (above > 0)
+    if known.sum() < LEAST_KNOWN:
+        return None
+    means = np.full(len(above), np.nan)
+    means[known] = np.log(above[known] / below[known])
+    long = memories(_without_line(means))
+    blocks = blocks_for(long)
+    sums, weights = merged(above, blocks), merged(below, blocks)
+    thirds = merged(above, THIRDS) / np.maximum(merged(below, THIRDS), 1e-300)
+    if long < LEAST_MEMORIES or not (sums > 0).all() or not (weights > 0).all():
+        return None
+    slope, error = _line(np.log(sums / weights))
+    error *= left_over(long, blocks)
+    p_value = beyond_t(slope / error, blocks - 2) if error else float(slope == 0)
+    return Trend(ratio=float(thirds[-1] / thirds[0]), p_value=p_value)
+
+
+def _without_line(values: Floats) -> Floats:
+    at = np.arange(BINS) - (BINS - 1) / 2
+    known = np.isfinite(values)
+    slope, height = np.polyfit(at[known], values[known], 1)
+    return np.asarray(values - slope * at - height, np.float64)
+
+
+def _line(values: Floats) -> tuple[float, float]:
+    """Its slope, and the standard error of that."""
+    at = np.arange(len(values)) - (len(values) - 1) / 2
+    spread = float(at @ at)
+    slope = float(at @ values) / spread
+    rest = values - values.mean() - slope * at
+    variance = float(rest @ rest) / (len(values) - 2)
+    return slope, float(np.sqrt(variance / spread))
