@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
+NOT_RECORDED = ": not recorded."
+
+
 class Quality(StrEnum):
     """What one check found."""
 
@@ -17,7 +20,7 @@ class Quality(StrEnum):
     VOID = "void"
     """No verdict may be given."""
     UNKNOWN = "unknown"
-    """It was not recorded."""
+    """It was not recorded, or cannot be told from what was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +43,7 @@ def judged(
         said = " ".join(dict.fromkeys(doubts))
         return QualityCheck(subject=subject, quality=quality, sentence=said)
     if good is None:
-        said = f"{subject[0].upper()}{subject[1:]}: not recorded."
+        said = f"{subject[0].upper()}{subject[1:]}{NOT_RECORDED}"
         return QualityCheck(subject=subject, quality=Quality.UNKNOWN, sentence=said)
     return QualityCheck(subject=subject, quality=Quality.GOOD, sentence=good)
 
@@ -60,6 +63,11 @@ def void(checks: Iterable[QualityCheck]) -> str | None:
 
 
 def not_recorded(checks: Iterable[QualityCheck]) -> str | None:
-    """All that is unknown, in one line: ``not recorded: clocks, host``."""
-    found = [each.subject for each in checks if each.quality is Quality.UNKNOWN]
-    return f"not recorded: {', '.join(found)}" if found else None
+    """All that is unknown, in one line: ``not recorded: clocks; cannot tell: drift``."""
+    absent, untold = [], []
+    for each in checks:
+        if each.quality is Quality.UNKNOWN:
+            is_absent = each.sentence.endswith(NOT_RECORDED)
+            (absent if is_absent else untold).append(each.subject)
+    parts = (("not recorded", absent), ("cannot tell", untold))
+    return "; ".join(f"{said}: {', '.join(n)}" for said, n in parts if n) or None

@@ -183,7 +183,9 @@ def test_a_session_that_is_too_short_is_unknown(honesty: ModuleType) -> None:
     check = check_drift(*map(Side.of, runs))
 
     assert check.quality is Quality.UNKNOWN
-    assert check.sentence.startswith("Whether session-1 or session-2 drifts cannot be told: ")
+    assert check.sentence.startswith(
+        "Whether session-1 or session-2 drifts cannot be told: "
+    )
 
 
 def test_false_alarms_stay_below_one_in_twenty(honesty: ModuleType) -> None:
