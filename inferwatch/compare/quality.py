@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-
-NOT_RECORDED = ": not recorded."
+NOT_RECORDED = "not recorded"
 
 
 class Quality(StrEnum):
@@ -43,7 +42,7 @@ def judged(
         said = " ".join(dict.fromkeys(doubts))
         return QualityCheck(subject=subject, quality=quality, sentence=said)
     if good is None:
-        said = f"{subject[0].upper()}{subject[1:]}{NOT_RECORDED}"
+        said = f"{subject[0].upper()}{subject[1:]}: {NOT_RECORDED}."
         return QualityCheck(subject=subject, quality=Quality.UNKNOWN, sentence=said)
     return QualityCheck(subject=subject, quality=Quality.GOOD, sentence=good)
 
@@ -63,11 +62,9 @@ def void(checks: Iterable[QualityCheck]) -> str | None:
 
 
 def not_recorded(checks: Iterable[QualityCheck]) -> str | None:
-    """All that is unknown, in one line: ``not recorded: clocks; cannot tell: drift``."""
-    absent, untold = [], []
-    for each in checks:
-        if each.quality is Quality.UNKNOWN:
-            is_absent = each.sentence.endswith(NOT_RECORDED)
-            (absent if is_absent else untold).append(each.subject)
-    parts = (("not recorded", absent), ("cannot tell", untold))
+    """All that is unknown: ``not recorded: clocks, host; cannot tell: drift``."""
+    unknown = [each for each in checks if each.quality is Quality.UNKNOWN]
+    absent = [each.subject for each in unknown if NOT_RECORDED in each.sentence.lower()]
+    untold = [each.subject for each in unknown if each.subject not in absent]
+    parts = ((NOT_RECORDED, absent), ("cannot tell", untold))
     return "; ".join(f"{said}: {', '.join(n)}" for said, n in parts if n) or None
