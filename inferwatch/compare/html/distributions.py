@@ -27,8 +27,9 @@ MANY = 1000
 """Values, from which on there is a p99.9 to be drawn."""
 POINTS = 240
 MOST_DECADES = 4
-LEAST_DECADES = 0.3
-STEPS = (1, 2, 5)
+LEAST_DECADES = 0.2
+STEPS = {1.35: (1, 2, 3, 5), 2.3: (1, 2, 5), math.inf: (1,)}
+"""Of each power of ten, by how many of them the axis holds."""
 NARROW_DECADES = 0.7
 EVEN = (1, 2, 5, 10, 20, 50, 100)
 MOST_MARKS = 7
@@ -86,14 +87,12 @@ class _Durations:
 
     def ticks(self) -> list[Tick]:
         """Round durations, as many as have room."""
-        if self.high - self.low < NARROW_DECADES:
-            found = self._even()
-        else:
-            every = self._round(STEPS)
-            found = every if len(every) <= MOST_MARKS else self._round((1,))
+        narrow = self.high - self.low < NARROW_DECADES
+        found = self._even() if narrow else self._round()
         return [Tick(self.x(each), format_round_duration(each)) for each in found]
 
-    def _round(self, steps: Sequence[int]) -> list[float]:
+    def _round(self) -> list[float]:
+        steps = next(s for most, s in STEPS.items() if self.high - self.low < most)
         powers = range(math.floor(self.low), math.ceil(self.high) + 1)
         found = (step * 10.0**power for power in powers for step in steps)
         return [each for each in found if self.low <= math.log10(each) <= self.high]

@@ -9,7 +9,7 @@ from inferwatch.compare.html.plot import Tick
 from inferwatch.compare.report import change_text, span_text, verdict_text
 from inferwatch.visible import as_html
 
-WIDTH, HEIGHT, MIDDLE = 1000, 20, 10
+WIDTH, HEIGHT, MIDDLE = 1000, 30, 15
 FARTHEST = math.log(2)
 """What lies beyond is an arrow: a change of a tenth must still be seen beside it."""
 LEAST = 2.5
@@ -75,6 +75,7 @@ def forest(axis: ForestAxis, result: MetricResult) -> str:
     left, right, dot = (axis.share(each) * WIDTH for each in (low, high, result.ratio))
     shapes = [
         _band(axis),
+        _path("rule", "".join(f"M{t.at * WIDTH:.1f} 0V{HEIGHT}" for t in axis.ticks())),
         _path("none", f"M{axis.share(1.0) * WIDTH:.1f} 0V{HEIGHT}"),
         _path("bar", f"M{left:.1f} {MIDDLE}H{right:.1f}"),
         _end(axis, low, left),
@@ -113,9 +114,9 @@ def _band(axis: ForestAxis) -> str:
 def _end(axis: ForestAxis, ratio: float, x: float) -> str:
     """A stroke across where the interval ends, an arrow where the axis does."""
     if axis.holds(ratio):
-        return _path("bar", f"M{x:.1f} {MIDDLE - 4}v8")
+        return _path("tip", f"M{x:.1f} {MIDDLE - 5}v10")
     inward = 12 if _log(ratio) < axis.low else -12
-    return _path("bar", f"M{x + inward:.1f} {MIDDLE - 5}L{x:.1f} {MIDDLE}l{inward} 5")
+    return _path("tip", f"M{x + inward:.1f} {MIDDLE - 5}L{x:.1f} {MIDDLE}l{inward} 5")
 
 
 def _path(name: str, shape: str) -> str:

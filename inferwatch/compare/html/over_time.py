@@ -22,11 +22,13 @@ LEAST_VALUES = 20
 """In a stretch, on average: for a median and a p90 that say something."""
 MEDIAN, TAIL = 0.5, 0.9
 MOST_CHARTS = 4
+CLIENT_PREFIX = "client."
 MOST_TICKS = 6
 STEPS_S = (
     *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200),
     *(14_400, 28_800, 86_400, 604_800),
 )
+HOUR_S = 3600
 OPEN = {MetricVerdict.OPEN, MetricVerdict.SAME}
 
 
@@ -53,7 +55,12 @@ class _Grid:
         moments = np.arange(0, self.end_s, step).tolist()
         if self.end_s < SHORT_S:
             return [Tick(each / self.end_s, f"{each:g} s") for each in moments]
-        return [Tick(each / self.end_s, clock(each)) for each in moments]
+        return [Tick(each / self.end_s, self.time(each)) for each in moments]
+
+    def time(self, moment_s: float) -> str:
+        """Hours where there are any."""
+        text = clock(moment_s)
+        return text if self.end_s >= HOUR_S else text.removeprefix("0:")
 
 
 def over_time(pair: SessionPair) -> list[str]:
@@ -62,20 +69,22 @@ def over_time(pair: SessionPair) -> list[str]:
     grid = _Grid(max((run.span.to_s for run in runs), default=0.0))
     if grid.end_s <= 0:
         return []
-    told = [each.metric.of for each in pair.results if each.verdict not in OPEN]
-    wanted = list(dict.fromkeys([*_ttft(pair), *told]))
-    found = (_latency(pair, of, grid) for of in wanted)
+    found = (_latency(pair, of, grid) for of in _wanted(pair))
     charts = [each for each in (_throughput(pair, grid), *found) if each]
     return charts[:MOST_CHARTS]
 
 
-def _ttft(pair: SessionPair) -> list[str]:
-    """As people met it, where that is known."""
-    both = (pair.a, pair.b)
-    for of in ("client.ttft_s", "ttft_s"):
-        if all(any(of in run.counted for run in side.runs) for side in both):
-            return [of]
-    return []
+def _wanted(pair: SessionPair) -> list[str]:
+    """Each by one vantage: as people met it, where that is known."""
+    told = [each.metric.of for each in pair.results if each.verdict not in OPEN]
+    by_name: dict[str, str] = {}
+    for of in ("ttft_s", *told):
+        name = of.removeprefix(CLIENT_PREFIX)
+        client = f"{CLIENT_PREFIX}{name}"
+        sides = (pair.a, pair.b)
+        met = all(any(client in run.counted for run in side.runs) for side in sides)
+        by_name[name] = client if met else name
+    return list(by_name.values())
 
 
 def _throughput(pair: SessionPair, grid: _Grid) -> str:
@@ -227,4 +236,4 @@ def _hovered(
                 for name, text in zip(names, say(values), strict=True)
             )
             ends = place / COLUMNS, (place + 1) / COLUMNS
-            yield hover(*ends, f"{clock(moment_s)}: {told}")
+            yield hover(*ends, f"{grid.time(moment_s)}: {told}")

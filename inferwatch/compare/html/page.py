@@ -5,27 +5,30 @@ It needs no network and runs nothing; every text that others chose is escaped.
 
 import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 
+from collectors.clock import NS_PER_S
 from inferwatch.compare.as_json import comparison_json
 from inferwatch.compare.comparison import Comparison, SessionPair
 from inferwatch.compare.fail_if import ConditionOutcome
 from inferwatch.compare.html.distributions import distributions
 from inferwatch.compare.html.over_time import over_time
 from inferwatch.compare.html.result_table import result_table
-from inferwatch.compare.quality import Quality
+from inferwatch.compare.quality import Quality, doubts, not_recorded
 from inferwatch.compare.report import (
+    A_PEAK,
     check_text,
     method_text,
     not_compared,
-    peak_text,
+    pairing_sentence,
     sentence,
-    window_text,
 )
+from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.export.destination import Destination
 from inferwatch.export.html.document import head, stylesheet
 from inferwatch.export.html.table import table
-from inferwatch.formatting import UNKNOWN, counted
+from inferwatch.formatting import UNKNOWN, format_count, format_rate, format_share
 from inferwatch.visible import as_html
 
 QUALITY_GLYPHS = {
@@ -35,20 +38,16 @@ QUALITY_GLYPHS = {
     Quality.UNKNOWN: "?",
 }
 """Beside the word and the colour."""
-OUTCOME_GLYPHS = {
-    ConditionOutcome.FAILED: "✗",
-    ConditionOutcome.HELD: "✓",
-    ConditionOutcome.OPEN: "?",
-}
-OUTCOME_CLASSES = {
+OUTCOMES = {
     ConditionOutcome.FAILED: Quality.VOID,
     ConditionOutcome.HELD: Quality.GOOD,
     ConditionOutcome.OPEN: Quality.UNKNOWN,
 }
-NOT_PAIRED = (
-    "Not paired: the two were not sent the same requests at the same times. "
-    "inferwatch load --like A sends what A was sent, and finds smaller changes."
-)
+"""By whose sign and colour each is told."""
+
+
+TIMES = "Seconds are counted from when the load of a session began."
+A_KV_PEAK = f"A KV peak is {A_PEAK}."
 
 
 def write_comparison(comparison: Comparison, destination: Destination) -> None:
@@ -73,17 +72,19 @@ def page(comparison: Comparison) -> Iterator[str]:
         yield from _pair(pair, comparison)
         yield "</section>"
     yield from _settings(comparison)
+    yield from _sessions(comparison)
     yield from _method(comparison)
     yield (
-        "<h2>All numbers</h2><details><summary>As compare --json prints them</summary>"
+        '<div class="numbers"><h2>All numbers</h2><details><summary>As compare '
+        "--json prints them</summary>"
         f"<pre>{as_html(json.dumps(comparison_json(comparison), indent=1))}</pre>"
-        "</details></body></html>\n"
+        "</details></div></body></html>\n"
     )
 
 
 def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[str]:
-    yield f'<p class="lead {_tone(pair)}">{as_html(sentence(pair))}</p>'
-    yield f"<p>{as_html(_pairing(pair))}</p>"
+    yield f'<p class="lead {_tone(pair)}">{as_html(sentence(pair))}.</p>'
+    yield f'<p class="pairing">{as_html(pairing_sentence(pair))}</p>'
     yield from _quality(pair)
     yield from _checks(pair)
     yield from result_table(pair, comparison.rules.matters)
@@ -111,25 +112,21 @@ def _tone(pair: SessionPair) -> str:
     return "open"
 
 
-def _pairing(pair: SessionPair) -> str:
-    if pair.pairing is None:
-        return NOT_PAIRED
-    both = f"{pair.pairing.requests:,} of {counted(pair.pairing.of, 'request')}"
-    return (
-        f"Paired: {both} of the same schedule were answered by both, and are compared "
-        "with each other."
-    )
-
-
 def _quality(pair: SessionPair) -> Iterator[str]:
-    """Whether the two can be compared; a word beside each sign."""
+    """Whether the two can be compared: doubts in full, what is good in one line."""
     if not pair.quality:
         return
     yield '<h3>Can they be compared?</h3><ul class="checks">'
-    for each in pair.quality:
-        quality = each.quality
-        glyph = QUALITY_GLYPHS[quality]
-        yield _item(quality, glyph, quality, each.subject, each.sentence)
+    for doubt in doubts(pair.quality):
+        yield _item(doubt.quality, doubt.quality, doubt.sentence, of=doubt.subject)
+    good = [each for each in pair.quality if each.quality is Quality.GOOD]
+    if good:
+        names = as_html(", ".join(each.subject for each in good))
+        said = "".join(f"<p>{as_html(each.sentence)}</p>" for each in good)
+        folded = f"<details><summary>{names}</summary>{said}</details>"
+        yield _item(Quality.GOOD, Quality.GOOD, "", more=folded)
+    if unknown := not_recorded(pair.quality):
+        yield _item(Quality.UNKNOWN, Quality.UNKNOWN, unknown)
     yield "</ul>"
 
 
@@ -138,18 +135,20 @@ def _checks(pair: SessionPair) -> Iterator[str]:
         return
     yield '<h3>Conditions</h3><ul class="checks">'
     for check in pair.checks:
-        outcome = check.outcome
-        word, said = outcome.value, check_text(check)
-        glyph = OUTCOME_GLYPHS[outcome]
-        yield _item(OUTCOME_CLASSES[outcome], glyph, word, "", said)
+        yield _item(
+            OUTCOMES[check.outcome], check.outcome.value, f"{check_text(check)}."
+        )
     yield "</ul>"
 
 
-def _item(kind: str, glyph: str, word: str, subject: str, said: str) -> str:
-    of = f"<b>{as_html(subject)}</b> " if subject else ""
+def _item(
+    quality: Quality, word: str, said: str, *, of: str = "", more: str = ""
+) -> str:
+    """A sign and a word, in a colour, before what they are said of; more is markup."""
+    subject = f"<b>{as_html(of)}</b> " if of else ""
     return (
-        f'<li class="{kind}"><span class="sign">{glyph} {as_html(word)}</span>'
-        f"<span>{of}{as_html(said)}</span></li>"
+        f'<li class="{quality}"><span class="sign">{QUALITY_GLYPHS[quality]} '
+        f"{as_html(word)}</span><div>{subject}{as_html(said)}{more}</div></li>"
     )
 
 
@@ -174,13 +173,28 @@ def _settings(comparison: Comparison) -> Iterator[str]:
     yield "</div>"
 
 
+def _sessions(comparison: Comparison) -> Iterator[str]:
+    """What was compared, a row each."""
+    names = (
+        *("id", "recorded", "model", "compared", "warm-up cut", "requests"),
+        *("requests/s", "prompt tokens", "output tokens", "KV peak"),
+    )
+    rows = (_session(each) for each in comparison.sessions)
+    yield from table("Sessions", names, rows)
+
+
+def _session(numbers: SessionNumbers) -> Iterator[str]:
+    row, load, span = numbers.row, numbers.load, numbers.span
+    began = datetime.fromtimestamp(row.started_ns / NS_PER_S, UTC)
+    yield from (numbers.name, row.id, f"{began:%Y-%m-%d %H:%M:%S} UTC")
+    yield from (row.model or UNKNOWN, f"{span.from_s:.1f} to {span.to_s:.1f} s")
+    yield from (span.cut, format_count(load.requests), format_rate(load.per_s))
+    yield from map(format_rate, (load.prompt_tokens, load.output_tokens))
+    yield format_share(numbers.kv_peak)
+
+
 def _method(comparison: Comparison) -> Iterator[str]:
-    said = [
-        *(window_text(each) for each in comparison.sessions),
-        method_text(comparison),
-        *(peaks for pair in comparison.pairs if (peaks := peak_text(pair))),
-        not_compared(comparison),
-    ]
+    said = (TIMES, A_KV_PEAK, method_text(comparison), not_compared(comparison))
     yield "<h2>How it was judged</h2>"
     for each in said:
         yield f"<p>{as_html(each)}</p>"

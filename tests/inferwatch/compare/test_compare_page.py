@@ -22,7 +22,7 @@ from inferwatch.compare.html.page import page
 from inferwatch.compare.metrics import KEYS
 from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
-from inferwatch.compare.report import change_text, sentence, values_text
+from inferwatch.compare.report import GLYPHS, change_text, sentence, values_text
 from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.session_numbers import Side
 from inferwatch.compare.verdicts import MetricVerdict
@@ -93,11 +93,11 @@ def test_it_says_what_the_text_says(found: Comparison) -> None:
 
     words = Page(told(found)).words
 
-    assert sentence(pair) in words
+    assert f"{sentence(pair)}." in words
     for each in pair.results:
         assert {text.strip() for text in values_text(each)} <= set(words)
-        assert change_text(each.ratio) in words
-    assert any(word.startswith("Paired: ") for word in words)
+        assert f"{GLYPHS[each.verdict]} {change_text(each.ratio)}" in words
+    assert any(word.startswith("paired: ") for word in words)
     assert "engine max_num_seqs" in words
 
 
@@ -125,13 +125,17 @@ def test_rows_that_say_something_come_first_and_the_rest_is_folded(
     text = told(with_pair(found, results=tuple(results)))
 
     shown, _, folded = text.partition("What changed")[2].partition("<details>")
-    verdicts = re.findall(r'class="sign">. ([a-z ]+?)(?: \+|<)', shown)
-    assert "worse" in verdicts
-    assert "cannot tell" not in verdicts
-    rank = ["worse", "better", "differs", "probably worse", "probably better"]
-    ranked = [rank.index(each) for each in verdicts if each in rank]
-    assert ranked == sorted(ranked)
-    assert "? cannot tell" in folded.partition("</details>")[0]
+    heads = r'scope="rowgroup"><span class="sign">(. [a-z ]+), (\d+) row'
+    groups = re.findall(heads, shown)
+    order = [f"{glyph} {verdict}" for verdict, glyph in GLYPHS.items()]
+    assert [name for name, _ in groups] == [
+        each for each in order if each in dict(groups)
+    ]
+    assert groups[0][0] == "▼ worse"
+    still_open = sum(each.verdict is MetricVerdict.OPEN for each in results)
+    assert still_open > 0
+    assert sum(int(count) for _, count in groups) == len(results) - still_open
+    assert re.findall(heads, folded) == [("? cannot tell", str(still_open))]
 
 
 def test_conditions_are_told_with_a_sign_and_a_word(found: Comparison) -> None:
@@ -178,9 +182,10 @@ def test_where_the_change_is_largest_stands_under_its_row(found: Comparison) -> 
 
     text = told(with_pair(found, places=(place,)))
 
-    row = re.search(r"<tr [^>]*><th[^>]*>TTFT p99 .*?</tr>\n(<tr.*?</tr>)", text)
-    assert row is not None
-    assert "mostly in prompts over 1k" in row[1]
+    row = r"<tr><th scope=\"row\">TTFT p99 <[^>]*>frontend .*?</tr>\n(<tr.*?</tr>)"
+    below = re.findall(row, text)
+    assert len(below) == 1
+    assert "mostly in prompts over 1k" in below[0]
     assert "<script" not in text
 
 
@@ -271,8 +276,8 @@ def test_a_forest_draws_the_interval_around_the_change() -> None:
 
     drawn = forest(axis, shown)
 
-    (bar,) = re.findall(r'class="bar" d="M([\d.]+) 10H([\d.]+)"', drawn)
-    (dot,) = re.findall(r'class="dot" d="M([\d.]+) 10h0"', drawn)
+    (bar,) = re.findall(r'class="bar" d="M([\d.]+) 15H([\d.]+)"', drawn)
+    (dot,) = re.findall(r'class="dot" d="M([\d.]+) 15h0"', drawn)
     none = axis.share(1.0) * 1000
     assert none < float(bar[0]) < float(dot) < float(bar[1]) < 1000
     assert [tick.text for tick in axis.ticks()].count("0") == 1
@@ -284,8 +289,8 @@ def test_what_lies_beyond_the_axis_is_an_arrow_without_a_dot() -> None:
     axis = ForestAxis.of([huge, gone], 0.1)
 
     assert 'class="dot"' not in forest(axis, huge)
-    assert "M988.0 5L1000.0 10" in forest(axis, huge)
-    assert "M12.0 5L0.0 10" in forest(axis, gone)
+    assert "M988.0 10L1000.0 15" in forest(axis, huge)
+    assert "M12.0 10L0.0 15" in forest(axis, gone)
 
 
 def test_what_is_not_known_is_not_drawn() -> None:
