@@ -14,9 +14,11 @@ from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.place import Place
 from inferwatch.compare.places import CHANGED, find_places
 from inferwatch.compare.quality import QualityCheck, void
+from inferwatch.compare.repeated import RunDifference
 from inferwatch.compare.resampling import (
     CHANCES,
     DRAWS,
+    LEAST_BLOCKS,
     Draws,
     Floats,
     blocks_for,
@@ -24,7 +26,12 @@ from inferwatch.compare.resampling import (
     too_short,
 )
 from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
-from inferwatch.compare.significance import Difference, Interval, Resampled
+from inferwatch.compare.significance import (
+    AnyDifference,
+    Difference,
+    Interval,
+    Resampled,
+)
 from inferwatch.compare.verdicts import (
     MATTERS,
     MetricVerdict,
@@ -70,6 +77,8 @@ class MetricResult:
     verdict: MetricVerdict = MetricVerdict.OPEN
     more_requests: int | None = None
     """About so many more in each session would tell."""
+    more_runs: int | None = None
+    """Where runs are repeated: about so many more of each side would tell."""
     why: str | None = None
     """What else there is to say of the verdict."""
     client_alone: bool = False
@@ -106,7 +115,26 @@ class SessionPair:
     @property
     def pairing(self) -> Pairing | None:
         """Which requests both answered; None: they were not sent the same."""
-        return self.b.first.pairing if not self.b.is_repeated else None
+        return None if self.is_repeated else self.b.first.pairing
+
+    @property
+    def is_repeated(self) -> bool:
+        """A side has several runs: what differs between runs is in the intervals."""
+        return self.a.is_repeated or self.b.is_repeated
+
+    @property
+    def about_runs(self) -> str:
+        """What intervals hold of how runs of one setting differ; said beside them."""
+        if not self.is_repeated:
+            return (
+                "one run a side: what differs between runs of one setting is not in "
+                "these intervals"
+            )
+        counts = f"{len(self.a.runs)} runs against {len(self.b.runs)}"
+        alone = next((e for e in (self.a, self.b) if not e.is_repeated), None)
+        if alone is None:
+            return f"{counts}: what differs between runs is in these intervals"
+        return f"{counts}: how much {alone.name} varies is taken from the other's runs"
 
     @property
     def void(self) -> str | None:
@@ -158,7 +186,7 @@ def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
     """Each side against the first."""
     drawn = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
     pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
-    members = [each for pair in pairs for each in pair.members(len(sides))]
+    members = [each for pair in pairs for each in pair.members(drawn)]
     adjusted = iter(family.adjusted(members, rules.seed))
     return Comparison(
         sides=tuple(sides),
@@ -187,6 +215,7 @@ class _Drawing:
     def __init__(self, place: int, side: Side, rules: ComparisonRules) -> None:
         self.side, self.place = side, place
         self.numbers = side.first
+        """Of a single run."""
         self._rules = rules
         self._draws: dict[tuple[int, int], Draws] = {}
         self._drawn: dict[str, Resampled] = {}
@@ -208,9 +237,10 @@ class _Drawing:
         return self.numbers.drawn(metric, self._draws[blocks], long)
 
     def parts(self, metric: JudgedMetric) -> Floats:
-        """What its blocks add to a number."""
+        """What the blocks of its runs add to a number."""
         if metric.key not in self._parts:
-            self._parts[metric.key] = self.numbers.parts(metric)
+            runs = [run.parts(metric) for run in self.side.runs]
+            self._parts[metric.key] = np.concatenate(runs) / len(runs)
         return self._parts[metric.key]
 
 
@@ -224,19 +254,21 @@ class _Pairing:
         self._first, self._other = first, other
         self._rules = rules
         self._requests = min(a.load.requests, b.load.requests)
+        self._repeated = a.is_repeated or b.is_repeated
         shared = a.first.pairing
-        self._paired = shared is not None and shared == b.first.pairing
+        same = shared is not None and shared == b.first.pairing
+        self._paired = same and not self._repeated
         self._quality = quality_of(a, b)
         self._void = void(self._quality)
         self._known = [each for each in JUDGED if a.n_of(each) or b.n_of(each)]
         self.judged = [each for each in self._known if self._why_not(each) is None]
         self._found = {each.key: self._difference(each) for each in self.judged}
 
-    def members(self, sessions: int) -> Iterator[family.FamilyMember]:
+    def members(self, drawn: Sequence[_Drawing]) -> Iterator[family.FamilyMember]:
         """Of the metrics that can be judged, in order."""
         for metric in self.judged:
             a, b = self._first.parts(metric), self._other.parts(metric)
-            parts = np.zeros((sessions, CHANCES))
+            parts = [np.zeros(len(each.side.runs) * CHANCES) for each in drawn]
             if self._paired:
                 parts[0] = b - a
             else:
@@ -245,10 +277,17 @@ class _Pairing:
             yield family.FamilyMember(
                 p_value=self._found[metric.key].p_value,
                 weight=metric.weight,
-                parts=parts.ravel(),
+                parts=np.concatenate(parts),
             )
 
-    def _difference(self, metric: JudgedMetric) -> Difference:
+    def _difference(self, metric: JudgedMetric) -> AnyDifference:
+        if self._repeated:
+            sides = (
+                [run.value_of(metric) for run in e.runs] for e in (self._a, self._b)
+            )
+            return RunDifference(
+                *([v for v in side if v is not None] for side in sides)
+            )
         if not self._paired:
             return Difference(self._first.drawn(metric), self._other.drawn(metric))
         long = self._memories(metric)
@@ -287,16 +326,26 @@ class _Pairing:
 
     def _why_not_this(self, metric: JudgedMetric) -> str | None:
         """Of the two sides as to this metric alone."""
-        for each in (self._a, self._b):
-            if not each.n_of(metric) or each.value_of(metric) is None:
-                return f"{each.name} has no values"
+        runs = (*self._a.runs, *self._b.runs)
+        without = next((run for run in runs if run.value_of(metric) is None), None)
+        if without is not None:
+            return f"{without.name} has no values"
         for each in (self._a, self._b):
             if each.client_alone(metric):
                 return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"
+        return self._too_few(metric)
+
+    def _too_few(self, metric: JudgedMetric) -> str | None:
+        """Why values do not suffice."""
         for each in (self._a, self._b):
             if each.n_of(metric) < metric.least_n:
                 has = f"{each.name} has {each.n_of(metric):,}"
                 return f"needs {metric.least_n:,} values, {has}"
+        if self._repeated:
+            return None  # runs tell how much a number varies, however short they are
+        for each in (self._a, self._b):
+            if each.first.as_many_blocks(metric) < LEAST_BLOCKS:
+                return f"nearly all values of {each.name} came at once"
         if metric.needs_length and self._too_short(metric) > 1:
             return f"a session {TOO_SHORT}"
         return None
@@ -329,7 +378,7 @@ class _Pairing:
         return self._with_verdict(judged, found, adjusted)
 
     def _with_verdict(
-        self, result: MetricResult, found: Difference, adjusted: float
+        self, result: MetricResult, found: AnyDifference, adjusted: float
     ) -> MetricResult:
         metric = result.metric
         clear = found.p_value <= ALPHA and abs(found.difference) > metric.negligible
@@ -344,11 +393,15 @@ class _Pairing:
             if short > 1:
                 why = f"a session {TOO_SHORT}"
             times = min(coarse, max(uncertainty(found), 1.1))
+            if isinstance(found, RunDifference):
+                return replace(result, more_runs=found.more_runs(times), why=why)
             more = self._more(max(short, times**2))
             return replace(result, more_requests=more, why=why)
         return replace(result, verdict=MetricVerdict.SAME)
 
     def _too_short(self, metric: JudgedMetric) -> float:
+        if self._repeated:
+            return 0.0
         return too_short(self._memories(metric), metric.share)
 
     def _more_for_percentile(self, metric: JudgedMetric) -> int | None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.compare.metrics import KEYS, JudgedMetric
-from inferwatch.compare.significance import Difference
+from inferwatch.compare.significance import AnyDifference
 from inferwatch.errors import UsageError
 from inferwatch.metrics.catalog import Unit
 
@@ -44,7 +44,7 @@ class Condition:
     relative: bool
     """The change is a share of A's value, else in the metric's unit."""
 
-    def outcome(self, found: Difference | None, alpha: float) -> ConditionOutcome:
+    def outcome(self, found: AnyDifference | None, alpha: float) -> ConditionOutcome:
         """By the interval of so many percent; nothing known is nothing shown."""
         if found is None:
             return ConditionOutcome.OPEN

@@ -31,6 +31,8 @@ MEMORIES_A_BLOCK = 10
 LEAST_MEMORIES = {0.99: 60, 0.90: 20}
 """A span of fewer says too little of that quantile."""
 LEAST_MEMORIES_ELSE = 10
+LEAST_BLOCKS = 4.0
+"""Fewer of them that hold anything are no sample."""
 
 
 def memories(values: Floats) -> float:
@@ -73,6 +75,15 @@ def left_over(long: float, blocks: int) -> float:
     Of a first-order process the variance of a block's mean lacks memory / 2 lengths.
     """
     return float(1 / np.sqrt(1 - min(blocks / long / 2, 0.75)))
+
+
+def as_many_blocks(amounts: Floats) -> float:
+    """How many blocks with as much in each would say as much: fewer than there are.
+
+    Of a load that sends all at once it is one, whatever the length of the session.
+    """
+    squares = float((amounts**2).sum())
+    return float(amounts.sum()) ** 2 / squares if squares else 0.0
 
 
 def merged(pieces: Floats, blocks: int) -> Floats:

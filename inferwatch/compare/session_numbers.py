@@ -11,9 +11,11 @@ from inferwatch.compare.configuration import Configuration
 from inferwatch.compare.metrics import MEAN, JudgedMetric
 from inferwatch.compare.request_kinds import KindCounts
 from inferwatch.compare.resampling import (
+    CHANCES,
     CountedValues,
     Draws,
     Floats,
+    as_many_blocks,
     left_over,
     memories,
     merged,
@@ -141,8 +143,18 @@ class SessionNumbers:
         """
         value = self.value_of(metric)
         drawn = self._drawn(metric, draws)
-        blocks = draws.blocks
-        return Resampled(value or 0.0, drawn, blocks, left_over(long, blocks))
+        return Resampled(
+            value or 0.0,
+            drawn,
+            self.as_many_blocks(metric, draws.blocks),
+            left_over(long, draws.blocks),
+        )
+
+    def as_many_blocks(self, metric: JudgedMetric, blocks: int = CHANCES) -> float:
+        """How many blocks would say as much if each held as much."""
+        of_rate = metric.statistic is None
+        held = self.sums[metric.of].below if of_rate else self.counted[metric.of].bins
+        return as_many_blocks(merged(held, blocks))
 
     def parts(self, metric: JudgedMetric) -> Floats:
         """What each of its blocks adds to the number, in logarithms where it can."""

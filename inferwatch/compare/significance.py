@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
+from typing import Protocol
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from inferwatch.metrics.series.intervals import ALPHA
 NORMAL = NormalDist()
 FEWEST_BEYOND = 10
 """With fewer draws on the other side of zero their share is no probability."""
+DUST = 1e-12
+"""Of a number: what sums of floats leave of no difference."""
 MOST_LOG = 700.0
 """Of a ratio: beyond, it is no number of a computer's."""
 
@@ -36,9 +39,35 @@ class Resampled:
 
     value: float
     draws: Floats
-    blocks: int
+    blocks: float
+    """That hold as much: see :func:`resampling.as_many_blocks`."""
     left_over: float = 1.0
     """By how much blocks that are too short understate the spread."""
+
+
+class AnyDifference(Protocol):
+    """How one number of side B differs from that of A, by whatever statistic."""
+
+    a: float
+    b: float
+
+    @property
+    def difference(self) -> float:
+        """B - a."""
+
+    @property
+    def ratio(self) -> float | None:
+        """B / a; None where a is nothing."""
+
+    def span(self, alpha: float = ALPHA) -> Interval:
+        """The interval of the difference."""
+
+    def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
+        """The interval of the ratio; None where there is no ratio."""
+
+    @property
+    def p_value(self) -> float:
+        """How often chance alone would make them differ as much."""
 
 
 class Difference:
@@ -52,13 +81,14 @@ class Difference:
         self.a, self.b = a.value, b.value
         known = np.isfinite(a.draws) & np.isfinite(b.draws)
         drawn_a, drawn_b = a.draws[known], b.draws[known]
-        self._differences = drawn_b - drawn_a
+        differences = drawn_b - drawn_a
+        dust = DUST * max(abs(a.value), abs(b.value))
+        self._differences = np.where(np.abs(differences) < dust, 0.0, differences)
         self._ratios = _ratios(drawn_a, drawn_b, a.value, b.value)
         self._logs = self._ratios is not None and bool((drawn_b > 0).all())
-        self._freedom, self._widening = (
-            a.blocks - 1.0,
-            math.sqrt(a.blocks / (a.blocks - 1)),
-        )
+        fewest = min(a.blocks, b.blocks)
+        self._freedom = fewest - 1
+        self._widening = math.sqrt(fewest / (fewest - 1))
         if not paired:
             blocks = a.blocks, b.blocks
             variances = _variances(drawn_a, drawn_b, logs=self._logs)
@@ -152,8 +182,8 @@ def _variances(drawn_a: Floats, drawn_b: Floats, *, logs: bool) -> Interval:
 # How much wider an interval from few blocks must be than one from many: Student's t.
 #
 # Its distribution is a finite sum for whole degrees of freedom (Abramowitz and Stegun,
-# Handbook of Mathematical Functions, 26.7.3 and 26.7.4); others are rounded down, which
-# errs to the wide side. It is all that we would have scipy for.
+# Handbook of Mathematical Functions, 26.7.3 and 26.7.4); between them a straight line
+# errs to the wide side by little. It is all that we would have scipy for.
 
 FARTHEST = 1e6
 HALVINGS = 60
@@ -161,7 +191,10 @@ HALVINGS = 60
 
 def beyond_t(t: float, freedom: float) -> float:
     """How often chance goes as far as t, on either side."""
-    whole = max(int(freedom), 1)
+    whole = max(math.floor(freedom), 1)
+    if freedom > whole:
+        part = freedom - whole
+        return (1 - part) * beyond_t(t, whole) + part * beyond_t(t, whole + 1)
     if math.isinf(t):
         return 0.0
     angle = math.atan(abs(t) / math.sqrt(whole))
@@ -189,14 +222,14 @@ def t_beyond(share: float, freedom: float) -> float:
     return high
 
 
-def freedom_of(variances: tuple[float, float], blocks: tuple[int, int]) -> float:
+def freedom_of(variances: Interval, blocks: tuple[float, float]) -> float:
     """Welch's degrees of freedom of a difference (Welch 1947)."""
     parts = [v / (b - 1) * v for v, b in zip(variances, blocks, strict=True)]
     together = sum(variances)
     return together * together / sum(parts) if sum(parts) > 0 else sum(blocks) - 2.0
 
 
-def widening(variances: tuple[float, float], blocks: tuple[int, int]) -> float:
+def widening(variances: Interval, blocks: tuple[float, float]) -> float:
     """Resampling b blocks makes 1 - 1/b of the variance: what makes up for it."""
     together = sum(variances)
     if together <= 0:

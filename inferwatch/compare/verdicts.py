@@ -8,7 +8,7 @@ holds of a metric by itself.
 from enum import StrEnum
 
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.significance import Difference
+from inferwatch.compare.significance import AnyDifference
 from inferwatch.metrics.catalog import Better
 
 SHARED = 2.0
@@ -51,7 +51,7 @@ def direction(
     return said if sure else PROBABLY[said]
 
 
-def coarseness(metric: JudgedMetric, found: Difference, matters: float) -> float:
+def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> float:
     """Half the interval's width, measured in what matters: above 1 is too coarse."""
     low, high = found.span()
     if max(abs(low), abs(high)) <= metric.negligible:
@@ -65,7 +65,7 @@ def coarseness(metric: JudgedMetric, found: Difference, matters: float) -> float
     return min(spans)
 
 
-def uncertainty(found: Difference) -> float:
+def uncertainty(found: AnyDifference) -> float:
     """The interval toward zero, widened to be shown among others, by the distance."""
     low, high = found.span()
     toward = found.difference - low if found.difference > 0 else high - found.difference
