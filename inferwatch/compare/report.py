@@ -218,6 +218,7 @@ def _surest(result: MetricResult) -> tuple[float, float, float]:
     """By the chance of an alarm over the table; where there is none, as people ask."""
     known = (result.adjusted_p, result.p_value)
     shared, own = (1.0 if each is None else each for each in known)
+    own = max(own, NONE_AT_ALL)
     return max(shared, NONE_AT_ALL), -result.metric.weight, own
 
 

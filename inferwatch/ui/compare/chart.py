@@ -248,7 +248,7 @@ def over_time(sides: Sequence[Side], metric: JudgedMetric) -> Overlay | None:
     ]
     statistic = metric.statistic or "value"
     unit = "s" if metric.unit is Unit.SECONDS else ""
-    note = f"{statistic} every {_span_text(sides)}"
+    note = f"{metric.vantage}, {statistic} every {_span_text(sides)}"
     return _timed(sides, curves, metric.name, note, unit)
 
 

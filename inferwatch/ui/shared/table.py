@@ -508,5 +508,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
             return
         line = self._lines_of_rows[self.cursor]
         above = line - 1 if line and self._rows_of_lines[line - 1] is None else line
-        self._top = min(max(self._top, line - max(height - 1, 1) + 1), above)
+        room = max(height - 1, 1)
+        most = max(len(self._rows_of_lines) - room, 0)  # rows that went leave no gap
+        self._top = min(max(self._top, line - room + 1), above, most)
         self._lit = line - self._top + 1
