@@ -30,6 +30,8 @@ class Reference:
     span: str
     """What of it is held against what is shown."""
     snapshot: Snapshot
+    session: str | None = None
+    """The id of the session it is of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,4 +159,6 @@ def read_reference(
         shown = seekable.snapshot(
             place.window, requests=False, client=False, source=source
         )
-    return Reference(title=place.title, span=place.span, snapshot=shown)
+    return Reference(
+        title=place.title, span=place.span, snapshot=shown, session=place.session.id
+    )

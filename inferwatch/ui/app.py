@@ -202,7 +202,9 @@ class InferwatchApp(TerminalApp[None]):
         screens: dict[str, Callable[[], Screen[None]]]
         match page:
             case StartPage():
-                start = partial(StartScreen, page.database, page.look, page.named)
+                start = partial(
+                    StartScreen, page.database, page.look, page.named, page.sessions
+                )
                 screens = {StartScreen.NAME: start}
             case ComparePage():
                 screens = {CompareScreen.NAME: partial(CompareScreen, page)}

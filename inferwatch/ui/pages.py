@@ -15,7 +15,7 @@ from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.session.nearby import LookAround, nobody
 from inferwatch.ui.shared.messages import GoTo
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.shared.view import ChosenSessions, View
 
 
 @dataclass(eq=False)
@@ -42,6 +42,8 @@ class StartPage:
     """Finds the engines of this node."""
     named: Mapping[str, str] = field(default_factory=dict)
     """Addresses of the servers of the settings file, by name."""
+    sessions: ChosenSessions = field(default_factory=ChosenSessions)
+    """What is chosen in the list of what was recorded."""
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.message import Message
 
+from inferwatch.compare.session_before import session_before
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import format_bytes, format_count
 from inferwatch.storage.sessions import housekeeping
@@ -27,6 +28,7 @@ from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.filter_bar import FilterBar
 from inferwatch.ui.shared.renderables.text import TextRun
+from inferwatch.ui.shared.view import ChosenSessions
 
 KEPT, BIN = "kept", "bin"
 LOOK_EVERY_S = 2.0
@@ -72,7 +74,8 @@ class SessionBrowser(Vertical):
             "c",
             "compare",
             "compare",
-            tooltip="Compare the marked sessions with the first of them",
+            tooltip="Compare the marked sessions with the first of them; with none "
+            "marked this one with the one before it of its model",
         ),
         Binding(
             "slash",
@@ -124,10 +127,13 @@ class SessionBrowser(Vertical):
     _deleted: Sequence[int] = ()
     """By the last deletion, so that it can be undone."""
 
-    def __init__(self, path: Path, empty: str = "") -> None:
+    def __init__(
+        self, path: Path, empty: str = "", *, chosen: ChosenSessions | None = None
+    ) -> None:
         super().__init__()
         self.sessions = SessionIndex(path)
-        self._table = SessionTable(empty or f"nothing is recorded yet in {path}")
+        nothing = empty or f"nothing is recorded yet in {path}"
+        self._table = SessionTable(nothing, chosen)
         self._looks = 0
         self._looking = self._wanted = False
         self._previews: dict[PreviewKey, SessionPreview] = {}
@@ -331,12 +337,15 @@ class SessionBrowser(Vertical):
         self.post_message(self.ReplayRequested(session))
 
     def action_compare(self) -> None:
-        """Compare the sessions marked; if it is one, with that under the cursor."""
+        """Compare the marked ones; or one with another: that pointed at, the last."""
         table = self._table
         numbers = list(table.marked)
         here = table.pointed
         if len(numbers) == 1 and here is not None:
             numbers += [here.row.session] if here.row.session not in numbers else []
+        if not numbers and here is not None:
+            earlier = session_before(self.sessions.rows, here.row)
+            numbers = [] if earlier is None else [earlier.session, here.row.session]
         if len(numbers) < 2:
             self.notify("mark two sessions with m, then c compares them", timeout=3)
             return

@@ -31,7 +31,7 @@ class SessionsScreen(SessionScreen):
     def compose_body(self) -> Iterable[Widget]:
         """Tabs, then all sessions of the file that is recorded into."""
         yield TabLine(self.tabs, self.NAME, windows=False)
-        yield SessionBrowser(self._database)
+        yield SessionBrowser(self._database, chosen=self.view.sessions)
 
     def on_resize(self) -> None:
         """Leave out what has no room."""

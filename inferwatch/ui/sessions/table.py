@@ -24,6 +24,7 @@ from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join
 from inferwatch.ui.shared.row_filter import FieldKind, FilterField
 from inferwatch.ui.shared.table import CursorTable, TableColumn
+from inferwatch.ui.shared.view import ChosenSessions
 
 ENOUGH_FOR_P99 = 1_000
 MARK_WIDTH = 4
@@ -271,18 +272,20 @@ class SessionTable(CursorTable[ListedSession]):
         Binding("end", "step(100000)", "last", show=False),
         Binding("enter", "open", "replay", tooltip="Replay this session"),
         Binding("m", "mark", "mark", tooltip="Mark this session, to compare it"),
+        Binding("space", "mark", "mark", show=False),
     ]
 
     class MarksChanged(Message):
         """Other sessions are marked now."""
 
-    def __init__(self, empty: str) -> None:
-        self.marked: list[int] = []
+    def __init__(self, empty: str, chosen: ChosenSessions | None = None) -> None:
+        self._chosen = chosen or ChosenSessions()
+        self.marked = self._chosen.marked
         """Sessions by number, in the order they were marked."""
         self.bin = False
         """Those in the bin are listed."""
         self._empty = empty
-        self._expected: str | None = None
+        self._expected = self._chosen.pointed
         """Is pointed at as soon as it is listed."""
         super().__init__(session_columns(self.marked), sorted_by="began")
 
@@ -329,6 +332,15 @@ class SessionTable(CursorTable[ListedSession]):
             return kept
         return keys[min(before, len(keys) - 1)] if keys else None
 
+    def action_step(self, by: int) -> None:
+        """Move the cursor by rows; where it stands is known when people come back."""
+        super().action_step(by)
+        self._remember()
+
+    def _remember(self) -> None:
+        here = self.pointed
+        self._chosen.pointed = here.row.id if here is not None else None
+
     def unmark(self) -> None:
         """Take all marks away."""
         self.marked.clear()
@@ -348,6 +360,7 @@ class SessionTable(CursorTable[ListedSession]):
 
     def click_row(self, event: events.Click) -> None:
         """Twice opens it, on its left edge marks it."""
+        self._remember()
         if event.x < MARK_WIDTH:
             self.action_mark()
         else:
@@ -387,7 +400,10 @@ class SessionLine(Panel):
             second = (TextRun(text, "accent"), TextRun(how))
         else:
             marks = (TextRun(" m", "accent"), TextRun(" marks, "))
-            compares = (TextRun("c", "accent"), TextRun(" compares"))
+            compares = (
+                TextRun("c", "accent"),
+                TextRun(" compares with the one before"),
+            )
             second = join(((*marks, *compares), self._end()))
         return (fit(self._facts(), width), fit(second, width))
 

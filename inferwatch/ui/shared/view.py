@@ -12,6 +12,16 @@ REQUEST = "request"
 
 
 @dataclass(kw_only=True)
+class ChosenSessions:
+    """What people chose in a list of sessions: there when they come back to it."""
+
+    marked: list[int] = field(default_factory=list)
+    """By number, in the order they were marked."""
+    pointed: str | None = None
+    """The id of the one under the cursor."""
+
+
+@dataclass(kw_only=True)
 class View:
     """One for the whole app, so that a moment chosen here is the moment there."""
 
@@ -36,6 +46,8 @@ class View:
     """What the picture is held against."""
     database: Path | None = None
     """The record whose sessions are listed; None: the default one."""
+    sessions: ChosenSessions = field(default_factory=ChosenSessions)
+    """What is chosen in that list."""
 
     def next_window(self) -> None:
         """The next longer one; after the session the shortest."""

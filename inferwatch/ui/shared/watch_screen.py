@@ -15,6 +15,7 @@ from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.snapshot import Health, Snapshot, Window
 from inferwatch.ui.shared.changes_drawer import ReferenceControl
 from inferwatch.ui.shared.chart_stack import ChartStack
+from inferwatch.ui.shared.compare_door import compare_with_before
 from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.drawers import Key
 from inferwatch.ui.shared.findings_drawer import FindingsControl, FindingsDrawer
@@ -102,6 +103,13 @@ CHANGES_BINDINGS: list[BindingType] = [
         "changes",
         "against",
         tooltip="What changed, traffic or server? Against a session, or yesterday",
+    ),
+    Binding(
+        "C",
+        "compare",
+        "compare",
+        show=False,
+        tooltip="Is it worse than the session before, by how much, and is that chance?",
     ),
     Binding(
         "i",
@@ -488,6 +496,11 @@ class WatchScreen(SessionScreen):
     def action_drop_reference(self) -> None:
         """None."""
         self.reference.drop()
+
+    @work(exclusive=True, group="compare")
+    async def action_compare(self) -> None:
+        """With the reference, or the session before: is it worse, or chance?"""
+        await compare_with_before(self)
 
     # Other settings.
 

@@ -44,6 +44,7 @@ from inferwatch.ui.shared.renderables.text import (
     spread,
 )
 from inferwatch.ui.shared.session_screen import SHORT
+from inferwatch.ui.shared.view import ChosenSessions
 
 LOOK_EVERY_S = 3.0
 MOST_PLACES = 9
@@ -122,8 +123,10 @@ class StartScreen(Screen[None]):
         database: Path,
         look: LookAround = nobody,
         named: Mapping[str, str] | None = None,
+        chosen: ChosenSessions | None = None,
     ) -> None:
         super().__init__()
+        self._chosen = chosen
         self._database = database
         self._look = look
         self._named = named or {}
@@ -132,7 +135,9 @@ class StartScreen(Screen[None]):
         """What can be done, then what was recorded."""
         yield StartPanel(self._named)
         yield SessionBrowser(
-            self._database, "nothing is recorded yet: D records a demo"
+            self._database,
+            "nothing is recorded yet: D records a demo",
+            chosen=self._chosen,
         )
         yield KeyFooter()
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,21 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.compare.screen import CompareScreen
+from inferwatch.ui.pages import (
+    ComparePage,
+    OpeningPage,
+    SessionPage,
+    StartPage,
+    Tell,
+)
 from inferwatch.ui.sessions.browser import SessionBrowser
 from inferwatch.ui.sessions.table import SessionTable
 from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.messages import GoTo, OpenComparison, OpenSession
+from inferwatch.ui.shared.view import View
 from tests.inferwatch.ui.typed_keys import handed_out
 
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
@@ -184,12 +194,65 @@ async def test_one_marked_is_compared_with_the_one_pointed_at(
     assert wishes == [OpenComparison(database=record, sessions=("s11", "s10"))]
 
 
+async def test_with_none_marked_it_is_compared_with_the_one_before_of_its_model(
+    app: InferwatchApp, record: Path, wishes: list[GoTo]
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("down", "c")  # s10 has no model, s8 is in the bin
+        await pilot.pause()
+
+    assert wishes == [OpenComparison(database=record, sessions=("s9", "s11"))]
+
+
+async def test_what_goes_on_is_not_compared(
+    app: InferwatchApp, wishes: list[GoTo]
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("c")
+        await pilot.pause()
+
+        assert told(app) == ["mark two sessions with m, then c compares them"]
+    assert wishes == []
+
+
+@pytest.mark.parametrize("begin", ["start", "session"])
+async def test_marks_are_there_when_people_come_back_from_a_comparison(
+    feed: Any, record: Path, text_of: Any, begin: str
+) -> None:
+    def compare(wish: GoTo, tell: Tell) -> OpeningPage:
+        del tell
+        assert isinstance(wish, OpenComparison)
+        request = ComparisonRequest(database=record, sessions=wish.sessions)
+        return nullcontext(ComparePage(request))
+
+    started = StartPage(record)
+    page = started if begin == "start" else SessionPage(feed, View(database=record))
+    app = InferwatchApp(page, compare)
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("end", "space", "up", "up", "space", "up", "up")
+        before = text_of(app, "SessionTable"), text_of(app, "SessionLine")
+        assert "s1, s3 marked" in before[1][1]
+        await pilot.press("c")
+        await app.arrived()
+        await pilot.pause()
+        assert isinstance(app.screen, CompareScreen)
+        await pilot.press("q")
+        await app.arrived()
+        await looked(pilot)
+
+        assert (text_of(app, "SessionTable"), text_of(app, "SessionLine")) == before
+
+
 async def test_comparing_says_what_it_needs_and_escape_unmarks(
     app: InferwatchApp, text_of: Any
 ) -> None:
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot)
-        await pilot.press("m", "m", "escape", "c")
+        # The one pointed at is the first of its model.
+        await pilot.press("end", "m", "m", "escape", "c")
         await pilot.pause()
 
         assert app.is_running
