@@ -206,7 +206,10 @@ def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
     """Where what changed did."""
     changed = [each.metric for each in pair.results if each.verdict in CHANGED]
-    return replace(pair, places=find_places(pair.a, pair.b, changed, rules.seed))
+    unclear = [each for each in pair.of(MetricVerdict.OPEN) if not each.client_alone]
+    timed = [each.metric for each in unclear if each.a and each.b]
+    found = find_places(pair.a, pair.b, changed, timed, rules.seed)
+    return replace(pair, places=found)
 
 
 class _Drawing:

@@ -6,49 +6,52 @@ who looks at a hundred corners finds something in five of them.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from inferwatch.compare.kind_groups import Groups, Part, groups_of
-from inferwatch.compare.metrics import STEP, JudgedMetric
+from inferwatch.compare.common_time import CommonTime, TimedRows, in_blocks
+from inferwatch.compare.kind_groups import Groups, Part
+from inferwatch.compare.kind_table import KindTable
+from inferwatch.compare.metrics import JudgedMetric
+from inferwatch.compare.onset import leanings, onset
+from inferwatch.compare.pairing import Truths
 from inferwatch.compare.place import Cut, Place
-from inferwatch.compare.request_kinds import KindCounts, middle_of_coarse
 from inferwatch.compare.resampling import (
+    CHOICES,
+    MEMORIES_A_BLOCK,
     PIECES,
     Draws,
-    Floats,
     blocks_for,
     memories,
 )
 from inferwatch.compare.session_numbers import Side
 from inferwatch.compare.split import (
-    GroupChange,
     Judged,
-    Measure,
     Split,
     across,
+    in_turn,
     standing_out,
 )
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import format_change
 from inferwatch.metrics.series.intervals import ALPHA
-from inferwatch.metrics.series.quantiles import Ints
 
 DRAWS = 1000
 """Enough for one interval; fewer than for verdicts, as there are many parts."""
 MOST = 2 / 3
 """Of the change: what explains less is not where it is."""
 CHANGED = frozenset(MetricVerdict) - {MetricVerdict.SAME, MetricVerdict.OPEN}
-KINDS = (Cut.PROMPT, Cut.CLASS, Cut.TURN)
-TIMED = frozenset(
-    ("itl_s", "client.itl_s", STEP, "output_tokens_per_s", "client.output_tokens_per_s")
-)
-"""Of these it is only asked when, as a token has no prompt of its own."""
-PRESENT = 0.6
-"""Of the blocks must hold some of a part, or it is rather a time than a kind."""
+RATES = frozenset(("output_tokens_per_s", "client.output_tokens_per_s"))
+"""Of rates only these are looked at; all distributions are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Of common time: which pieces, and of how many blocks."""
+
+    inside: Truths
+    blocks: int
 
 
 class PlaceFinder:
@@ -58,17 +61,78 @@ class PlaceFinder:
         self._a, self._b = a.runs, b.runs
         self._seed, self._paired = seed, paired
         self._draws: dict[tuple[int, int], Draws] = {}
-        self._tables: dict[str, _Table | None] = {}
+        self._tables: dict[str, KindTable] = {}
+        self._time = CommonTime.of([*a.runs, *b.runs])
+        self._rows_of = ""
+        self._rows: TimedRows | None = None
 
-    def places(self, metrics: Sequence[JudgedMetric]) -> Iterator[Place]:
-        """One at most of each metric."""
-        for metric in metrics:
-            found = self._for_whom(metric)
+    def places(
+        self, changed: Sequence[JudgedMetric], unclear: Sequence[JudgedMetric]
+    ) -> Iterator[Place]:
+        """One at most of each metric; of the unclear only if there is a time."""
+        asked = [*changed, *unclear]
+        alpha = ALPHA / max(len({each.of for each in asked}), 1)
+        for metric in asked:
+            stretch, when = self._when(metric, alpha) or (None, None)
+            whom = self._for_whom(metric, alpha) if metric in changed else None
+            if whom is None and stretch is not None:
+                whom = self._for_whom(metric, alpha, stretch)
+            found = replace(whom, also=when) if whom else when
             if found is not None:
                 yield replace(found, sentence=sentence(found))
 
-    def _for_whom(self, metric: JudgedMetric) -> Place | None:
-        table = self._table(metric.of)
+    def _when(self, metric: JudgedMetric, alpha: float) -> tuple[Stretch, Place] | None:
+        if metric.statistic is None and metric.of not in RATES:
+            return None
+        rows = self._timed_rows(metric.of)
+        if self._time is None or rows is None:
+            return None
+        own = rows.measure(metric.share)
+        leaning = leanings(rows.b, own) - leanings(rows.a, own)
+        found = onset(leaning, rows.log_ratios, self._seed)
+        if found is None or found.p_value > alpha:
+            return None
+        for inside in (found.inside, ~found.inside):
+            split, parts = in_blocks(rows, own, inside, found.blocks)
+            judged = self._judge_stretch(rows, split, parts)
+            if (
+                judged is not None
+                and judged.explained >= MOST
+                and judged.is_apart(ALPHA)
+                and abs(judged.change) > metric.negligible
+            ):
+                part = self._time.name_of(inside)
+                place = place_of(metric, Cut.TIME, part, judged)
+                return Stretch(inside, parts[0]), place
+        return None
+
+    def _judge_stretch(
+        self, rows: TimedRows, split: Split, parts: tuple[int, int]
+    ) -> Judged | None:
+        if not rows.is_rate:
+            measure = split.measure.fit_for(min(split.counts))
+            if measure is None:
+                return None
+            split = split.with_measure(measure)
+        other = 0 if self._paired else 1
+        draws = [
+            (self._drawn(place, n), self._drawn(place + other, n))
+            for place, n in zip((2, 4), parts, strict=True)
+        ]
+        return in_turn(split, (draws[0], draws[1]), paired=self._paired)
+
+    def _timed_rows(self, of: str) -> TimedRows | None:
+        """Statistics of one distribution follow each other: one is kept."""
+        if self._rows_of != of and self._time is not None:
+            self._rows_of = of
+            self._rows = TimedRows.of(of, self._time, (self._a, self._b))
+        return self._rows
+
+    def _for_whom(
+        self, metric: JudgedMetric, alpha: float, stretch: Stretch | None = None
+    ) -> Place | None:
+        """Of the whole time, or of a stretch of it."""
+        table = self._table(metric.of, stretch)
         if table is None or not table.groups:
             return None
         looked = sum(len(each.parts) for each in table.groups)
@@ -78,15 +142,15 @@ class PlaceFinder:
         for _, groups, part, split in found:
             judged = self._judge(split, table)
             beyond = abs(judged.change) > metric.negligible
-            if beyond and judged.is_apart(ALPHA / looked):
+            if beyond and judged.is_apart(alpha / looked):
                 return place_of(metric, groups.cut, part.name, judged)
         return None
 
     def _best(
-        self, metric: JudgedMetric, table: "_Table", groups: Groups
+        self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, Part, Split] | None:
         """The part of a cut that stands out most, of those that explain it."""
-        changes = table.changes(metric, groups)
+        changes = table.changes(metric, groups, paired=self._paired)
         found = []
         for part in groups.parts:
             split = table.split(metric, groups, part)
@@ -95,7 +159,7 @@ class PlaceFinder:
                 found.append((score, groups, part, split))
         return max(found, key=lambda each: each[0], default=None)
 
-    def _judge(self, split: Split, table: "_Table") -> Judged:
+    def _judge(self, split: Split, table: KindTable) -> Judged:
         blocks = len(split.part_a), len(split.part_b)
         draws_a = self._drawn(0, blocks[0])
         draws_b = self._drawn(0 if self._paired else 1, blocks[1])
@@ -107,19 +171,31 @@ class PlaceFinder:
             self._draws[key] = Draws.make(blocks, (self._seed, *key), DRAWS)
         return self._draws[key]
 
-    def _table(self, of: str) -> "_Table | None":
+    def _table(self, of: str, stretch: Stretch | None) -> KindTable | None:
+        runs = (*self._a, *self._b)
+        if not all(of in run.kinds and of in run.counted for run in runs):
+            return None
+        if stretch is not None:
+            return self._table_of(of, stretch)
         if of not in self._tables:
-            runs = (*self._a, *self._b)
-            known = all(of in run.kinds and of in run.counted for run in runs)
-            self._tables[of] = None
-            if known:
-                long = self._memories(of)
-                self._tables[of] = _Table(
-                    [run.kinds[of] for run in self._a],
-                    [run.kinds[of] for run in self._b],
-                    long,
-                )
+            long = self._memories(of)
+            blocks = blocks_for(long)
+            block_of = np.arange(PIECES) * blocks // PIECES
+            kinds = [run.kinds[of].in_blocks(block_of) for run in runs]
+            self._tables[of] = KindTable(kinds, len(self._a), blocks, long)
         return self._tables[of]
+
+    def _table_of(self, of: str, stretch: Stretch) -> KindTable | None:
+        if self._time is None or stretch.blocks < CHOICES[-1]:
+            return None
+        kinds = [
+            run.kinds[of].in_blocks(
+                self._time.blocks_in(run.span, stretch.inside, stretch.blocks)
+            )
+            for run in (*self._a, *self._b)
+        ]
+        long = stretch.blocks * float(MEMORIES_A_BLOCK)
+        return KindTable(kinds, len(self._a), stretch.blocks, long)
 
     def _memories(self, of: str) -> float:
         """How many memories it is long; of pairs, that of their ratio."""
@@ -129,83 +205,6 @@ class PlaceFinder:
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.log(means[1][0] / means[0][0])
         return memories(np.where(np.isfinite(ratios), ratios, np.nan))
-
-
-class _Table:
-    """One latency of both sides: by group, block of time, and size."""
-
-    def __init__(
-        self, a: Sequence[KindCounts], b: Sequence[KindCounts], long: float
-    ) -> None:
-        self._a, self._b, self.long = a, b, long
-        self._cells = np.unique(np.concatenate([run.cells for run in (*a, *b)]))
-        self._counts: dict[Cut, tuple[Floats, Floats]] = {}
-
-    @cached_property
-    def groups(self) -> list[Groups]:
-        """By every cut that tells requests apart."""
-        found = (groups_of(cut, self._a, self._b) for cut in KINDS)
-        return [each for each in found if each is not None]
-
-    def split(self, metric: JudgedMetric, groups: Groups, part: Part) -> Split | None:
-        """By the metric's own statistic, or by what so few values can tell."""
-        a, b = self._counted(groups)
-        inside = np.isin(np.arange(groups.count), part.groups)
-        own = self._measure(metric)
-        split = Split(
-            a[inside].sum(axis=0),
-            a[~inside].sum(axis=0),
-            b[inside].sum(axis=0),
-            b[~inside].sum(axis=0),
-            own,
-        )
-        measure = own.fit_for(min(split.counts))
-        if measure is None or not self._is_everywhere(split):
-            return None
-        return split if measure is own else split.with_measure(measure)
-
-    def changes(self, metric: JudgedMetric, groups: Groups) -> list[GroupChange]:
-        """Of each group, all by the same statistic."""
-        a, b = self._counted(groups)
-        fewest = min(float(side.sum(axis=(1, 2)).min()) for side in (a, b))
-        own = self._measure(metric)
-        measure = own.fit_for(fewest) or replace(own, share=None)
-        return [GroupChange.of(*sides, measure) for sides in zip(a, b, strict=True)]
-
-    def _measure(self, metric: JudgedMetric) -> Measure:
-        values_s = middle_of_coarse(self._cells) / NS_PER_S
-        return Measure(values_s, np.ones(len(values_s)), metric.share)
-
-    def _is_everywhere(self, split: Split) -> bool:
-        rows = split.part_a, split.part_b, split.rest_a, split.rest_b
-        return all((each.sum(axis=1) > 0).mean() >= PRESENT for each in rows)
-
-    def _counted(self, groups: Groups) -> tuple[Floats, Floats]:
-        if groups.cut not in self._counts:
-            runs = list(zip((*self._a, *self._b), groups.group_of, strict=True))
-            many = len(self._a)
-            self._counts[groups.cut] = (
-                self._laid_out(runs[:many], groups),
-                self._laid_out(runs[many:], groups),
-            )
-        return self._counts[groups.cut]
-
-    def _laid_out(
-        self, runs: Sequence[tuple[KindCounts, Ints]], groups: Groups
-    ) -> Floats:
-        """Runs stand one behind the other in time."""
-        blocks, cells = blocks_for(self.long), len(self._cells)
-        parts = []
-        for run, group_of in runs:
-            group = group_of[run.labels[groups.cut]]
-            block = run.pieces * blocks // PIECES
-            cell = np.searchsorted(self._cells, run.cells)
-            known = group >= 0
-            at = ((group * blocks + block) * cells + cell)[known]
-            shape = groups.count, blocks, cells
-            counts = np.bincount(at, run.counts[known], minlength=int(np.prod(shape)))
-            parts.append(counts.reshape(shape))
-        return np.concatenate(parts, axis=1)
 
 
 def place_of(metric: JudgedMetric, cut: Cut, part: str, judged: Judged) -> Place:
@@ -234,27 +233,37 @@ def sentence(place: Place) -> str:
     """``all of it in prompts over 1k (+340%, elsewhere +2%), from 00:40``."""
     many = "all of it" if place.is_all else "mostly"
     where = f"{WHERE.get(place.cut, '')}{place.part}"
-    return f"{many} {where} ({_figures(place)})"
+    said = f"{many} {where} ({_figures(place)})"
+    if place.also is None:
+        return said
+    return f"{said}, {'' if place.also.is_all else 'mostly '}{place.also.part}"
 
 
 def _figures(place: Place) -> str:
     its = f"{place.statistic} " if place.statistic else ""
     here, elsewhere = map(format_change, (place.ratio, place.rest_ratio))
-    return f"{its}{here}, elsewhere {elsewhere}"
+    word = place.part.split(" ", 1)[0] if place.cut is Cut.TIME else ""
+    other = {"from": "before", "until": "afterwards"}.get(word, "elsewhere")
+    return f"{its}{here}, {other} {elsewhere}"
 
 
 def find_places(
-    a: Side, b: Side, metrics: Sequence[JudgedMetric], seed: int
+    a: Side,
+    b: Side,
+    changed: Sequence[JudgedMetric],
+    unclear: Sequence[JudgedMetric],
+    seed: int,
 ) -> tuple[Place, ...]:
-    """Of these metrics, which changed.
+    """Where two sides differ.
 
     Args:
         a: The one side.
         b: The other.
-        metrics: In the order of the report.
+        changed: Of these metrics a difference is shown, or probable.
+        unclear: Of these it could not be told; perhaps as there is one for a time only.
         seed: Of the draws.
     """
     pairing = a.first.pairing
     alone = not a.is_repeated and not b.is_repeated
     paired = alone and pairing is not None and pairing == b.first.pairing
-    return tuple(PlaceFinder(a, b, seed, paired=paired).places(metrics))
+    return tuple(PlaceFinder(a, b, seed, paired=paired).places(changed, unclear))

@@ -63,6 +63,18 @@ class KindCounts:
     classes: tuple[str, ...]
     """What the labels of classes stand for; the first is of those without one."""
 
+    def in_blocks(self, block_of: Ints) -> "KindCounts":
+        """By other stretches of time: one for each piece, or -1 to leave it out."""
+        blocks = block_of[self.pieces]
+        kept = blocks >= 0
+        return KindCounts(
+            labels={cut: labels[kept] for cut, labels in self.labels.items()},
+            pieces=blocks[kept],
+            cells=self.cells[kept],
+            counts=self.counts[kept],
+            classes=self.classes,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Kinds:

@@ -170,15 +170,20 @@ class Judged:
 
     def is_all(self, negligible: float) -> bool:
         """Of the change: no other is shown elsewhere."""
+        if abs(self.rest.difference) <= negligible:
+            return True
         change, elsewhere = self.split.changes
-        if self.explained < 1 - LEFT or abs(elsewhere) > LEFT * abs(change):
-            return abs(self.rest.difference) <= negligible
+        left = abs(elsewhere / change) if change else math.inf
+        if self.explained < 1 - LEFT or left > LEFT:
+            return False
         low, high = self.rest.span()
-        return low <= 0 <= high or abs(self.rest.difference) <= negligible
+        return low <= 0 <= high or left <= NEXT_TO_NOTHING
 
 
 LEFT = 0.1
-"""A part that explains less than the others leaves something to them."""
+"""What others may have of a change before it is not all in the part."""
+NEXT_TO_NOTHING = 0.05
+"""So little is not worth a word, however surely it is there."""
 
 
 def across(
@@ -253,16 +258,18 @@ class GroupChange:
     weight: float
 
     @classmethod
-    def of(cls, a: Floats, b: Floats, measure: Measure) -> "GroupChange":
+    def of(
+        cls, a: Floats, b: Floats, measure: Measure, *, paired: bool
+    ) -> "GroupChange":
         """The weight by leaving out each block (jackknife)."""
-        left = Draws.each_left_out(len(a))
-        if len(a) != len(b):
-            msg = "sides have the same number of blocks"
-            raise ValueError(msg)
         with np.errstate(divide="ignore", invalid="ignore"):
-            drawn = np.log(measure.drawn(b, left) / measure.drawn(a, left))
+            drawn = [
+                np.log(measure.drawn(rows, Draws.each_left_out(len(rows))))
+                for rows in (a, b)
+            ]
+            parts = [drawn[1] - drawn[0]] if paired else drawn
+        spread = sum((len(each) - 1) * float(each.var()) for each in parts)
         found = _log(measure.of(b), measure.of(a))
-        spread = float((len(a) - 1) * drawn.var())
         if not math.isfinite(found) or not math.isfinite(spread):
             return cls(0.0, 0.0)
         return cls(found, 1 / (spread + LEAST_SPREAD))

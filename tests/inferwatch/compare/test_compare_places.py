@@ -11,6 +11,11 @@ from tests.inferwatch.compare.placed_sessions import Floats, Sent, compared, sai
 SEEDS = 3
 
 
+def alike(factor: float) -> Callable[[Sent], Floats]:
+    """All are as much slower."""
+    return lambda sent: np.full(len(sent.at_s), factor)
+
+
 def times(factor: float, these: Callable[[Sent], np.ndarray]) -> Callable[..., Floats]:
     """Those are slower, all others as they were."""
     return lambda sent: np.where(these(sent), factor, 1.0)
@@ -74,17 +79,14 @@ def test_mostly_is_said_where_others_changed_a_little() -> None:
 
 @pytest.mark.parametrize("paired", [True, False], ids=["paired", "alone"])
 def test_nothing_is_named_where_all_changed_alike(*, paired: bool) -> None:
-    pairs = [
-        compared(seed, lambda sent: np.full(len(sent.at_s), 1.4), paired=paired)
-        for seed in range(12)
-    ]
+    pairs = [compared(seed, alike(1.4), paired=paired) for seed in range(12)]
 
     assert all(pair.results[0].verdict == "worse" for pair in pairs)
     assert sum(bool(pair.places) for pair in pairs) <= 1
 
 
 def test_nothing_is_named_where_nothing_changed() -> None:
-    pairs = [compared(seed, lambda sent: np.ones(len(sent.at_s))) for seed in range(6)]
+    pairs = [compared(seed, alike(1.0)) for seed in range(6)]
 
     assert not any(pair.places for pair in pairs)
 
@@ -107,3 +109,75 @@ def test_lengths_that_are_not_known_are_no_cut() -> None:
     pair = compared(0, unknown)
 
     assert not [each for each in pair.places if each.cut is Cut.PROMPT]
+
+
+@pytest.mark.parametrize("paired", [True, False], ids=["paired", "alone"])
+@pytest.mark.parametrize(
+    ("these", "words", "other"),
+    [
+        (lambda at_s: at_s >= 40, "from 00:40", "before"),
+        (lambda at_s: at_s < 25, "until 00:25", "afterwards"),
+        (
+            lambda at_s: (at_s >= 20) & (at_s < 40),
+            "between 00:20 and 00:40",
+            "elsewhere",
+        ),
+    ],
+    ids=["from", "until", "between"],
+)
+def test_a_time_is_named_even_where_the_whole_cannot_tell(
+    these: Callable[[Floats], np.ndarray], words: str, other: str, *, paired: bool
+) -> None:
+    for seed in range(SEEDS):
+        pair = compared(seed, times(2.0, lambda sent: these(sent.at_s)), paired=paired)
+
+        places = {each.metric.key: each for each in pair.places}
+        mean, tokens = places["ttft_mean_s"], places["output_tokens_per_s"]
+        assert mean.cut is tokens.cut is Cut.TIME
+        assert mean.ratio == pytest.approx(2.0, rel=0.2)
+        assert tokens.ratio == pytest.approx(0.5, rel=0.15)
+        assert _moments(mean.part) == pytest.approx(_moments(words), abs=4)
+        assert f", {other} " in mean.sentence
+        if paired:
+            assert mean.sentence.startswith(f"all of it {words} (+")
+
+
+def _moments(part: str) -> list[int]:
+    """In seconds."""
+    found = [word.split(":") for word in part.split() if ":" in word]
+    return [60 * int(minutes) + int(seconds) for minutes, seconds in found]
+
+
+def test_for_whom_is_asked_within_the_time() -> None:
+    pair = compared(
+        1, times(3.0, lambda sent: (sent.prompt_tokens > 1024) & (sent.at_s >= 40))
+    )
+
+    (mean,) = [each for each in pair.places if each.metric.key == "ttft_mean_s"]
+    assert (mean.cut, mean.part) == (Cut.PROMPT, "over 1k")
+    assert mean.ratio == pytest.approx(3.0, rel=0.2)
+    assert mean.also is not None
+    assert mean.also.part == "from 00:40"
+    assert mean.sentence.startswith("all of it in prompts over 1k (+")
+    assert mean.sentence.endswith("), from 00:40")
+
+
+def test_a_slow_wander_of_the_load_is_no_time() -> None:
+    pairs = [compared(seed, alike(1.3), memory=39, paired=False) for seed in range(12)]
+
+    assert sum(bool(pair.places) for pair in pairs) <= 2
+
+
+@pytest.mark.parametrize("runs", [2, 3])
+def test_repeated_runs_are_looked_at_together(runs: int) -> None:
+    long = compared(
+        0, times(2.0, lambda sent: sent.prompt_tokens > 1024), runs=runs, requests=800
+    )
+    late = compared(
+        0, times(2.0, lambda sent: sent.at_s >= 40), runs=runs, requests=800
+    )
+    same = compared(0, alike(1.4), runs=runs, requests=800)
+
+    assert "in prompts over 1k" in said(long)["ttft_mean_s"]
+    assert "from 00:40" in said(late)["ttft_mean_s"]
+    assert not same.places

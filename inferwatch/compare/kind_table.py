@@ -1,0 +1,104 @@
+"""One latency of two sides, by group of requests, block of time, and size."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from inferwatch.compare.kind_groups import Groups, Part, groups_of
+from inferwatch.compare.metrics import JudgedMetric
+from inferwatch.compare.place import Cut
+from inferwatch.compare.request_kinds import KindCounts, middle_of_coarse
+from inferwatch.compare.resampling import Floats
+from inferwatch.compare.split import GroupChange, Measure, Split
+from inferwatch.metrics.series.quantiles import Ints
+
+KINDS = (Cut.PROMPT, Cut.CLASS, Cut.TURN)
+PRESENT = 0.6
+"""Of the blocks must hold some of a part, or it is rather a time than a kind."""
+
+
+class KindTable:
+    """One latency of both sides: by group, block of time, and size."""
+
+    def __init__(
+        self, runs: Sequence[KindCounts], first: int, blocks: int, long: float
+    ) -> None:
+        """The first so many runs are the one side; pieces are blocks already."""
+        self._a, self._b = runs[:first], runs[first:]
+        self._blocks, self.long = blocks, long
+        self._cells = np.unique(np.concatenate([run.cells for run in runs]))
+        self._counts: dict[Cut, tuple[Floats, Floats]] = {}
+
+    @cached_property
+    def groups(self) -> list[Groups]:
+        """By every cut that tells requests apart."""
+        found = (groups_of(cut, self._a, self._b) for cut in KINDS)
+        return [each for each in found if each is not None]
+
+    def split(self, metric: JudgedMetric, groups: Groups, part: Part) -> Split | None:
+        """By the metric's own statistic, or by what so few values can tell."""
+        a, b = self._counted(groups)
+        inside = np.isin(np.arange(groups.count), part.groups)
+        own = self._measure(metric)
+        split = Split(
+            a[inside].sum(axis=0),
+            a[~inside].sum(axis=0),
+            b[inside].sum(axis=0),
+            b[~inside].sum(axis=0),
+            own,
+        )
+        measure = own.fit_for(min(split.counts))
+        if measure is None or not self._is_everywhere(split):
+            return None
+        return split if measure is own else split.with_measure(measure)
+
+    def changes(
+        self, metric: JudgedMetric, groups: Groups, *, paired: bool
+    ) -> list[GroupChange]:
+        """Of each group, all by the same statistic."""
+        a, b = self._counted(groups)
+        fewest = min(float(side.sum(axis=(1, 2)).min()) for side in (a, b))
+        own = self._measure(metric)
+        measure = own.fit_for(fewest) or replace(own, share=None)
+        return [
+            GroupChange.of(*sides, measure, paired=paired)
+            for sides in zip(a, b, strict=True)
+        ]
+
+    def _measure(self, metric: JudgedMetric) -> Measure:
+        values_s = middle_of_coarse(self._cells) / NS_PER_S
+        return Measure(values_s, np.ones(len(values_s)), metric.share)
+
+    def _is_everywhere(self, split: Split) -> bool:
+        rows = split.part_a, split.part_b, split.rest_a, split.rest_b
+        return all((each.sum(axis=1) > 0).mean() >= PRESENT for each in rows)
+
+    def _counted(self, groups: Groups) -> tuple[Floats, Floats]:
+        if groups.cut not in self._counts:
+            runs = list(zip((*self._a, *self._b), groups.group_of, strict=True))
+            many = len(self._a)
+            self._counts[groups.cut] = (
+                self._laid_out(runs[:many], groups),
+                self._laid_out(runs[many:], groups),
+            )
+        return self._counts[groups.cut]
+
+    def _laid_out(
+        self, runs: Sequence[tuple[KindCounts, Ints]], groups: Groups
+    ) -> Floats:
+        """Runs stand one behind the other in time."""
+        blocks, cells = self._blocks, len(self._cells)
+        parts = []
+        for run, group_of in runs:
+            group = group_of[run.labels[groups.cut]]
+            cell = np.searchsorted(self._cells, run.cells)
+            known = group >= 0
+            at = ((group * blocks + run.pieces) * cells + cell)[known]
+            shape = groups.count, blocks, cells
+            counts = np.bincount(at, run.counts[known], minlength=math.prod(shape))
+            parts.append(counts.reshape(shape))
+        return np.concatenate(parts, axis=1)
