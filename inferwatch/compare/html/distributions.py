@@ -33,6 +33,8 @@ STEPS = {1.35: (1, 2, 3, 5), 2.3: (1, 2, 5), math.inf: (1,)}
 NARROW_DECADES = 0.7
 EVEN = (1, 2, 5, 10, 20, 50, 100)
 MOST_MARKS = 7
+APART = 0.11
+"""Of the axis, between two marks."""
 MARKED = {"p1": 0.01, "p10": 0.10, **STATISTICS, "p99.9": 0.999}
 HOVERED = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
 NORMAL = NormalDist()
@@ -73,9 +75,11 @@ class _Durations:
     high: float
 
     @classmethod
-    def of(cls, values_s: Floats) -> "_Durations":
+    def of(cls, values_s: Floats, marked_s: Sequence[float]) -> "_Durations":
+        """Room for all values, but for what is far too short; for what is marked."""
         high = math.log10(values_s.max())
         low = max(math.log10(values_s.min()), high - MOST_DECADES)
+        low = min([low, *(math.log10(each) for each in marked_s if each > 0)])
         spare = max(LEAST_DECADES - (high - low), 0.04 * (high - low)) / 2
         return cls(low - spare, high + spare)
 
@@ -89,7 +93,12 @@ class _Durations:
         """Round durations, as many as have room."""
         narrow = self.high - self.low < NARROW_DECADES
         found = self._even() if narrow else self._round()
-        return [Tick(self.x(each), format_round_duration(each)) for each in found]
+        ticks: list[Tick] = []
+        for each in found:
+            x = self.x(each)
+            if not ticks or x - ticks[-1].at >= APART:
+                ticks.append(Tick(x, format_round_duration(each)))
+        return ticks
 
     def _round(self) -> list[float]:
         steps = next(s for most, s in STEPS.items() if self.high - self.low < most)
@@ -123,8 +132,9 @@ def _chart(pair: SessionPair, of: str) -> str:
     known = [each[each > 0] for runs in curves for each in runs]
     if not sum(map(len, known)):
         return ""
-    across = _Durations.of(np.concatenate(known))
     results = [each for each in pair.results if each.metric.of == of]
+    marked = [v for each in results if each.metric.share for v in (each.a, each.b) if v]
+    across = _Durations.of(np.concatenate(known), marked)
     metric = _metric(of)
     return SidesChart(
         title=metric.name,

@@ -47,12 +47,20 @@ def result_table(pair: SessionPair, matters: float) -> Iterator[str]:
     if still_open:
         verdict = MetricVerdict.OPEN
         yield "<details>" if told else "<details open>"
-        yield (
-            f'<summary><span class="sign">{GLYPHS[verdict]} {verdict}, '
-            f"{counted(len(still_open), 'row')}</span></summary>"
-        )
+        yield f"<summary>{_head(verdict, still_open, axis)}</summary>"
         yield from _table(pair, {verdict: still_open}, axis)
         yield "</details>"
+
+
+def _head(
+    verdict: MetricVerdict, results: Sequence[MetricResult], axis: ForestAxis
+) -> str:
+    """How many rows say that, and what it means."""
+    about = as_html(meaning(verdict, axis.matters))
+    return (
+        f'<span class="sign">{GLYPHS[verdict]} {verdict}, '
+        f'{counted(len(results), "row")}</span> <span class="unit">{about}</span>'
+    )
 
 
 def _table(pair: SessionPair, found: Groups, axis: ForestAxis) -> Iterator[str]:
@@ -62,7 +70,9 @@ def _table(pair: SessionPair, found: Groups, axis: ForestAxis) -> Iterator[str]:
         yield f'<th class="side" title="{name}"><span>{name}</span></th>'
     yield "<th>change</th><th>95% interval</th><th></th></tr></thead>"
     for verdict, results in found.items():
+        yield f'<tbody class="{TONES[verdict]}">'
         yield from _group(pair, verdict, results, axis)
+        yield "</tbody>"
     yield "</table>"
 
 
@@ -73,35 +83,35 @@ def _group(
     axis: ForestAxis,
 ) -> Iterator[str]:
     """Rows of one verdict, with the marks of the axis above them."""
-    about = as_html(meaning(verdict, axis.matters))
-    marks = axis_labels(axis.ticks())
-    yield (
-        f'<tbody class="{TONES[verdict]}"><tr class="group">'
-        f'<th colspan="{COLUMNS - 1}" scope="rowgroup"><span class="sign">'
-        f"{GLYPHS[verdict]} {verdict}, {counted(len(results), 'row')}</span> "
-        f'<span class="unit">{about}</span></th>'
-        f'<th class="scale"><div class="xs">{marks}</div></th></tr>'
-    )
+    drawn = any(each.ratio_span is not None for each in results)
+    marks = axis_labels(axis.ticks()) if drawn else ""
+    head = "" if verdict is MetricVerdict.OPEN else _head(verdict, results, axis)
+    if head or marks:
+        yield (
+            f'<tr class="group"><th colspan="{COLUMNS - 1}" scope="rowgroup">{head}'
+            f'</th><th class="scale"><div class="xs">{marks}</div></th></tr>'
+        )
     for each in results:
         yield _row(pair, each, axis)
         for note in _notes(pair, each):
             yield (
                 f'<tr class="note"><td colspan="{COLUMNS}">↳ {as_html(note)}</td></tr>'
             )
-    yield "</tbody>"
 
 
 def _row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> str:
     before, after = (as_html(text.strip()) for text in values_text(result))
     counts = ", ".join(format_count(n).strip() for n in (result.n_a, result.n_b))
+    change = as_html(change_text(result.ratio))
+    if result.ratio is not None:
+        change = f"{GLYPHS[result.verdict]} {change}"
     a, b = (as_html(side.name) for side in (pair.a, pair.b))
     return (
         f'<tr><th scope="row">{as_html(title(result))} '
         f'<span class="unit">{as_html(result.metric.vantage)} · n {counts}</span></th>'
         f'<td class="value" data-of="{a}">{before}</td>'
         f'<td class="value" data-of="{b}">{after}</td>'
-        f'<td class="change">{GLYPHS[result.verdict]} '
-        f"{as_html(change_text(result.ratio))}</td>"
+        f'<td class="change">{change}</td>'
         f'<td class="span">{as_html(span_text(result.ratio_span))}</td>'
         f'<td class="drawn">{forest(axis, result)}</td></tr>'
     )
