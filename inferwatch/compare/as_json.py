@@ -99,6 +99,7 @@ def _result(result: MetricResult) -> Object:
         "p_adjusted": result.adjusted_p,
         "verdict": result.verdict,
         "more_requests": result.more_requests,
+        "more_runs": result.more_runs,
         "why": result.why,
     }
 

@@ -163,8 +163,8 @@ def _folded(
 
 def _needs(pair: SessionPair, results: Sequence[MetricResult]) -> str:
     """Of the metrics people ask about first; the nearest first."""
-    known = [each for each in results if each.more_requests]
-    known.sort(key=lambda each: (-each.metric.weight, each.more_requests or 0))
+    known = [each for each in results if each.more_requests or each.more_runs]
+    known.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
     said = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
     more = len(known) - MOST_NEEDS
     return ", ".join([*said, *([f"{more} rows more than that"] if more > 0 else [])])

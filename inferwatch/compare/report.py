@@ -97,6 +97,8 @@ def verdict_text(result: MetricResult) -> str:
     """The word, and what it would take; MORE explains it, or SLOW_CLIENT."""
     if result.client_alone:
         return f"{result.verdict}: client"
+    if result.verdict is MetricVerdict.OPEN and result.more_runs:
+        return f"{result.verdict} +{counted(result.more_runs, 'run')}"
     if result.verdict is MetricVerdict.OPEN and result.more_requests:
         more = format_count(result.more_requests).strip()
         return f"{result.verdict} +{more} req"
@@ -105,6 +107,8 @@ def verdict_text(result: MetricResult) -> str:
 
 def more_text(result: MetricResult, pair: SessionPair) -> str | None:
     """What would tell: ``+400 requests (27 s)``; None: out of reach, or unknown."""
+    if result.more_runs:
+        return f"+{counted(result.more_runs, 'run')} a side"
     if not result.more_requests:
         return None
     said = f"+{counted(result.more_requests, 'request')}"
