@@ -20,18 +20,23 @@ Truths = npt.NDArray[np.bool_]
 LEAST_SHARED = 0.9
 """Of the requests of either; some may not have been sent before it was stopped."""
 LEAST_ALIKE = 0.95
-"""Of those shared: due at the same time, with as many prompt tokens."""
-NEAR_NS = 1_000_000
-"""Moments of a schedule are exact; when a load began is not."""
+"""Of those shared: as many prompt tokens."""
+NEAR_NS = 100_000
+"""Moments of a schedule are exact; those told by other tools need not be."""
+FIRST = 64
+"""One of so many at the beginning of each is the same request."""
+TRIED = 200
+"""Requests by which it is told which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """What a load generator meant to send, its warm-up left out; one row a request."""
 
-    index: Ints
+    number: Ints
+    """Of the request in its load run, which may count a warm-up as well."""
     due_ns: Ints
-    """In session time."""
+    """In session time, ascending."""
     prompt_tokens: Ints
     done: Truths
     """It was answered."""
@@ -42,12 +47,11 @@ class Schedule:
         columns = client.columns
         if not len(client) or len(np.unique(columns["source"])) > 1:
             return None
-        order = np.argsort(columns["number"], kind="stable")
-        index = columns["number"][order]
-        if (np.diff(index) <= 0).any():
+        if len(np.unique(columns["number"])) < len(client):
             return None
+        order = np.lexsort((columns["number"], columns["intended_ns"]))
         return cls(
-            index=index,
+            number=columns["number"][order],
             due_ns=columns["intended_ns"][order],
             prompt_tokens=columns["prompt_tokens"][order],
             done=columns[CLIENT_DONE][order] == 1,
@@ -58,8 +62,8 @@ class Schedule:
 class SharedSchedule:
     """What several sessions were sent alike."""
 
-    index: Ints
-    """Of the requests that all were sent."""
+    numbers: tuple[Ints, ...]
+    """Of the requests that all were sent, as each session numbers them."""
     late_ns: tuple[int, ...]
     """By how much each session's schedule stands later than that of the first."""
     answered: Truths
@@ -73,30 +77,68 @@ def shared(schedules: Sequence[Schedule | None]) -> SharedSchedule | None:
     known = [each for each in schedules if each is not None]
     if len(known) < len(schedules) or len(known) < 2:
         return None
-    index = known[0].index
+    first, late_ns = known[0], [0]
+    rows = [np.arange(len(first.due_ns))]
     for each in known[1:]:
-        index = np.intersect1d(index, each.index, assume_unique=True)
-    if len(index) < LEAST_SHARED * max(len(each.index) for each in known):
+        late_ns.append(_late(first, each))
+        rows.append(_same_moments(first, each, late_ns[-1]))
+    in_all = np.logical_and.reduce([row >= 0 for row in rows])
+    rows = [row[in_all] for row in rows]
+    longest = max(len(each.number) for each in known)
+    if not in_all.any() or in_all.sum() < LEAST_SHARED * longest:
         return None
-    rows = [np.searchsorted(each.index, index) for each in known]
-    due = [each.due_ns[row] for each, row in zip(known, rows, strict=True)]
     tokens = [each.prompt_tokens[row] for each, row in zip(known, rows, strict=True)]
-    late_ns = [0]
-    for place in range(1, len(known)):
-        late = due[place] - due[0]
-        late_ns.append(int(np.median(late)))
-        alike = np.abs(late - late_ns[-1]) <= NEAR_NS
-        told = (tokens[0] != UNKNOWN) & (tokens[place] != UNKNOWN)
-        alike &= ~told | (tokens[0] == tokens[place])
-        if alike.mean() < LEAST_ALIKE:
-            return None
+    if not all(_alike(tokens[0], each) for each in tokens[1:]):
+        return None
     done = [each.done[row] for each, row in zip(known, rows, strict=True)]
     return SharedSchedule(
-        index=index,
+        numbers=tuple(e.number[row] for e, row in zip(known, rows, strict=True)),
         late_ns=tuple(late_ns),
         answered=np.logical_and.reduce(done),
-        due_ns=due[0],
+        due_ns=first.due_ns[in_all],
     )
+
+
+def _late(first: Schedule, other: Schedule) -> int:
+    """By how much the other's moments come later, if they are the same moments.
+
+    Either may begin with requests that the other lacks: what repeats a session knows
+    nothing of those that were never answered.
+    """
+    due, tried = first.due_ns, other.due_ns[:TRIED]
+    candidates = [*(tried[0] - due[:FIRST]), *(tried[:FIRST] - due[0])]
+    met = [_near(due, tried - late).mean() for late in candidates]
+    return int(candidates[int(np.argmax(met))])
+
+
+def _near(due: Ints, moments: Ints) -> Truths:
+    """Which of the moments one is due at."""
+    after = np.searchsorted(due, moments).clip(1, max(len(due) - 1, 1))
+    around = np.minimum(after, len(due) - 1), after - 1
+    before, behind = (np.abs(due[at] - moments) <= NEAR_NS for at in around)
+    return np.asarray(before | behind)
+
+
+def _same_moments(first: Schedule, other: Schedule, late_ns: int) -> Ints:
+    """The other's row of each request of the first; -1 where it has none.
+
+    One after the other, as several may be due at one moment.
+    """
+    rows = np.full(len(first.due_ns), -1)
+    theirs = (other.due_ns - late_ns).tolist()
+    row = 0
+    for place, due_ns in enumerate(first.due_ns.tolist()):
+        while row < len(theirs) and theirs[row] < due_ns - NEAR_NS:
+            row += 1
+        if row < len(theirs) and theirs[row] <= due_ns + NEAR_NS:
+            rows[place] = row
+            row += 1
+    return rows
+
+
+def _alike(tokens: Ints, others: Ints) -> bool:
+    told = (tokens != UNKNOWN) & (others != UNKNOWN)
+    return bool((~told | (tokens == others)).mean() >= LEAST_ALIKE)
 
 
 def common_spans(

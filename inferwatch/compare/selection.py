@@ -123,8 +123,11 @@ def _paired(
     pairing = Pairing(
         requests=int((inside & same.answered).sum()), of=int(inside.sum())
     )
-    numbers = same.index[inside & same.answered]
-    return [PairedPart(span=span, numbers=numbers, pairing=pairing) for span in spans]
+    kept = inside & same.answered
+    return [
+        PairedPart(span=span, numbers=numbers[kept], pairing=pairing)
+        for span, numbers in zip(spans, same.numbers, strict=True)
+    ]
 
 
 def _read(

@@ -1,9 +1,11 @@
 """The arrivals and lengths of a recorded session, to be asked again.
 
-What its servers saw, where a probe was there; else what its load generator sent. Of
+What its load generator meant to send, to the nanosecond and without its warm-up, so
+that both sessions can be paired; what its servers saw, where others asked them, too. Of
 the words nothing is recorded, so who shared which prefix is not known.
 """
 
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 
@@ -22,7 +24,14 @@ WHERE session = ? AND at_ns IS NOT NULL AND prompt_tokens > 0 AND got > 0
 _SENT = """
 SELECT intended_ns, prompt_tokens, output_tokens FROM client_requests
 WHERE session = ? AND phase <> 'warmup' AND prompt_tokens > 0 AND output_tokens > 0
+ORDER BY intended_ns, number
 """
+_COUNTS = """
+SELECT (SELECT count(*) FROM client_requests WHERE session = ?1),
+       (SELECT count(*) FROM requests WHERE session = ?1)
+"""
+OURS = 0.95
+"""Of what the servers saw: with more of others' they are asked for what they saw."""
 
 
 def trace_like(path: Path, wanted: str) -> tuple[str, tuple[TraceRow, ...]]:
@@ -34,12 +43,18 @@ def trace_like(path: Path, wanted: str) -> tuple[str, tuple[TraceRow, ...]]:
     """
     session = find(path, wanted)
     with closing(open_for_reading(path)) as connection:
-        for query in (_SEEN, _SENT):
+        for query in _queries(connection, session.session):
             if rows := connection.execute(query, (session.session,)).fetchall():
                 return _title(session), recorded(rows)
     raise UsageError(
         f"--like: session {_title(session)} has no request that was answered"
     )
+
+
+def _queries(connection: sqlite3.Connection, session: int) -> tuple[str, str]:
+    """First the one that tells all that was asked."""
+    sent, seen = connection.execute(_COUNTS, (session,)).fetchone()
+    return (_SENT, _SEEN) if sent and sent >= OURS * seen else (_SEEN, _SENT)
 
 
 def _title(session: SessionRow) -> str:

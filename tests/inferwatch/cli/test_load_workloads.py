@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.storage.tables.load_plans import load_plans
 
 Load = Callable[..., CompletedProcess[str]]
@@ -99,6 +100,20 @@ def test_a_recorded_session_is_sent_again(
     gaps = [(b["arrived_ns"] - a["arrived_ns"]) / 1e9 for a, b in pairwise(sent)]
     assert gaps == pytest.approx([0.15, 0.1], abs=0.05)
     assert again["load"] == "trace s1 (tuesday), 3 requests at 4× speed"
+
+
+def test_what_repeats_a_load_is_paired_with_it(tmp_path: Path, found: Found) -> None:
+    when = ("--rate", "30", "--warmup", "1", "--duration", "4")
+    found(*when, "--output-tokens", "3", "--name", "first")
+    found("--like", "first", "--name", "again")
+
+    both = ComparisonRequest(
+        database=tmp_path / "sessions.db", sessions=("first", "again")
+    )
+    (pair,) = run_comparison(both).pairs
+
+    assert pair.pairing is not None
+    assert pair.pairing.requests == pair.pairing.of > 40
 
 
 def test_rates_by_time_say_their_mean_and_their_range(

@@ -17,7 +17,7 @@ def schedule(seed: int = 1, late_s: float = 0.0, count: int = REQUESTS) -> Sched
     random = np.random.default_rng(seed)
     due = np.cumsum(random.exponential(SECOND / 15, count)).astype(np.int64)
     return Schedule(
-        index=np.arange(count),
+        number=np.arange(count),
         due_ns=due + round(late_s * SECOND),
         prompt_tokens=random.integers(32, 128, count),
         done=np.ones(count, np.bool_),
@@ -40,7 +40,45 @@ def test_the_same_seed_pairs_whenever_it_began() -> None:
     assert found is not None
     assert found.late_ns == (0, round(3.5 * SECOND))
     assert found.answered.all()
-    assert len(found.index) == REQUESTS
+    assert [len(each) for each in found.numbers] == [REQUESTS, REQUESTS]
+
+
+def test_another_numbering_pairs_by_its_moments() -> None:
+    first = schedule()
+    again = replace(first, number=first.number + 34, due_ns=first.due_ns - 7 * SECOND)
+
+    found = shared([first, again])
+
+    assert found is not None
+    assert (found.numbers[1] - found.numbers[0] == 34).all()
+
+
+def test_what_repeats_only_the_answered_pairs_with_them() -> None:
+    """The first two were not, and one in the middle."""
+    first = schedule()
+    rows = np.delete(np.arange(REQUESTS), [0, 1, 70])
+    again = replace(
+        first,
+        number=np.arange(len(rows)),
+        due_ns=first.due_ns[rows] + SECOND,
+        prompt_tokens=first.prompt_tokens[rows],
+        done=first.done[rows],
+    )
+    for schedules in ([first, again], [again, first]):
+        found = shared(schedules)
+        assert found is not None
+        assert len(found.due_ns) == len(rows)
+        assert abs(found.late_ns[1]) == SECOND
+
+
+def test_requests_of_one_moment_pair_in_order() -> None:
+    first = schedule()
+    bursts = replace(first, due_ns=first.due_ns // SECOND * SECOND)
+
+    found = shared([bursts, replace(bursts, number=bursts.number + 5)])
+
+    assert found is not None
+    assert (found.numbers[1] - found.numbers[0] == 5).all()
 
 
 def test_another_seed_does_not_pair() -> None:
@@ -101,7 +139,7 @@ def test_parts_that_share_nothing_are_none() -> None:
 def cut_off(whole: Schedule, count: int) -> Schedule:
     """Only the first so many were sent."""
     return Schedule(
-        index=whole.index[:count],
+        number=whole.number[:count],
         due_ns=whole.due_ns[:count],
         prompt_tokens=whole.prompt_tokens[:count],
         done=whole.done[:count],
