@@ -217,7 +217,7 @@ def _lines(sides: Sequence[Floats], top: float, *, thin: bool = False) -> Iterat
         known = np.flatnonzero(np.isfinite(values))
         for piece in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
             xs = ((piece + 0.5) / COLUMNS).tolist()
-            ys = (1 - values[piece] / top).tolist()
+            ys = np.clip(1 - values[piece] / top, 0, 1).tolist()
             if len(xs) == 1:
                 xs, ys = [xs[0] - 0.5 / COLUMNS, xs[0] + 0.5 / COLUMNS], ys * 2
             yield line(side, zip(xs, ys, strict=True), thin=thin)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from collectors.readings import Vantage
@@ -23,11 +24,12 @@ from inferwatch.compare.metrics import KEYS
 from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
 from inferwatch.compare.report import GLYPHS, change_text, sentence, values_text
+from inferwatch.compare.resampling import BINS, counted
 from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.session_numbers import Side
 from inferwatch.compare.verdicts import MetricVerdict
 from tests.inferwatch.compare.conftest import TinyEngine, write
-from tests.inferwatch.export.parsed_page import Page
+from tests.inferwatch.export.parsed_page import CHROMIUM, Page, shown_by_browser
 
 Run = Callable[..., tuple[int, str, str]]
 EVIL = '"><script>alert("x")</script><img src=x onerror=alert(1)>\x1b[31m'
@@ -333,6 +335,50 @@ def test_a_single_metric_of_one_vantage_is_one_distribution(found: Comparison) -
     assert len(distributions(alone.pairs[0])) == 1
     assert {each.metric.vantage for each in alone.pairs[0].results} == {Vantage.CLIENT}
     assert Page(told(alone)).open == []
+
+
+@pytest.mark.parametrize(
+    "values_ns",
+    [[0] * 30, [7], [-5, 0, 3], [10**6] * 500, [1, 10**13], [0, 10**9] * 50],
+    ids=["zeros", "one", "negative", "equal", "far apart", "half zeros"],
+)
+def test_strange_values_are_a_page_all_the_same(
+    found: Comparison, values_ns: list[int]
+) -> None:
+    place = np.arange(len(values_ns)) * BINS // len(values_ns)
+    values = counted(place, np.array(values_ns))
+    sides = [
+        Side.of(
+            replace(each.first, counted={"ttft_s": values, "queue_s": values}, sums={})
+        )
+        for each in found.sides
+    ]
+
+    text = told(compare(sides, ComparisonRules()))
+
+    assert Page(text).open == []
+    drawn = re.findall(r'points="(.*?)"', text)
+    assert "nan" not in text.partition("<h2>All numbers")[0]
+    for each in drawn:
+        for point in each.split():
+            x, y = map(float, point.split(","))
+            assert 0 <= x <= 1000
+            assert 0 <= y <= 160
+
+
+@pytest.mark.process
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on PATH")
+def test_a_real_browser_shows_it_without_a_complaint(
+    found: Comparison, tmp_path: Path
+) -> None:
+    out = tmp_path / "page.html"
+    out.write_text(told(found), "utf-8")
+
+    dom = shown_by_browser(out, tmp_path)
+
+    assert dom.tags["script"] == 0
+    assert dom.tags["figure"] > 10
+    assert dom.tags["polyline"] > 20
 
 
 def test_a_third_session_has_a_section_of_its_own(

@@ -1,8 +1,12 @@
 """A page as a browser would take it."""
 
+import shutil
+import subprocess
 from collections import Counter
 from html.parser import HTMLParser
+from pathlib import Path
 
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 VOID = {"meta", "link", "br", "img"}
 
 
@@ -36,3 +40,23 @@ class Page(HTMLParser):
     @property
     def text(self) -> str:
         return "\n".join(self.words)
+
+
+def shown_by_browser(page: Path, profile: Path) -> Page:
+    """What a real browser made of a file, without a complaint."""
+    done = subprocess.run(
+        [
+            str(CHROMIUM),
+            *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run"),
+            *("--disable-background-networking", "--disable-sync"),
+            f"--user-data-dir={profile / 'profile'}",
+            *("--enable-logging=stderr", "--hide-scrollbars"),
+            *("--window-size=1500,1000", "--dump-dom", page.as_uri()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=True,
+    )
+    assert ":CONSOLE" not in done.stderr
+    return Page(done.stdout)
