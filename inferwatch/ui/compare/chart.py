@@ -271,7 +271,7 @@ def _timed(
     top = nice_ceiling(max(values))
     return Overlay(
         title=title,
-        note=f"{note}, time since the load began",
+        note=f"{note}, since load start",
         names=tuple(each.name for each in sides),
         curves=tuple(curves),
         x_span=(0.0, longest_s),

@@ -82,6 +82,8 @@ def _joined(parts: Sequence[Line], width: int) -> Line:
 
 def _values(result: MetricResult) -> Line:
     before, after = (text.strip() for text in values_text(result))
+    if result.ratio is None:
+        return (TextRun(f"{before} → {after}", "strong"),)
     return (
         TextRun(f"{before} → {after} ", "strong"),
         TextRun(f"{change_text(result.ratio)} "),
@@ -210,4 +212,6 @@ def _labels(edge: float, at: Callable[[float], int], width: int) -> str:
 def _label(ratio: float) -> str:
     if ratio == 1:
         return "0"
+    if ratio <= 1 / 3:
+        return f"÷{1 / ratio:,.0f}"
     return f"×{ratio:,.0f}" if ratio >= 3 else f"{(ratio - 1) * 100:+.0f}%"

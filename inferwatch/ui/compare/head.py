@@ -17,6 +17,8 @@ from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, spread
 
 PANES = ("metrics", "charts", "quality", "set-up")
 """What can be looked at, in order."""
+NARROWEST = 10
+"""Columns of a text: what has fewer is cut."""
 
 
 class CompareHead(Panel):
@@ -108,7 +110,10 @@ class CompareHead(Panel):
 
     def _body(self, width: int) -> Sequence[Line]:
         if self._failed:
-            return [(TextRun(f" {line}", "bad"),) for line in wrap(self._failed, width)]
+            return [
+                (TextRun(f" {line}", "bad"),)
+                for line in wrap(self._failed, max(width, NARROWEST))
+            ]
         if self._busy or self._comparison is None:
             doing = TextRun(f" ◌ {self._busy} ...  ", "accent")
             return [(doing, TextRun(self._since), TextRun("  esc stops", "faint"))]
@@ -149,7 +154,7 @@ def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> lis
             (TextRun("   " if line else mark, ink), TextRun(each, ink_of_text)),
             width + 2,
         )
-        for line, each in enumerate(wrap(text, width - 2))
+        for line, each in enumerate(wrap(text, max(width - 2, NARROWEST)))
     ]
 
 

@@ -1,5 +1,6 @@
 """Did it get better, and could that be chance?"""
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -14,8 +15,9 @@ from textual.worker import Worker, get_current_worker
 
 from inferwatch.compare.comparison import Comparison, SessionPair
 from inferwatch.compare.selection import ComparisonRequest, run_comparison
+from inferwatch.compare.sides import PARTS, grouped
 from inferwatch.compare.span import SpanChoice
-from inferwatch.errors import InferwatchError
+from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
 from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.head import PANES, CompareHead
@@ -225,6 +227,8 @@ class CompareScreen(Screen[None]):
     def _names(self) -> tuple[str, ...]:
         if self.found is not None and self.wanted is self._shown_as:
             return tuple(side.name for side in self.found.sides)
+        with suppress(UsageError):  # it will be said
+            return tuple(" ".join(words) for words in grouped(self.wanted.sessions))
         return self.wanted.sessions
 
     def _grey(self, *, grey: bool) -> None:
@@ -339,7 +343,7 @@ class CompareScreen(Screen[None]):
 
     def action_warmup(self) -> None:
         """Compare again: with the warm-up cut where it is found, or without a cut."""
-        choices = self.wanted.choices or (SpanChoice(),) * len(self.wanted.sessions)
+        choices = _choices(self.wanted)
         detect = choices[0].warmup_s is not None
         self.wanted = replace(
             self.wanted,
@@ -370,9 +374,17 @@ class CompareScreen(Screen[None]):
 
 def swapped(wanted: ComparisonRequest, other: int) -> ComparisonRequest:
     """The first one and another one change places."""
-    sessions = list(wanted.sessions)
-    missing = len(sessions) - len(wanted.choices)
-    choices = [*wanted.choices, *[SpanChoice()] * missing]
-    sessions[0], sessions[other] = sessions[other], sessions[0]
+    sides = grouped(wanted.sessions)
+    choices = _choices(wanted)
+    sides[0], sides[other] = sides[other], sides[0]
     choices[0], choices[other] = choices[other], choices[0]
-    return replace(wanted, sessions=tuple(sessions), choices=tuple(choices))
+    words = [word for side in sides for word in (PARTS, *side)][1:]
+    if PARTS not in wanted.sessions:
+        words = [word for side in sides for word in side]
+    return replace(wanted, sessions=tuple(words), choices=tuple(choices))
+
+
+def _choices(wanted: ComparisonRequest) -> list[SpanChoice]:
+    """One a side."""
+    missing = len(grouped(wanted.sessions)) - len(wanted.choices)
+    return [*wanted.choices, *[SpanChoice()] * missing]

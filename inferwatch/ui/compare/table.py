@@ -28,6 +28,8 @@ from inferwatch.ui.shared.table import CursorTable, TableColumn
 
 FOLD_GLYPHS = {False: "▸", True: "▾"}
 OTHER_LOAD = ", other load"
+UNIT = " req"
+"""Of what would tell; goes where it has no room."""
 
 
 def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
@@ -65,7 +67,7 @@ def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
         TableColumn(
             "interval",
             "95% interval",
-            14,
+            15,
             _of(lambda row: span_text(row.ratio_span), "muted"),
             right=True,
         ),
@@ -88,6 +90,8 @@ def _verdict(row: MetricResult, width: int, *, other_load: bool) -> Line:
     if other_load and row.verdict in SAYS_SOMETHING:
         # Another load is reason enough for another number: no victory, no defeat.
         said, ink = f"{said}{OTHER_LOAD}", "accent"
+    if len(said) >= width:
+        said = said.removesuffix(UNIT)
     return (cells(f" {said}", width, ink),)
 
 
@@ -137,6 +141,12 @@ class CompareTable(CursorTable[CompareRow]):
         if self._pair is not None:
             self.show_rows(arranged(self._pair, unfolded=self._unfolded))
             self.action_step(0)
+            self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing is folded, no key for it; nor for rows before there are any."""
+        can = {"fold": self.can_fold, "step": bool(self.rows)}.get(action)
+        return super().check_action(action, parameters) if can is None else can
 
     @property
     def can_fold(self) -> bool:

@@ -1,7 +1,10 @@
 """The comparison on the screen: every key, and what it looks like."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from threading import Event
+from time import sleep
 from typing import Any
 
 import pytest
@@ -12,8 +15,9 @@ from textual.widget import Widget
 from inferwatch.compare.comparison import MetricResult
 from inferwatch.compare.report import GLYPHS
 from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.span import SpanChoice
 from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.errors import InferwatchError
+from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.chart import CompareChart
@@ -21,7 +25,7 @@ from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.head import CompareHead
 from inferwatch.ui.compare.lists import CompareQuality, CompareSetup
 from inferwatch.ui.compare.rows import FoldedRows
-from inferwatch.ui.compare.screen import CompareScreen
+from inferwatch.ui.compare.screen import CompareScreen, swapped
 from inferwatch.ui.compare.table import CompareTable
 from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.shared.drawers import HelpDrawer
@@ -340,6 +344,129 @@ async def test_leaving_leads_nowhere_else(sessions: Path, key: str) -> None:
     assert app.return_value is None
     assert not app.is_running
     assert failure_of(app) is None
+
+
+Tell = Callable[[str], None]
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Event]:
+    """From now on reading goes on until nobody waits; tells when it has stopped."""
+
+    def begin() -> Event:
+        stopped = Event()
+
+        def run(wanted: ComparisonRequest, tell: Tell) -> None:
+            del wanted
+            try:
+                while True:
+                    tell("a tale without an end")
+                    sleep(0.01)
+            finally:
+                stopped.set()
+
+        monkeypatch.setattr("inferwatch.ui.compare.screen.run_comparison", run)
+        return stopped
+
+    return begin
+
+
+@pytest.mark.parametrize("key", ["escape", "q", "ctrl+c"])
+async def test_no_thread_reads_on_for_nobody(
+    sessions: Path, endless: Callable[[], Event], key: str
+) -> None:
+    stopped = endless()
+    app = app_of(sessions, "before", "after")
+
+    async with app.run_test(size=SMALL) as pilot:
+        await pilot.pause(0.6)
+        head = text_of(app, CompareHead)
+        await pilot.press(key)
+
+    assert "a tale without an end" in head
+    assert "esc stops" in head
+    assert not app.is_running
+    assert stopped.wait(5)
+
+
+async def test_escape_stops_reading_again_and_keeps_what_was_there(
+    sessions: Path, endless: Callable[[], Event]
+) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await pilot.press("down", "down")
+        before = [text_of(app, each) for each in (CompareHead, CompareTable)]
+        stopped = endless()
+        await pilot.press("x")
+        await pilot.pause(0.6)
+        waiting = text_of(app, CompareHead)
+        greyed = app.screen.query_one(CompareTable).grey
+        await pilot.press("x", "w", "space", "right")  # none of them can be done now
+        await pilot.press("escape")
+        await pilot.pause()
+        after = [text_of(app, each) for each in (CompareHead, CompareTable)]
+
+        assert "a tale without an end" in waiting
+        assert greyed
+        assert stopped.wait(5)
+        assert app.is_running
+        assert not app.screen.query_one(CompareTable).grey
+        assert after == before
+        await pilot.press("escape")
+    assert not app.is_running
+
+
+async def test_what_goes_wrong_the_second_time_is_said_and_the_first_stays(
+    sessions: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    def fail(*_: object) -> None:
+        raise UsageError("the file went away")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        before = text_of(app, CompareHead)
+        monkeypatch.setattr("inferwatch.ui.compare.screen.run_comparison", fail)
+        await pilot.press("w")
+        await ready(pilot)
+
+        assert text_of(app, CompareHead) == before
+        assert [n.message for n in app._notifications] == ["the file went away"]
+        assert failure_of(app) is None
+
+
+async def test_typing_ahead_and_resizing_while_it_is_read_do_no_harm(
+    sessions: Path,
+) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    async with app.run_test(size=LARGE) as pilot:
+        await pilot.press("x", "space", "tab", "down", "w", "right", "enter", "end")
+        for size in ((20, 6), (1, 1), SMALL, LARGE, USUAL):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        await ready(pilot)
+        await pilot.press(*["tab", "x", "space", "down", "up", "w", "end"] * 3)
+        for size in ((20, 6), (3, 2), SMALL):
+            await pilot.resize_terminal(*size)
+            await ready(pilot)
+
+        assert "against" in text_of(app, CompareHead)
+
+
+def test_sides_of_several_runs_change_places() -> None:
+    late = SpanChoice(from_s=5.0)
+    wanted = ComparisonRequest(
+        database=Path("x.db"), sessions=("a", "b", "--", "c"), choices=(late,)
+    )
+
+    assert swapped(wanted, 1).sessions == ("c", "--", "a", "b")
+    assert swapped(wanted, 1).choices == (SpanChoice(), late)
+    alone = replace(wanted, sessions=("a", "b", "c"), choices=())
+    assert swapped(alone, 2).sessions == ("c", "b", "a")
 
 
 async def test_leaving_while_it_is_computed_does_no_harm(sessions: Path) -> None:
