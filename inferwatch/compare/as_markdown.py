@@ -145,7 +145,8 @@ def _checks(pair: SessionPair) -> Iterator[str]:
 
 
 def _quality(pair: SessionPair) -> Iterator[str]:
-    yield f"- {escaped(pairing_sentence(pair))}"
+    said = dict.fromkeys((pairing_sentence(pair), pair.about_runs))
+    yield from (f"- {escaped(each)}" for each in said)
     for doubt in doubts(pair.quality):
         if doubt.quality is not Quality.VOID:  # that is the verdict
             yield f"- **!** {escaped(doubt.sentence)}"

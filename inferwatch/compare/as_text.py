@@ -88,7 +88,8 @@ def is_wide(character: str) -> bool:
 
 def _head(pair: SessionPair) -> Iterator[str]:
     yield from wrapped(f"{sentence(pair)}.")
-    yield from wrapped(f"{pairing_sentence(pair)}.")
+    said = dict.fromkeys((pairing_sentence(pair), pair.about_runs))
+    yield from wrapped(f"{'; '.join(said)}.")
     for doubt in doubts(pair.quality):
         if doubt.quality is not Quality.VOID:  # that is in the first line
             yield from wrapped(f"! {doubt.sentence}")
@@ -115,13 +116,16 @@ def _table(
             f"{'':<{NAME + VANTAGE}}{cut(pair.a.name, VALUE)}{cut(pair.b.name, VALUE)}"
             f"{'change':>{CHANGE}}{'95% interval':>{SPAN}}"
         )
+    explained: set[str] = set()
     for verdict, results in found.items():
         of_many = f"{GLYPHS[verdict]} {verdict}, {counted(len(results), 'row')}"
         if verdict is MetricVerdict.OPEN and folded:
             yield from _folded(of_many, pair, results, paint)
             continue
-        head = wrapped(f"{of_many}: {meaning(verdict, comparison.rules.matters)}")
-        yield from (paint(line, verdict) for line in head)
+        means = meaning(verdict, comparison.rules.matters)
+        head = of_many if means in explained else f"{of_many}: {means}"
+        explained.add(means)
+        yield from (paint(line, verdict) for line in wrapped(head))
         for result in results:
             yield _row(result)
             yield from _notes(result, pair)
@@ -143,7 +147,7 @@ def _notes(result: MetricResult, pair: SessionPair) -> Iterator[str]:
             yield from wrapped(place.sentence, first=indent, then=indent)
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
-        would = f"{more} in each would tell" if more else None
+        would = f"{more} a side would tell" if more else None
         said = "; ".join(each for each in (result.why, would) if each)
         yield from wrapped(said, first=indent, then=indent)
 
@@ -152,12 +156,13 @@ def _folded(
     head: str, pair: SessionPair, results: Sequence[MetricResult], paint: Paint
 ) -> Iterator[str]:
     """Rows of which nothing can be told, in a few lines."""
-    said = f"{head} (--all shows them)"
+    said = f"{head} (--all shows them)."
     if needs := _needs(pair, results):
-        said += f". What would tell: {needs}"
-    if any(each.client_alone for each in results):
-        said += ". A client was too slow for the latencies it reports"
-    for line in wrapped(f"{said}."):
+        said += f" About so many more a side would tell: {needs}."
+    if slow := sum(each.client_alone for each in results):
+        of = counted(slow, "row")
+        said += f" {of}: a client was too slow for the latencies it reports."
+    for line in wrapped(said):
         yield paint(line, MetricVerdict.OPEN)
 
 
@@ -166,8 +171,9 @@ def _needs(pair: SessionPair, results: Sequence[MetricResult]) -> str:
     known = [each for each in results if each.more_requests or each.more_runs]
     known.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
     said = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
-    more = len(known) - MOST_NEEDS
-    return ", ".join([*said, *([f"{more} rows more than that"] if more > 0 else [])])
+    if more := len(known[MOST_NEEDS:]):
+        said.append(f"and {counted(more, 'other row')}")
+    return ", ".join(said)
 
 
 def _below(comparison: Comparison, pair: SessionPair) -> Iterator[str]:

@@ -15,6 +15,7 @@ from inferwatch.compare.configuration import LOAD, differing
 from inferwatch.compare.fail_if import ConditionOutcome
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.significance import Interval
+from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import (
     UNKNOWN,
@@ -106,9 +107,9 @@ def verdict_text(result: MetricResult) -> str:
 
 
 def more_text(result: MetricResult, pair: SessionPair) -> str | None:
-    """What would tell: ``+400 requests (27 s)``; None: out of reach, or unknown."""
+    """Of each side: ``+400 requests (27 s)``, ``+2 runs``; None: out of reach."""
     if result.more_runs:
-        return f"+{counted(result.more_runs, 'run')} a side"
+        return f"+{counted(result.more_runs, 'run')}"
     if not result.more_requests:
         return None
     said = f"+{counted(result.more_requests, 'request')}"
@@ -228,16 +229,30 @@ def _surest(result: MetricResult) -> tuple[float, float, float]:
 
 def pairing_sentence(pair: SessionPair) -> str:
     """Were both sent the same requests? If not, why, and how to get there."""
+    if pair.is_repeated:
+        return pair.about_runs
     if pair.pairing is not None:
         return (
             f"paired: {pair.pairing.requests:,} of "
-            f"{counted(pair.pairing.of, 'request')}, sent to both at the same times"
+            f"{counted(pair.pairing.of, 'request')}, sent to both at the same times "
+            "and answered by both"
         )
-    again = f"`inferwatch load --like {shlex.quote(pair.a.name)}`"
-    return (
-        f"not paired ({_why_unpaired(pair)}); {again} sends the same requests "
-        "again, which tells more from as many"
-    )
+    why = _other_parts(pair)
+    if why is not None:
+        return f"not paired ({why})"
+    return f"not paired ({_why_unpaired(pair)}){_again(pair.a.first)}"
+
+
+def _other_parts(pair: SessionPair) -> str | None:
+    """Why the same load would not be paired either."""
+    for each in (pair.a, pair.b):
+        if each.first.span.load_runs > 1:
+            return f"{each.name} holds {each.first.span.load_runs} load runs"
+    spans = [each.first.span for each in (pair.a, pair.b)]
+    parts = {(each.from_s, each.to_s) for each in spans}
+    if len(parts) > 1 and any(each.cut is WarmupCut.GIVEN for each in spans):
+        return "other parts of each were asked for"
+    return None
 
 
 def _why_unpaired(pair: SessionPair) -> str:
@@ -247,12 +262,23 @@ def _why_unpaired(pair: SessionPair) -> str:
         if not any(name.startswith(LOAD) for name in each.first.configuration):
             return f"no load plan of {each.name} is recorded"
     found = differing([each.first.configuration for each in sides])
-    plans = [each for each in found if each.name.startswith(LOAD)]
     said = [
-        f"{each.name} {' and '.join(value or UNKNOWN for value in each.values)}"
-        for each in plans[:2]
+        f"{each.name.removeprefix(LOAD)} "
+        f"{' and '.join(value or UNKNOWN for value in each.values)}"
+        for each in found
+        if each.name.startswith(LOAD)
     ]
-    return "; ".join(said) if said else "their schedules differ"
+    if not said:
+        return "their requests or times differ"
+    return f"their loads differ: {'; '.join(said[:MOST_NAMED])}"
+
+
+def _again(run: SessionNumbers) -> str:
+    """How to send the same; what another tool recorded may lack what it takes."""
+    if run.row.imported_from is not None:
+        return ""
+    again = f"`inferwatch load --like {shlex.quote(run.row.name or run.row.id)}`"
+    return f"; {again} sends the same requests, and pairs tell more"
 
 
 def window_text(numbers: SessionNumbers) -> str:

@@ -45,7 +45,7 @@ def test_a_slower_engine_is_called_worse_and_its_settings_are_named(
 
     assert "slow against before: worse in" in text
     assert "engine max_num_seqs: 16, 8" in text
-    assert "not paired (load seed 1 and 3)" in text
+    assert "not paired (their loads differ: seed 1 and 3)" in text
     assert "`inferwatch load --like before` sends" in " ".join(text.split())
 
 
@@ -224,7 +224,7 @@ def test_a_starved_client_is_named_before_the_figures(
     head = " ".join(text.split("\n\n")[0].split())
     assert "! starved's client was too slow" in head
     assert "CLIENT-BOUND: the load generator used 97% of a core" in head
-    assert "A client was too slow for the latencies it reports." in " ".join(
+    assert "rows: a client was too slow for the latencies it reports." in " ".join(
         text.split()
     )
 

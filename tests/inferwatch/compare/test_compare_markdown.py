@@ -106,7 +106,7 @@ def test_the_summary_says_the_verdict_and_what_differs(found: Comparison) -> Non
 
     assert page.text.startswith("inferwatch compare: FAILED, ▼ worse")
     assert "slow against before: worse in" in page.text
-    assert "not paired (load seed 1 and 3)" in page.text
+    assert "not paired (their loads differ: seed 1 and 3)" in page.text
     assert "--fail-if 'tpot_mean_s > +5%': FAILED" in page.text
     assert ["engine max_num_seqs", "16", "8"] in page.rows
     assert page.tags["details"] == 2

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
@@ -17,9 +18,15 @@ from inferwatch.compare.comparison import (
 from inferwatch.compare.fail_if import parse_condition
 from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
-from inferwatch.compare.report import pairing_sentence, sentence, short_span
+from inferwatch.compare.report import (
+    more_text,
+    pairing_sentence,
+    sentence,
+    short_span,
+)
 from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.session_numbers import Pairing
+from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import MetricVerdict
 from tests.inferwatch.compare.conftest import TinyEngine, write
 
@@ -178,8 +185,46 @@ def test_pairs_are_counted_and_their_lack_is_explained(pair: SessionPair) -> Non
     paired = replace(pair, b=replace(pair.b, runs=(run,)))
 
     assert pairing_sentence(paired).startswith("paired: 1,980 of 2,000 requests")
-    assert pairing_sentence(pair).startswith("not paired (load seed 1 and 3); ")
+    assert pairing_sentence(pair).startswith(
+        "not paired (their loads differ: seed 1 and 3); "
+    )
     assert "`inferwatch load --like before`" in pairing_sentence(pair)
+
+
+def test_repeating_a_load_is_advised_only_where_it_makes_pairs(
+    pair: SessionPair,
+) -> None:
+    first = pair.a.first
+    twice = replace(first.span, load_runs=2)
+    imported = replace(first.row, imported_from="vllm bench")
+    given = replace(first.span, cut=WarmupCut.GIVEN, start_ns=first.span.start_ns + 9)
+
+    def said(**changes: Any) -> str:
+        a = replace(pair.a, runs=(replace(first, **changes),))
+        return pairing_sentence(replace(pair, a=a))
+
+    assert said(span=twice) == "not paired (before holds 2 load runs)"
+    assert said(span=given) == "not paired (other parts of each were asked for)"
+    assert "--like" not in said(row=imported)
+    assert "no load plan of before is recorded" in said(configuration={})
+
+
+def test_more_is_said_in_the_unit_that_helps(pair: SessionPair) -> None:
+    result = pair.results[0]
+    rate = min(each.load.per_s or 0 for each in (pair.a, pair.b))
+
+    requests = more_text(replace(result, more_requests=400), pair)
+    runs = more_text(replace(result, more_runs=2), pair)
+
+    assert requests == f"+400 requests ({400 / rate:.0f} s)"
+    assert runs == "+2 runs"
+    assert more_text(replace(result, more_requests=None), pair) is None
+
+
+def test_repeated_runs_are_counted_in_place_of_pairs(pair: SessionPair) -> None:
+    several = replace(pair, a=replace(pair.a, runs=(pair.a.first, pair.b.first)))
+
+    assert pairing_sentence(several).startswith("2 runs against 1: ")
 
 
 def test_sessions_of_one_schedule_are_said_to_be_paired(tmp_path: Path) -> None:
