@@ -18,6 +18,17 @@ OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}
 """Of a plan: where and as which run, not what."""
 
 LOAD = "load "
+FLAG = "flag "
+"""What an engine is set to, by the name of vLLM's flag."""
+TOLD_ANYWAY = {
+    *ENGINE_FIELDS,
+    "block_size",
+    "data_parallel_size",
+    "enable_prefix_caching",
+    "pipeline_parallel_size",
+    "tensor_parallel_size",
+}
+"""Flags that the engine's own fields repeat."""
 NOTHING: tuple[object, ...] = (None, (), [], {})
 Configuration = Mapping[str, str | None]
 """By name; None is unknown, which differs from nothing."""
@@ -37,6 +48,7 @@ def configuration(connection: sqlite3.Connection, row: SessionRow) -> Configurat
         "inferwatch": row.inferwatch_version,
         **_engine(connection, row.session),
         "engines": _text(_count(connection, row.session)),
+        **_flags(connection, row.session),
         **_gpus(connection, row.session),
         **_plan(connection, row),
     }
@@ -48,6 +60,8 @@ def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
     found = []
     for name in names:
         values = tuple(known.get(name) for known in each)
+        if name.startswith(FLAG) and len(set(values) - {None}) < 2:
+            continue  # records of version 9 and before have none
         if len(set(values)) > 1 and not _as_ever_or_unknown(name, values):
             found.append(DifferingSetting(name=name, values=values))
     return found
@@ -71,6 +85,21 @@ def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | Non
     if (ranks := _ranks(connection, session)) > (values["data_parallel"] or 1):
         values["data_parallel"] = ranks
     return {f"engine {name}": _text(value) for name, value in values.items()}
+
+
+def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
+    """The latest; one that is not set is none, which is known."""
+    row = connection.execute(
+        "SELECT settings FROM engine_settings WHERE session = ? "
+        "ORDER BY ordinal DESC LIMIT 1",
+        (session,),
+    ).fetchone()
+    told: dict[str, object] = json.loads(row[0]) if row else {}
+    return {
+        f"{FLAG}{name}": "none" if value is None else _text(value)
+        for name, value in told.items()
+        if name not in TOLD_ANYWAY
+    }
 
 
 def _ranks(connection: sqlite3.Connection, session: int) -> int:

@@ -7,6 +7,7 @@ from statistics import fmean, geometric_mean
 import numpy as np
 
 from collectors.readings import Vantage
+from inferwatch.compare.conditions import Conditions
 from inferwatch.compare.configuration import Configuration
 from inferwatch.compare.metrics import MEAN, JudgedMetric
 from inferwatch.compare.request_kinds import KindCounts
@@ -98,6 +99,8 @@ class SessionNumbers:
     """With the others that have the same one: bins are of one schedule."""
     label: str | None = None
     """Tells it from another one of its name."""
+    conditions: Conditions = field(default_factory=Conditions)
+    """Under which it was measured."""
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
+from inferwatch.compare.conditions import conditions
 from inferwatch.compare.configuration import configuration
 from inferwatch.compare.goodput import Objectives, client_goodput, server_goodput
 from inferwatch.compare.hardware import gpu_sums, tokens_over
@@ -144,6 +145,7 @@ class _SessionReader:
             throughput=throughput(connection, session, self._client, span),
             client=client_verdict(connection, session, self._client, span),
             pairing=paired.pairing if paired else None,
+            conditions=conditions(connection, session, span),
         )
 
     def _settling(self) -> list[TimedValues]:

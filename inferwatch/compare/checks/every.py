@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from inferwatch.compare.checks.drift import check_drift
 from inferwatch.compare.checks.load import check_load, check_tool
+from inferwatch.compare.checks.machine import check_clocks, check_host
 from inferwatch.compare.checks.order import check_order
 from inferwatch.compare.checks.recording import check_recording
 from inferwatch.compare.checks.requests import check_client, check_requests
@@ -29,6 +30,8 @@ CHECKS: tuple[Callable[[Side, Side], QualityCheck | None], ...] = (
     check_length,
     check_warm_up,
     check_drift,
+    check_clocks,
+    check_host,
     check_order,
     check_recording,
 )

@@ -7,15 +7,32 @@ from inferwatch.compare.session_numbers import SessionNumbers, Side
 from inferwatch.formatting import counted
 from inferwatch.storage.sessions.session_state import SessionState
 
+MOST_NAMED = 3
+
 
 def check_recording(a: Side, b: Side) -> QualityCheck:
-    """Readings that are missing, and a recorder that died."""
-    doubts = [said for run in (*a.runs, *b.runs) for said in _doubts(run)]
-    return judged("recording", doubts, "No reading is missing.")
+    """Readings that are missing, engines that died, clocks that stepped."""
+    runs = (*a.runs, *b.runs)
+    doubts = [said for run in runs for said in _doubts(run)]
+    is_ours = all(run.row.imported_from is None for run in runs)
+    return judged("recording", doubts, "No reading is missing." if is_ours else None)
 
 
 def _doubts(run: SessionNumbers) -> Iterator[str]:
+    gaps = run.conditions.gaps
     if run.row.unrecorded:
         yield f"{run.name} is missing {counted(run.row.unrecorded, 'reading')}."
+    if gaps.dropped:
+        yield f"{counted(gaps.dropped, 'reading')} of {run.name} were lost on the way."
     if run.row.state is SessionState.INTERRUPTED:
         yield f"{run.name} was cut off: its recorder died, and what came then is lost."
+    if gaps.lives:
+        more = ["…"] if len(gaps.lives) > MOST_NAMED else []
+        said = "; ".join([*gaps.lives[:MOST_NAMED], *more])
+        yield f"{run.name} is not of one life of its engine ({said}): measure again."
+    if gaps.stepped_s:
+        most_s = max(gaps.stepped_s, key=abs)
+        yield (
+            f"The wall clock of {run.name} stepped by {most_s:+,.1f} s: it was set, or "
+            "the host slept."
+        )

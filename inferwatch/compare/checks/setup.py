@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from inferwatch.compare.configuration import LOAD, differing
+from inferwatch.compare.configuration import FLAG, LOAD, differing
 from inferwatch.compare.quality import QualityCheck, judged
 from inferwatch.compare.session_numbers import Side
 from inferwatch.formatting import counted
@@ -64,7 +64,7 @@ def check_settings(a: Side, b: Side) -> QualityCheck:
     if not all(any(each.values()) for each in both):
         return judged("settings", [], None)
     names = [
-        each.name.removeprefix("engine ")
+        each.name.removeprefix("engine ").removeprefix(FLAG)
         for each in differing(both)
         if each.name not in OF_THE_MACHINE and not each.name.startswith(LOAD)
     ]
