@@ -46,6 +46,12 @@ OUTCOMES = {
 """By whose sign and colour each is told."""
 
 
+SHARES = (
+    "How many of all (upwards) took at most so long (to the right): the further left a "
+    "line, the faster. Time is logarithmic, and the axis of shares gives room to both "
+    "tails. Dots are the percentiles of the table."
+)
+SINGLE_RUNS = " Thin lines are single runs."
 TIMES = "Seconds are counted from when the load of a session began."
 A_KV_PEAK = f"A KV peak is {A_PEAK}."
 
@@ -88,13 +94,8 @@ def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[str]:
     yield from _quality(pair)
     yield from _checks(pair)
     yield from result_table(pair, comparison.rules.matters)
-    yield from _charts(
-        "Distributions",
-        "How many of all (upwards) took at most so long (to the right): the further "
-        "left a line, the faster. Time is logarithmic, and the axis of shares gives "
-        "room to both tails. Dots are the percentiles of the table.",
-        distributions(pair),
-    )
+    runs = SINGLE_RUNS if pair.a.is_repeated or pair.b.is_repeated else ""
+    yield from _charts("Distributions", f"{SHARES}{runs}", distributions(pair))
     yield from _charts(
         "Over time",
         "From when each load began; what was not compared is shaded.",
@@ -180,7 +181,9 @@ def _sessions(comparison: Comparison) -> Iterator[str]:
         *("requests/s", "prompt tokens", "output tokens", "KV peak"),
     )
     rows = (_session(each) for each in comparison.sessions)
+    yield '<div class="sessions">'
     yield from table("Sessions", names, rows)
+    yield "</div>"
 
 
 def _session(numbers: SessionNumbers) -> Iterator[str]:
