@@ -19,6 +19,7 @@ from inferwatch.compare.comparison import (
 from inferwatch.compare.fail_if import parse_condition
 from inferwatch.compare.html.distributions import distributions
 from inferwatch.compare.html.forest import ForestAxis, forest
+from inferwatch.compare.html.over_time import over_time
 from inferwatch.compare.html.page import page
 from inferwatch.compare.metrics import KEYS
 from inferwatch.compare.place import Cut, Place
@@ -26,7 +27,7 @@ from inferwatch.compare.quality import Quality, QualityCheck
 from inferwatch.compare.report import GLYPHS, change_text, sentence, values_text
 from inferwatch.compare.resampling import BINS, counted
 from inferwatch.compare.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.session_numbers import Side
+from inferwatch.compare.session_numbers import Side, Throughput
 from inferwatch.compare.verdicts import MetricVerdict
 from tests.inferwatch.compare.conftest import TinyEngine, write
 from tests.inferwatch.export.parsed_page import CHROMIUM, Page, shown_by_browser
@@ -257,6 +258,53 @@ def test_the_percentiles_of_the_table_lie_on_the_lines(found: Comparison) -> Non
             assert near[0] == pytest.approx(float(x), abs=8)
 
 
+def told_at(chart: str) -> dict[str, tuple[str, str]]:
+    """What hovering tells, by the time since the load began."""
+    titles = re.findall(r"<title>(\d\d:\d\d): before (.*?), after (.*?)<", chart)
+    return {at: (before, after) for at, before, after in titles}
+
+
+def test_when_it_was_slow_is_seen_over_time(found: Comparison) -> None:
+    place = np.arange(BINS).repeat(10)
+    late = place >= BINS * 3 // 4
+    values_ns = {"a": np.full(len(place), 10**7), "b": np.where(late, 10**8, 10**7)}
+    sides = [
+        replace(
+            side,
+            runs=(replace(side.first, counted={"ttft_s": counted(place, values)}),),
+        )
+        for side, values in zip(found.sides, values_ns.values(), strict=True)
+    ]
+    pair = replace(found.pairs[0], a=sides[0], b=sides[1], results=())
+
+    _, chart = over_time(pair)
+
+    told = told_at(chart)
+    span = pair.b.first.span
+    slow_from_s = span.from_s + span.length_s * 3 / 4
+    assert 30 < len(told) <= 60
+    for at, (before, after) in told.items():
+        at_s = int(at[:2]) * 60 + int(at[3:])
+        assert before.endswith("10.0 ms")
+        if abs(at_s - slow_from_s) > 2:
+            assert after == ("100 ms" if at_s > slow_from_s else "10.0 ms")
+    assert "not compared, up to" in chart or span.from_s == 0
+
+
+def test_no_token_is_lost_between_columns(found: Comparison) -> None:
+    run = found.sides[0].first
+    throughput = Throughput(bin_s=run.span.to_s / BINS, per_s=(12.0,) * BINS)
+    sides = [
+        replace(each, runs=(replace(each.first, throughput=throughput, counted={}),))
+        for each in found.sides
+    ]
+    pair = replace(found.pairs[0], a=sides[0], b=sides[1], results=())
+
+    (chart,) = over_time(pair)
+
+    assert set(told_at(chart).values()) == {("12.0", "12.0")}
+
+
 def test_several_runs_are_thin_lines_under_that_of_their_side(
     found: Comparison,
 ) -> None:
@@ -429,6 +477,18 @@ def test_an_existing_file_is_kept_unless_forced(
     assert run_command(*arguments, "--force")[0] == 0
     assert out.read_text().startswith("<!doctype html>")
     assert [each.name for each in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_an_existing_file_is_refused_before_anything_is_read(
+    slower: Path, run_command: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "page.html").touch()
+
+    _, _, said = run_command(
+        *("--db", slower, "nobody", "nothing", "--html", tmp_path / "page.html")
+    )
+
+    assert "already exists" in said
 
 
 def test_a_database_is_never_overwritten(slower: Path, run_command: Run) -> None:
