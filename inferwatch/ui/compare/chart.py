@@ -78,7 +78,8 @@ class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
     CompareChart { width: 1fr; height: 1fr; min-height: 5; }
     """
 
-    _overlay: Overlay | None = None
+    overlay: Overlay | None = None
+    """What is drawn; None: nothing."""
     _rows: list[str] | None = None
     _built = Size()
 
@@ -91,14 +92,14 @@ class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
 
     def show(self, overlay: Overlay | None) -> None:
         """Take other curves; None: there are none."""
-        if overlay != self._overlay:
-            self._overlay, self._rows = overlay, None
+        if overlay != self.overlay:
+            self.overlay, self._rows = overlay, None
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
         """The heading, or a row as plotext drew it."""
         width = self.size.width
-        overlay = self._overlay
+        overlay = self.overlay
         if overlay is None:
             return Strip.blank(width, self.ink(""))
         if y == 0:

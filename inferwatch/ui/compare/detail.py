@@ -19,7 +19,7 @@ from inferwatch.formatting import counted, format_count
 from inferwatch.metrics.catalog import Better
 from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.ui.compare.rows import CompareRow, FoldedRows, nearest
-from inferwatch.ui.compare.words import INKS, SAYS_SOMETHING, at_another_load
+from inferwatch.ui.compare.words import SAYS_SOMETHING, at_another_load, verdict_ink
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.plot import nice_ceiling
 from inferwatch.ui.shared.renderables.text import (
@@ -93,9 +93,10 @@ def _values(result: MetricResult) -> Line:
 
 def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequence[Line]:
     """The word, what it rests on, what would settle it."""
-    said: list[Line] = [(TextRun(str(result.verdict), INKS[result.verdict]),)]
+    word = str(result.verdict)
     if result.verdict in SAYS_SOMETHING and at_another_load(pair):
-        said = [(TextRun(f"{result.verdict} at a different load", "accent"),)]
+        word += " at a different load"
+    said: list[Line] = [(TextRun(word, verdict_ink(result.verdict, pair)),)]
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
         said.append((TextRun(f"{more} would tell"),) if more else ())

@@ -5,13 +5,15 @@ from textwrap import wrap
 
 from inferwatch.compare.comparison import Comparison, SessionPair
 from inferwatch.compare.quality import Quality, doubts
-from inferwatch.compare.report import pairing_sentence, sentence
-from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.ui.compare.words import (
-    QUALITY_LOOKS,
-    at_another_load,
-    quality_text,
+from inferwatch.compare.report import (
+    GLYPHS,
+    PROBABLE,
+    in_order,
+    pairing_sentence,
+    sentence,
 )
+from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.ui.compare.words import QUALITY_LOOKS, quality_text, verdict_ink
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, spread
 
@@ -126,14 +128,9 @@ def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
     yield from _marked(f" {glyph} ", ink, f"{sentence(pair)}.", "", width)
     if pair.void:
         return
-    paired = pair.pairing is not None
-    yield fit(
-        (
-            TextRun(" ∥ " if paired else "   ", "accent"),
-            TextRun(pairing_sentence(pair), "muted"),
-        ),
-        width + 2,
-    )
+    mark = "∥" if pair.pairing is not None else "×" if pair.is_repeated else " "
+    said = pair.about_runs if pair.is_repeated else pairing_sentence(pair)
+    yield fit((TextRun(f" {mark} ", "accent"), TextRun(said, "muted")), width + 2)
     if pair.quality:
         worst = doubts(pair.quality)[:1]
         glyph, ink = QUALITY_LOOKS[worst[0].quality if worst else Quality.GOOD]
@@ -159,15 +156,8 @@ def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> lis
 
 
 def _look(pair: SessionPair) -> tuple[str, str]:
-    """The mark of the verdict; under another load there is no victory."""
-    worse = pair.of(MetricVerdict.WORSE)
-    better = pair.of(MetricVerdict.BETTER)
-    if not worse and not better:
-        differs = pair.of(MetricVerdict.DIFFERS)
-        if differs:
-            return "≠", "accent"
-        return ("=", "muted") if pair.of(MetricVerdict.SAME) else ("?", "muted")
-    glyph = "▼" if worse else "▲"
-    if at_another_load(pair):
-        return glyph, "accent"
-    return glyph, "bad bold" if worse else "good bold"
+    """The mark of the verdict: that of the first row that says something."""
+    verdict = next(iter(in_order(pair)), MetricVerdict.OPEN)
+    if verdict in PROBABLE:  # the sentence begins with what is not there
+        return GLYPHS[verdict], "muted"
+    return GLYPHS[verdict], verdict_ink(verdict, pair)

@@ -81,7 +81,9 @@ class CompareQuality(ReadingList):
         if pair is None:
             return
         yield ruled((TextRun("can they be compared?", "strong"),), (), width)
-        yield from _wrapped(pairing_sentence(pair), width)
+        if not pair.is_repeated:
+            yield from _wrapped(f"{pairing_sentence(pair)}.", width)
+        yield from _wrapped(f"{pair.about_runs}.", width)
         for quality, (glyph, ink) in QUALITY_LOOKS.items():
             for check in pair.quality:
                 if check.quality is quality:

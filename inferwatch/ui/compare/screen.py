@@ -245,12 +245,17 @@ class CompareScreen(Screen[None]):
         self.notify(str(error), severity="error", timeout=10, markup=False)
 
     def _take(self, found: Comparison) -> None:
-        self.found, self._shown_as, self.page.failure = found, self.wanted, None
+        self._shown_as, self.page.failure = self.wanted, None
+        self.show(found)
+
+    # What is shown.
+
+    def show(self, found: Comparison) -> None:
+        """Take a comparison; the pair and the row that were looked at stay so."""
+        self.found = found
         self._place = min(self._place, len(found.pairs) - 1)
         self.query_one(CompareSetup).show(found)
         self._show_pair()
-
-    # What is shown.
 
     @property
     def _pair(self) -> SessionPair | None:

@@ -18,11 +18,7 @@ from inferwatch.compare.report import (
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import counted, format_count
 from inferwatch.ui.compare.rows import FOLD, CompareRow, FoldedRows, arranged, nearest
-from inferwatch.ui.compare.words import (
-    INKS,
-    SAYS_SOMETHING,
-    at_another_load,
-)
+from inferwatch.ui.compare.words import SAYS_SOMETHING, at_another_load, verdict_ink
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit, spread
 from inferwatch.ui.shared.table import CursorTable, TableColumn
 
@@ -34,14 +30,9 @@ UNIT = " req"
 
 def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
     """The columns of a comparison; values are headed by the names of the sides."""
-    other_load = at_another_load(pair)
 
     def verdict(row: CompareRow, width: int) -> Line:
-        return (
-            ()
-            if isinstance(row, FoldedRows)
-            else _verdict(row, width, other_load=other_load)
-        )
+        return () if isinstance(row, FoldedRows) else _verdict(row, width, pair)
 
     return (
         TableColumn("metric", " metric", 17, _of(lambda row: f" {whose(row)}")),
@@ -84,15 +75,13 @@ def _of(
     )
 
 
-def _verdict(row: MetricResult, width: int, *, other_load: bool) -> Line:
+def _verdict(row: MetricResult, width: int, pair: SessionPair) -> Line:
     said = f"{GLYPHS[row.verdict]} {verdict_text(row)}"
-    ink = INKS[row.verdict]
-    if other_load and row.verdict in SAYS_SOMETHING:
-        # Another load is reason enough for another number: no victory, no defeat.
-        said, ink = f"{said}{OTHER_LOAD}", "accent"
+    if row.verdict in SAYS_SOMETHING and at_another_load(pair):
+        said += OTHER_LOAD
     if len(said) >= width:
         said = said.removesuffix(UNIT)
-    return (cells(f" {said}", width, ink),)
+    return (cells(f" {said}", width, verdict_ink(row.verdict, pair)),)
 
 
 class CompareTable(CursorTable[CompareRow]):

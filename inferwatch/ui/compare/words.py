@@ -26,11 +26,19 @@ QUALITY_LOOKS = {
 """The glyph and the ink, gravest first."""
 LOAD = "load"
 SAYS_SOMETHING = frozenset((*SHOWN, *PROBABLE))
+VICTORIES = {MetricVerdict.BETTER, MetricVerdict.PROBABLY_BETTER}
 
 
 def at_another_load(pair: SessionPair) -> bool:
     """The sides were given different work, so no number is better by itself."""
     return any(check.subject == LOAD for check in doubts(pair.quality))
+
+
+def verdict_ink(verdict: MetricVerdict, pair: SessionPair) -> str:
+    """Its colour; what is better at another load is no victory."""
+    if verdict in VICTORIES and at_another_load(pair):
+        return "accent"
+    return INKS[verdict]
 
 
 def quality_text(pair: SessionPair) -> str:

@@ -12,7 +12,10 @@ from textual.app import App
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from inferwatch.compare.comparison import MetricResult
+from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
+from inferwatch.compare.metrics import JudgedMetric
+from inferwatch.compare.place import Cut, Place
+from inferwatch.compare.quality import Quality, QualityCheck
 from inferwatch.compare.report import GLYPHS
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.compare.span import SpanChoice
@@ -20,13 +23,14 @@ from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.compare.chart import CompareChart
+from inferwatch.ui.compare.chart import MARK, CompareChart
 from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.head import CompareHead
 from inferwatch.ui.compare.lists import CompareQuality, CompareSetup
 from inferwatch.ui.compare.rows import FoldedRows
 from inferwatch.ui.compare.screen import CompareScreen, swapped
 from inferwatch.ui.compare.table import CompareTable
+from inferwatch.ui.compare.words import verdict_ink
 from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.shared.drawers import HelpDrawer
 
@@ -276,6 +280,146 @@ async def test_beside_charts_the_arrows_choose_another_metric(sessions: Path) ->
         await pilot.pause()
 
         assert chart.render_line(0).text != first
+
+
+Change = Callable[[SessionPair], SessionPair]
+
+
+def shown_as(app: InferwatchApp, change: Change) -> Comparison:
+    """The comparison that is shown, its pairs changed."""
+    screen = app.screen
+    assert isinstance(screen, CompareScreen)
+    found = screen.found
+    assert found is not None
+    return replace(found, pairs=tuple(change(pair) for pair in found.pairs))
+
+
+async def show_changed(pilot: Piloted, app: InferwatchApp, change: Change) -> None:
+    screen = app.screen
+    assert isinstance(screen, CompareScreen)
+    screen.show(shown_as(app, change))
+    await pilot.pause()
+
+
+def with_quality(quality: Quality, subject: str, sentence: str) -> Change:
+    check = QualityCheck(subject=subject, quality=quality, sentence=sentence)
+
+    def change(pair: SessionPair) -> SessionPair:
+        others = (each for each in pair.quality if each.subject != subject)
+        good = (replace(each, quality=Quality.GOOD) for each in others)
+        return replace(pair, quality=(*good, check))
+
+    return change
+
+
+async def test_what_makes_it_void_stands_in_the_place_of_all_numbers(
+    sessions: Path,
+) -> None:
+    app = app_of(sessions, "before", "slow")
+    void = with_quality(Quality.VOID, "model", "They served two models: mend that.")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        assert app.screen.query_one(CompareTable).region.area
+        await show_changed(pilot, app, void)
+
+        assert not app.screen.query_one(CompareTable).region.area
+        first = text_of(app, CompareQuality).splitlines()
+        assert any(line.startswith(" ✗ model") for line in first)
+        assert "two models" in text_of(app, CompareHead)
+        await pilot.press("tab", "shift+tab")
+        assert not app.screen.query_one(CompareTable).region.area
+
+
+async def test_the_head_says_how_good_it_is_and_what_is_doubtful(
+    sessions: Path,
+) -> None:
+    app = app_of(sessions, "before", "slow")
+    doubt = with_quality(Quality.DOUBTFUL, "clocks", "GPU clocks differ by 12%.")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await show_changed(pilot, app, doubt)
+        (line,) = (
+            each
+            for each in text_of(app, CompareHead).splitlines()
+            if "quality:" in each
+        )
+
+        assert "good, 1 doubtful: GPU clocks differ by 12%." in line
+        assert line.startswith(" !")
+
+
+async def test_better_at_another_load_is_no_victory(sessions: Path) -> None:
+    app = app_of(sessions, "slow", "before")
+    other = with_quality(Quality.DOUBTFUL, "load", "The rates differ by 68%.")
+
+    async with app.run_test(size=USUAL) as pilot:
+        await ready(pilot)
+        await show_changed(pilot, app, with_quality(Quality.GOOD, "load", "alike"))
+        pair = shown_as(app, lambda pair: pair).pairs[0]
+        assert verdict_ink(MetricVerdict.BETTER, pair) == "good bold"
+        assert "▲ better, other load" not in text_of(app, CompareTable)
+        await show_changed(pilot, app, other)
+        pair = shown_as(app, other).pairs[0]
+
+        assert verdict_ink(MetricVerdict.BETTER, pair) == "accent"
+        assert verdict_ink(MetricVerdict.WORSE, pair) == "bad bold"
+        assert "▲ better, other load" in text_of(app, CompareTable)
+        assert "better at a different load" in text_of(app, CompareDetail)
+
+
+async def test_the_detail_says_when_and_for_whom(sessions: Path) -> None:
+    app = app_of(sessions, "before", "slow")
+
+    def place(metric: JudgedMetric, cut: Cut, sentence: str) -> Place:
+        return Place(
+            metric=metric,
+            cut=cut,
+            part="over 1k",
+            a=0.1,
+            b=0.3,
+            n_a=100,
+            n_b=100,
+            ratio=3.0,
+            sentence=sentence,
+        )
+
+    def change(pair: SessionPair) -> SessionPair:
+        metrics = [each.metric for each in pair.of(MetricVerdict.WORSE)]
+        ttft = next(each for each in metrics if each.key == "ttft_p50_s")
+        places = (
+            place(ttft, Cut.PROMPT, "all of it in prompts over 1k (+210%)"),
+            *(place(each, Cut.TIME, "elsewhere") for each in metrics if each != ttft),
+        )
+        return replace(pair, places=places)
+
+    async with app.run_test(size=SMALL) as pilot:
+        await ready(pilot)
+        await show_changed(pilot, app, change)
+        await pilot.press("home")
+        said = text_of(app, CompareDetail)
+
+        assert "ttft_p50_s" in said
+        assert "⌖ prompt tokens: all of it in prompts over 1k (+210%)" in said
+        assert "elsewhere" not in said
+
+
+async def test_of_repeated_runs_each_has_a_curve_and_quantiles(sessions: Path) -> None:
+    app = app_of(sessions, "before", "after", "--", "slow")
+
+    async with app.run_test(size=LARGE) as pilot:
+        await ready(pilot)
+        head = text_of(app, CompareHead)
+        chart = app.screen.query_one("#cdf", CompareChart)
+        overlay = chart.overlay
+        assert overlay is not None
+
+        assert "2 runs against 1" in head
+        assert [curve.side for curve in overlay.curves] == [0, 0, 1]
+        assert [curve.thin for curve in overlay.curves] == [True, True, False]
+        assert all(len(curve.marks) == 2 for curve in overlay.curves)
+        assert text_of(app, CompareChart).count(MARK) >= 4
 
 
 async def test_wide_screens_have_the_charts_beside_the_table(sessions: Path) -> None:
