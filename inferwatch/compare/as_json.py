@@ -8,9 +8,11 @@ from inferwatch.compare.comparison import (
     MetricResult,
     SessionPair,
 )
+from inferwatch.compare.far_tail import FARTHEST
 from inferwatch.compare.place import Place
 from inferwatch.compare.report import not_compared, sentence
 from inferwatch.compare.session_numbers import SessionNumbers
+from inferwatch.compare.significance import Interval
 
 Object = dict[str, Any]
 
@@ -92,9 +94,9 @@ def _result(result: MetricResult) -> Object:
         "better": metric.better,
         "vantage": metric.vantage,
         "difference": result.difference,
-        "difference_ci95": result.difference_span,
+        "difference_ci95": _span(result.difference_span),
         "ratio": result.ratio,
-        "ratio_ci95": result.ratio_span,
+        "ratio_ci95": _span(result.ratio_span),
         "p": result.p_value,
         "p_adjusted": result.adjusted_p,
         "verdict": result.verdict,
@@ -102,6 +104,13 @@ def _result(result: MetricResult) -> Object:
         "more_runs": result.more_runs,
         "why": result.why,
     }
+
+
+def _span(span: Interval | None) -> tuple[float, float | None] | None:
+    """An end that is not known is null."""
+    if span is None or span[1] < FARTHEST:
+        return span
+    return span[0], None
 
 
 def _place(place: Place) -> Object:

@@ -10,6 +10,7 @@ from inferwatch.compare import family
 from inferwatch.compare.checks.every import quality_of
 from inferwatch.compare.configuration import DifferingSetting, differing
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
+from inferwatch.compare.far_tail import TailDifference, nearer_than
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.place import Place
 from inferwatch.compare.places import CHANGED, find_places
@@ -291,13 +292,31 @@ class _Pairing:
             return RunDifference(
                 *([v for v in side if v is not None] for side in sides)
             )
+        if self._too_few(metric):
+            return self._far_apart(metric) or self._between(metric, metric)
+        return self._between(metric, metric)
+
+    def _between(self, of_a: JudgedMetric, of_b: JudgedMetric) -> Difference:
         if not self._paired:
-            return Difference(self._first.drawn(metric), self._other.drawn(metric))
-        long = self._memories(metric)
-        drawn = (
-            each.drawn_with(metric, 0, long) for each in (self._first, self._other)
+            return Difference(self._first.drawn(of_a), self._other.drawn(of_b))
+        long = self._memories(of_a)
+        return Difference(
+            self._first.drawn_with(of_a, 0, long),
+            self._other.drawn_with(of_b, 0, long),
+            paired=True,
         )
-        return Difference(*drawn, paired=True)
+
+    def _far_apart(self, metric: JudgedMetric) -> TailDifference | None:
+        """Two p99 that differ although too few values measure them."""
+        a, b = self._a.value_of(metric), self._b.value_of(metric)
+        nearer = nearer_than(metric)
+        if self._repeated or nearer is None or a is None or b is None:
+            return None
+        if self._too_few(nearer):
+            return None
+        apart = self._between(*((metric, nearer) if b > a else (nearer, metric)))
+        found = TailDifference((a, b), apart)
+        return found if found.holds else None
 
     def _memories(self, metric: JudgedMetric) -> float:
         """How many memories the shorter one is long; of pairs, their ratio."""
@@ -336,7 +355,8 @@ class _Pairing:
         for each in (self._a, self._b):
             if each.client_alone(metric):
                 return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"
-        return self._too_few(metric)
+        few = self._too_few(metric)
+        return few if few and self._far_apart(metric) is None else None
 
     def _too_few(self, metric: JudgedMetric) -> str | None:
         """Why values do not suffice."""

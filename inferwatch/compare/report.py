@@ -13,6 +13,7 @@ from inferwatch.compare.comparison import (
 )
 from inferwatch.compare.configuration import LOAD, differing
 from inferwatch.compare.fail_if import ConditionOutcome
+from inferwatch.compare.far_tail import FARTHEST
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.significance import Interval
 from inferwatch.compare.span import WarmupCut
@@ -83,15 +84,25 @@ def span_text(span: Interval | None) -> str:
     """Of ratios: ``+22% … +57%``."""
     if span is None:
         return UNKNOWN
-    return f"{change_text(span[0])} … {change_text(span[1])}"
+    return _one_sided(span) or f"{change_text(span[0])} … {change_text(span[1])}"
 
 
 def short_span(span: Interval | None) -> str:
     """Of ratios, in a sentence: ``+22 … +57%``."""
     if span is None:
         return UNKNOWN
+    if said := _one_sided(span):
+        return said
     low, high = map(change_text, span)
     return f"{low.removesuffix('%') if high.endswith('%') else low} … {high}"
+
+
+def _one_sided(span: Interval) -> str | None:
+    """Where an end is not known."""
+    low, high = span
+    if high >= FARTHEST:
+        return f"at least {change_text(low)}"
+    return f"at most {change_text(high)}" if low <= 0 else None
 
 
 def verdict_text(result: MetricResult) -> str:
