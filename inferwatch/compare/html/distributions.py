@@ -9,7 +9,16 @@ from statistics import NormalDist
 import numpy as np
 
 from inferwatch.compare.comparison import MetricResult, SessionPair
-from inferwatch.compare.html.plot import SIDES, SidesChart, Tick, band, dot, line, shift
+from inferwatch.compare.html.plot import (
+    EDGE,
+    SIDES,
+    SidesChart,
+    Tick,
+    band,
+    dot,
+    line,
+    shift,
+)
 from inferwatch.compare.metrics import CLIENT, KEYS, STATISTICS, JudgedMetric
 from inferwatch.compare.report import GLYPHS, change_text, title, values_text
 from inferwatch.compare.resampling import CountedValues, Floats
@@ -35,6 +44,8 @@ EVEN = (1, 2, 5, 10, 20, 50, 100)
 MOST_MARKS = 7
 APART = 0.11
 """Of the axis, between two marks."""
+APART_AT_EDGE = 0.18
+"""After a mark that stands to the right of its place, to be seen whole."""
 MARKED = {"p1": 0.01, "p10": 0.10, **STATISTICS, "p99.9": 0.999}
 HOVERED = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
 NORMAL = NormalDist()
@@ -96,7 +107,8 @@ class _Durations:
         ticks: list[Tick] = []
         for each in found:
             x = self.x(each)
-            if not ticks or x - ticks[-1].at >= APART:
+            apart = APART_AT_EDGE if ticks and ticks[-1].at < EDGE else APART
+            if not ticks or x - ticks[-1].at >= apart:
                 ticks.append(Tick(x, format_round_duration(each)))
         return ticks
 
