@@ -10,7 +10,7 @@ from inferwatch.compare.comparison import (
 )
 from inferwatch.compare.far_tail import FARTHEST
 from inferwatch.compare.place import Place
-from inferwatch.compare.report import not_compared, sentence
+from inferwatch.compare.report import not_compared, sentence, why_unpaired
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.significance import Interval
 
@@ -23,7 +23,11 @@ def comparison_json(comparison: Comparison) -> Object:
     return {
         "sessions": [_session(each) for each in comparison.sessions],
         "sides": [
-            {"name": side.name, "sessions": [run.name for run in side.runs]}
+            {
+                "name": side.name,
+                "sessions": [run.name for run in side.runs],
+                "ids": [run.row.id for run in side.runs],
+            }
             for side in comparison.sides
         ],
         "pairs": [_pair(each) for each in comparison.pairs],
@@ -69,7 +73,11 @@ def _pair(pair: SessionPair) -> Object:
     return {
         "a": pair.a.first.row.id,
         "b": pair.b.first.row.id,
+        "runs": [len(pair.a.runs), len(pair.b.runs)],
         "verdict": sentence(pair),
+        "paired": pair.pairing
+        and {"requests": pair.pairing.requests, "of": pair.pairing.of},
+        "not_paired": why_unpaired(pair),
         "quality": [
             {
                 "subject": each.subject,

@@ -1,6 +1,7 @@
 """A comparison for people, in 80 columns: what says something comes first."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from textwrap import wrap
 from unicodedata import east_asian_width
 
@@ -123,12 +124,13 @@ def _table(
             yield from _folded(of_many, pair, results, paint)
             continue
         means = meaning(verdict, comparison.rules.matters)
-        head = of_many if means in explained else f"{of_many}: {means}"
+        known = means in explained or verdict is MetricVerdict.OPEN
+        head = of_many if known else f"{of_many}: {means}"
         explained.add(means)
         yield from (paint(line, verdict) for line in wrapped(head))
-        for result in results:
-            yield _row(result)
-            yield from _notes(result, pair)
+        for notes, rows in groupby(results, lambda each: list(_notes(each, pair))):
+            yield from map(_row, rows)
+            yield from notes
 
 
 def _row(result: MetricResult) -> str:
@@ -140,7 +142,7 @@ def _row(result: MetricResult) -> str:
 
 
 def _notes(result: MetricResult, pair: SessionPair) -> Iterator[str]:
-    """Under a row: where it changed most, or what would tell."""
+    """Under a row, or under several alike: where it changed most, what would tell."""
     indent = "      "
     for place in pair.places:
         if place.metric.key == result.metric.key:

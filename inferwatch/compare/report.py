@@ -248,10 +248,8 @@ def pairing_sentence(pair: SessionPair) -> str:
             f"{counted(pair.pairing.of, 'request')}, sent to both at the same times "
             "and answered by both"
         )
-    why = _other_parts(pair)
-    if why is not None:
-        return f"not paired ({why})"
-    return f"not paired ({_why_unpaired(pair)}){_again(pair.a.first)}"
+    again = "" if _other_parts(pair) else _again(pair.a.first)
+    return f"not paired ({why_unpaired(pair)}){again}"
 
 
 def _other_parts(pair: SessionPair) -> str | None:
@@ -266,8 +264,12 @@ def _other_parts(pair: SessionPair) -> str | None:
     return None
 
 
-def _why_unpaired(pair: SessionPair) -> str:
-    """As far as settings tell."""
+def why_unpaired(pair: SessionPair) -> str | None:
+    """As far as settings tell; None: it is paired, or runs are repeated."""
+    if pair.is_repeated or pair.pairing is not None:
+        return None
+    if why := _other_parts(pair):
+        return why
     sides = (pair.a, pair.b)
     for each in sides:
         if not any(name.startswith(LOAD) for name in each.first.configuration):
@@ -336,12 +338,22 @@ def _status(check: ConditionCheck) -> str:
 def method_text(comparison: Comparison) -> str:
     """How it was judged, in a few lines."""
     rules = comparison.rules
-    return (
-        f"95% intervals of each metric by itself, from {rules.draws:,} resamplings of "
-        f"blocks of time, seed {rules.seed}. Verdicts share one 5% chance of a false "
-        f"alarm over {comparison.judged} metrics (Westfall and Young). Differences "
-        f"below {rules.matters:.0%} may go unnoticed."
-    )
+    repeated = {pair.is_repeated for pair in comparison.pairs}
+    ways = [
+        *(["by Welch's t over what each run measured"] if True in repeated else []),
+        *([_drawn(rules.draws, rules.seed)] if False in repeated else []),
+    ]
+    said = f"95% intervals of each metric by itself, {' and '.join(ways)}."
+    if comparison.judged:
+        said += (
+            " Verdicts share one 5% chance of a false alarm over "
+            f"{counted(comparison.judged, 'row')} (Westfall and Young)."
+        )
+    return f"{said} Differences below {rules.matters:.0%} may go unnoticed."
+
+
+def _drawn(draws: int, seed: int) -> str:
+    return f"from {draws:,} resamplings of blocks of time (seed {seed})"
 
 
 def not_compared(comparison: Comparison) -> str:

@@ -18,14 +18,22 @@ FACTS: dict[str, Callable[[LoadFacts], float | None]] = {
 
 def check_load(a: Side, b: Side) -> QualityCheck:
     """Rate, lengths, burstiness; whether each request of one was sent to the other."""
-    differences = [*_facts(a.load, b.load), *_arrivals(a, b)]
+    paired = _is_paired(a, b)
+    differences = [*_facts(a.load, b.load), *([] if paired else _arrivals(a, b))]
+    again = "" if paired else _again(a)
     doubts = []
     if differences:
         doubts.append(
             f"{b.name} and {a.name} were not given the same load: "
-            f"{'; '.join(differences)}.{_again(a)}"
+            f"{'; '.join(differences)}.{again}"
         )
     return judged("load", doubts, _alike(a, b))
+
+
+def _is_paired(a: Side, b: Side) -> bool:
+    """However that came: a load that repeats another has its moments from a trace."""
+    shared = b.first.pairing
+    return shared is not None and shared == a.first.pairing
 
 
 def _again(a: Side) -> str:
@@ -59,7 +67,7 @@ def _arrivals(a: Side, b: Side) -> Iterator[str]:
 
 def _alike(a: Side, b: Side) -> str | None:
     shared = b.first.pairing
-    if shared is not None and shared == a.first.pairing:
+    if shared is not None and _is_paired(a, b):
         return (
             f"Both were sent the same requests at the same times: {shared.requests:,} "
             f"of {shared.of:,} are compared one by one."

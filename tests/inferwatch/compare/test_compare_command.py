@@ -77,6 +77,22 @@ def test_json_holds_values_intervals_and_verdicts(compared: Run) -> None:
     assert ttft["vantage"] == "engine"
     assert found["configuration_differences"]["engine max_num_seqs"] == ["16", "8"]
     assert found["seed"] == 0
+    assert found["pairs"][0]["paired"] is None
+    assert found["pairs"][0]["not_paired"] == "their loads differ: seed 1 and 3"
+    assert found["pairs"][0]["runs"] == [1, 1]
+    assert found["sides"][1] == {"name": "slow", "sessions": ["slow"], "ids": ["s3"]}
+
+
+def test_json_says_what_was_paired(run_command: Run, tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    write(path, "a", TinyEngine(1).run(20))
+    write(path, "b", TinyEngine(1, step_ms=20).run(20))
+
+    _, text, _ = run_command("--db", path, "a", "b", "--json")
+
+    (pair,) = json.loads(text)["pairs"]
+    assert 100 < pair["paired"]["requests"] <= pair["paired"]["of"]
+    assert pair["not_paired"] is None
 
 
 @pytest.mark.parametrize(

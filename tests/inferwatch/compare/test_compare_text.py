@@ -276,6 +276,19 @@ def test_what_is_void_is_said_first_and_once(
     assert text.count("The models differ") == 1
 
 
+def test_what_holds_of_many_rows_is_said_once(
+    found: Comparison, pair: SessionPair
+) -> None:
+    results = tuple(
+        replace(each, verdict=MetricVerdict.OPEN, why="too few", more_requests=None)
+        for each in pair.results
+    )
+
+    text = comparison_text(of_pair(found, replace(pair, results=results)))
+
+    assert text.count("      too few\n") == 1
+
+
 def test_where_a_metric_changed_stands_under_its_row(
     found: Comparison, pair: SessionPair
 ) -> None:
