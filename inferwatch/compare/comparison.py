@@ -119,6 +119,11 @@ class SessionPair:
         return None if self.is_repeated else self.b.first.pairing
 
     @property
+    def unpaired_because(self) -> str | None:
+        """Fit to stand in brackets behind ``not paired``; None where they are."""
+        return self.b.unpaired_because
+
+    @property
     def is_repeated(self) -> bool:
         """A side has several runs: what differs between runs is in the intervals."""
         return self.a.is_repeated or self.b.is_repeated

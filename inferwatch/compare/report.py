@@ -14,9 +14,9 @@ from inferwatch.compare.comparison import (
 from inferwatch.compare.configuration import LOAD, differing
 from inferwatch.compare.fail_if import ConditionOutcome
 from inferwatch.compare.far_tail import FARTHEST
+from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.significance import Interval
-from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import (
     UNKNOWN,
@@ -248,32 +248,19 @@ def pairing_sentence(pair: SessionPair) -> str:
             f"{counted(pair.pairing.of, 'request')}, sent to both at the same times "
             "and answered by both"
         )
-    again = "" if _other_parts(pair) else _again(pair.a.first)
+    why = pair.unpaired_because or OTHER_REQUESTS
+    repeating = why == OTHER_REQUESTS or why.startswith(NOT_TOLD)
+    again = _again(pair.a.first) if repeating else ""
     return f"not paired ({why_unpaired(pair)}){again}"
-
-
-def _other_parts(pair: SessionPair) -> str | None:
-    """Why the same load would not be paired either."""
-    for each in (pair.a, pair.b):
-        if each.first.span.load_runs > 1:
-            return f"{each.name} holds {each.first.span.load_runs} load runs"
-    spans = [each.first.span for each in (pair.a, pair.b)]
-    parts = {(each.from_s, each.to_s) for each in spans}
-    if len(parts) > 1 and any(each.cut is WarmupCut.GIVEN for each in spans):
-        return "other parts of each were asked for"
-    return None
 
 
 def why_unpaired(pair: SessionPair) -> str | None:
     """As far as settings tell; None: it is paired, or runs are repeated."""
     if pair.is_repeated or pair.pairing is not None:
         return None
-    if why := _other_parts(pair):
-        return why
+    if pair.unpaired_because not in {None, OTHER_REQUESTS}:
+        return pair.unpaired_because
     sides = (pair.a, pair.b)
-    for each in sides:
-        if not any(name.startswith(LOAD) for name in each.first.configuration):
-            return f"no load plan of {each.name} is recorded"
     found = differing([each.first.configuration for each in sides])
     said = [
         f"{each.name.removeprefix(LOAD)} "
@@ -282,7 +269,7 @@ def why_unpaired(pair: SessionPair) -> str | None:
         if each.name.startswith(LOAD)
     ]
     if not said:
-        return "their requests or times differ"
+        return OTHER_REQUESTS
     return f"their loads differ: {'; '.join(said[:MOST_NAMED])}"
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 from inferwatch.compare.comparison import Comparison, ComparisonRules, compare
 from inferwatch.compare.goodput import Objectives
-from inferwatch.compare.pairing import common_spans, shared
-from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
+from inferwatch.compare.matching import SurveyedRun, matched
+from inferwatch.compare.session_numbers import SessionNumbers, Side
 from inferwatch.compare.session_reader import (
-    PairedPart,
     ProgressListener,
     SessionQuery,
     read_session,
@@ -66,20 +65,25 @@ def run_comparison(
         or _common([_plan_objectives(each) for each in found])
         or _common([_watched_objectives(each) for each in found])
     )
-    choices = _choices(wanted, sides)
-    queries = [
-        SessionQuery(choice=choice, objectives=objectives, paired=part)
-        for choice, part in zip(choices, _paired(found, choices), strict=True)
-    ]
-    labels = [label for side in sides for label in side.labels]
-    numbers = (
-        replace(_read(each, query, tell), label=label)
-        for each, query, label in zip(found, queries, labels, strict=True)
+    choices = _choices(wanted, len(sides))
+    pairs = matched(
+        [
+            [_survey(*run, choice) for run in zip(side.runs, side.labels, strict=True)]
+            for side, choice in zip(sides, choices, strict=True)
+        ]
     )
-    read = [
-        Side(runs=tuple(next(numbers) for _ in side.runs), label=side.label)
-        for side in sides
-    ]
+    read = []
+    for place, side in enumerate(sides):
+        runs = []
+        for run, label, part in zip(
+            side.runs, side.labels, pairs.parts[place], strict=True
+        ):
+            query = SessionQuery(
+                choice=choices[place], objectives=objectives, paired=part
+            )
+            runs.append(replace(_read(run, query, tell), label=label))
+        because = pairs.because[place]
+        read.append(Side(runs=tuple(runs), label=side.label, unpaired_because=because))
     tell("resampling")
     return compare(read, wanted.rules)
 
@@ -94,40 +98,15 @@ def find_all(wanted: ComparisonRequest) -> list[FoundSide]:
     return find_sides(wanted.sessions, wanted.database, wanted.results)
 
 
-def _choices(wanted: ComparisonRequest, sides: Sequence[FoundSide]) -> list[SpanChoice]:
-    """One a run."""
-    missing = len(sides) - len(wanted.choices)
-    by_side = [*wanted.choices, *[SpanChoice()] * missing]
-    return [
-        choice for side, choice in zip(sides, by_side, strict=False) for _ in side.runs
-    ]
+def _choices(wanted: ComparisonRequest, sides: int) -> list[SpanChoice]:
+    """One a side."""
+    missing = [SpanChoice()] * max(sides - len(wanted.choices), 0)
+    return [*wanted.choices, *missing][:sides]
 
 
-def _paired(
-    found: Sequence[FoundSession], choices: Sequence[SpanChoice]
-) -> list[PairedPart | None]:
-    """The same part of each, where they were sent the same requests."""
-    alone: list[PairedPart | None] = [None] * len(found)
-    if any(each != choices[0] for each in choices):
-        return alone
-    surveys = []
-    for each, choice in zip(found, choices, strict=True):
-        with closing(open_for_reading(each.path)) as connection:
-            surveys.append(survey(connection, each.row, choice))
-    same = shared([each.schedule for each in surveys])
-    spans = same and common_spans([each.span for each in surveys], same.late_ns)
-    if not same or not spans:
-        return alone
-    inside = same.due_ns >= spans[0].start_ns
-    inside &= same.due_ns < spans[0].end_ns
-    pairing = Pairing(
-        requests=int((inside & same.answered).sum()), of=int(inside.sum())
-    )
-    kept = inside & same.answered
-    return [
-        PairedPart(span=span, numbers=numbers[kept], pairing=pairing)
-        for span, numbers in zip(spans, same.numbers, strict=True)
-    ]
+def _survey(found: FoundSession, label: str, choice: SpanChoice) -> SurveyedRun:
+    with closing(open_for_reading(found.path)) as connection:
+        return SurveyedRun(label, choice, survey(connection, found.row, choice))
 
 
 def _read(

@@ -188,6 +188,8 @@ class Side:
     runs: tuple[SessionNumbers, ...]
     label: str | None = None
     """What people call them together."""
+    unpaired_because: str | None = None
+    """Why it is not compared with the first side request by request."""
 
     @classmethod
     def of(cls, run: SessionNumbers) -> "Side":

@@ -92,6 +92,10 @@ class Survey:
 
     span: ComparedSpan
     schedule: Schedule | None
+    loads: int
+    """Whose requests are in it."""
+    closed: bool
+    """One of them was a closed loop: it has no schedule."""
 
 
 class _SessionReader:
@@ -112,7 +116,14 @@ class _SessionReader:
             )
 
     def survey(self) -> Survey:
-        return Survey(span=self._span(), schedule=Schedule.of(self._client))
+        plans = load_plans(self._connection, self._session)
+        facts = [plan_facts(planned) for planned in plans]
+        return Survey(
+            span=self._span(),
+            schedule=Schedule.of(self._client),
+            loads=len(np.unique(self._client.columns["source"])),
+            closed=any(each.closed for each in facts if each is not None),
+        )
 
     def _span(self) -> ComparedSpan:
         load = load_times(self._connection, self._session, self._seen_ns())

@@ -16,6 +16,7 @@ from inferwatch.compare.comparison import (
     SessionPair,
 )
 from inferwatch.compare.fail_if import parse_condition
+from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
 from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
 from inferwatch.compare.report import (
@@ -26,7 +27,6 @@ from inferwatch.compare.report import (
 )
 from inferwatch.compare.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.session_numbers import Pairing
-from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import MetricVerdict
 from tests.inferwatch.compare.conftest import TinyEngine, write
 
@@ -195,18 +195,17 @@ def test_repeating_a_load_is_advised_only_where_it_makes_pairs(
     pair: SessionPair,
 ) -> None:
     first = pair.a.first
-    twice = replace(first.span, load_runs=2)
     imported = replace(first.row, imported_from="vllm bench")
-    given = replace(first.span, cut=WarmupCut.GIVEN, start_ns=first.span.start_ns + 9)
 
-    def said(**changes: Any) -> str:
+    def said(because: str, **changes: Any) -> str:
         a = replace(pair.a, runs=(replace(first, **changes),))
-        return pairing_sentence(replace(pair, a=a))
+        b = replace(pair.b, unpaired_because=because)
+        return pairing_sentence(replace(pair, a=a, b=b))
 
-    assert said(span=twice) == "not paired (before holds 2 load runs)"
-    assert said(span=given) == "not paired (other parts of each were asked for)"
-    assert "--like" not in said(row=imported)
-    assert "no load plan of before is recorded" in said(configuration={})
+    assert said("before holds 2 load runs") == "not paired (before holds 2 load runs)"
+    assert "--like" in said(OTHER_REQUESTS)
+    assert "--like" not in said(OTHER_REQUESTS, row=imported)
+    assert "--like before" in said(f"{NOT_TOLD} slow was sent")
 
 
 def test_more_is_said_in_the_unit_that_helps(pair: SessionPair) -> None:
