@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectors.clock import NS_PER_S
+from inferwatch.compare.measure import Measure, explained
 from inferwatch.compare.onset import LEAST_BLOCKS
 from inferwatch.compare.pairing import Truths
 from inferwatch.compare.resampling import BINS, PIECES, Floats
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.span import ComparedSpan
-from inferwatch.compare.split import Measure, Split
+from inferwatch.compare.split import Split
 from inferwatch.formatting import format_clock
 from inferwatch.metrics.series.quantiles import Ints
 
@@ -166,5 +167,8 @@ def in_blocks(
             np.add.reduceat(side[these], begins, axis=0) for side in (rows.a, rows.b)
         ]
     part_a, part_b, rest_a, rest_b = found
-    split = Split(part_a, rest_a, part_b, rest_b, own)
+    parts = [each.sum(axis=0)[None] for each in (part_a, part_b)]
+    whole = [side.sum(axis=0)[None] for side in (rows.a, rows.b)]
+    share = float(explained(own, (parts[0], parts[1]), (whole[0], whole[1]))[0])
+    split = Split(part_a, rest_a, part_b, rest_b, own, share)
     return split, (numbers[0], numbers[1])

@@ -9,11 +9,12 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from inferwatch.compare.kind_groups import Groups, Part, groups_of
+from inferwatch.compare.measure import Measure, explained
 from inferwatch.compare.metrics import JudgedMetric
 from inferwatch.compare.place import Cut
 from inferwatch.compare.request_kinds import KindCounts, middle_of_coarse
 from inferwatch.compare.resampling import Floats
-from inferwatch.compare.split import GroupChange, Measure, Split
+from inferwatch.compare.split import GroupChange, Split
 from inferwatch.metrics.series.quantiles import Ints
 
 KINDS = (Cut.PROMPT, Cut.CLASS, Cut.TURN)
@@ -31,7 +32,11 @@ class KindTable:
         self._a, self._b = runs[:first], runs[first:]
         self._blocks, self.long = blocks, long
         self._cells = np.unique(np.concatenate([run.cells for run in runs]))
+        self._cell_of = {
+            id(run): np.searchsorted(self._cells, run.cells) for run in runs
+        }
         self._counts: dict[Cut, tuple[Floats, Floats]] = {}
+        self._summed: dict[Cut, tuple[Floats, Floats]] = {}
 
     @cached_property
     def groups(self) -> list[Groups]:
@@ -39,29 +44,47 @@ class KindTable:
         found = (groups_of(cut, self._a, self._b) for cut in KINDS)
         return [each for each in found if each is not None]
 
-    def split(self, metric: JudgedMetric, groups: Groups, part: Part) -> Split | None:
-        """By the metric's own statistic, or by what so few values can tell."""
-        a, b = self._counted(groups)
-        inside = np.isin(np.arange(groups.count), part.groups)
-        own = self._measure(metric)
-        split = Split(
-            a[inside].sum(axis=0),
-            a[~inside].sum(axis=0),
-            b[inside].sum(axis=0),
-            b[~inside].sum(axis=0),
-            own,
+    def explaining(
+        self, metric: JudgedMetric, groups: Groups, most: float
+    ) -> list[tuple[Part, float]]:
+        """The parts that explain so much, and how much."""
+        a, b = self._sums(groups)
+        parts = np.zeros((len(groups.parts), groups.count))
+        for place, part in enumerate(groups.parts):
+            parts[place, list(part.groups)] = 1.0
+        shares = explained(
+            self._measure(metric),
+            (parts @ a, parts @ b),
+            (a.sum(axis=0)[None], b.sum(axis=0)[None]),
         )
-        measure = own.fit_for(min(split.counts))
-        if measure is None or not self._is_everywhere(split):
+        return [
+            (groups.parts[place], float(shares[place]))
+            for place in np.flatnonzero(shares >= most)
+        ]
+
+    def split(
+        self, metric: JudgedMetric, groups: Groups, part: Part, share: float
+    ) -> Split | None:
+        """By the metric's own statistic, or by what so few values can tell."""
+        sides = self._counted(groups)
+        inside = np.isin(np.arange(groups.count), part.groups)
+        part_a, rest_a, part_b, rest_b = rows = [
+            side[these].sum(axis=0) for side in sides for these in (inside, ~inside)
+        ]
+        n = [each.sum(axis=1) for each in rows]
+        measure = self._measure(metric).fit_for(min(float(each.sum()) for each in n))
+        there = min(float((each > 0).mean()) for each in n)
+        if measure is None or there < PRESENT:
             return None
-        return split if measure is own else split.with_measure(measure)
+        return Split(part_a, rest_a, part_b, rest_b, measure, share)
 
     def changes(
         self, metric: JudgedMetric, groups: Groups, *, paired: bool
     ) -> list[GroupChange]:
         """Of each group, all by the same statistic."""
         a, b = self._counted(groups)
-        fewest = min(float(side.sum(axis=(1, 2)).min()) for side in (a, b))
+        sums = self._sums(groups)
+        fewest = min(float(side.sum(axis=1).min()) for side in sums)
         own = self._measure(metric)
         measure = own.fit_for(fewest) or replace(own, share=None)
         return [
@@ -73,9 +96,12 @@ class KindTable:
         values_s = middle_of_coarse(self._cells) / NS_PER_S
         return Measure(values_s, np.ones(len(values_s)), metric.share)
 
-    def _is_everywhere(self, split: Split) -> bool:
-        rows = split.part_a, split.part_b, split.rest_a, split.rest_b
-        return all((each.sum(axis=1) > 0).mean() >= PRESENT for each in rows)
+    def _sums(self, groups: Groups) -> tuple[Floats, Floats]:
+        """Of each group, whenever it was."""
+        if groups.cut not in self._summed:
+            a, b = self._counted(groups)
+            self._summed[groups.cut] = a.sum(axis=1), b.sum(axis=1)
+        return self._summed[groups.cut]
 
     def _counted(self, groups: Groups) -> tuple[Floats, Floats]:
         if groups.cut not in self._counts:
@@ -95,7 +121,7 @@ class KindTable:
         parts = []
         for run, group_of in runs:
             group = group_of[run.labels[groups.cut]]
-            cell = np.searchsorted(self._cells, run.cells)
+            cell = self._cell_of[id(run)]
             known = group >= 0
             at = ((group * blocks + run.pieces) * cells + cell)[known]
             shape = groups.count, blocks, cells

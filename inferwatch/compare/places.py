@@ -97,7 +97,7 @@ class PlaceFinder:
             judged = self._judge_stretch(rows, split, parts)
             if (
                 judged is not None
-                and judged.explained >= MOST
+                and judged.split.explained >= MOST
                 and judged.is_apart(ALPHA)
                 and abs(judged.change) > metric.negligible
             ):
@@ -113,7 +113,7 @@ class PlaceFinder:
             measure = split.measure.fit_for(min(split.counts))
             if measure is None:
                 return None
-            split = split.with_measure(measure)
+            split = replace(split, measure=measure)
         other = 0 if self._paired else 1
         draws = [
             (self._drawn(place, n), self._drawn(place + other, n))
@@ -150,14 +150,14 @@ class PlaceFinder:
         self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, Part, Split] | None:
         """The part of a cut that stands out most, of those that explain it."""
+        found = table.explaining(metric, groups, MOST)
+        if not found:
+            return None
         changes = table.changes(metric, groups, paired=self._paired)
-        found = []
-        for part in groups.parts:
-            split = table.split(metric, groups, part)
-            if split is not None and split.explained >= MOST:
-                score = standing_out(changes, part.groups)
-                found.append((score, groups, part, split))
-        return max(found, key=lambda each: each[0], default=None)
+        scored = [(standing_out(changes, part.groups), part, s) for part, s in found]
+        score, part, share = max(scored, key=lambda each: each[0])
+        split = table.split(metric, groups, part, share)
+        return None if split is None else (score, groups, part, split)
 
     def _judge(self, split: Split, table: KindTable) -> Judged:
         blocks = len(split.part_a), len(split.part_b)

@@ -1,79 +1,18 @@
-"""The values of two sides in two: a part, and the rest. Is the change in the part?
-
-A part explains what would have changed, had only it become as it is on the other side;
-taken both ways round, as shares then add up to one (Shapley 1953, A Value for n-Person
-Games, with the part and the rest as its two players).
-"""
+"""The values of two sides in two: a part, and the rest. Is the change in the part?"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
-from inferwatch.compare.metrics import STATISTICS
-from inferwatch.compare.resampling import CountedValues, Draws, Floats, left_over
+from inferwatch.compare.measure import Measure
+from inferwatch.compare.resampling import Draws, Floats, left_over
 from inferwatch.compare.significance import Difference, Interval, Resampled
 from inferwatch.metrics.series.intervals import ALPHA
 
-BEYOND = 10
-"""Values beyond a quantile, or it says nothing of a part."""
-FEWEST = 30
-"""Values of a part on either side."""
-SMALLER = {**STATISTICS, "p95": 0.95}
-"""What a part is judged by, where it is too small for the metric's own."""
-_NONE = np.zeros(0)
-
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """A statistic of rows of counts, or of sums above and below a line."""
-
-    above: Floats
-    """What a column is worth: its value, or 1 if it is the sum above the line."""
-    below: Floats
-    share: float | None = None
-    """Of a quantile; None: a mean, or a rate."""
-    other: str | None = None
-    """Its name, where it is not the statistic that was asked for."""
-
-    def of(self, rows: Floats) -> float:
-        """Of all rows together; not a number of nothing."""
-        summed = rows.sum(axis=0)
-        n = float(summed @ self.below)
-        if not n:
-            return math.nan
-        if self.share is None:
-            return float(summed @ self.above) / n
-        upto = np.cumsum(summed)
-        rank = np.searchsorted(upto, self.share * upto[-1] - 1e-6)
-        return float(self.above[min(int(rank), len(upto) - 1)])
-
-    def drawn(self, rows: Floats, draws: Draws) -> Floats:
-        """Rows drawn anew."""
-        below = rows @ self.below
-        if self.share is None:
-            return draws.ratios(rows @ self.above, below)
-        values = CountedValues(
-            counts=rows.astype(np.int64), values_s=self.above, sums_s=_NONE, bins=_NONE
-        )
-        found = draws.quantiles(values, self.share)
-        return np.where(draws.weights @ below > 0, found, np.nan)
-
-    def fit_for(self, fewest: float) -> "Measure | None":
-        """The nearest to it that says something of so few values."""
-        if fewest < FEWEST:
-            return None
-        if self.share is None or fewest * min(self.share, 1 - self.share) >= BEYOND:
-            return self
-        for name, share in sorted(SMALLER.items(), reverse=True):
-            if share < self.share and fewest * min(share, 1 - share) >= BEYOND:
-                return Measure(self.above, self.below, share, name)
-        return Measure(self.above, self.below, None, "mean")
-
-
-@dataclass(frozen=True)
 class Split:
     """Rows are blocks of time; columns are what the measure makes of them."""
 
@@ -82,48 +21,15 @@ class Split:
     part_b: Floats
     rest_b: Floats
     measure: Measure
-
-    @cached_property
-    def total(self) -> float:
-        """The logarithm of the ratio of all of it; not a number where there is none."""
-        a = np.concatenate([self.part_a, self.rest_a])
-        b = np.concatenate([self.part_b, self.rest_b])
-        return _log(self.measure.of(b), self.measure.of(a))
-
-    @property
-    def explained(self) -> float:
-        """The share of the change that is the part's."""
-        if not self.total:
-            return 0.0
-        of = self.measure.of
-        scale = self._weight(self.part_a, self.rest_a)
-        scale /= self._weight(self.part_b, self.rest_b)
-        part_a, rest_a, part_b, rest_b = (
-            rows.sum(axis=0, keepdims=True)
-            for rows in (
-                self.part_a,
-                self.rest_a,
-                self.part_b * scale,
-                self.rest_b * scale,
-            )
-        )
-        only_part = _log(of(part_b + rest_a), of(part_a + rest_a))
-        without = _log(of(part_a + rest_b), of(part_a + rest_a))
-        return (only_part + self.total - without) / 2 / self.total
-
-    def _weight(self, *rows: Floats) -> float:
-        return sum(float((each @ self.measure.below).sum()) for each in rows)
+    explained: float
+    """The part's share of the change of all."""
 
     @property
     def counts(self) -> tuple[float, float, float, float]:
         """Values: of the part on either side, then of the rest."""
         parts = self.part_a, self.part_b, self.rest_a, self.rest_b
-        a, b, c, d = (self._weight(each) for each in parts)
+        a, b, c, d = (float((each @ self.measure.below).sum()) for each in parts)
         return a, b, c, d
-
-    def with_measure(self, measure: Measure) -> "Split":
-        """The same, by another statistic."""
-        return Split(self.part_a, self.rest_a, self.part_b, self.rest_b, measure)
 
     @property
     def changes(self) -> tuple[float, float]:
@@ -148,15 +54,14 @@ class Judged:
     """Of the ratios in the part and in the rest."""
     part: Difference
     rest: Difference
-    explained: float
 
     def is_apart(self, alpha: float) -> bool:
-        """The part changed more than the rest, and the same way as all."""
+        """The part changed more than the rest, and not only less the other way."""
         span = self.apart.ratio_span(alpha)
-        if span is None:
+        if span is None or self.part.ratio is None:
             return False
         low, high = span
-        return low > 1 if self.split.total > 0 else high < 1
+        return low > 1 if self.part.ratio > 1 else high < 1
 
     @property
     def change(self) -> float:
@@ -174,7 +79,7 @@ class Judged:
             return True
         change, elsewhere = self.split.changes
         left = abs(elsewhere / change) if change else math.inf
-        if self.explained < 1 - LEFT or left > LEFT:
+        if self.split.explained < 1 - LEFT or left > LEFT:
             return False
         low, high = self.rest.span()
         return low <= 0 <= high or left <= NEXT_TO_NOTHING
@@ -214,7 +119,6 @@ def across(
         apart=Difference(_over(part_a, rest_a), _over(part_b, rest_b), paired=paired),
         part=Difference(part_a, part_b, paired=paired),
         rest=Difference(rest_a, rest_b, paired=paired),
-        explained=split.explained,
     )
 
 
@@ -238,7 +142,6 @@ def in_turn(
         apart=Difference(_over(rest_b, rest_a), _over(part_b, part_a)),
         part=Difference(part_a, part_b, paired=paired),
         rest=Difference(rest_a, rest_b, paired=paired),
-        explained=split.explained,
     )
 
 
