@@ -52,7 +52,8 @@ class ResultSessions:
         database = self._database
         stored = store_runs(database, [file])
         found = [
-            FoundSession(database, find(database, each.session_id)) for each in stored
+            FoundSession(database, find(database, each.session_id), file.path)
+            for each in stored
         ]
         self._found[file.path] = found
         return found

@@ -29,6 +29,8 @@ class FoundSession:
 
     path: Path
     row: SessionRow
+    result: Path | None = None
+    """The file of another tool that it was made of."""
 
     @property
     def name(self) -> str:
@@ -149,15 +151,19 @@ def _refuse(runs: Sequence[FoundSession]) -> None:
 def _run_labels(sides: Sequence[Sequence[FoundSession]]) -> list[list[str]]:
     """Names; where two are the same, with what tells them apart."""
     runs = [run for side in sides for run in side]
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        files = {run.path.resolve() for run in runs}
-        if len(files) == len(runs) == len({run.path.stem for run in runs}):
-            names = [run.path.stem for run in runs]
-        else:
-            names = [f"{run.row.id} {run.name}" for run in runs]
-    left = iter(names)
+    ways = (
+        [run.name for run in runs],
+        [run.path.stem for run in runs],
+        [_with_folder(run) for run in runs],
+        [f"{run.row.id} {run.name}" for run in runs],
+    )
+    left = iter(next((n for n in ways if len(set(n)) == len(runs)), ways[-1]))
     return [[next(left) for _ in side] for side in sides]
+
+
+def _with_folder(run: FoundSession) -> str:
+    """Of results: all that a tool writes may be called the same."""
+    return f"{run.result.parent.name}/{run.name}" if run.result else run.name
 
 
 class _Finder:

@@ -72,7 +72,23 @@ def _runs(path: Path, text: str, documents: list[Any]) -> list[ImportedRun]:
         return read_guidellm(first)
     if is_vllm_bench(first):
         return read_vllm_bench(first)
+    if is_load_summary(first):
+        raise UnreadableResultError(of_load_summary(first))
     raise UnreadableResultError(EXPECTED)
+
+
+def is_load_summary(document: object) -> bool:
+    """Whether this is what ``inferwatch load --json`` prints."""
+    return isinstance(document, dict) and {"run_id", "cross_check"} <= document.keys()
+
+
+def of_load_summary(document: dict[str, Any]) -> str:
+    """It has no requests; they are in the record."""
+    session = document.get("session_id")
+    said = "this is what `inferwatch load --json` prints: sums, without requests"
+    if session:
+        return f"{said}. They are in the record, as session {session}"
+    return f"{said}. Record the load, or save it with --format vllm-bench"
 
 
 def _documents(text: str) -> list[Any]:

@@ -40,7 +40,8 @@ def read_vllm_bench(document: Mapping[str, Any]) -> list[ImportedRun]:
     missing = [name for name in ARRAYS if not isinstance(document.get(name), list)]
     if missing:
         raise UnreadableResultError(
-            f"this result of vllm bench has no {', '.join(missing)}: save it with "
+            f"this result of vllm bench has no {', '.join(missing)}: it holds sums "
+            "without their requests, of which no interval can be made. Save it with "
             "--save-result --save-detailed"
         )
     if len({len(document[name]) for name in ARRAYS}) > 1 or not document["ttfts"]:
