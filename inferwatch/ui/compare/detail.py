@@ -178,7 +178,7 @@ def interval_lines(
 
 def _edge(span: Span, matters: float) -> float:
     """The ratio at the right end; its inverse is at the left."""
-    farthest = max(span[1], 1 / max(span[0], 1e-3), 1 + 2 * matters)
+    farthest = max(span[1], 1 / max(span[0], 1e-9), 1 + 2 * matters)
     if farthest < 3:
         return 1 + nice_ceiling(farthest - 1)
     return nice_ceiling(farthest)

@@ -1,8 +1,10 @@
 """The recorded sessions, and all that can be done to them except to show them."""
 
 import asyncio
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +15,7 @@ from textual.containers import Container, Vertical
 from textual.message import Message
 
 from inferwatch.compare.session_before import session_before
+from inferwatch.compare.sides import find_sides
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import format_bytes, format_count
 from inferwatch.storage.sessions import housekeeping
@@ -76,6 +79,13 @@ class SessionBrowser(Vertical):
             "compare",
             tooltip="Compare the marked sessions with the first of them; with none "
             "marked this one with the one before it of its model",
+        ),
+        Binding(
+            "C",
+            "compare_sides",
+            "compare sides",
+            show=False,
+            tooltip="Ask what to compare: sides of several runs, a tag against another",
         ),
         Binding(
             "slash",
@@ -353,6 +363,20 @@ class SessionBrowser(Vertical):
         self.post_message(self.CompareRequested(ids))
 
     @work
+    async def action_compare_sides(self) -> None:
+        """Ask which runs stand on which side."""
+        path = self.sessions.path
+        marked = " ".join(f"s{number}" for number in self._table.marked)
+        hint = (
+            "two sides: s1 s2 -- s3 s4, tag:before tag:after, s1 FILE:s2; "
+            "runs of a setting stand together"
+        )
+        ask = PromptScreen("Compare what?", hint, partial(_wrong_sides, path), marked)
+        words = await self.app.push_screen_wait(ask)
+        if words is not None:
+            self.post_message(self.CompareRequested(tuple(shlex.split(words))))
+
+    @work
     async def action_rename(self) -> None:
         """Ask for another name of the session."""
         session = self._table.pointed
@@ -437,6 +461,14 @@ def _count(count: int) -> str:
 
 def _one(session: ListedSession | None) -> list[ListedSession]:
     return [] if session is None else [session]
+
+
+def _wrong_sides(path: Path, text: str) -> str | None:
+    try:
+        find_sides(shlex.split(text), path)
+    except (InferwatchError, ValueError) as error:  # a quote that does not end
+        return str(error)
+    return None
 
 
 def _wrong_name(text: str) -> str | None:

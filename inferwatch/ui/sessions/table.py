@@ -395,7 +395,7 @@ class SessionLine(Panel):
         elif self._marked:
             how = "mark another, then c compares the two"
             if len(self._marked) > 1:
-                how = f"c compares them, each with {self._marked[0]}"
+                how = f"c compares them, each with {self._marked[0]}; C asks for sides"
             text = f" ◆ {', '.join(self._marked)} marked: "
             second = (TextRun(text, "accent"), TextRun(how))
         else:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.widgets import Input, Label
 
 from inferwatch.compare.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
@@ -203,6 +203,31 @@ async def test_with_none_marked_it_is_compared_with_the_one_before_of_its_model(
         await pilot.pause()
 
     assert wishes == [OpenComparison(database=record, sessions=("s9", "s11"))]
+
+
+async def test_sides_of_several_runs_are_asked_for(
+    app: InferwatchApp, record: Path, wishes: list[GoTo]
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("end", "m", "up", "up", "m", "C")
+        await pilot.pause()
+        field = app.screen.query_one(Input)
+        assert field.value == "s1 s3"
+        field.value = "s1 -- s3 's9"
+        await pilot.press("enter")
+        assert isinstance(app.screen, PromptScreen)  # the quote does not end
+        field.value = "tag:nothing s9"
+        await pilot.press("enter")
+        assert "has the tag 'nothing'" in str(
+            app.screen.query_one("#hint", Label).content
+        )
+        field.value = "tag:nightly -- s1 s3"
+        await pilot.press("enter")
+        await pilot.pause()
+
+    sides = ("tag:nightly", "--", "s1", "s3")
+    assert wishes == [OpenComparison(database=record, sessions=sides)]
 
 
 async def test_what_goes_on_is_not_compared(
