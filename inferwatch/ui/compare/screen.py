@@ -51,7 +51,7 @@ EXPLAINS = (
     "client.e2el_s",
 )
 KEYS: tuple[Key, ...] = (
-    ("wheel", "in lists: more lines"),
+    ("↑ ↓", "beside the charts: another metric; in lists, as the wheel: more lines"),
     ("click", "on what is folded: unfold it; on the name of a part: show it"),
 )
 
