@@ -12,6 +12,8 @@ from inferwatch.compare.configuration import DifferingSetting, differing
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.far_tail import TailDifference, nearer_than
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
+from inferwatch.compare.neighbours import WHY as NEIGHBOURS
+from inferwatch.compare.neighbours import allowance, may_be_why
 from inferwatch.compare.place import Place
 from inferwatch.compare.places import CHANGED, find_places
 from inferwatch.compare.quality import QualityCheck, void
@@ -267,6 +269,7 @@ class _Pairing:
         shared = a.first.pairing
         same = shared is not None and shared == b.first.pairing
         self._paired = same and not self._repeated
+        self._allowed = 0.0 if self._repeated else allowance((*a.runs, *b.runs))
         self._quality = quality_of(a, b)
         self._void = void(self._quality)
         self._known = [each for each in JUDGED if a.n_of(each) or b.n_of(each)]
@@ -410,6 +413,8 @@ class _Pairing:
     ) -> MetricResult:
         metric = result.metric
         clear = found.p_value <= ALPHA and abs(found.difference) > metric.negligible
+        if clear and may_be_why(result.ratio_span, self._allowed):
+            return replace(result, why=NEIGHBOURS)
         if clear:
             sure = adjusted <= ALPHA
             said = direction(metric, found.difference, sure=sure)

@@ -1,0 +1,75 @@
+"""Single runs on hosts that did other work: small changes may come of that."""
+
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from inferwatch.compare.comparison import ComparisonRules, MetricResult, compare
+from inferwatch.compare.conditions import Conditions, HostLoad
+from inferwatch.compare.neighbours import WHY
+from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
+from inferwatch.compare.verdicts import MetricVerdict
+
+SAME = Pairing(requests=2_000, of=2_000)
+
+
+def tpot_p50(
+    honesty: ModuleType,
+    times: float,
+    *,
+    others: float = 0.4,
+    device: str = "cpu",
+    runs: int = 1,
+) -> MetricResult:
+    """Of sessions that were sent the same, while others took so much of the host."""
+    random = np.random.default_rng(3)
+    traffic = honesty.Traffic(random, 2_000, 3.0)
+    host = HostLoad(name="", hardware="2 cores", others=others)
+
+    def run(number: int, times: float) -> SessionNumbers:
+        simulated = honesty.Simulated(random, 2_000, 3.0, traffic)
+        numbers: SessionNumbers = simulated.numbers(
+            number, times={"tpot_s": times}, pairing=SAME
+        )
+        return replace(
+            numbers,
+            conditions=Conditions(hosts=(host,)),
+            configuration={"engine device": device},
+        )
+
+    a = Side(runs=tuple(run(number, 1.0) for number in range(runs)))
+    b = Side(runs=tuple(run(9 + number, times) for number in range(runs)))
+    (pair,) = compare([a, b], ComparisonRules(draws=500)).pairs
+    found: MetricResult
+    (found,) = (each for each in pair.results if each.metric.key == "tpot_p50_s")
+    return found
+
+
+def test_a_small_change_cannot_be_told_from_what_others_did(
+    honesty: ModuleType,
+) -> None:
+    found = tpot_p50(honesty, 1.15)
+
+    assert found.p_value is not None
+    assert found.p_value < 0.001
+    assert found.verdict is MetricVerdict.OPEN
+    assert found.why == WHY
+
+
+@pytest.mark.parametrize(
+    ("times", "others", "device", "runs"),
+    [
+        (2.0, 0.4, "cpu", 1),
+        (1.15, 0.05, "cpu", 1),
+        (1.15, 0.4, "cuda", 1),
+        (1.15, 0.4, "cpu", 3),
+    ],
+)
+def test_others_excuse_no_more_than_they_did(
+    honesty: ModuleType, times: float, others: float, device: str, runs: int
+) -> None:
+    found = tpot_p50(honesty, times, others=others, device=device, runs=runs)
+
+    assert found.verdict is MetricVerdict.WORSE
