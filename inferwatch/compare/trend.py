@@ -1,10 +1,11 @@
-"""Did a number rise or fall all the way through a session?
+"""Did a number rise or fall through a session, bit by bit or once for all?
 
 The means of equal blocks of time, each several memories long, are nearly independent
 whatever the series, so the slope of a straight line through their logarithms is judged
 by Student's t (batch means: Law and Kelton, Simulation Modeling and Analysis; the test
-of a slope: Draper and Smith, Applied Regression Analysis, ch. 1). The memory is that of
-what the line leaves: with the line in it every drift would look like a long memory, and
+of a slope: Draper and Smith, Applied Regression Analysis, ch. 1). A step gives the line
+a slope, too. The memory is that of what the line leaves, or the best step, whichever
+leaves less of it: with the change in it every drift would look like a long memory, and
 so be excused. Bursts scatter the blocks, and widen what chance can do.
 """
 
@@ -22,11 +23,13 @@ from inferwatch.compare.resampling import (
 )
 from inferwatch.compare.significance import beyond_t
 
-LEAST_MEMORIES = 20
+LEAST_MEMORIES = 30
 """A shorter series wanders so slowly that it cannot be told from a drift."""
 LEAST_KNOWN = 60
 """Of the bins."""
 THIRDS = 3
+EDGE = 0.15
+"""Of the session: a step nearer to its ends is a burst or a warm-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +52,7 @@ def trend_of(above: Floats, below: Floats) -> Trend | None:
         return None
     means = np.full(len(above), np.nan)
     means[known] = np.log(above[known] / below[known])
-    long = memories(_without_line(means))
+    long = max(memories(rest(means)) for rest in (_without_line, _without_step))
     blocks = blocks_for(long)
     sums, weights = merged(above, blocks), merged(below, blocks)
     thirds = merged(above, THIRDS) / np.maximum(merged(below, THIRDS), 1e-300)
@@ -66,6 +69,22 @@ def _without_line(values: Floats) -> Floats:
     known = np.isfinite(values)
     slope, height = np.polyfit(at[known], values[known], 1)
     return np.asarray(values - slope * at - height, np.float64)
+
+
+def _without_step(values: Floats) -> Floats:
+    """Of all places for one, that which leaves the least."""
+    known = np.isfinite(values)
+    sums, counts = np.cumsum(np.where(known, values, 0.0)), np.cumsum(known)
+    places = np.arange(int(BINS * EDGE), int(BINS * (1 - EDGE)))
+    before, n_before = sums[places - 1], np.maximum(counts[places - 1], 1)
+    after, n_after = sums[-1] - before, np.maximum(counts[-1] - n_before, 1)
+    best = int(np.argmax(before**2 / n_before + after**2 / n_after))
+    levels = np.where(
+        np.arange(BINS) < places[best],
+        before[best] / n_before[best],
+        after[best] / n_after[best],
+    )
+    return np.asarray(values - levels, np.float64)
 
 
 def _line(values: Floats) -> tuple[float, float]:

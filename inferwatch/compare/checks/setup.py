@@ -1,7 +1,8 @@
 """Was it the same model on the same GPUs? What else differs is what is compared."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from inferwatch.compare.checks.load import TOLERANCE
 from inferwatch.compare.configuration import FLAG, LOAD, differing
 from inferwatch.compare.quality import QualityCheck, judged
 from inferwatch.compare.session_numbers import Side
@@ -11,6 +12,7 @@ MODEL, DEVICE = "engine model", "engine device"
 VERSIONS = ("engine vllm_version", "inferwatch")
 GPU, DRIVER, POWER = "gpu", "gpu driver", "gpu power limit"
 OF_THE_MACHINE = {MODEL, DEVICE, *VERSIONS, GPU, DRIVER, POWER}
+SEED = "load seed"
 MOST_NAMED = 4
 
 
@@ -23,7 +25,24 @@ def check_model(a: Side, b: Side) -> QualityCheck:
             f"The models differ ({', '.join(models)}): what changed may be the "
             "model's, and a token need not be the same of both."
         )
+    doubts += _tokenizer(a, b)
     return judged("model", doubts, _both("served", models, MODEL, a, b))
+
+
+def _tokenizer(a: Side, b: Side) -> Iterator[str]:
+    """Which one cut a prompt is not recorded; what became of the same prompts is."""
+    plans = [
+        {k: v for k, v in run.configuration.items() if k.startswith(LOAD)}
+        for run in (*a.runs, *b.runs)
+    ]
+    before, after = a.load.prompt_tokens, b.load.prompt_tokens
+    is_same = bool(plans[0].get(SEED)) and all(plan == plans[0] for plan in plans)
+    if is_same and before and after and abs(after / before - 1) > TOLERANCE:
+        yield (
+            f"The same plan and seed made prompts of {before:,.0f} and {after:,.0f} "
+            "tokens: another tokenizer cut them, and what is said by token is of other "
+            "tokens."
+        )
 
 
 def check_engine(a: Side, b: Side) -> QualityCheck:

@@ -88,11 +88,24 @@ def test_what_wanders_slower_than_the_session_is_long_cannot_be_told() -> None:
     assert trend_of(values, ONES) is None
 
 
+def test_a_step_in_the_middle_is_found_as_well_as_a_line() -> None:
+    """A clock that falls, another program that starts: then all is as before."""
+    noise = np.exp(0.05 * autoregression(np.random.default_rng(3), 0.3))
+    step = np.where(np.arange(BINS) < BINS / 2, 1.0, 1.2)
+
+    trend = trend_of(noise * step, ONES)
+
+    assert trend is not None
+    assert trend.ratio == pytest.approx(1.2, abs=0.02)
+    assert trend.p_value < 0.005
+
+
 def test_too_few_bins_say_nothing() -> None:
+    noise = np.exp(0.05 * autoregression(np.random.default_rng(3), 0.0))
     weights = ONES.copy()
     weights[40:] = 0
 
-    assert trend_of(weights.copy(), weights) is None
+    assert trend_of(noise * weights, weights) is None
 
 
 # The check of two sides.

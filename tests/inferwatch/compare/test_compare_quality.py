@@ -130,6 +130,23 @@ def test_another_model_is_a_doubt(made: MadeRun) -> None:
     )
 
 
+def test_the_same_plan_cut_into_other_tokens_is_another_tokenizer(
+    made: MadeRun,
+) -> None:
+    plan = {"load seed": "5", "load rate_per_s": "15"}
+    before = made("before", configuration=plan, load={"prompt_tokens": 512.0})
+    after = made("after", configuration=plan, load={"prompt_tokens": 561.0})
+    other = made("other", configuration={"load seed": "6"}, load={"prompt_tokens": 561})
+
+    said = found(before, after)["model"]
+
+    assert said.quality is Quality.DOUBTFUL
+    assert said.sentence.startswith(
+        "The same plan and seed made prompts of 512 and 561 tokens: another tokenizer"
+    )
+    assert found(before, other)["model"].quality is Quality.GOOD
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
