@@ -8,7 +8,8 @@ from inferwatch.storage.sessions.sessions import SessionRow
 
 def session_before(rows: Iterable[SessionRow], row: SessionRow) -> SessionRow | None:
     """The latest before it of the same model that has ended and saw requests."""
-    if row.state is SessionState.RECORDING or row.deleted_ns is not None:
+    going = row.state is SessionState.RECORDING
+    if going or row.deleted_ns is not None or row.model is None:
         return None
     earlier = [
         each

@@ -1,8 +1,7 @@
 """One metric of a comparison: its interval, where it changed, what would settle it."""
 
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from inferwatch.compare.comparison import MetricResult, SessionPair
 from inferwatch.compare.place import Place
@@ -18,10 +17,10 @@ from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import counted, format_count
 from inferwatch.metrics.catalog import Better
 from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.ui.compare.interval import interval_lines
 from inferwatch.ui.compare.rows import CompareRow, FoldedRows, nearest
 from inferwatch.ui.compare.words import SAYS_SOMETHING, at_another_load, verdict_ink
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.plot import nice_ceiling
 from inferwatch.ui.shared.renderables.text import (
     Line,
     TextRun,
@@ -150,69 +149,3 @@ def _folded(fold: FoldedRows, pair: SessionPair, width: int) -> list[Line]:
         for why, many in whys.most_common()
     ]
     return lines
-
-
-Span = tuple[float, float]
-SHADE, ZERO, POINT, BAR = "░", "┃", "●", "━"
-
-
-def interval_lines(
-    ratio: float, span: Span, matters: float, width: int
-) -> tuple[Line, Line]:
-    """The interval over its scale, which is one of ratios: halved is as far as doubled.
-
-    >>> lines = interval_lines(1.2, (1.1, 1.3), 0.1, 41)
-    >>> print("".join(run.text for run in lines[0]).strip())
-    ░░░░░┃░░░░━━━━●━━━━
-    """
-    edge = _edge(span, matters)
-    at = _columns(edge, width)
-    row, inks = [" "] * width, [""] * width
-    _paint(row, inks, range(at(1 / (1 + matters)), at(1 + matters) + 1), SHADE, "rule")
-    _paint(row, inks, range(at(span[0]), at(span[1]) + 1), BAR, "accent")
-    _paint(row, inks, range(at(1.0), at(1.0) + 1), ZERO, "strong")
-    _paint(row, inks, range(at(ratio), at(ratio) + 1), POINT, "strong")
-    line = tuple(TextRun(glyph, ink) for glyph, ink in zip(row, inks, strict=True))
-    return line, (TextRun(_labels(edge, at, width), "muted"),)
-
-
-def _edge(span: Span, matters: float) -> float:
-    """The ratio at the right end; its inverse is at the left."""
-    farthest = max(span[1], 1 / max(span[0], 1e-9), 1 + 2 * matters)
-    if farthest < 3:
-        return 1 + nice_ceiling(farthest - 1)
-    return nice_ceiling(farthest)
-
-
-def _columns(edge: float, width: int) -> Callable[[float], int]:
-    reach = math.log(edge)
-
-    def at(ratio: float) -> int:
-        place = (math.log(max(ratio, 1e-9)) / reach + 1) / 2
-        return min(max(round(place * (width - 1)), 0), width - 1)
-
-    return at
-
-
-def _paint(
-    row: list[str], inks: list[str], columns: range, glyph: str, ink: str
-) -> None:
-    for column in columns:
-        row[column], inks[column] = glyph, ink
-
-
-def _labels(edge: float, at: Callable[[float], int], width: int) -> str:
-    text = [" "] * width
-    for ratio in (1 / edge, 1 / math.sqrt(edge), 1.0, math.sqrt(edge), edge):
-        label = _label(ratio)
-        start = min(max(at(ratio) - len(label) // 2, 0), width - len(label))
-        text[start : start + len(label)] = label
-    return "".join(text)
-
-
-def _label(ratio: float) -> str:
-    if ratio == 1:
-        return "0"
-    if ratio <= 1 / 3:
-        return f"÷{1 / ratio:,.0f}"
-    return f"×{ratio:,.0f}" if ratio >= 3 else f"{(ratio - 1) * 100:+.0f}%"

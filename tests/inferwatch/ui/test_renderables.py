@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from inferwatch.ui.compare import detail
+from inferwatch.ui.compare import interval
 from inferwatch.ui.shared.renderables import bars, plot, text
 from inferwatch.ui.shared.renderables.bars import BlockCell, Texture, stack
 from inferwatch.ui.shared.renderables.plot import (
@@ -29,7 +29,7 @@ S = 1_000_000_000
 TWO = [Texture.SOLID, Texture.DOTTED]
 
 
-@pytest.mark.parametrize("module", [bars, plot, text, detail])
+@pytest.mark.parametrize("module", [bars, plot, text, interval])
 def test_examples_in_docstrings_are_true(module: ModuleType) -> None:
     result = doctest.testmod(module)
 
