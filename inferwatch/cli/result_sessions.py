@@ -24,7 +24,7 @@ class ResultSessions:
 
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
-        self._database: Path | None = None
+        self._folder: Path | None = None
         self._found: dict[Path, list[FoundSession]] = {}
         self._digests: dict[str, Path] = {}
 
@@ -46,10 +46,10 @@ class ResultSessions:
         first = self._digests.setdefault(file.digest, file.path)
         if first != file.path:
             raise UsageError(f"{path} is a copy of {first}: that is one run, not two")
-        if self._database is None:
+        if self._folder is None:
             folder = TemporaryDirectory(prefix="inferwatch-compare-")
-            self._database = Path(self._stack.enter_context(folder)) / "results.db"
-        database = self._database
+            self._folder = Path(self._stack.enter_context(folder))
+        database = self._folder / f"{len(self._digests)}.db"
         stored = store_runs(database, [file])
         found = [
             FoundSession(database, find(database, each.session_id), file.path)

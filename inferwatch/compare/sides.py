@@ -9,7 +9,7 @@ from inferwatch.compare.side_labels import distinct, label_of
 from inferwatch.errors import NoSuchSessionError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import LAST, SessionRow, find, list_sessions
+from inferwatch.storage.sessions.sessions import LAST, SessionRow, list_sessions, pick
 
 PARTS = "--"
 """Between two sides; without it every word is a side."""
@@ -153,8 +153,8 @@ def _run_labels(sides: Sequence[Sequence[FoundSession]]) -> list[list[str]]:
     runs = [run for side in sides for run in side]
     ways = (
         [run.name for run in runs],
-        [run.path.stem for run in runs],
         [_with_folder(run) for run in runs],
+        [(run.result or run.path).stem for run in runs],
         [f"{run.row.id} {run.name}" for run in runs],
     )
     left = iter(next((n for n in ways if len(set(n)) == len(runs)), ways[-1]))
@@ -172,6 +172,7 @@ class _Finder:
     def __init__(self, database: Path, results: ResultFiles | None) -> None:
         self._database = database
         self._results = results
+        self._listed: dict[Path, list[SessionRow]] = {}
 
     def find(self, word: str) -> _Word:
         """Sessions of the usual file, or of files that are named."""
@@ -190,11 +191,13 @@ class _Finder:
             return self._in_file(Path(word), "")
         if path and Path(path).is_file():
             return self._in_file(Path(path), session)
-        return FoundSession(self._database, find(self._database, word))
+        row = pick(self._rows(self._database), word, self._database)
+        return FoundSession(self._database, row)
 
     def _in_file(self, path: Path, session: str) -> FoundSession:
         if self._results is None or not _is_result(path):
-            return FoundSession(path, find(path, session or LAST))
+            row = pick(self._rows(path), session or LAST, path)
+            return FoundSession(path, row)
         runs = self._results.sessions_in(path)
         names = [run.name for run in runs]
         for number, run in enumerate(runs, 1):
@@ -206,7 +209,7 @@ class _Finder:
         )
 
     def _tagged(self, database: Path, tag: str) -> _Word:
-        rows = list_sessions(database)
+        rows = self._rows(database)
         found = [row for row in rows if tag in row.tags.split()]
         if not found:
             tags = sorted({each for row in rows for each in row.tags.split()})
@@ -238,8 +241,13 @@ class _Finder:
     def _is_named(self, word: str) -> bool:
         if not self._database.exists():
             return False
-        rows = list_sessions(self._database)
+        rows = self._rows(self._database)
         return any(word in {row.id, row.name} for row in rows)
+
+    def _rows(self, path: Path) -> list[SessionRow]:
+        if path not in self._listed:
+            self._listed[path] = list_sessions(path)
+        return self._listed[path]
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

@@ -222,6 +222,7 @@ def _note(text: str) -> Note:
 
 def _requests(run: ImportedRun, run_id: str) -> Iterator[AnyReading]:
     """The readings of requests, as they ended: token times, then the record."""
+    start_ns = run.first_ns  # which looks at all of them
     numbered = enumerate(sorted(run.requests, key=lambda request: request.due_ns))
     for index, request in sorted(numbered, key=lambda each: each[1].latest_ns):
         name = f"{run_id}-{request.name}"
@@ -229,10 +230,10 @@ def _requests(run: ImportedRun, run_id: str) -> Iterator[AnyReading]:
             yield TokenTimes(
                 source=run_id,
                 external_id=name,
-                first_ns=request.first_ns - run.first_ns,
+                first_ns=request.first_ns - start_ns,
                 gaps_ns=list(request.gaps_ns),
             )
-        yield _record(request, index, name, run.first_ns, run_id)
+        yield _record(request, index, name, start_ns, run_id)
 
 
 def _record(
