@@ -34,6 +34,8 @@ SERVER = "localhost:8000"
 FOREIGN = {"vllm", "guidellm", "aiperf"}
 """Programs of others: their lines are not ours to test."""
 FOREIGN_OPTIONS = {
+    *("--silent", "--show-error", "--fail", "--retry", "--retry-delay", "--port"),
+    *("--retry-all-errors", "--body-file"),
     *("--max-num-seqs", "--save-result", "--save-detailed", "--result-filename"),
     *("--max-concurrency", "--enable-per-request-metrics", "--output"),
     *("--tensor-parallel-size", "--user", "--model", "--metrics", "--enable-metrics"),
@@ -119,7 +121,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     copyfile(sample_file(), "inferwatch.db")
     with closing(sqlite3.connect("inferwatch.db")) as record, record:
-        for number, name in ((2, "after"), (3, "search")):
+        for number, name in enumerate(("after", "search", "before2", "after2"), 2):
             copy_session(record, number)
             record.execute(
                 "UPDATE sessions SET name = ? WHERE session = ?", (name, number)
@@ -231,7 +233,7 @@ def test_every_query_and_program_of_a_page_works(page: Path) -> None:
 def test_what_is_fenced_is_of_a_kind_that_is_tested() -> None:
     kinds = {block.language for page in PAGES for block in blocks(page)}
 
-    assert kinds <= {"sh", "sql", "python", "toml", "text"}
+    assert kinds <= {"sh", "sql", "python", "toml", "yaml", "text"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
