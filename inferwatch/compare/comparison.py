@@ -22,6 +22,7 @@ from inferwatch.compare.resampling import (
     CHANCES,
     DRAWS,
     LEAST_BLOCKS,
+    MEMORIES_MADE_UP_FOR,
     Draws,
     Floats,
     blocks_for,
@@ -57,6 +58,8 @@ class ComparisonRules:
     matters: float = MATTERS
     seed: int = 0
     draws: int = DRAWS
+    places: bool = True
+    """Look for when and for whom it changed; simulations do not."""
     conditions: tuple[Condition, ...] = ()
     inconclusive_fails: bool = False
     """A condition that cannot be told is a failure, too."""
@@ -213,6 +216,8 @@ def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
 
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
     """Where what changed did."""
+    if not rules.places:
+        return pair
     changed = [each.metric for each in pair.results if each.verdict in CHANGED]
     unclear = [each for each in pair.of(MetricVerdict.OPEN) if not each.client_alone]
     timed = [each.metric for each in unclear if each.a and each.b]
@@ -241,7 +246,7 @@ class _Drawing:
 
     def drawn_with(self, metric: JudgedMetric, place: int, long: float) -> Resampled:
         """By the blocks that the session of another place is drawn by, too."""
-        blocks = place, blocks_for(long)
+        blocks = place, blocks_for(long, MEMORIES_MADE_UP_FOR)
         if blocks not in self._draws:
             seed = (self._rules.seed, *blocks)
             self._draws[blocks] = Draws.make(blocks[1], seed, self._rules.draws)
@@ -294,12 +299,9 @@ class _Pairing:
 
     def _difference(self, metric: JudgedMetric) -> AnyDifference:
         if self._repeated:
-            sides = (
-                [run.value_of(metric) for run in e.runs] for e in (self._a, self._b)
-            )
-            return RunDifference(
-                *([v for v in side if v is not None] for side in sides)
-            )
+            runs = self._a.runs, self._b.runs
+            values = ([run.value_of(metric) or 0.0 for run in side] for side in runs)
+            return RunDifference(*values)
         if self._too_few(metric):
             return self._far_apart(metric) or self._between(metric, metric)
         return self._between(metric, metric)

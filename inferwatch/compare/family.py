@@ -18,7 +18,7 @@ import numpy as np
 
 from inferwatch.compare.resampling import Floats
 
-DRAWS = 20_000
+DRAWS = 12_000
 CHUNK = 4_000
 """Draws at a time."""
 NORMAL = NormalDist()

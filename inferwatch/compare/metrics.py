@@ -7,6 +7,9 @@ from collectors.readings import Vantage
 from inferwatch.metrics.catalog import CATALOG, Better, Unit
 
 STATISTICS = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+LEAST_N = {0.90: 100, 0.99: 500}
+"""Values that a percentile needs: the p99 five beyond it."""
+LEAST_N_ELSE = 20
 MEAN = "mean"
 CLIENT = ("client.ttft_s", "client.tpot_s", "client.itl_s", "client.e2el_s")
 STEP = "steps.duration_s"
@@ -60,10 +63,8 @@ class JudgedMetric:
 
     @property
     def least_n(self) -> int:
-        """A percentile needs ten values beyond it (as everywhere), a mean twenty."""
-        if self.share is None:
-            return 20
-        return round(10 / min(self.share, 1 - self.share))
+        """So many values on either side; of fewer its interval is no interval."""
+        return LEAST_N.get(self.share or 0.0, LEAST_N_ELSE)
 
 
 def _of_distribution(source: str) -> Iterator[JudgedMetric]:

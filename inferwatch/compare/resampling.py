@@ -23,12 +23,14 @@ BINS = 240
 """Of a span: fine enough for its memory, and for a chart."""
 PIECES = 60
 """Of a span, by which values are counted; blocks are made of them."""
-CHOICES = (20, 15, 12, 10, 6)
+CHOICES = (30, 20, 15, 12, 10, 6)
 """Blocks of whole pieces."""
 CHANCES = 20
 """Blocks by which metrics are told to hang together: the same of all metrics."""
 MEMORIES_A_BLOCK = 10
-LEAST_MEMORIES = {0.99: 60, 0.90: 20}
+MEMORIES_MADE_UP_FOR = 5
+"""Of shorter ones, where what they understate is made up for: more tell more."""
+LEAST_MEMORIES = {0.99: 20, 0.90: 20}
 """A span of fewer says too little of that quantile."""
 LEAST_MEMORIES_ELSE = 10
 LEAST_BLOCKS = 4.0
@@ -58,9 +60,14 @@ def _autocorrelation_time(values: Floats) -> float:
     return max(2 * float(positive.sum()) - 1, 1.0)
 
 
-def blocks_for(long: float) -> int:
-    """How many blocks to cut a span into that is so many memories long."""
-    return next((n for n in CHOICES if n * MEMORIES_A_BLOCK <= long), CHOICES[-1])
+def blocks_for(long: float, each: float = MEMORIES_A_BLOCK) -> int:
+    """How many blocks to cut a span into that is so many memories long.
+
+    Args:
+        long: So many.
+        each: That a block holds; MEMORIES_MADE_UP_FOR with :func:`left_over`.
+    """
+    return next((n for n in CHOICES if n * each <= long), CHOICES[-1])
 
 
 def too_short(long: float, share: float | None) -> float:

@@ -227,7 +227,7 @@ def test_an_empty_directory_says_what_it_looked_for(
 def test_what_cannot_be_told_has_an_exit_status_of_its_own(
     compared: Run, conditions: tuple[str, ...], flags: tuple[str, ...], status: int
 ) -> None:
-    """The p99 needs 1,000 values, and the sessions have some 150 requests."""
+    """The p99 needs 500 values, and the sessions have some 150 requests."""
     asked = [word for text in conditions for word in ("--fail-if", text)]
 
     ended, text, _ = compared("before1", "after1", *asked, *flags)
