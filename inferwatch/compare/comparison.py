@@ -269,6 +269,7 @@ class _Pairing:
         a, b = self._a, self._b = first.side, other.side
         self._first, self._other = first, other
         self._rules = rules
+        self._long: dict[str, float] = {}
         self._requests = min(a.load.requests, b.load.requests)
         self._repeated = a.is_repeated or b.is_repeated
         shared = a.first.pairing
@@ -330,6 +331,11 @@ class _Pairing:
 
     def _memories(self, metric: JudgedMetric) -> float:
         """How many memories the shorter one is long; of pairs, their ratio."""
+        if metric.key not in self._long:
+            self._long[metric.key] = self._measured_memories(metric)
+        return self._long[metric.key]
+
+    def _measured_memories(self, metric: JudgedMetric) -> float:
         if not self._paired:
             return min(e.numbers.memories(metric) for e in (self._first, self._other))
         with np.errstate(divide="ignore", invalid="ignore"):

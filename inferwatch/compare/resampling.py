@@ -158,8 +158,12 @@ class CountedValues:
 
     def quantile_s(self, share: float) -> float:
         """Nearest rank, as everywhere; there must be a value."""
+        return float(self.values_s[self.cell_of(share)])
+
+    def cell_of(self, share: float) -> int:
+        """In which cell that is."""
         rank = max(int(np.ceil(share * self.upto[-1] - 1e-9)), 1)
-        return float(self.values_s[np.searchsorted(self.upto, rank)])
+        return int(np.searchsorted(self.upto, rank))
 
 
 class ValueCounter:
@@ -266,7 +270,7 @@ class Draws:
         return cls(random.multinomial(blocks, equal, size=draws).astype(np.float64))
 
     @classmethod
-    def each_left_out(cls, blocks: int = CHANCES) -> "Draws":
+    def each_left_out(cls, blocks: int) -> "Draws":
         """The session without one of its blocks, for each of them (jackknife)."""
         return cls(np.ones((blocks, blocks)) - np.eye(blocks))
 

@@ -160,11 +160,18 @@ class SessionNumbers:
         return as_many_blocks(merged(held, blocks))
 
     def parts(self, metric: JudgedMetric) -> Floats:
-        """What each of its blocks adds to the number, in logarithms where it can."""
-        without = self._drawn(metric, Draws.each_left_out())
-        if (without > 0).all():
-            without = np.log(without)
-        return np.asarray(without.mean() - without, np.float64)
+        """What each of its blocks adds to the number, as a share of it or of values.
+
+        Of a quantile by how many of its values are beyond: Hampel's influence curve.
+        """
+        if metric.share is not None:
+            counted = self.counted[metric.of]
+            upto = counted.upto_in(CHANCES)
+            below = upto[counted.cell_of(metric.share)]
+            return np.asarray((metric.share * upto[-1] - below) / counted.n)
+        above, below = (merged(each, CHANCES) for each in self.line(metric))
+        whole = above.sum() / below.sum()
+        return np.asarray((above - whole * below) / (abs(above.sum()) or 1.0))
 
     def _drawn(self, metric: JudgedMetric, draws: Draws) -> Floats:
         if metric.share is not None:

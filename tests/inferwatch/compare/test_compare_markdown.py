@@ -31,7 +31,7 @@ OURS = {
 @pytest.fixture(scope="module")
 def found(sessions: Path) -> Comparison:
     """``slow`` against ``before``, with two conditions."""
-    conditions = ("tpot_mean_s > +5%", "ttft_p99_s > +5%")
+    conditions = ("tpot_mean_s > +5%", "joules_per_token > +5%")
     rules = ComparisonRules(conditions=tuple(map(parse_condition, conditions)))
     return run_comparison(
         ComparisonRequest(database=sessions, sessions=("before", "slow"), rules=rules)
