@@ -1,14 +1,19 @@
 """The parts of the statistics, each against a textbook or a plain calculation."""
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 
 from inferwatch.compare.family import FamilyMember, adjusted
+from inferwatch.compare.metrics import KEYS
 from inferwatch.compare.resampling import (
     BINS,
+    CHANCES,
     PIECES,
     Draws,
     ValueCounter,
+    as_many_blocks,
     blocks_for,
     counted,
     memories,
@@ -91,6 +96,27 @@ def test_quantiles_of_draws_are_those_of_the_blocks_that_were_drawn() -> None:
         drawn = np.concatenate([np.repeat(block, times) for block, times in pairs])
         exact = np.quantile(drawn, 0.9, method="inverted_cdf") / 1e9
         assert quantile == pytest.approx(exact, rel=0.02)
+
+
+@pytest.mark.parametrize("key", ["ttft_p50_s", "ttft_p90_s", "ttft_mean_s"])
+def test_what_a_block_adds_is_what_is_missing_without_it(
+    honesty: ModuleType, key: str
+) -> None:
+    numbers = honesty.Simulated(np.random.default_rng(5), 2_000, 9).numbers()
+    draws = Draws.each_left_out(CHANCES)
+    without = numbers.drawn(KEYS[key], draws, 100.0).draws
+
+    parts = numbers.parts(KEYS[key])
+
+    assert np.corrcoef(parts, without)[0, 1] < -0.9
+    assert parts.sum() == pytest.approx(0.0, abs=1e-3)
+
+
+def test_blocks_that_hold_little_count_little() -> None:
+    assert as_many_blocks(np.ones(20)) == pytest.approx(20.0)
+    assert as_many_blocks(np.eye(20)[3]) == pytest.approx(1.0)
+    assert as_many_blocks(np.repeat([1.0, 0.0], 10)) == pytest.approx(10.0)
+    assert as_many_blocks(np.zeros(20)) == 0.0
 
 
 def test_pieces_go_together_as_blocks_in_order() -> None:

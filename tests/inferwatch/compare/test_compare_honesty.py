@@ -84,6 +84,42 @@ def test_few_requests_cannot_tell_and_say_how_many_would(honesty: ModuleType) ->
     assert all(each.more_requests for each in results)
 
 
+def test_a_p99_is_judged_from_500_values_on(honesty: ModuleType) -> None:
+    pairs = [honesty.two(seed, 500, 3, draws=500) for seed in range(2 * SEEDS)]
+
+    hits = [
+        hit
+        for pair in pairs
+        for key, hit in honesty.covers(pair).items()
+        if key.endswith("p99_s")
+    ]
+    assert len(hits) > 100
+    assert 0.9 <= np.mean(hits) < 1.0
+    (fewer,) = [
+        each
+        for each in honesty.two(1, 499, 3, draws=500).results
+        if each.metric.key == "ttft_p99_s"
+    ]
+    assert fewer.verdict is MetricVerdict.OPEN
+    assert "needs 500 values" in (fewer.why or "")
+
+
+def test_runs_that_drift_are_not_told_apart(honesty: ModuleType) -> None:
+    """What one run a side cannot know: a drift looks like a change."""
+    drifting = honesty.World(drift=0.05)
+
+    runs = [
+        honesty.repeated(seed, 500, 3, draws=200, world=drifting)
+        for seed in range(SEEDS)
+    ]
+    single = [
+        honesty.paired(seed, 500, 3, draws=200, world=drifting) for seed in range(SEEDS)
+    ]
+
+    assert sum(honesty.alarms(pair) > 0 for pair in runs) <= 2
+    assert sum(honesty.alarms(pair) > 0 for pair in single) >= SEEDS / 4
+
+
 def test_the_number_of_requests_it_asks_for_is_about_enough(
     honesty: ModuleType,
 ) -> None:
