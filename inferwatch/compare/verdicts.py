@@ -16,6 +16,9 @@ SHARED = 2.0
 MATTERS = 0.10
 """A relative difference that should have been found, had it been there."""
 
+NEGLIGIBLE_SHARE = 0.005
+"""So small a change is none: as many tokens come out as were asked for."""
+
 
 class MetricVerdict(StrEnum):
     """What is said of a metric of session B against that of A."""
@@ -49,6 +52,12 @@ def direction(
         good = higher == (metric.better is Better.HIGHER)
         said = MetricVerdict.BETTER if good else MetricVerdict.WORSE
     return said if sure else PROBABLY[said]
+
+
+def is_negligible(metric: JudgedMetric, found: AnyDifference) -> bool:
+    """Sure or not, nobody would care: several runs may agree to a thousandth."""
+    least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(found.a))
+    return abs(found.difference) <= least
 
 
 def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> float:

@@ -9,10 +9,11 @@ import pytest
 
 from inferwatch.compare.comparison import ComparisonRules, MetricResult, compare
 from inferwatch.compare.family import FamilyMember, adjusted
+from inferwatch.compare.metrics import KEYS
 from inferwatch.compare.repeated import RunDifference
 from inferwatch.compare.session_numbers import SessionNumbers, Side
 from inferwatch.compare.significance import Difference, Resampled
-from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.compare.verdicts import MetricVerdict, is_negligible
 
 RULES = ComparisonRules(draws=500)
 
@@ -88,6 +89,17 @@ def test_runs_that_are_equal_by_rounding_are_not_sure_of_anything() -> None:
     found = RunDifference([1.0, 1.0], [1.0005, 1.0005])
 
     assert found.p_value > 0.05
+
+
+def test_a_sure_change_that_nobody_would_notice_is_none() -> None:
+    tokens = RunDifference([100.00, 100.01, 99.99], [99.79, 99.80, 99.81])
+
+    assert tokens.p_value < 0.01
+    assert is_negligible(KEYS["output_tokens_per_s"], tokens)
+    assert not is_negligible(
+        KEYS["output_tokens_per_s"],
+        RunDifference([100.00, 100.01, 99.99], [98.9, 98.91, 98.92]),
+    )
 
 
 def test_runs_with_zeros_have_a_difference_and_no_ratio() -> None:
