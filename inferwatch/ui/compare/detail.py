@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from textwrap import wrap
 
 from inferwatch.compare.comparison import MetricResult, SessionPair
 from inferwatch.compare.place import Place
@@ -66,11 +67,16 @@ class CompareDetail(Panel):
                 row.ratio, row.ratio_span, self._matters, max(width - 4, 10)
             )
         places = [each for each in pair.places if each.metric.key == row.metric.key]
+        room = max(height - FIXED, 1)
+        more = [fit(_place(each), width) for each in places]
+        if row.verdict is MetricVerdict.OPEN and row.why:
+            why = wrap(row.why, max(width - 3, 9), max_lines=room, placeholder=" …")
+            more = [(TextRun(f"  {line}"),) for line in why]
         return [
             ruled(heading, _values(row), width),
             *(fit((TextRun("  "), *line), width) for line in drawn),
             _joined(_verdict(row, pair, self._matters), width),
-            *(fit(_place(each), width) for each in places[: height - FIXED]),
+            *more[:room],
             _joined(_basis(row), width),
         ]
 
@@ -99,7 +105,6 @@ def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequenc
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
         said.append((TextRun(f"{more} would tell"),) if more else ())
-        said.append((TextRun(result.why),) if result.why else ())
     else:
         said.append((TextRun(meaning(result.verdict, matters)),))
     return [part for part in said if part]

@@ -40,6 +40,11 @@ def arranged(pair: SessionPair, *, unfolded: bool) -> list[CompareRow]:
 
 
 def nearest(results: Sequence[MetricResult]) -> MetricResult | None:
-    """The one that the fewest requests would settle."""
-    known = [each for each in results if each.more_requests]
-    return min(known, key=lambda each: each.more_requests or 0, default=None)
+    """The one that the fewest runs or requests would settle."""
+    known = [each for each in results if _needs(each)]
+    return min(known, key=_needs, default=None)
+
+
+def _needs(result: MetricResult) -> int:
+    """Of runs where they are repeated; of all rows the same."""
+    return result.more_runs or result.more_requests or 0

@@ -10,13 +10,14 @@ from inferwatch.compare.comparison import MetricResult, SessionPair
 from inferwatch.compare.report import (
     GLYPHS,
     change_text,
+    more_text,
     span_text,
     values_text,
     verdict_text,
     whose,
 )
 from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.formatting import counted, format_count
+from inferwatch.formatting import counted
 from inferwatch.ui.compare.rows import FOLD, CompareRow, FoldedRows, arranged, nearest
 from inferwatch.ui.compare.words import SAYS_SOMETHING, at_another_load, verdict_ink
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit, spread
@@ -178,9 +179,9 @@ class CompareTable(CursorTable[CompareRow]):
         )
         best = nearest(row.results)
         right: Line = ()
-        if best is not None:
-            more = format_count(best.more_requests).strip()
-            right = (TextRun(f"nearest: {whose(best)}, +{more} req ", "muted"),)
+        if best is not None and self._pair is not None:
+            more = more_text(best, self._pair)
+            right = (TextRun(f"nearest: {whose(best)}, {more} ", "muted"),)
         return fit(spread(left, right, width), width)
 
     def title_of(self, column: TableColumn[CompareRow], width: int) -> TextRun:

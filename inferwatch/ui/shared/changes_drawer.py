@@ -112,7 +112,8 @@ class ChangesDrawer(Panel, can_focus=True):
             TextRun(reference.title, "strong"),
             TextRun(f" · {reference.span} · now: {shown.window.span}", "muted"),
         )
-        keys = (("a", "other"), ("x", "none"), ("esc", "closes"))
+        chance = (("C", "is it chance?"),) if reference.session else ()
+        keys = (("a", "other"), *chance, ("x", "none"), ("esc", "closes"))
         runs = [
             (TextRun(k, "accent"), TextRun(f" {does}", "muted")) for k, does in keys
         ]
