@@ -25,8 +25,8 @@ from inferwatch.compare.significance import beyond_t
 
 LEAST_MEMORIES = 30
 """A shorter series wanders so slowly that it cannot be told from a drift."""
-LEAST_KNOWN = 60
-"""Of the bins."""
+LEAST_KNOWN = 10
+"""Of the bins: of fewer no memory is known."""
 THIRDS = 3
 EDGE = 0.15
 """Of the session: a step nearer to its ends is a burst or a warm-up."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectors.readings import EngineInfo, LoadPlanned
+from collectors.readings import EngineInfo, EngineSettings, LoadPlanned
 from inferwatch.compare.configuration import DifferingSetting, configuration, differing
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
@@ -80,3 +80,28 @@ def test_what_another_tool_did_not_say_is_unknown_and_no_news(differ: Differ) ->
     assert differ(PLAN, theirs, imported="s2") == [
         DifferingSetting(name="load max_in_flight", values=("512", "4"))
     ]
+
+
+def test_flags_differ_where_both_are_known(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    """A record that has none, and one that was set anew while it went on."""
+    settings: list[list[dict[str, str | int | float | bool | None]]] = [
+        [{"quantization": None, "enforce_eager": True, "max_num_seqs": 8}],
+        [{"quantization": "int8"}, {"quantization": "fp8", "enforce_eager": True}],
+        [],
+    ]
+    for each in settings:
+        recorder = record()
+        for place, told in enumerate(each, 1):
+            recorder.put(place, EngineSettings(t_ns=place, settings=told))
+        recorder.close()
+
+    with closing(open_for_reading(path)) as connection:
+        rows = list_sessions(path)[::-1]
+        known = [configuration(connection, row) for row in rows]
+
+    assert differing(known[:2]) == [
+        DifferingSetting(name="flag quantization", values=("none", "fp8"))
+    ]
+    assert differing([known[0], known[2]]) == []
