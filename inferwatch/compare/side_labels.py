@@ -3,8 +3,6 @@
 import re
 from collections.abc import Sequence
 
-SHORTEST = 2
-"""What names begin with alike: one letter says nothing."""
 BETWEEN = " -_.:/#"
 LIKE_AN_ID = re.compile(r"s\d+")
 
@@ -45,8 +43,7 @@ def _common(runs: Sequence[str]) -> str | None:
         begun = begun.rstrip("0123456789")
     elif any(rest[:1].isalpha() for rest in rests) and begun[-1:].isalnum():
         begun = begun[: max(begun.rfind(each) for each in BETWEEN) + 1]
-    begun = begun.rstrip(BETWEEN)
-    return begun if len(begun) >= SHORTEST else None
+    return begun.rstrip(BETWEEN) or None
 
 
 def _alike(runs: Sequence[str]) -> str:

@@ -17,7 +17,13 @@ import numpy as np
 import pytest
 
 from inferwatch.cli.main import main
+from inferwatch.cli.result_sessions import result_sessions
+from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.compare.head import CompareHead
+from inferwatch.ui.pages import ComparePage
 from tests.inferwatch.compare.conftest import TinyEngine, write
+from tests.inferwatch.compare.test_compare_screen import ready, text_of
 
 Run = Callable[..., tuple[int, str, str]]
 SAMPLES = Path(__file__).parents[1] / "export" / "samples"
@@ -267,6 +273,34 @@ def test_all_is_removed_by_the_whole_program_too(
 
     assert ended.value.code == 1
     assert "FAILED" in capsys.readouterr().out
+    assert list(folder.iterdir()) == []
+
+
+async def test_the_screen_compares_results_and_directories(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Once more without the warm-up: each file is imported only once."""
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for seed in (2, 3):
+        vllm_bench(runs / f"{seed}.json", seed, slow=1.5)
+    words = str(vllm_bench(tmp_path / "before.json")), str(runs)
+
+    with result_sessions() as results:
+        wanted = ComparisonRequest(
+            database=tmp_path / "none.db", sessions=words, results=results
+        )
+        app = InferwatchApp(ComparePage(wanted))
+        async with app.run_test(size=(120, 40)) as pilot:
+            for key in ("w", None):
+                await ready(pilot)
+                head = text_of(app, CompareHead)
+                assert "runs ×2" in head
+                assert "before" in head
+                imported = sorted(path.name for path in folder.glob("*/*.db"))
+                assert imported == ["1.db", "2.db", "3.db"]
+                if key:
+                    await pilot.press(key)
     assert list(folder.iterdir()) == []
 
 
