@@ -384,7 +384,11 @@ class _Pairing:
         if self._repeated:
             return None  # runs tell how much a number varies, however short they are
         for each in (self._a, self._b):
-            if each.first.as_many_blocks(metric) < LEAST_BLOCKS:
+            long = self._memories(metric)
+            if not self._paired:
+                long = each.first.memories(metric)
+            blocks = blocks_for(long, MEMORIES_MADE_UP_FOR)
+            if each.first.as_many_blocks(metric, blocks) < LEAST_BLOCKS:
                 return f"nearly all values of {each.name} came at once"
         if metric.needs_length and self._too_short(metric) > 1:
             return f"a session {TOO_SHORT}"

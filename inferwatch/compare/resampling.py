@@ -33,7 +33,7 @@ MEMORIES_MADE_UP_FOR = 5
 LEAST_MEMORIES = {0.99: 20, 0.90: 20}
 """A span of fewer says too little of that quantile."""
 LEAST_MEMORIES_ELSE = 10
-LEAST_BLOCKS = 4.0
+LEAST_BLOCKS = 3.0
 """Fewer of them that hold anything are no sample."""
 
 

@@ -153,7 +153,7 @@ class SessionNumbers:
             left_over(long, draws.blocks),
         )
 
-    def as_many_blocks(self, metric: JudgedMetric, blocks: int = CHANCES) -> float:
+    def as_many_blocks(self, metric: JudgedMetric, blocks: int) -> float:
         """How many blocks would say as much if each held as much."""
         of_rate = metric.statistic is None
         held = self.sums[metric.of].below if of_rate else self.counted[metric.of].bins

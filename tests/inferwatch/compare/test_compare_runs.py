@@ -224,11 +224,17 @@ def test_a_change_to_nothing_is_no_lie() -> None:
     assert found.span()[1] < 0
 
 
-def test_a_load_that_sends_all_at_once_is_no_sample(honesty: ModuleType) -> None:
+@pytest.mark.parametrize("within_s", [0.001, 1.0, 3.0, 9.0])
+@pytest.mark.parametrize("memory", [3, 60])
+def test_a_load_that_sends_all_at_once_is_no_sample(
+    honesty: ModuleType, memory: int, within_s: float
+) -> None:
     """All would be in one block, which every draw has: an interval of no width."""
-    one, two = (honesty.Simulated(np.random.default_rng(n), 200, 3) for n in (1, 2))
+    one, two = (
+        honesty.Simulated(np.random.default_rng(n), 200, memory) for n in (1, 2)
+    )
     for each in (one, two):
-        each.at_s = np.sort(each.at_s % 1.0)
+        each.at_s = np.sort(each.at_s % within_s)
         each.at_s[-1] = 60.0
 
     sides = [Side.of(each.numbers()) for each in (one, two)]
