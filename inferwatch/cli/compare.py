@@ -47,8 +47,8 @@ def _as_typed(
 @click.option(
     "--a-to", type=SECONDS, help="End A this many seconds after its load began."
 )
-@click.option("--b-from", type=SECONDS, help="The same for B and every later session.")
-@click.option("--b-to", type=SECONDS, help="The same for B and every later session.")
+@click.option("--b-from", type=SECONDS, help="The same for B and every later side.")
+@click.option("--b-to", type=SECONDS, help="The same for B and every later side.")
 @click.option(
     "--slo",
     metavar="TEXT",

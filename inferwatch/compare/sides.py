@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from inferwatch.compare.side_labels import distinct, label_of
-from inferwatch.errors import NoSuchSessionError, UsageError
+from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import LAST, SessionRow, list_sessions, pick
@@ -191,7 +191,17 @@ class _Finder:
             return self._in_file(Path(word), "")
         if path and Path(path).is_file():
             return self._in_file(Path(path), session)
-        row = pick(self._rows(self._database), word, self._database)
+        meant_a_file = "/" in word or Path(word).suffix in SESSION_FILES | RESULT_FILES
+        try:
+            row = pick(self._rows(self._database), word, self._database)
+        except StorageError as error:
+            none = isinstance(error, NoSuchSessionError) or not self._database.exists()
+            if not (meant_a_file and none):
+                raise
+            raise NoSuchSessionError(
+                f"{word}: there is no such file, and no session in {self._database} "
+                "is called so"
+            ) from error
         return FoundSession(self._database, row)
 
     def _in_file(self, path: Path, session: str) -> FoundSession:

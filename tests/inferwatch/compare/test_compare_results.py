@@ -162,6 +162,18 @@ def test_results_of_one_name_are_told_apart_by_their_folders(
     assert [name for name, _ in names_of(text)] == ["monday/result", "friday/result"]
 
 
+def test_a_result_that_is_not_there_is_no_session_to_look_for(
+    run_command: Run, folder: Path, tmp_path: Path
+) -> None:
+    del folder
+    there = vllm_bench(tmp_path / "there.json")
+
+    status, _, errors = run_command(there, tmp_path / "their.json")
+
+    assert status == 2
+    assert "their.json: there is no such file" in errors
+
+
 def several(path: Path) -> Path:
     """A report of guidellm with two benchmarks."""
     report = json.loads((SAMPLES / "guidellm.json").read_text())

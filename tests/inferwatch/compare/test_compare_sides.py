@@ -138,7 +138,9 @@ def test_windows_are_of_a_side_each(compared: Run) -> None:
         (("tag:old", "before2"), "before2 is given twice"),
         (("tag:none", "tag:new"), "has the tag 'none': there are new, old"),
         (("tag:", "tag:new"), "has the tag ''"),
-        (("before1", "nosuch/"), "No session 'nosuch/'"),
+        (("before1", "nosuch/"), "nosuch/: there is no such file, and no session"),
+        (("before1", "aftr.json"), "aftr.json: there is no such file"),
+        (("before1", "nosuch"), "No session 'nosuch'"),
         (
             ("before1", "after1", "--inconclusive-fails"),
             "--inconclusive-fails is for --fail-if",
