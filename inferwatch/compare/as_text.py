@@ -1,5 +1,6 @@
 """A comparison for people, in 80 columns: what says something comes first."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
@@ -33,6 +34,7 @@ from inferwatch.visible import visible
 WIDTH = 80
 NAME, VANTAGE, VALUE, CHANGE, SPAN = 13, 9, 12, 8, 19
 MOST_NEEDS = 4
+MOST_WHYS = 3
 MOST_CHARACTERS = 2_000
 """Of a sentence that quotes what others named."""
 WIDE = "\0"
@@ -158,14 +160,15 @@ def _folded(
     head: str, pair: SessionPair, results: Sequence[MetricResult], paint: Paint
 ) -> Iterator[str]:
     """Rows of which nothing can be told, in a few lines."""
-    said = f"{head} (--all shows them)."
+    yield paint(f"{head} (--all shows them)", MetricVerdict.OPEN)
+    said = []
     if needs := _needs(pair, results):
-        said += f" About so many more a side would tell: {needs}."
-    if slow := sum(each.client_alone for each in results):
-        of = counted(slow, "row")
-        said += f" {of}: a client was too slow for the latencies it reports."
-    for line in wrapped(said):
-        yield paint(line, MetricVerdict.OPEN)
+        said.append(f"about so many more a side would tell: {needs}")
+    whys = Counter(each.why for each in results if not more_text(each, pair))
+    for why, many in whys.most_common(MOST_WHYS):
+        said += [f"{counted(many, 'row')}: {why}"] if why else []
+    for each in said:
+        yield from wrapped(each, first="  ", then="    ")
 
 
 def _needs(pair: SessionPair, results: Sequence[MetricResult]) -> str:

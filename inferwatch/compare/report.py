@@ -58,7 +58,6 @@ NONE_AT_ALL = 0.001
 """Of two chances below, which is smaller says nothing."""
 ENERGY = "joules_per_token"
 MORE = "+N req: about that many more requests in each session would settle it."
-SLOW_CLIENT = "cannot tell: client: a client was too slow for the latencies it reports."
 A_PEAK = "one observation, so not judged"
 
 
@@ -106,7 +105,7 @@ def _one_sided(span: Interval) -> str | None:
 
 
 def verdict_text(result: MetricResult) -> str:
-    """The word, and what it would take; MORE explains it, or SLOW_CLIENT."""
+    """The word, and what it would take; MORE explains it."""
     if result.client_alone:
         return f"{result.verdict}: client"
     if result.verdict is MetricVerdict.OPEN and result.more_runs:

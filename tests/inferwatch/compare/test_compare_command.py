@@ -240,7 +240,7 @@ def test_a_starved_client_is_named_before_the_figures(
     head = " ".join(text.split("\n\n")[0].split())
     assert "! starved's client was too slow" in head
     assert "CLIENT-BOUND: the load generator used 97% of a core" in head
-    assert "rows: a client was too slow for the latencies it reports." in " ".join(
+    assert "rows: starved's client was too slow (CLIENT-BOUND)" in " ".join(
         text.split()
     )
 
