@@ -16,6 +16,8 @@ PARTS = "--"
 TAG = "tag:"
 MOST_RUNS = 50
 """On a side: each is read whole, and more say little about how much runs differ."""
+MOST_SIDES = 50
+"""More are runs whose sides nobody parted."""
 SESSION_FILES = frozenset({".db", ".sqlite", ".sqlite3"})
 RESULT_FILES = frozenset({".json", ".jsonl"})
 SQLITE = b"SQLite format 3\0"
@@ -95,7 +97,19 @@ def grouped(words: Sequence[str]) -> list[tuple[str, ...]]:
             )
     if len(sides) < 2:
         raise UsageError("compare needs two sessions: inferwatch compare A B")
+    if len(sides) > MOST_SIDES:
+        raise UsageError(
+            f"these are {len(sides):,} sides, each to be compared with the first, and "
+            f"there may be {MOST_SIDES}: write {PARTS} between the runs of one side "
+            "and those of the next"
+        )
+    for side in sides:
+        _refuse_many(_in_short(side), len(side))
     return sides
+
+
+def _in_short(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{words[0]} … {words[-1]}"
 
 
 def find_sides(
@@ -111,8 +125,7 @@ def find_sides(
     found = [[finder.find(word) for word in side] for side in grouped(words)]
     sides = [[run for word in side for run in word.runs] for side in found]
     for typed, runs in zip(grouped(words), sides, strict=True):
-        if len(runs) > MOST_RUNS:
-            raise UsageError(_too_many(" ".join(typed), len(runs)))
+        _refuse_many(_in_short(typed), len(runs))
     _refuse([run for runs in sides for run in runs])
     names = _run_labels(sides)
     said = [word[0].label if len(word) == 1 else None for word in found]
@@ -125,11 +138,12 @@ def find_sides(
     ]
 
 
-def _too_many(what: str, n: int) -> str:
-    return (
-        f"{what} means {n:,} runs: a side may have up to {MOST_RUNS}, as each is read "
-        "whole. Name those that matter"
-    )
+def _refuse_many(what: str, n: int) -> None:
+    if n > MOST_RUNS:
+        raise UsageError(
+            f"{what} means {n:,} runs: a side may have up to {MOST_RUNS}, as each is "
+            "read whole. Name those that matter"
+        )
 
 
 def _refuse(runs: Sequence[FoundSession]) -> None:
@@ -228,8 +242,7 @@ class _Finder:
                 f"No session in {database} has the tag {tag!r}: {known}. "
                 "`inferwatch sessions tag SESSION WORD` gives one"
             )
-        if len(found) > MOST_RUNS:
-            raise UsageError(_too_many(f"{TAG}{tag}", len(found)))
+        _refuse_many(f"{TAG}{tag}", len(found))
         return _Word([FoundSession(database, row) for row in reversed(found)], tag)
 
     def _folder(self, folder: Path, word: str) -> _Word:
@@ -278,8 +291,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
     summaries = [path for path in paths if path.name.endswith(AIPERF_SUMMARY)]
     if summaries:
         paths = [p for p in paths if p in summaries or p.suffix in SESSION_FILES]
-    if len(paths) > MOST_RUNS:
-        raise UsageError(_too_many(str(folder), len(paths)))
+    _refuse_many(str(folder), len(paths))
     yield from sorted(paths)
 
 

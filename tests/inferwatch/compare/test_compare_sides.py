@@ -136,6 +136,14 @@ def test_windows_are_of_a_side_each(compared: Run) -> None:
         (("before1", "before1", "--", "after1"), "before1 is given twice"),
         (("before1", "--", "after1", "s1"), "before1 is given twice"),
         (("tag:old", "before2"), "before2 is given twice"),
+        (
+            ("s1", "--", *(f"x{place}" for place in range(MOST_RUNS + 1))),
+            f"x0 … x{MOST_RUNS} means {MOST_RUNS + 1} runs",
+        ),
+        (
+            tuple(f"x{place}" for place in range(10_000)),
+            "these are 10,000 sides, each to be compared with the first",
+        ),
         (("tag:none", "tag:new"), "has the tag 'none': there are new, old"),
         (("tag:", "tag:new"), "has the tag ''"),
         (("before1", "nosuch/"), "nosuch/: there is no such file, and no session"),
@@ -146,7 +154,7 @@ def test_windows_are_of_a_side_each(compared: Run) -> None:
             "--inconclusive-fails is for --fail-if",
         ),
     ],
-    ids=str,
+    ids=lambda each: str(each)[:40],
 )
 def test_what_makes_no_sides_says_why(
     compared: Run, arguments: tuple[str, ...], why: str
