@@ -167,8 +167,18 @@ def _folded(
     whys = Counter(each.why for each in results if not more_text(each, pair))
     for why, many in whys.most_common(MOST_WHYS):
         said += [f"{counted(many, 'row')}: {why}"] if why else []
-    for each in said:
+    for each in [*_for_a_time(pair, results), *said]:
         yield from wrapped(each, first="  ", then="    ")
+
+
+def _for_a_time(pair: SessionPair, results: Sequence[MetricResult]) -> Iterator[str]:
+    """What changed on the way is why nothing can be told of the whole: that first."""
+    places = {each.metric.key: each for each in pair.places}
+    said: set[str] = set()
+    for each in sorted(results, key=lambda e: -e.metric.weight):
+        if each.metric.key in places and each.metric.of not in said:
+            said.add(each.metric.of)
+            yield f"{whose(each)}: {places[each.metric.key].sentence}"
 
 
 def _needs(pair: SessionPair, results: Sequence[MetricResult]) -> str:

@@ -15,7 +15,7 @@ from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.neighbours import WHY as NEIGHBOURS
 from inferwatch.compare.neighbours import allowance, may_be_why
 from inferwatch.compare.place import Place
-from inferwatch.compare.places import CHANGED, find_places
+from inferwatch.compare.places import CHANGED, PlaceFinder
 from inferwatch.compare.quality import QualityCheck, void
 from inferwatch.compare.repeated import RunDifference
 from inferwatch.compare.resampling import (
@@ -216,14 +216,15 @@ def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
 
 
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
-    """Where what changed did."""
-    if not rules.places:
+    """Where what changed did; and what could not be told, if it did for a time."""
+    if pair.void or not rules.places:
         return pair
     changed = [each.metric for each in pair.results if each.verdict in CHANGED]
     unclear = [each for each in pair.of(MetricVerdict.OPEN) if not each.client_alone]
     timed = [each.metric for each in unclear if each.a and each.b]
-    found = find_places(pair.a, pair.b, changed, timed, rules.seed)
-    return replace(pair, places=found)
+    allowed = 0.0 if pair.is_repeated else allowance((*pair.a.runs, *pair.b.runs))
+    finder = PlaceFinder(pair.a, pair.b, rules.seed, allowed)
+    return replace(pair, places=tuple(finder.places(changed, timed, rules.matters)))
 
 
 class _Drawing:

@@ -14,6 +14,7 @@ from inferwatch.compare.common_time import CommonTime, TimedRows, in_blocks
 from inferwatch.compare.kind_groups import Groups, Part
 from inferwatch.compare.kind_table import KindTable
 from inferwatch.compare.metrics import JudgedMetric
+from inferwatch.compare.neighbours import may_be_why
 from inferwatch.compare.onset import leanings, onset
 from inferwatch.compare.pairing import Truths
 from inferwatch.compare.place import Cut, Place
@@ -57,9 +58,12 @@ class Stretch:
 class PlaceFinder:
     """Looks at one pair of sides; draws are made once."""
 
-    def __init__(self, a: Side, b: Side, seed: int, *, paired: bool) -> None:
+    def __init__(self, a: Side, b: Side, seed: int, allowed: float = 0.0) -> None:
+        """So much, as a share, may come of what else the hosts did."""
         self._a, self._b = a.runs, b.runs
-        self._seed, self._paired = seed, paired
+        self._seed, self._allowed = seed, allowed
+        pairing = None if a.is_repeated or b.is_repeated else a.first.pairing
+        self._paired = pairing is not None and pairing == b.first.pairing
         self._draws: dict[tuple[int, int], Draws] = {}
         self._tables: dict[str, KindTable] = {}
         self._time = CommonTime.of([*a.runs, *b.runs])
@@ -67,16 +71,31 @@ class PlaceFinder:
         self._rows: TimedRows | None = None
 
     def places(
-        self, changed: Sequence[JudgedMetric], unclear: Sequence[JudgedMetric]
+        self,
+        changed: Sequence[JudgedMetric],
+        unclear: Sequence[JudgedMetric] = (),
+        matters: float = 0.0,
     ) -> Iterator[Place]:
-        """One at most of each metric; of the unclear only if there is a time."""
+        """One at most of each metric.
+
+        Args:
+            changed: Of these a difference is shown, or probable.
+            unclear: Of these it could not be told, perhaps as there is one for a time
+                only. That is said if it surely matters.
+            matters: As a share.
+        """
         asked = [*changed, *unclear]
         alpha = ALPHA / max(len({each.of for each in asked}), 1)
         for metric in asked:
             stretch, when = self._when(metric, alpha) or (None, None)
+            least = matters if metric in unclear else 0.0
+            if when and may_be_why(when.ratio_span, max(least, self._allowed)):
+                stretch = when = None
             whom = self._for_whom(metric, alpha) if metric in changed else None
             if whom is None and stretch is not None:
                 whom = self._for_whom(metric, alpha, stretch)
+            if whom and may_be_why(whom.ratio_span, self._allowed):
+                whom = None
             found = replace(whom, also=when) if whom else when
             if found is not None:
                 yield replace(found, sentence=sentence(found))
@@ -245,25 +264,3 @@ def _figures(place: Place) -> str:
     word = place.part.split(" ", 1)[0] if place.cut is Cut.TIME else ""
     other = {"from": "before", "until": "afterwards"}.get(word, "elsewhere")
     return f"{its}{here}, {other} {elsewhere}"
-
-
-def find_places(
-    a: Side,
-    b: Side,
-    changed: Sequence[JudgedMetric],
-    unclear: Sequence[JudgedMetric],
-    seed: int,
-) -> tuple[Place, ...]:
-    """Where two sides differ.
-
-    Args:
-        a: The one side.
-        b: The other.
-        changed: Of these metrics a difference is shown, or probable.
-        unclear: Of these it could not be told; perhaps as there is one for a time only.
-        seed: Of the draws.
-    """
-    pairing = a.first.pairing
-    alone = not a.is_repeated and not b.is_repeated
-    paired = alone and pairing is not None and pairing == b.first.pairing
-    return tuple(PlaceFinder(a, b, seed, paired=paired).places(changed, unclear))

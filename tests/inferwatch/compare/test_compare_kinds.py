@@ -19,15 +19,18 @@ from inferwatch.compare.session_reader import SessionQuery, read_session
 from inferwatch.compare.span import SpanChoice
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
-from tests.inferwatch.compare.conftest import MS, TinyEngine, write
+from tests.inferwatch.compare.conftest import MS, ORIGIN_NS, SECOND, TinyEngine, write
 
 LENGTHS = (60, 200, 700, 3000)
 CLASSES = (None, "batch", "chat")
 LATE_NS = 400 * MS
 
 
-def mixed(seed: int, *, late_over: int = 1 << 30) -> Iterator[AnyReading]:
-    """Four lengths, three classes, turns; clients wait for longer prompts than that."""
+def mixed(
+    seed: int, *, late_over: int = 1 << 30, late_from_s: float = 90
+) -> Iterator[AnyReading]:
+    """Four lengths, three classes, turns; clients wait longer for some."""
+    late_from_ns = ORIGIN_NS + round(late_from_s * SECOND)
     for reading in TinyEngine(seed).run(90):
         if isinstance(reading, RequestEvent) and reading.kind is EventKind.ARRIVED:
             number = int(reading.request_id[1:])
@@ -38,7 +41,9 @@ def mixed(seed: int, *, late_over: int = 1 << 30) -> Iterator[AnyReading]:
                 external_id=f"{reading.external_id}-0",
             )
         elif isinstance(reading, RequestRecord):
-            late_ns = LATE_NS if _tokens(reading.index) > late_over else 0
+            is_late = _tokens(reading.index) > late_over
+            is_late |= reading.intended_ns >= late_from_ns
+            late_ns = LATE_NS if is_late else 0
             assert reading.first_token_ns is not None
             yield msgspec.structs.replace(
                 reading,
@@ -60,6 +65,7 @@ def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("kinds") / "kinds.db"
     write(path, "as-it-was", mixed(1))
     write(path, "late", mixed(1, late_over=1024))
+    write(path, "later", mixed(1, late_from_s=60))
     return path
 
 
@@ -142,3 +148,19 @@ def test_the_command_names_whose_requests_were_late(
     assert mean["b"] - mean["a"] == pytest.approx(0.4, rel=0.02)
     assert mean["sentence"].startswith("all of it in prompts over 1k (")
     assert "ttft_mean_s" not in places
+
+
+def test_a_change_on_the_way_is_told_where_the_whole_cannot(
+    kinds: Path, run_command: Callable[..., Any]
+) -> None:
+    arguments = ("as-it-was", "later", "--db", kinds, "--warmup", "none")
+
+    _, text, _ = run_command(*arguments)
+    _, output, _ = run_command(*arguments, "--json")
+
+    (pair,) = json.loads(output)["pairs"]
+    mean = next(e for e in pair["places"] if e["metric"] == "client.ttft_mean_s")
+    assert pair["metrics"]["client.ttft_mean_s"]["verdict"] == "cannot tell"
+    assert mean["part"] == "from 01:00"
+    assert mean["b"] - mean["a"] == pytest.approx(0.4, rel=0.05)
+    assert "\n  client TTFT p50: all of it from 01:00 (×" in text

@@ -1,11 +1,15 @@
 """Of what changed somewhere it is said where, and of what did not, nothing."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from inferwatch.compare.comparison import ComparisonRules, compare
 from inferwatch.compare.place import Cut
+from inferwatch.compare.places import PlaceFinder
+from inferwatch.compare.session_numbers import Side
 from tests.inferwatch.compare.placed_sessions import Floats, Sent, compared, said
 
 SEEDS = 3
@@ -181,3 +185,37 @@ def test_repeated_runs_are_looked_at_together(runs: int) -> None:
     assert "in prompts over 1k" in said(long)["ttft_mean_s"]
     assert "from 00:40" in said(late)["ttft_mean_s"]
     assert not same.places
+
+
+def test_what_the_host_may_have_done_is_not_said_of_the_setting() -> None:
+    pair = compared(0, times(1.4, lambda sent: sent.prompt_tokens > 1024))
+    mean = next(e.metric for e in pair.results if e.metric.key == "ttft_mean_s")
+
+    idle, busy = (
+        list(PlaceFinder(pair.a, pair.b, 0, allowed).places([mean]))
+        for allowed in (0.1, 0.6)
+    )
+
+    assert [each.part for each in idle] == ["over 1k"]
+    assert not busy
+
+
+def test_a_small_change_for_a_time_is_not_said_where_the_whole_cannot_tell() -> None:
+    late = compared(0, times(1.2, lambda sent: sent.at_s >= 40), memory=1)
+    mean = next(e.metric for e in late.results if e.metric.key == "ttft_mean_s")
+    finder = PlaceFinder(late.a, late.b, 0)
+
+    (said_of,) = finder.places([], [mean], 0.05)
+    assert said_of.part.startswith("from 00:4")
+    assert not list(finder.places([], [mean], 0.25))
+
+
+def test_nothing_is_named_where_the_comparison_is_void() -> None:
+    pair = compared(0, times(2.0, lambda sent: sent.at_s >= 40))
+    failed = replace(pair.b.first, load=replace(pair.b.load, failed=1_500))
+
+    void = compare([pair.a, Side.of(failed)], ComparisonRules(draws=1_000)).pairs[0]
+
+    assert pair.places
+    assert void.void
+    assert not void.places
