@@ -15,6 +15,7 @@ from inferwatch.compare.configuration import LOAD, differing
 from inferwatch.compare.fail_if import ConditionOutcome
 from inferwatch.compare.far_tail import FARTHEST
 from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
+from inferwatch.compare.quality import doubts
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.significance import Interval
 from inferwatch.compare.verdicts import MetricVerdict
@@ -142,7 +143,13 @@ def sentence(pair: SessionPair) -> str:
     names = f"{pair.b.name} against {pair.a.name}"
     if pair.void:
         return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
-    return f"{names}: {_said(pair)}"
+    load = "; all of it at another load" if at_another_load(pair) else ""
+    return f"{names}: {_said(pair)}{load}"
+
+
+def at_another_load(pair: SessionPair) -> bool:
+    """The sides were given different work, so no number is better by itself."""
+    return any(check.subject == LOAD.strip() for check in doubts(pair.quality))
 
 
 def _said(pair: SessionPair) -> str:

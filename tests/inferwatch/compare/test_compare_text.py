@@ -160,6 +160,7 @@ def test_the_head_says_what_is_worse_and_better_and_how_much(
 ) -> None:
     few = replace(
         pair,
+        quality=(),
         results=tuple(
             replace(
                 each,
@@ -172,6 +173,16 @@ def test_the_head_says_what_is_worse_and_better_and_how_much(
     )
 
     assert sentence(few) == f"slow against before: {said}"
+
+
+def test_another_load_is_said_with_the_verdict(pair: SessionPair) -> None:
+    load = QualityCheck(subject="load", quality=Quality.DOUBTFUL, sentence="Half.")
+
+    assert sentence(replace(pair, quality=(load,))).endswith(
+        "; all of it at another load"
+    )
+    good = replace(load, quality=Quality.GOOD)
+    assert "another load" not in sentence(replace(pair, quality=(good,)))
 
 
 def test_an_interval_in_a_sentence_says_percent_once() -> None:
