@@ -7,6 +7,7 @@ from textwrap import wrap
 from inferwatch.compare.comparison import MetricResult, SessionPair
 from inferwatch.compare.place import Place
 from inferwatch.compare.report import (
+    at_another_load,
     change_text,
     meaning,
     more_text,
@@ -20,7 +21,7 @@ from inferwatch.metrics.catalog import Better
 from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.ui.compare.interval import interval_lines
 from inferwatch.ui.compare.rows import CompareRow, FoldedRows, nearest
-from inferwatch.ui.compare.words import SAYS_SOMETHING, at_another_load, verdict_ink
+from inferwatch.ui.compare.words import SAYS_SOMETHING, verdict_ink
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from inferwatch.compare.comparison import MetricResult, SessionPair
 from inferwatch.compare.report import (
     GLYPHS,
+    at_another_load,
     change_text,
     more_text,
     span_text,
@@ -19,7 +20,7 @@ from inferwatch.compare.report import (
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import counted
 from inferwatch.ui.compare.rows import FOLD, CompareRow, FoldedRows, arranged, nearest
-from inferwatch.ui.compare.words import SAYS_SOMETHING, at_another_load, verdict_ink
+from inferwatch.ui.compare.words import SAYS_SOMETHING, verdict_ink
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit, spread
 from inferwatch.ui.shared.table import CursorTable, TableColumn
 

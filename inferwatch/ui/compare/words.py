@@ -4,7 +4,7 @@ from collections import Counter
 
 from inferwatch.compare.comparison import SessionPair
 from inferwatch.compare.quality import Quality, doubts
-from inferwatch.compare.report import PROBABLE, SHOWN
+from inferwatch.compare.report import PROBABLE, SHOWN, at_another_load
 from inferwatch.compare.verdicts import MetricVerdict
 
 INKS = {
@@ -24,14 +24,8 @@ QUALITY_LOOKS = {
     Quality.GOOD: ("✓", "good"),
 }
 """The glyph and the ink, gravest first."""
-LOAD = "load"
 SAYS_SOMETHING = frozenset((*SHOWN, *PROBABLE))
 VICTORIES = {MetricVerdict.BETTER, MetricVerdict.PROBABLY_BETTER}
-
-
-def at_another_load(pair: SessionPair) -> bool:
-    """The sides were given different work, so no number is better by itself."""
-    return any(check.subject == LOAD for check in doubts(pair.quality))
 
 
 def verdict_ink(verdict: MetricVerdict, pair: SessionPair) -> str:
