@@ -9,6 +9,7 @@ from inferwatch.compare.report import (
     GLYPHS,
     PROBABLE,
     SHOWN,
+    by_side,
     change_text,
     check_text,
     in_order,
@@ -26,7 +27,7 @@ from inferwatch.compare.report import (
     window_text,
 )
 from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.formatting import UNKNOWN, counted
+from inferwatch.formatting import counted
 from inferwatch.visible import as_html, visible
 
 MOST_CHARACTERS = 60_000
@@ -212,11 +213,11 @@ def _folded(summary: str, body: str) -> str:
 def _settings(comparison: Comparison) -> str:
     if not comparison.settings:
         return "No recorded setting differs."
-    names = [_name(each.name) for each in comparison.sessions]
+    names = [_name(each.name) for each in comparison.sides]
     rows = [
         (
             _name(setting.name),
-            *(_name(UNKNOWN if each is None else each) for each in setting.values),
+            *(_name(each) for each in by_side(comparison, setting)),
         )
         for setting in comparison.settings[:MOST_SETTINGS]
     ]

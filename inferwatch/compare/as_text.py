@@ -10,6 +10,7 @@ from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
 from inferwatch.compare.quality import Quality, doubts, not_recorded
 from inferwatch.compare.report import (
     GLYPHS,
+    by_side,
     change_text,
     check_text,
     in_order,
@@ -22,13 +23,14 @@ from inferwatch.compare.report import (
     sentence,
     span_text,
     title,
+    too_small,
     values_text,
     whose,
     window_text,
 )
 from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.formatting import UNKNOWN, counted
+from inferwatch.formatting import counted
 from inferwatch.visible import visible
 
 WIDTH = 80
@@ -120,17 +122,18 @@ def _table(
             f"{'change':>{CHANGE}}{'95% interval':>{SPAN}}"
         )
     explained: set[str] = set()
+    matters = comparison.rules.matters
     for verdict, results in found.items():
         of_many = f"{GLYPHS[verdict]} {verdict}, {counted(len(results), 'row')}"
         if verdict is MetricVerdict.OPEN and folded:
             yield from _folded(of_many, pair, results, paint)
             continue
-        means = meaning(verdict, comparison.rules.matters)
+        means = meaning(verdict, matters)
         known = means in explained or verdict is MetricVerdict.OPEN
         head = of_many if known else f"{of_many}: {means}"
         explained.add(means)
         yield from (paint(line, verdict) for line in wrapped(head))
-        for notes, rows in groupby(results, lambda each: list(_notes(each, pair))):
+        for notes, rows in groupby(results, lambda e: list(_notes(e, pair, matters))):
             yield from map(_row, rows)
             yield from notes
 
@@ -143,12 +146,14 @@ def _row(result: MetricResult) -> str:
     )
 
 
-def _notes(result: MetricResult, pair: SessionPair) -> Iterator[str]:
+def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[str]:
     """Under a row, or under several alike: where it changed most, what would tell."""
     indent = "      "
     for place in pair.places:
         if place.metric.key == result.metric.key:
             yield from wrapped(place.sentence, first=indent, then=indent)
+    if said := too_small(result, matters):
+        yield from wrapped(said, first=indent, then=indent)
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
         would = f"{more} a side would tell" if more else None
@@ -203,7 +208,7 @@ def _settings(comparison: Comparison) -> Iterator[str]:
         return
     yield "Settings that differ:"
     for setting in comparison.settings:
-        values = ", ".join(UNKNOWN if each is None else each for each in setting.values)
+        values = ", ".join(by_side(comparison, setting))
         yield from wrapped(f"{setting.name}: {values}", first="  ", then="    ")
 
 

@@ -11,7 +11,7 @@ from inferwatch.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.compare.configuration import LOAD, differing
+from inferwatch.compare.configuration import LOAD, DifferingSetting, differing
 from inferwatch.compare.fail_if import ConditionOutcome
 from inferwatch.compare.far_tail import FARTHEST
 from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
@@ -25,6 +25,7 @@ from inferwatch.formatting import (
     format_about,
     format_change,
     format_count,
+    format_duration,
     format_durations,
     format_figure,
     format_share,
@@ -285,6 +286,28 @@ def _again(run: SessionNumbers) -> str:
         return ""
     again = f"`inferwatch load --like {shlex.quote(run.row.name or run.row.id)}`"
     return f"; {again} sends the same requests, and pairs tell more"
+
+
+def by_side(comparison: Comparison, setting: DifferingSetting) -> list[str]:
+    """The value of each side; of runs that differ among themselves, each once."""
+    values = iter(setting.values)
+    sides = [[next(values) for _ in side.runs] for side in comparison.sides]
+    return [
+        " or ".join(dict.fromkeys(UNKNOWN if v is None else v for v in of_side))
+        for of_side in sides
+    ]
+
+
+def too_small(result: MetricResult, matters: float) -> str | None:
+    """Why a wide interval is no difference: in seconds nobody waits for it."""
+    spans = result.difference_span, result.ratio_span
+    if result.verdict is not MetricVerdict.SAME or None in spans:
+        return None
+    away = [max(map(abs, span)) for span in spans[:1] if span]
+    apart = [max(abs(end - 1) for end in span) for span in spans[1:] if span]
+    if away[0] > result.metric.negligible or apart[0] <= matters:
+        return None
+    return f"less than {format_duration(result.metric.negligible).strip()} apart"
 
 
 def window_text(numbers: SessionNumbers) -> str:

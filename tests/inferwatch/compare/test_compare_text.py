@@ -15,6 +15,7 @@ from inferwatch.compare.comparison import (
     MetricResult,
     SessionPair,
 )
+from inferwatch.compare.configuration import DifferingSetting
 from inferwatch.compare.fail_if import parse_condition
 from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
 from inferwatch.compare.place import Cut, Place
@@ -297,6 +298,40 @@ def test_what_holds_of_many_rows_is_said_once(
     text = comparison_text(of_pair(found, replace(pair, results=results)))
 
     assert text.count("      too few\n") == 1
+
+
+def test_a_setting_is_said_once_a_side(found: Comparison) -> None:
+    a, b = found.sides
+    sides = (replace(a, runs=(a.first, a.first)), replace(b, runs=3 * (b.first,)))
+    settings = (
+        DifferingSetting(name="seqs", values=("16", "16", "8", "4", "8")),
+        DifferingSetting(name="gpu", values=(None, None, "A", "A", "A")),
+    )
+
+    text = comparison_text(replace(found, sides=sides, settings=settings))
+
+    assert "\n  seqs: 16, 8 or 4\n  gpu: –, A\n" in text
+
+
+def test_what_nobody_waits_for_is_no_difference_however_wide(
+    found: Comparison, pair: SessionPair
+) -> None:
+    queue = next(each for each in pair.results if each.metric.key == "queue_p99_s")
+    tiny = replace(
+        queue,
+        verdict=MetricVerdict.SAME,
+        difference_span=(-2e-6, 71e-6),
+        ratio_span=(0.9, 3.4),
+    )
+    large = replace(tiny, difference_span=(-2e-3, 71e-3))
+
+    said, unsaid = (
+        comparison_text(of_pair(found, replace(pair, results=(each,))))
+        for each in (tiny, large)
+    )
+
+    assert "      less than 100 µs apart\n" in said
+    assert "apart" not in unsaid
 
 
 def test_where_a_metric_changed_stands_under_its_row(
