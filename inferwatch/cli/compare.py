@@ -117,9 +117,11 @@ def compare(
     files in it), or what stands before, between and after `--`. Results of vllm bench,
     guidellm and aiperf are read as they are, as `inferwatch import` reads them.
 
-    Each metric gets a 95% interval of its change and a verdict: better, worse, no
-    difference shown, or cannot tell, with an estimate of how many more requests would
-    settle it. Requests that ran together are resampled together, in blocks of time.
+    Each metric gets a 95% interval of its change and a verdict: better or worse (over
+    all metrics together), probably so (by its own interval), no difference shown, or
+    cannot tell, with an estimate of how many more requests, seconds or runs would
+    settle it. Requests that ran together are resampled together, in blocks of time;
+    sessions that were sent the same requests are compared pair by pair.
 
     \b
     Before a change and after it:

@@ -299,15 +299,17 @@ def by_side(comparison: Comparison, setting: DifferingSetting) -> list[str]:
 
 
 def too_small(result: MetricResult, matters: float) -> str | None:
-    """Why a wide interval is no difference: in seconds nobody waits for it."""
-    spans = result.difference_span, result.ratio_span
-    if result.verdict is not MetricVerdict.SAME or None in spans:
+    """Why an interval that is wide, or clear of zero, shows no difference."""
+    seconds, ratios = result.difference_span, result.ratio_span
+    if result.verdict is not MetricVerdict.SAME or not seconds or not ratios:
         return None
-    away = [max(map(abs, span)) for span in spans[:1] if span]
-    apart = [max(abs(end - 1) for end in span) for span in spans[1:] if span]
-    if away[0] > result.metric.negligible or apart[0] <= matters:
+    wide = max(abs(end - 1) for end in ratios) > matters
+    if not wide and ratios[0] <= 1 <= ratios[1]:
         return None
-    return f"less than {format_duration(result.metric.negligible).strip()} apart"
+    if max(map(abs, seconds)) <= result.metric.negligible:
+        least = format_duration(result.metric.negligible).strip()
+        return f"less than {least} apart, which nobody waits for"
+    return None if wide else "too small a change to count"
 
 
 def window_text(numbers: SessionNumbers) -> str:

@@ -324,14 +324,16 @@ def test_what_nobody_waits_for_is_no_difference_however_wide(
         ratio_span=(0.9, 3.4),
     )
     large = replace(tiny, difference_span=(-2e-3, 71e-3))
+    sure = replace(large, ratio_span=(1.001, 1.002))
 
-    said, unsaid = (
+    said, unsaid, small = (
         comparison_text(of_pair(found, replace(pair, results=(each,))))
-        for each in (tiny, large)
+        for each in (tiny, large, sure)
     )
 
-    assert "      less than 100 µs apart\n" in said
+    assert "      less than 100 µs apart, which nobody waits for\n" in said
     assert "apart" not in unsaid
+    assert "      too small a change to count\n" in small
 
 
 def test_where_a_metric_changed_stands_under_its_row(
