@@ -70,9 +70,10 @@ class CompareDetail(Panel):
         places = [each for each in pair.places if each.metric.key == row.metric.key]
         room = max(height - FIXED, 1)
         more = [fit(_place(each), width) for each in places]
-        if row.verdict is MetricVerdict.OPEN and row.why:
-            why = wrap(row.why, max(width - 3, 9), max_lines=room, placeholder=" …")
-            more = [(TextRun(f"  {line}"),) for line in why]
+        left = room - len(more)
+        if row.verdict is MetricVerdict.OPEN and row.why and left > 0:
+            why = wrap(row.why, max(width - 3, 9), max_lines=left, placeholder=" …")
+            more += [(TextRun(f"  {line}"),) for line in why]
         return [
             ruled(heading, _values(row), width),
             *(fit((TextRun("  "), *line), width) for line in drawn),

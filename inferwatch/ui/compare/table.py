@@ -27,7 +27,8 @@ from inferwatch.ui.shared.table import CursorTable, TableColumn
 FOLD_GLYPHS = {False: "▸", True: "▾"}
 OTHER_LOAD = ", other load"
 UNIT = " req"
-"""Of what would tell; goes where it has no room."""
+"""Of what would tell; it goes where it has no room, as does the other load: the head
+and the detail say that."""
 
 
 def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
@@ -82,7 +83,7 @@ def _verdict(row: MetricResult, width: int, pair: SessionPair) -> Line:
     if row.verdict in SAYS_SOMETHING and at_another_load(pair):
         said += OTHER_LOAD
     if len(said) >= width:
-        said = said.removesuffix(UNIT)
+        said = said.removesuffix(UNIT).removesuffix(OTHER_LOAD)
     return (cells(f" {said}", width, verdict_ink(row.verdict, pair)),)
 
 
