@@ -470,11 +470,15 @@ class _Pairing:
         if found is not None:
             relative = condition.relative
             span = found.ratio_span(alpha) if relative else found.span(alpha)
+        outcome, why = condition.outcome(found, alpha), self._why_not(condition.metric)
+        excused = found and may_be_why(found.ratio_span(alpha), self._allowed)
+        if excused and outcome is ConditionOutcome.FAILED:
+            outcome, why = ConditionOutcome.OPEN, NEIGHBOURS
         return ConditionCheck(
             condition=condition,
-            outcome=condition.outcome(found, alpha),
+            outcome=outcome,
             span=span,
-            why=self._why_not(condition.metric),
+            why=why,
             open_fails=self._rules.inconclusive_fails,
         )
 

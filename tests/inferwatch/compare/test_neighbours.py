@@ -6,13 +6,22 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from inferwatch.compare.comparison import ComparisonRules, MetricResult, compare
+from inferwatch.compare.comparison import (
+    ComparisonRules,
+    ConditionCheck,
+    MetricResult,
+    compare,
+)
 from inferwatch.compare.conditions import Conditions, HostLoad
+from inferwatch.compare.fail_if import ConditionOutcome, parse_condition
 from inferwatch.compare.neighbours import WHY
 from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
 from inferwatch.compare.verdicts import MetricVerdict
 
 SAME = Pairing(requests=2_000, of=2_000)
+
+
+CONDITION = parse_condition("tpot_p50_s > +2%")
 
 
 def tpot_p50(
@@ -22,7 +31,7 @@ def tpot_p50(
     others: float = 0.4,
     device: str = "cpu",
     runs: int = 1,
-) -> MetricResult:
+) -> tuple[MetricResult, ConditionCheck]:
     """Of sessions that were sent the same, while others took so much of the host."""
     random = np.random.default_rng(3)
     traffic = honesty.Traffic(random, 2_000, 3.0)
@@ -41,21 +50,23 @@ def tpot_p50(
 
     a = Side(runs=tuple(run(number, 1.0) for number in range(runs)))
     b = Side(runs=tuple(run(9 + number, times) for number in range(runs)))
-    (pair,) = compare([a, b], ComparisonRules(draws=500)).pairs
-    found: MetricResult
+    rules = ComparisonRules(draws=500, conditions=(CONDITION,))
+    (pair,) = compare([a, b], rules).pairs
     (found,) = (each for each in pair.results if each.metric.key == "tpot_p50_s")
-    return found
+    return found, pair.checks[0]
 
 
 def test_a_small_change_cannot_be_told_from_what_others_did(
     honesty: ModuleType,
 ) -> None:
-    found = tpot_p50(honesty, 1.15)
+    found, check = tpot_p50(honesty, 1.15)
 
     assert found.p_value is not None
     assert found.p_value < 0.001
     assert found.verdict is MetricVerdict.OPEN
     assert found.why == WHY
+    assert check.outcome is ConditionOutcome.OPEN
+    assert check.why == WHY
 
 
 @pytest.mark.parametrize(
@@ -70,6 +81,7 @@ def test_a_small_change_cannot_be_told_from_what_others_did(
 def test_others_excuse_no_more_than_they_did(
     honesty: ModuleType, times: float, others: float, device: str, runs: int
 ) -> None:
-    found = tpot_p50(honesty, times, others=others, device=device, runs=runs)
+    found, check = tpot_p50(honesty, times, others=others, device=device, runs=runs)
 
     assert found.verdict is MetricVerdict.WORSE
+    assert check.outcome is ConditionOutcome.FAILED
