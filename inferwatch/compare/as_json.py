@@ -146,5 +146,5 @@ def _check(check: ConditionCheck) -> Object:
         "outcome": check.outcome,
         "why": check.why,
         "of": "ratio" if check.condition.relative else "difference",
-        "interval": check.span,
+        "interval": _span(check.span),
     }

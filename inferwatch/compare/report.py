@@ -12,7 +12,7 @@ from inferwatch.compare.comparison import (
     SessionPair,
 )
 from inferwatch.compare.configuration import LOAD, DifferingSetting, differing
-from inferwatch.compare.fail_if import ConditionOutcome
+from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.far_tail import FARTHEST
 from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
 from inferwatch.compare.quality import doubts
@@ -333,16 +333,21 @@ def check_text(check: ConditionCheck) -> str:
     if check.span is None:
         why = f": {check.why}" if check.why else ""
         return f"--fail-if {check.condition.text!r}: {said}{why}{_status(check)}"
-    if check.condition.relative:
-        spread = span_text(check.span)
-    else:
-        sizes = _texts(map(abs, check.span), check.condition.metric.unit)
-        low, high = (
-            f"{'-' if value < 0 else '+'}{size.strip()}"
-            for value, size in zip(check.span, sizes, strict=True)
-        )
-        spread = f"{low} … {high}"
+    spread = _spread(check.span, check.condition)
     return f"--fail-if {check.condition.text!r}: {said} ({spread}){_status(check)}"
+
+
+def _spread(span: Interval, condition: Condition) -> str:
+    """Of ratios, or in the metric's unit; the end of a far tail may not be known."""
+    if condition.relative:
+        return span_text(span)
+    known = [each for each in span if each < FARTHEST]
+    sizes = _texts(map(abs, known), condition.metric.unit)
+    said = [
+        f"{'-' if value < 0 else '+'}{size.strip()}"
+        for value, size in zip(known, sizes, strict=True)
+    ]
+    return " … ".join(said) if len(said) > 1 else f"at least {said[0]}"
 
 
 def _status(check: ConditionCheck) -> str:

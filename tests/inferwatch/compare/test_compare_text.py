@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from inferwatch.compare.as_json import comparison_json
 from inferwatch.compare.as_text import WIDTH, comparison_text
 from inferwatch.compare.comparison import (
     Comparison,
@@ -17,6 +18,7 @@ from inferwatch.compare.comparison import (
 )
 from inferwatch.compare.configuration import DifferingSetting
 from inferwatch.compare.fail_if import parse_condition
+from inferwatch.compare.far_tail import FARTHEST
 from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
 from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
@@ -424,3 +426,22 @@ def test_what_cannot_be_told_may_fail(found: Comparison) -> None:
 
     assert "cannot tell, so it fails: before has no" in " ".join(text.split())
     assert "; exit status 4" in " ".join(text.split())
+
+
+def test_an_end_that_is_not_known_is_not_made_up(found: Comparison) -> None:
+    pair = found.pairs[0]
+    seconds = replace(pair.checks[0].condition, relative=False)
+    checks = tuple(
+        replace(each, condition=condition, span=(0.087, FARTHEST))
+        for each, condition in zip(
+            pair.checks, (seconds, pair.checks[1].condition), strict=True
+        )
+    )
+    comparison = of_pair(found, replace(pair, checks=checks))
+
+    text = " ".join(comparison_text(comparison).split())
+
+    assert "FAILED (at least +87.0 ms)" in text
+    assert "cannot tell, so it passes (at least -91%)" in text
+    told = comparison_json(comparison)["pairs"][0]["fail_if"]
+    assert [each["interval"] for each in told] == [(0.087, None)] * 2
