@@ -1,7 +1,8 @@
 """Screenshots of the real program: two demos under load, every screen, three sizes.
 
-The first demo is looked at while it runs and then replayed. The second one, asked for
-more, is compared with it. Then servers that know nothing of inferwatch are attached to:
+The first demo is looked at while it runs and then replayed; the second one is asked for
+more. Then an engine that takes 8 requests at once and one that takes 32 are sent the
+same, and compared. Then servers that know nothing of inferwatch are attached to:
 two of vLLM's, one loaded and one less, and an address at which nobody listens. Last, a
 demo on two simulated H100s; its pictures say so, and so do their names. Writes
 ``<screen>-<columns>x<rows>.svg`` beside this file.
@@ -27,6 +28,8 @@ from collectors.clock import SessionClock
 from collectors.server import Server
 from embedded_engine.tiny_model import make
 from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.loadgen.plan.lengths import Range
+from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player
 from inferwatch.session.attached_session import AttachedSession
@@ -38,6 +41,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import ComparePage, SessionPage
 from inferwatch.ui.shared.view import View
 from tests.fake_nvml import FakeNvml, library
+from tests.program.compare_runs import Setting, record
 
 HERE = Path(__file__).parent
 SIZES = [(80, 24), (120, 40), (200, 60)]
@@ -64,6 +68,17 @@ MORE = 5
 TOO_MUCH = 6
 """How often again, so that it cannot keep up and findings say why."""
 OVERLOADED_S = 40
+EIGHT = Setting(name="seqs-8", at_once=8)
+MORE_AT_ONCE = Setting(name="seqs-32", at_once=32)
+COMPARED = LoadPlan(
+    run_id="",
+    model="",
+    rate_per_s=15.0,
+    seed=5,
+    output_tokens=Range(24, 104),
+    duration_s=60.0,
+)
+"""Enough requests for a p99; now and then it wants more than 8 at once."""
 
 Look = Callable[[InferwatchApp, Pilot[None], EngineSession], Awaitable[None]]
 
@@ -172,8 +187,11 @@ async def replay(database: Path) -> None:
 
 
 async def compare(database: Path) -> None:
-    """Both demos: the metrics, then the charts."""
-    request = ComparisonRequest(database=database, sessions=("before", "after"))
+    """Two engines that were sent the same: the metrics, then the charts."""
+    for setting in (EIGHT, MORE_AT_ONCE):
+        await record(database, setting, COMPARED)
+    names = EIGHT.name, MORE_AT_ONCE.name
+    request = ComparisonRequest(database=database, sessions=names)
     app = InferwatchApp(ComparePage(request))
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause(30)

@@ -1,0 +1,94 @@
+"""Real vLLM at two settings, sent the same requests at the same moments.
+
+The first engine's load finds a rate by what the machine can do; the second engine is
+sent that load again, as ``load --like`` does.
+"""
+
+import asyncio
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from collectors.clock import SessionClock
+from collectors.readings import LoadKind
+from embedded_engine.config import EngineConfig, demo_config
+from inferwatch.loadgen.plan.lengths import Range
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.engine_session import EngineSession
+from inferwatch.session.engine_source import LiveEngine, StartedEngine
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.recorded_trace import trace_like
+from inferwatch.session.running_load import new_run_id
+from inferwatch.storage.recording.recorder import Recorder
+
+UP_S = 120.0
+"""An engine starts in less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """An engine, and what its session is called."""
+
+    name: str
+    at_once: int
+    """``--max-num-seqs``."""
+
+    def config(self) -> EngineConfig:
+        """The demo's engine, but for that."""
+        config = demo_config()
+        flags = (*config.flags, f"--max-num-seqs={self.at_once}")
+        return replace(config, flags=flags)
+
+
+def short_answers(share: float, requests: int) -> LoadPlan:
+    """At random, at a share of the rate that the first engine could do."""
+    return LoadPlan(
+        run_id="",
+        model="",
+        seed=5,
+        rate_fraction=share,
+        output_tokens=Range(16, 64),
+        requests=requests,
+    )
+
+
+async def record_both(
+    database: Path, first: Setting, second: Setting, plan: LoadPlan
+) -> None:
+    """One run of each, of the same requests."""
+    await record(database, first, plan)
+    _, trace = trace_like(database, first.name)
+    again = LoadPlan(
+        run_id="", model="", arrivals=Arrivals.TRACE, trace=trace, warmup_s=0.0
+    )
+    await record(database, second, again)
+
+
+async def record(database: Path, setting: Setting, plan: LoadPlan) -> None:
+    """One run, until the last of its requests has ended."""
+
+    def load(engine: LiveEngine, known: Snapshot) -> LoadPlan:
+        model = engine.endpoint.model
+        return msgspec.structs.replace(plan, run_id=new_run_id(), model=model)
+
+    clock = SessionClock()
+    recorder = Recorder.open(database, clock=clock, name=setting.name, command="demo")
+    source = StartedEngine(configure=setting.config)
+    watch = EngineSession(clock, Pipeline(Model(), recorder), source, load)
+    watching = asyncio.create_task(watch.run())
+    try:
+        async with asyncio.timeout(2 * UP_S):
+            while not has_ended(watch):  # noqa: ASYNC110 - another process tells nothing
+                await asyncio.sleep(0.2)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+def has_ended(watch: EngineSession) -> bool:
+    """Its load has."""
+    client = watch.snapshot(Window.SESSION, requests=False, client=True).client
+    return bool(client and client.events and client.events[-1].kind is LoadKind.STOPPED)
