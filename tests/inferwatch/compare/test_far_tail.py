@@ -8,8 +8,8 @@ from inferwatch.compare.comparison import MetricResult
 from inferwatch.compare.report import short_span, span_text
 from inferwatch.compare.verdicts import MetricVerdict
 
-REQUESTS, MEMORY = 2_000, 99.0
-"""Twenty memories long: far too short for a p99."""
+REQUESTS, MEMORY = 400, 9.0
+"""Too few for a p99."""
 SEEDS = range(5)
 
 
