@@ -41,7 +41,7 @@ from inferwatch.compare.verdicts import (
     MetricVerdict,
     coarseness,
     direction,
-    is_negligible,
+    is_clear,
     uncertainty,
 )
 from inferwatch.metrics.load.client_verdict import ClientState
@@ -426,7 +426,7 @@ class _Pairing:
         self, result: MetricResult, found: AnyDifference, adjusted: float
     ) -> MetricResult:
         metric = result.metric
-        clear = found.p_value <= ALPHA and not is_negligible(metric, found)
+        clear = is_clear(metric, found)
         if clear and may_be_why(result.ratio_span, self._allowed):
             return replace(result, why=NEIGHBOURS)
         if clear:

@@ -5,11 +5,13 @@ outright holds over all of them (:mod:`inferwatch.compare.family`), what is prob
 holds of a metric by itself.
 """
 
+import math
 from enum import StrEnum
 
 from inferwatch.compare.metrics import JudgedMetric
 from inferwatch.compare.significance import AnyDifference
 from inferwatch.metrics.catalog import Better
+from inferwatch.metrics.series.intervals import ALPHA
 
 SHARED = 2.0
 """About so much farther out is the 5% that many metrics share."""
@@ -58,6 +60,13 @@ def is_negligible(metric: JudgedMetric, found: AnyDifference) -> bool:
     """Sure or not, nobody would care: several runs may agree to a thousandth."""
     least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(found.a))
     return abs(found.difference) <= least
+
+
+def is_clear(metric: JudgedMetric, found: AnyDifference) -> bool:
+    """By itself it is no chance, nor does the interval beside it say that it may be."""
+    low, high = found.ratio_span() or (math.inf, math.inf)
+    shown = low > 1 or high < 1
+    return shown and found.p_value <= ALPHA and not is_negligible(metric, found)
 
 
 def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> float:

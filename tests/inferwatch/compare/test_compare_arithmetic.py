@@ -21,6 +21,8 @@ from inferwatch.compare.resampling import (
 )
 from inferwatch.compare.significance import Difference, Resampled, beyond_t, t_beyond
 from inferwatch.compare.span import mser5
+from inferwatch.compare.verdicts import is_clear
+from inferwatch.metrics.series.intervals import ALPHA
 
 RANDOM = np.random.default_rng(0)
 
@@ -49,6 +51,22 @@ def test_rows_that_have_nothing_in_common_pay_as_with_sidak() -> None:
     steps = [exact[0], max(exact), max(exact), exact[3]]
     assert found == pytest.approx(steps, abs=0.005)
     assert family() == []
+
+
+def test_nothing_is_clear_that_its_own_interval_doubts() -> None:
+    random = np.random.default_rng(11)  # six skewed blocks: p and interval disagree
+    sides = []
+    for middle, spread in ((0, 1.0), (1.2, 1.5)):
+        sides.append(random.lognormal(middle, spread, 6))
+    drawn = [each[random.integers(0, 6, (1000, 6))].mean(axis=1) for each in sides]
+    found = Difference(
+        *(Resampled(e.mean(), d, 6) for e, d in zip(sides, drawn, strict=True))
+    )
+    low, _ = found.ratio_span() or (0.0, 0.0)
+
+    assert found.p_value < ALPHA
+    assert low < 1
+    assert not is_clear(KEYS["e2el_mean_s"], found)
 
 
 def test_rows_that_are_one_fact_pay_once() -> None:
