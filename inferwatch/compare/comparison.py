@@ -6,14 +6,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from inferwatch.compare import family
+from inferwatch.compare import between_runs, family
+from inferwatch.compare.between_runs import allowance, may_be_why
 from inferwatch.compare.checks.every import quality_of
 from inferwatch.compare.configuration import DifferingSetting, differing
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.far_tail import TailDifference, nearer_than
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
-from inferwatch.compare.neighbours import WHY as NEIGHBOURS
-from inferwatch.compare.neighbours import allowance, may_be_why
 from inferwatch.compare.place import Place
 from inferwatch.compare.places import CHANGED, PlaceFinder
 from inferwatch.compare.quality import QualityCheck, void
@@ -428,7 +427,7 @@ class _Pairing:
         metric = result.metric
         clear = is_clear(metric, found)
         if clear and may_be_why(result.ratio_span, self._allowed):
-            return replace(result, why=NEIGHBOURS)
+            return replace(result, why=between_runs.why(self._allowed))
         if clear:
             sure = adjusted <= ALPHA
             said = direction(metric, found.difference, sure=sure)
@@ -473,7 +472,7 @@ class _Pairing:
         outcome, why = condition.outcome(found, alpha), self._why_not(condition.metric)
         excused = found and may_be_why(found.ratio_span(alpha), self._allowed)
         if excused and outcome is ConditionOutcome.FAILED:
-            outcome, why = ConditionOutcome.OPEN, NEIGHBOURS
+            outcome, why = ConditionOutcome.OPEN, between_runs.why(self._allowed)
         return ConditionCheck(
             condition=condition,
             outcome=outcome,

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from inferwatch.compare.between_runs import may_be_why
 from inferwatch.compare.common_time import CommonTime, TimedRows, in_blocks
 from inferwatch.compare.kind_groups import Groups, Part
 from inferwatch.compare.kind_table import KindTable
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.neighbours import may_be_why
 from inferwatch.compare.onset import leanings, onset
 from inferwatch.compare.pairing import Truths
 from inferwatch.compare.place import Cut, Place

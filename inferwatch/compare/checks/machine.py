@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from inferwatch.compare.between_runs import LEAST, is_on_cpu
 from inferwatch.compare.conditions import GpuClocks, HostLoad
 from inferwatch.compare.quality import QualityCheck, judged
 from inferwatch.compare.session_numbers import SessionNumbers, Side
@@ -12,7 +13,7 @@ HELD_TOLERANCE = 0.05
 HEAT = ("software thermal", "hardware thermal", "power brake", "hardware slowdown")
 """Reasons that come and go with the room and the supply, and not with the load."""
 OTHERS_TOLERANCE = 0.10
-"""Of a host's cores."""
+"""Of a host's cores, where the engine computes on GPUs."""
 QUOTA_TOLERANCE = 0.05
 
 
@@ -118,11 +119,11 @@ def _others(runs: Sequence[SessionNumbers]) -> Iterator[str]:
     said = [
         f"{share:.0%} in {run.name}"
         for run, share in zip(runs, busiest, strict=True)
-        if share > OTHERS_TOLERANCE
+        if share > (LEAST if is_on_cpu(run) else OTHERS_TOLERANCE)
     ]
     if said:
         yield (
-            f"Other work took much of the host's cores ({', '.join(said)}): measure "
+            f"Other work took some of the host's cores ({', '.join(said)}): measure "
             "when the host is idle."
         )
 

@@ -429,7 +429,7 @@ def test_slower_clocks_are_a_doubt(made: MadeRun, mhz: int, doubted: bool) -> No
         (
             {"others": 0.37},
             (
-                "Other work took much of the host's cores (37% in after): measure "
+                "Other work took some of the host's cores (37% in after): measure "
                 "when the host is idle."
             ),
         ),

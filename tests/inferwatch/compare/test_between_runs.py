@@ -1,4 +1,4 @@
-"""Single runs on hosts that did other work: small changes may come of that."""
+"""Single runs on shared cores: small changes may come of that alone."""
 
 from dataclasses import replace
 from types import ModuleType
@@ -6,6 +6,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from inferwatch.compare.between_runs import BUSY, SHARED
 from inferwatch.compare.comparison import (
     ComparisonRules,
     ConditionCheck,
@@ -14,7 +15,6 @@ from inferwatch.compare.comparison import (
 )
 from inferwatch.compare.conditions import Conditions, HostLoad
 from inferwatch.compare.fail_if import ConditionOutcome, parse_condition
-from inferwatch.compare.neighbours import WHY
 from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
 from inferwatch.compare.verdicts import MetricVerdict
 
@@ -56,29 +56,33 @@ def tpot_p50(
     return found, pair.checks[0]
 
 
-def test_a_small_change_cannot_be_told_from_what_others_did(
-    honesty: ModuleType,
+@pytest.mark.parametrize(
+    ("times", "others", "why"),
+    [(1.15, 0.4, BUSY), (1.15, 0.05, BUSY), (1.06, 0.02, SHARED)],
+)
+def test_a_small_change_cannot_be_told_from_what_runs_differ_by(
+    honesty: ModuleType, times: float, others: float, why: str
 ) -> None:
-    found, check = tpot_p50(honesty, 1.15)
+    found, check = tpot_p50(honesty, times, others=others)
 
     assert found.p_value is not None
-    assert found.p_value < 0.001
+    assert found.p_value < 0.05
     assert found.verdict is MetricVerdict.OPEN
-    assert found.why == WHY
+    assert found.why == why
     assert check.outcome is ConditionOutcome.OPEN
-    assert check.why == WHY
+    assert check.why == why
 
 
 @pytest.mark.parametrize(
     ("times", "others", "device", "runs"),
     [
         (2.0, 0.4, "cpu", 1),
-        (1.15, 0.05, "cpu", 1),
+        (1.15, 0.02, "cpu", 1),
         (1.15, 0.4, "cuda", 1),
         (1.15, 0.4, "cpu", 3),
     ],
 )
-def test_others_excuse_no_more_than_they_did(
+def test_what_runs_differ_by_excuses_no_more(
     honesty: ModuleType, times: float, others: float, device: str, runs: int
 ) -> None:
     found, check = tpot_p50(honesty, times, others=others, device=device, runs=runs)
