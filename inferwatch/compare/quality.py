@@ -42,7 +42,7 @@ def judged(
         said = " ".join(dict.fromkeys(doubts))
         return QualityCheck(subject=subject, quality=quality, sentence=said)
     if good is None:
-        said = f"{subject[0].upper()}{subject[1:]}: {NOT_RECORDED}."
+        said = f"{NOT_RECORDED.capitalize()}."
         return QualityCheck(subject=subject, quality=Quality.UNKNOWN, sentence=said)
     return QualityCheck(subject=subject, quality=Quality.GOOD, sentence=good)
 

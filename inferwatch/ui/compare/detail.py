@@ -35,6 +35,10 @@ FIXED = 5
 """Rows besides those that say where: heading, interval, its axis, verdict, basis."""
 
 
+RAREST = 1e-4
+"""Resampling cannot tell how much rarer a chance is."""
+
+
 class CompareDetail(Panel):
     """The row under the table's cursor: its interval, what its verdict rests on."""
 
@@ -134,10 +138,15 @@ def _basis(result: MetricResult) -> Sequence[Line]:
     ]
     if result.adjusted_p is not None:
         if result.p_value is not None:
-            said.append((TextRun(f"p {result.p_value:.2g}", "muted"),))
-        shared = f"{result.adjusted_p:.2g} over all metrics"
+            said.append((TextRun(f"p {_chance(result.p_value)}", "muted"),))
+        shared = f"{_chance(result.adjusted_p)} over all metrics"
         said.append((TextRun(f"{shared}, significant up to {ALPHA:g}", "muted"),))
     return said
+
+
+def _chance(p: float) -> str:
+    """No chance is nothing."""
+    return f"{p:.2g}" if p >= RAREST else f"< {RAREST:g}"
 
 
 def _folded(fold: FoldedRows, pair: SessionPair, width: int) -> list[Line]:

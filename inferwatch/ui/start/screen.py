@@ -151,7 +151,9 @@ class StartScreen(Screen[None]):
         if not self.is_current:
             return
         recent = await asyncio.to_thread(recent_servers, self._database)
-        self.query_one(StartPanel).show(await self._look(), recent)
+        found = await self._look()
+        for panel in self.query(StartPanel):  # none once the screen is being left
+            panel.show(found, recent)
 
     def on_resize(self) -> None:
         """Leave out what has no room."""
