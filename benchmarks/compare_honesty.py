@@ -23,15 +23,15 @@ import numpy.typing as npt
 from collectors.clock import NS_PER_S
 from inferwatch.compare.comparison import ComparisonRules, SessionPair, compare
 from inferwatch.compare.metrics import KEYS
-from inferwatch.compare.resampling import BINS, counted
-from inferwatch.compare.session_numbers import (
+from inferwatch.compare.reading.session_numbers import (
     LoadFacts,
     Pairing,
     RatioSums,
     SessionNumbers,
     Side,
 )
-from inferwatch.compare.span import ComparedSpan, WarmupCut
+from inferwatch.compare.reading.span import ComparedSpan, WarmupCut
+from inferwatch.compare.statistics.resampling import BINS, counted
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import SessionRow

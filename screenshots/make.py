@@ -27,7 +27,7 @@ from textual.pilot import Pilot
 from collectors.clock import SessionClock
 from collectors.server import Server
 from embedded_engine.tiny_model import make
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.model import Model

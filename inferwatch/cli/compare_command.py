@@ -22,9 +22,13 @@ from inferwatch.compare.as_text import comparison_text, plain
 from inferwatch.compare.comparison import Comparison, ComparisonRules
 from inferwatch.compare.fail_if import parse_condition
 from inferwatch.compare.html.page import write_comparison
-from inferwatch.compare.selection import ComparisonRequest, find_all, run_comparison
-from inferwatch.compare.sides import ResultFiles, grouped
-from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.reading.span import SpanChoice
+from inferwatch.compare.runs.selection import (
+    ComparisonRequest,
+    find_all,
+    run_comparison,
+)
+from inferwatch.compare.runs.sides import ResultFiles, grouped
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.errors import UsageError
 from inferwatch.export.destination import Destination

@@ -10,7 +10,7 @@ from inferwatch import watchdog
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.replay_start import ReplayStart, begin_replay
 from inferwatch.cli.servers.fleet import ServerOptions, named_servers, servers_of
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from inferwatch.compare.sides import FoundSession
+from inferwatch.compare.runs.sides import FoundSession
 from inferwatch.errors import UsageError
 from inferwatch.export.results.imported_sessions import store_runs
 from inferwatch.export.results.result_file import read_results

@@ -8,11 +8,11 @@ from inferwatch.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.compare.far_tail import FARTHEST
-from inferwatch.compare.place import Place
+from inferwatch.compare.reading.session_numbers import SessionNumbers
 from inferwatch.compare.report import not_compared, sentence, why_unpaired
-from inferwatch.compare.session_numbers import SessionNumbers
-from inferwatch.compare.significance import Interval
+from inferwatch.compare.statistics.far_tail import FARTHEST
+from inferwatch.compare.statistics.significance import Interval
+from inferwatch.compare.where.place import Place
 
 Object = dict[str, Any]
 

@@ -8,6 +8,7 @@ from unicodedata import east_asian_width
 
 from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
 from inferwatch.compare.quality import Quality, doubts, not_recorded
+from inferwatch.compare.reading.session_numbers import SessionNumbers
 from inferwatch.compare.report import (
     GLYPHS,
     by_side,
@@ -28,7 +29,6 @@ from inferwatch.compare.report import (
     whose,
     window_text,
 )
-from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import counted
 from inferwatch.visible import visible

@@ -6,18 +6,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from inferwatch.compare import between_runs, family
-from inferwatch.compare.between_runs import allowance, may_be_why
 from inferwatch.compare.checks.every import quality_of
-from inferwatch.compare.configuration import DifferingSetting, differing
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
-from inferwatch.compare.far_tail import TailDifference, nearer_than
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
-from inferwatch.compare.place import Place
-from inferwatch.compare.places import CHANGED, PlaceFinder
 from inferwatch.compare.quality import QualityCheck, void
-from inferwatch.compare.repeated import RunDifference
-from inferwatch.compare.resampling import (
+from inferwatch.compare.reading.configuration import DifferingSetting, differing
+from inferwatch.compare.reading.session_numbers import Pairing, SessionNumbers, Side
+from inferwatch.compare.statistics import between_runs, family
+from inferwatch.compare.statistics.between_runs import allowance, may_be_why
+from inferwatch.compare.statistics.far_tail import TailDifference, nearer_than
+from inferwatch.compare.statistics.repeated import RunDifference
+from inferwatch.compare.statistics.resampling import (
     CHANCES,
     DRAWS,
     LEAST_BLOCKS,
@@ -28,8 +27,7 @@ from inferwatch.compare.resampling import (
     memories,
     too_short,
 )
-from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
-from inferwatch.compare.significance import (
+from inferwatch.compare.statistics.significance import (
     AnyDifference,
     Difference,
     Interval,
@@ -43,6 +41,8 @@ from inferwatch.compare.verdicts import (
     is_clear,
     uncertainty,
 )
+from inferwatch.compare.where.place import Place
+from inferwatch.compare.where.places import CHANGED, PlaceFinder
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.series.intervals import ALPHA
 

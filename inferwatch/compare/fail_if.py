@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.compare.metrics import KEYS, JudgedMetric
-from inferwatch.compare.significance import AnyDifference
+from inferwatch.compare.statistics.significance import AnyDifference
 from inferwatch.errors import UsageError
 from inferwatch.metrics.catalog import Unit
 

@@ -11,13 +11,13 @@ from inferwatch.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.compare.configuration import LOAD, DifferingSetting, differing
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
-from inferwatch.compare.far_tail import FARTHEST
-from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
 from inferwatch.compare.quality import doubts
-from inferwatch.compare.session_numbers import SessionNumbers
-from inferwatch.compare.significance import Interval
+from inferwatch.compare.reading.configuration import LOAD, DifferingSetting, differing
+from inferwatch.compare.reading.session_numbers import SessionNumbers
+from inferwatch.compare.runs.matching import NOT_TOLD, OTHER_REQUESTS
+from inferwatch.compare.statistics.far_tail import FARTHEST
+from inferwatch.compare.statistics.significance import Interval
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import (
     UNKNOWN,

@@ -1,15 +1,15 @@
 """What may be said of a metric of two sessions, so that a false alarm stays rare.
 
 Many metrics are judged at once, and one in twenty would differ by chance: what is said
-outright holds over all of them (:mod:`inferwatch.compare.family`), what is probable
-holds of a metric by itself.
+outright holds over all of them (:mod:`inferwatch.compare.statistics.family`), what is
+probable holds of a metric by itself.
 """
 
 import math
 from enum import StrEnum
 
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.significance import AnyDifference
+from inferwatch.compare.statistics.significance import AnyDifference
 from inferwatch.metrics.catalog import Better
 from inferwatch.metrics.series.intervals import ALPHA
 

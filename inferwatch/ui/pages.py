@@ -10,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.session.nearby import LookAround, nobody

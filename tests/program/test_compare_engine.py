@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from inferwatch.compare.comparison import SessionPair
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.verdicts import MetricVerdict
 from tests.program.compare_runs import Setting, record_both, short_answers
 

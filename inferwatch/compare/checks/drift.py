@@ -9,9 +9,9 @@ import numpy as np
 
 from inferwatch.compare.metrics import STEP
 from inferwatch.compare.quality import Quality, QualityCheck
-from inferwatch.compare.resampling import BINS, Floats
-from inferwatch.compare.session_numbers import SessionNumbers, Side
-from inferwatch.compare.trend import Trend, trend_of
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.compare.statistics.resampling import BINS, Floats
+from inferwatch.compare.statistics.trend import Trend, trend_of
 from inferwatch.metrics.series.intervals import ALPHA
 
 SUBJECT = "drift"

@@ -16,7 +16,7 @@ from inferwatch.compare.checks.setup import (
 )
 from inferwatch.compare.checks.window import check_length, check_warm_up
 from inferwatch.compare.quality import QualityCheck
-from inferwatch.compare.session_numbers import Side
+from inferwatch.compare.reading.session_numbers import Side
 
 CHECKS: tuple[Callable[[Side, Side], QualityCheck | None], ...] = (
     check_requests,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from inferwatch.compare.quality import QualityCheck, judged
-from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers, Side
+from inferwatch.compare.reading.session_numbers import LoadFacts, SessionNumbers, Side
 
 TOLERANCE = 0.05
 """Of means and rates; two seeds of one plan differ by less, if they are long enough."""

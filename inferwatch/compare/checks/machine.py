@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from inferwatch.compare.between_runs import LEAST, is_on_cpu
-from inferwatch.compare.conditions import GpuClocks, HostLoad
 from inferwatch.compare.quality import QualityCheck, judged
-from inferwatch.compare.session_numbers import SessionNumbers, Side
+from inferwatch.compare.reading.conditions import GpuClocks, HostLoad
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.compare.statistics.between_runs import LEAST, is_on_cpu
 
 CLOCK_TOLERANCE = 0.03
 HELD_TOLERANCE = 0.05

@@ -1,7 +1,7 @@
 """Did repeated runs come in turn, or all of one side first?"""
 
 from inferwatch.compare.quality import QualityCheck, judged
-from inferwatch.compare.session_numbers import Side
+from inferwatch.compare.reading.session_numbers import Side
 
 
 def check_order(a: Side, b: Side) -> QualityCheck | None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from inferwatch.compare.quality import QualityCheck, judged
-from inferwatch.compare.session_numbers import SessionNumbers, Side
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side
 from inferwatch.formatting import counted
 from inferwatch.storage.sessions.session_state import SessionState
 

@@ -1,7 +1,7 @@
 """Were requests answered, and was the client that timed them fast enough?"""
 
 from inferwatch.compare.quality import QualityCheck, judged
-from inferwatch.compare.session_numbers import LoadFacts, SessionNumbers, Side
+from inferwatch.compare.reading.session_numbers import LoadFacts, SessionNumbers, Side
 from inferwatch.formatting import counted
 from inferwatch.metrics.load.client_verdict import ClientState
 

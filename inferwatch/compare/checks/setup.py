@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from inferwatch.compare.checks.load import TOLERANCE
-from inferwatch.compare.configuration import FLAG, LOAD, differing
 from inferwatch.compare.quality import QualityCheck, judged
-from inferwatch.compare.session_numbers import Side
+from inferwatch.compare.reading.configuration import FLAG, LOAD, differing
+from inferwatch.compare.reading.session_numbers import Side
 from inferwatch.formatting import counted
 
 MODEL, DEVICE = "engine model", "engine device"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from inferwatch.compare.quality import QualityCheck, judged
-from inferwatch.compare.session_numbers import SessionNumbers, Side
-from inferwatch.compare.span import WarmupCut
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.compare.reading.span import WarmupCut
 from inferwatch.formatting import format_clock
 
 LENGTH_TOLERANCE = 0.25

@@ -20,9 +20,9 @@ from inferwatch.compare.html.plot import (
     shift,
 )
 from inferwatch.compare.metrics import CLIENT, KEYS, STATISTICS, JudgedMetric
+from inferwatch.compare.reading.session_numbers import Side
 from inferwatch.compare.report import GLYPHS, change_text, title, values_text
-from inferwatch.compare.resampling import CountedValues, Floats
-from inferwatch.compare.session_numbers import Side
+from inferwatch.compare.statistics.resampling import CountedValues, Floats
 from inferwatch.formatting import format_durations, format_round_duration
 from inferwatch.visible import as_html
 

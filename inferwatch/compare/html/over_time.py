@@ -8,8 +8,8 @@ import numpy as np
 from inferwatch.compare.comparison import SessionPair
 from inferwatch.compare.html.plot import SIDES, SidesChart, Tick, hover, line, shade
 from inferwatch.compare.metrics import KEYS
-from inferwatch.compare.resampling import PIECES, CountedValues, Floats
-from inferwatch.compare.session_numbers import SessionNumbers, Throughput
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Throughput
+from inferwatch.compare.statistics.resampling import PIECES, CountedValues, Floats
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.export.html.svg_charts import HEADROOM, SHORT_S, Say, clock, nice
 from inferwatch.formatting import format_durations, format_rate

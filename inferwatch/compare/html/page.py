@@ -15,6 +15,7 @@ from inferwatch.compare.html.distributions import distributions
 from inferwatch.compare.html.over_time import over_time
 from inferwatch.compare.html.result_table import result_table
 from inferwatch.compare.quality import Quality, doubts, not_recorded
+from inferwatch.compare.reading.session_numbers import SessionNumbers
 from inferwatch.compare.report import (
     A_PEAK,
     check_text,
@@ -23,7 +24,6 @@ from inferwatch.compare.report import (
     pairing_sentence,
     sentence,
 )
-from inferwatch.compare.session_numbers import SessionNumbers
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.export.destination import Destination
 from inferwatch.export.html.document import head, stylesheet

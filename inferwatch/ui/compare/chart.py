@@ -17,8 +17,8 @@ from textual_plotext import PlotextPlot
 
 from collectors.clock import NS_PER_S
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.resampling import CountedValues, Floats, merged
-from inferwatch.compare.session_numbers import SessionNumbers, Side, Throughput
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side, Throughput
+from inferwatch.compare.statistics.resampling import CountedValues, Floats, merged
 from inferwatch.metrics.catalog import CATALOG, Unit
 from inferwatch.ui.shared.panel import Inked
 from inferwatch.ui.shared.renderables.plot import (

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from inferwatch.compare.comparison import MetricResult, SessionPair
-from inferwatch.compare.place import Place
 from inferwatch.compare.report import (
     at_another_load,
     change_text,
@@ -16,6 +15,7 @@ from inferwatch.compare.report import (
     whose,
 )
 from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.compare.where.place import Place
 from inferwatch.formatting import counted, format_count
 from inferwatch.metrics.catalog import Better
 from inferwatch.metrics.series.intervals import ALPHA

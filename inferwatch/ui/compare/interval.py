@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from inferwatch.compare.far_tail import FARTHEST
+from inferwatch.compare.statistics.far_tail import FARTHEST
 from inferwatch.ui.shared.renderables.plot import nice_ceiling, tick_text
 from inferwatch.ui.shared.renderables.text import Line, TextRun
 

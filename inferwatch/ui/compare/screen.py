@@ -14,9 +14,9 @@ from textual.screen import Screen
 from textual.worker import Worker, get_current_worker
 
 from inferwatch.compare.comparison import Comparison, SessionPair
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.sides import PARTS, grouped
-from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.reading.span import SpanChoice
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
+from inferwatch.compare.runs.sides import PARTS, grouped
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
 from inferwatch.ui.compare.detail import CompareDetail

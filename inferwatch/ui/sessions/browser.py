@@ -14,8 +14,8 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.message import Message
 
-from inferwatch.compare.session_before import session_before
-from inferwatch.compare.sides import find_sides
+from inferwatch.compare.runs.session_before import session_before
+from inferwatch.compare.runs.sides import find_sides
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import format_bytes, format_count
 from inferwatch.storage.sessions import housekeeping

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferwatch.compare.configuration import LOAD, Configuration, configuration
-from inferwatch.compare.hardware import gpu_means
-from inferwatch.compare.requests import ClientRequests
-from inferwatch.compare.session_reader import client_verdict
+from inferwatch.compare.reading.configuration import LOAD, Configuration, configuration
+from inferwatch.compare.reading.hardware import gpu_means
+from inferwatch.compare.reading.requests import ClientRequests
+from inferwatch.compare.reading.session_reader import client_verdict
 from inferwatch.metrics.load.client_verdict import ClientVerdict
 from inferwatch.storage.file.connections import reading
 from inferwatch.storage.repair.recovery import damage_of

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.configuration import differing
+from inferwatch.compare.reading.configuration import differing
 from inferwatch.formatting import (
     UNKNOWN,
     format_count,

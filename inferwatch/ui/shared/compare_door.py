@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from inferwatch.compare.session_before import session_before
+from inferwatch.compare.runs.session_before import session_before
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.storage.file.location import default_database
 from inferwatch.storage.sessions.session_state import SessionState

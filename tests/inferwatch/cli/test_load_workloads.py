@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.storage.tables.load_plans import load_plans
 
 Load = Callable[..., CompletedProcess[str]]

@@ -14,7 +14,7 @@ from collectors.readings import HostSample
 from inferwatch.cli.on_screen import AppRunner
 from inferwatch.cli.pages import compare_page, open_page, replay_page
 from inferwatch.cli.replay_start import ReplayStart
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.export.results.imported_sessions import store_runs
 from inferwatch.export.results.result_file import read_results

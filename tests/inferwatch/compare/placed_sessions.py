@@ -7,17 +7,17 @@ import numpy as np
 import numpy.typing as npt
 
 from inferwatch.compare.comparison import ComparisonRules, SessionPair, compare
-from inferwatch.compare.request_kinds import Kinds
-from inferwatch.compare.requests import TimedValues
-from inferwatch.compare.resampling import BINS, counted
-from inferwatch.compare.session_numbers import (
+from inferwatch.compare.reading.request_kinds import Kinds
+from inferwatch.compare.reading.requests import TimedValues
+from inferwatch.compare.reading.session_numbers import (
     LoadFacts,
     Pairing,
     RatioSums,
     SessionNumbers,
     Side,
 )
-from inferwatch.compare.span import ComparedSpan, WarmupCut
+from inferwatch.compare.reading.span import ComparedSpan, WarmupCut
+from inferwatch.compare.statistics.resampling import BINS, counted
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import SessionRow
 

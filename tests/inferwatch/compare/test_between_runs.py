@@ -6,16 +6,16 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from inferwatch.compare.between_runs import BUSY, SHARED
 from inferwatch.compare.comparison import (
     ComparisonRules,
     ConditionCheck,
     MetricResult,
     compare,
 )
-from inferwatch.compare.conditions import Conditions, HostLoad
 from inferwatch.compare.fail_if import ConditionOutcome, parse_condition
-from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
+from inferwatch.compare.reading.conditions import Conditions, HostLoad
+from inferwatch.compare.reading.session_numbers import Pairing, SessionNumbers, Side
+from inferwatch.compare.statistics.between_runs import BUSY, SHARED
 from inferwatch.compare.verdicts import MetricVerdict
 
 SAME = Pairing(requests=2_000, of=2_000)

@@ -16,8 +16,8 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.compare.session_reader import SessionQuery, read_session
-from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.reading.session_reader import SessionQuery, read_session
+from inferwatch.compare.reading.span import SpanChoice
 from inferwatch.export.destination import Destination
 from inferwatch.export.html.page_data import ClientColumns
 from inferwatch.export.recording import opened

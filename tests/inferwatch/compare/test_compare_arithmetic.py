@@ -5,9 +5,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from inferwatch.compare.family import FamilyMember, adjusted
 from inferwatch.compare.metrics import KEYS
-from inferwatch.compare.resampling import (
+from inferwatch.compare.reading.span import mser5
+from inferwatch.compare.statistics.family import FamilyMember, adjusted
+from inferwatch.compare.statistics.resampling import (
     BINS,
     CHANCES,
     PIECES,
@@ -19,8 +20,12 @@ from inferwatch.compare.resampling import (
     memories,
     merged,
 )
-from inferwatch.compare.significance import Difference, Resampled, beyond_t, t_beyond
-from inferwatch.compare.span import mser5
+from inferwatch.compare.statistics.significance import (
+    Difference,
+    Resampled,
+    beyond_t,
+    t_beyond,
+)
 from inferwatch.compare.verdicts import is_clear
 from inferwatch.metrics.series.intervals import ALPHA
 

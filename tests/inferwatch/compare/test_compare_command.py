@@ -13,7 +13,7 @@ import pytest
 
 from collectors.readings import ClientSample
 from inferwatch.cli.compare_command import OutputForm, print_comparison
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.storage.recording.recorder import Recorder
 from tests.inferwatch.compare.conftest import LOAD, SECOND, TinyEngine, write
 

@@ -17,9 +17,9 @@ from collectors.readings import (
     NoteKind,
     ProcessUsage,
 )
-from inferwatch.compare.conditions import Conditions, conditions
-from inferwatch.compare.session_reader import SessionQuery, read_session
-from inferwatch.compare.span import ComparedSpan, WarmupCut
+from inferwatch.compare.reading.conditions import Conditions, conditions
+from inferwatch.compare.reading.session_reader import SessionQuery, read_session
+from inferwatch.compare.reading.span import ComparedSpan, WarmupCut
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
 from tests.inferwatch.compare.conftest import ENGINE, SECOND, TinyEngine, write

@@ -9,7 +9,11 @@ import msgspec
 import pytest
 
 from collectors.readings import EngineInfo, EngineSettings, LoadPlanned
-from inferwatch.compare.configuration import DifferingSetting, configuration, differing
+from inferwatch.compare.reading.configuration import (
+    DifferingSetting,
+    configuration,
+    differing,
+)
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.storage.file.connections import open_for_reading

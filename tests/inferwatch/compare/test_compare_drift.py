@@ -10,9 +10,9 @@ import pytest
 
 from inferwatch.compare.checks.drift import check_drift
 from inferwatch.compare.quality import Quality
-from inferwatch.compare.resampling import BINS, CountedValues, Floats
-from inferwatch.compare.session_numbers import SessionNumbers, Side
-from inferwatch.compare.trend import trend_of
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.compare.statistics.resampling import BINS, CountedValues, Floats
+from inferwatch.compare.statistics.trend import trend_of
 
 ONES = np.ones(BINS)
 SIMULATIONS = 300

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from inferwatch.compare.fail_if import ConditionOutcome, parse_condition
-from inferwatch.compare.resampling import Draws
-from inferwatch.compare.significance import Difference, Resampled
+from inferwatch.compare.statistics.resampling import Draws
+from inferwatch.compare.statistics.significance import Difference, Resampled
 from inferwatch.errors import UsageError
 
 RANDOM = np.random.default_rng(0)

@@ -25,10 +25,10 @@ from collectors.readings import (
 )
 from inferwatch.compare.comparison import ComparisonRules, SessionPair
 from inferwatch.compare.comparison import compare as compared
-from inferwatch.compare.hardware import gpu_means
-from inferwatch.compare.session_numbers import SessionNumbers, Side
-from inferwatch.compare.session_reader import SessionQuery, read_session
-from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.reading.hardware import gpu_means
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.compare.reading.session_reader import SessionQuery, read_session
+from inferwatch.compare.reading.span import SpanChoice
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find

@@ -19,10 +19,14 @@ from collectors.readings import (
     RequestRecord,
     Vantage,
 )
-from inferwatch.compare.place import Cut
-from inferwatch.compare.request_kinds import KindCounts, most_tokens, prompt_label
-from inferwatch.compare.session_reader import SessionQuery, read_session
-from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.reading.request_kinds import (
+    KindCounts,
+    most_tokens,
+    prompt_label,
+)
+from inferwatch.compare.reading.session_reader import SessionQuery, read_session
+from inferwatch.compare.reading.span import SpanChoice
+from inferwatch.compare.where.place import Cut
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
 from tests.inferwatch.compare.conftest import MS, ORIGIN_NS, SECOND, TinyEngine, write

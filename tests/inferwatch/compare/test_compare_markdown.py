@@ -10,13 +10,13 @@ from markdown_it import MarkdownIt
 
 from inferwatch.compare.as_markdown import MOST_CHARACTERS, comparison_markdown, escaped
 from inferwatch.compare.comparison import Comparison, ComparisonRules
-from inferwatch.compare.configuration import DifferingSetting
 from inferwatch.compare.fail_if import parse_condition
-from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.session_numbers import Side
+from inferwatch.compare.reading.configuration import DifferingSetting
+from inferwatch.compare.reading.session_numbers import Side
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.compare.where.place import Cut, Place
 
 HOSTILE = (
     "# a|b `c` **d** _e_ <img src=x> @team #12 GH-3 [x](http://x.y) www.x.y &lt; \\| "

@@ -22,13 +22,13 @@ from inferwatch.compare.html.forest import ForestAxis, forest
 from inferwatch.compare.html.over_time import over_time
 from inferwatch.compare.html.page import page
 from inferwatch.compare.metrics import KEYS
-from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
+from inferwatch.compare.reading.session_numbers import Side, Throughput
 from inferwatch.compare.report import GLYPHS, change_text, sentence, values_text
-from inferwatch.compare.resampling import BINS, counted
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.session_numbers import Side, Throughput
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
+from inferwatch.compare.statistics.resampling import BINS, counted
 from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.compare.where.place import Cut, Place
 from tests.inferwatch.compare.conftest import TinyEngine, write
 from tests.inferwatch.export.parsed_page import CHROMIUM, Page, shown_by_browser
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from inferwatch.compare.comparison import ComparisonRules, compare
-from inferwatch.compare.place import Cut
-from inferwatch.compare.places import PlaceFinder
-from inferwatch.compare.session_numbers import Side
+from inferwatch.compare.reading.session_numbers import Side
+from inferwatch.compare.where.place import Cut
+from inferwatch.compare.where.places import PlaceFinder
 from tests.inferwatch.compare.placed_sessions import Floats, Sent, compared, said
 
 SEEDS = 3

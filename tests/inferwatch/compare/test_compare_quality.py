@@ -11,12 +11,12 @@ import pytest
 from inferwatch.compare.as_json import comparison_json
 from inferwatch.compare.checks.every import quality_of
 from inferwatch.compare.comparison import ComparisonRules, compare
-from inferwatch.compare.conditions import Conditions, Gaps, GpuClocks, HostLoad
 from inferwatch.compare.fail_if import ConditionOutcome, parse_condition
 from inferwatch.compare.quality import Quality, QualityCheck, doubts, not_recorded
+from inferwatch.compare.reading.conditions import Conditions, Gaps, GpuClocks, HostLoad
+from inferwatch.compare.reading.session_numbers import Pairing, SessionNumbers, Side
+from inferwatch.compare.reading.span import WarmupCut
 from inferwatch.compare.report import sentence
-from inferwatch.compare.session_numbers import Pairing, SessionNumbers, Side
-from inferwatch.compare.span import WarmupCut
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.metrics.load.client_verdict import ClientState, ClientVerdict
 from inferwatch.storage.sessions.session_state import SessionState

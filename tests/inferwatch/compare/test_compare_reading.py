@@ -10,10 +10,10 @@ from shutil import copyfile
 import numpy as np
 import pytest
 
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.session_numbers import SessionNumbers
-from inferwatch.compare.session_reader import SessionQuery, read_session
-from inferwatch.compare.span import SpanChoice, WarmupCut
+from inferwatch.compare.reading.session_numbers import SessionNumbers
+from inferwatch.compare.reading.session_reader import SessionQuery, read_session
+from inferwatch.compare.reading.span import SpanChoice, WarmupCut
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.metrics.model import Model

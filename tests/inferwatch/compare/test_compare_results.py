@@ -18,7 +18,7 @@ import pytest
 
 from inferwatch.cli.main import main
 from inferwatch.cli.result_sessions import result_sessions
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.head import CompareHead
 from inferwatch.ui.pages import ComparePage

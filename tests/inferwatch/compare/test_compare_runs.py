@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from inferwatch.compare.comparison import ComparisonRules, MetricResult, compare
-from inferwatch.compare.family import FamilyMember, adjusted
 from inferwatch.compare.metrics import KEYS
-from inferwatch.compare.repeated import RunDifference
-from inferwatch.compare.session_numbers import SessionNumbers, Side
-from inferwatch.compare.significance import Difference, Resampled
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.compare.statistics.family import FamilyMember, adjusted
+from inferwatch.compare.statistics.repeated import RunDifference
+from inferwatch.compare.statistics.significance import Difference, Resampled
 from inferwatch.compare.verdicts import MetricVerdict, is_negligible
 
 RULES = ComparisonRules(draws=500)

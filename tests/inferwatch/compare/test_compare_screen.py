@@ -14,12 +14,12 @@ from textual.widget import Widget
 
 from inferwatch.compare.comparison import Comparison, MetricResult, SessionPair
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
+from inferwatch.compare.reading.span import SpanChoice
 from inferwatch.compare.report import GLYPHS
-from inferwatch.compare.selection import ComparisonRequest
-from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.compare.where.place import Cut, Place
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.ui.app import InferwatchApp

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from inferwatch.compare.side_labels import distinct, label_of
-from inferwatch.compare.sides import MOST_RUNS
+from inferwatch.compare.runs.side_labels import distinct, label_of
+from inferwatch.compare.runs.sides import MOST_RUNS
 from inferwatch.storage.sessions.housekeeping import retag
 from inferwatch.storage.sessions.sessions import list_sessions
 from tests.inferwatch.compare.conftest import TinyEngine, write

@@ -16,21 +16,21 @@ from inferwatch.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.compare.configuration import DifferingSetting
 from inferwatch.compare.fail_if import parse_condition
-from inferwatch.compare.far_tail import FARTHEST
-from inferwatch.compare.matching import NOT_TOLD, OTHER_REQUESTS
-from inferwatch.compare.place import Cut, Place
 from inferwatch.compare.quality import Quality, QualityCheck
+from inferwatch.compare.reading.configuration import DifferingSetting
+from inferwatch.compare.reading.session_numbers import Pairing
 from inferwatch.compare.report import (
     more_text,
     pairing_sentence,
     sentence,
     short_span,
 )
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.session_numbers import Pairing
+from inferwatch.compare.runs.matching import NOT_TOLD, OTHER_REQUESTS
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
+from inferwatch.compare.statistics.far_tail import FARTHEST
 from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.compare.where.place import Cut, Place
 from tests.inferwatch.compare.conftest import TinyEngine, write
 
 HOSTILE = "|`<b>@team\n\x1b[31m" + 90 * "大"

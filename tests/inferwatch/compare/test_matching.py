@@ -9,8 +9,8 @@ import pytest
 
 from collectors.readings import AnyReading, LoadPlanned, RequestRecord
 from inferwatch.compare.comparison import Comparison, ComparisonRules
-from inferwatch.compare.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.reading.span import SpanChoice
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
 from tests.inferwatch.compare.conftest import LOAD, TinyEngine, write
 
 CLOSED = '{"run_id":"load-1","model":"tiny","arrivals":"closed","concurrency":4}'

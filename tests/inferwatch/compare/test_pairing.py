@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from inferwatch.compare.pairing import Schedule, common_spans, shared
-from inferwatch.compare.requests import UNKNOWN
-from inferwatch.compare.span import ComparedSpan, WarmupCut
+from inferwatch.compare.reading.requests import UNKNOWN
+from inferwatch.compare.reading.span import ComparedSpan, WarmupCut
+from inferwatch.compare.runs.pairing import Schedule, common_spans, shared
 
 SECOND = 1_000_000_000
 REQUESTS = 200

@@ -17,7 +17,7 @@ from textual.widgets import Input
 
 from inferwatch.cli.pages import compare_page, open_page, replay_page
 from inferwatch.cli.replay_start import ReplayStart
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import UsageError
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.storage.file.connections import open_for_writing
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.screen import CompareScreen

@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Label
 
-from inferwatch.compare.selection import ComparisonRequest
+from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.pages import (

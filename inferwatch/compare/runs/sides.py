@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from inferwatch.compare.side_labels import distinct, label_of
+from inferwatch.compare.runs.side_labels import distinct, label_of
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.storage.sessions.session_state import SessionState

@@ -15,8 +15,13 @@ from statistics import fmean, geometric_mean
 
 import numpy as np
 
-from inferwatch.compare.resampling import Floats
-from inferwatch.compare.significance import MOST_LOG, Interval, beyond_t, t_beyond
+from inferwatch.compare.statistics.resampling import Floats
+from inferwatch.compare.statistics.significance import (
+    MOST_LOG,
+    Interval,
+    beyond_t,
+    t_beyond,
+)
 from inferwatch.metrics.series.intervals import ALPHA
 
 FINEST = 3e-4

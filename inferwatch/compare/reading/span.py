@@ -9,8 +9,8 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import LoadKind
-from inferwatch.compare.requests import TimedValues
-from inferwatch.compare.resampling import BINS, Floats
+from inferwatch.compare.reading.requests import TimedValues
+from inferwatch.compare.statistics.resampling import BINS, Floats
 from inferwatch.errors import UsageError
 from inferwatch.metrics.series.quantiles import Ints
 

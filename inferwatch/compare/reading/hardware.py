@@ -14,10 +14,10 @@ from operator import itemgetter
 import numpy as np
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.configuration import engine_gpus
-from inferwatch.compare.resampling import BINS, Floats
-from inferwatch.compare.session_numbers import RatioSums
-from inferwatch.compare.span import ComparedSpan, WarmupCut
+from inferwatch.compare.reading.configuration import engine_gpus
+from inferwatch.compare.reading.session_numbers import RatioSums
+from inferwatch.compare.reading.span import ComparedSpan, WarmupCut
+from inferwatch.compare.statistics.resampling import BINS, Floats
 
 BEYOND_NS = 60 * NS_PER_S
 """Samples that come so long after a span may tell of its end."""

@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from inferwatch.compare.resampling import Floats
+from inferwatch.compare.statistics.resampling import Floats
 
 DRAWS = 12_000
 CHUNK = 4_000

@@ -9,7 +9,7 @@ one that let none. By how much at most stays unknown; by how much at least is kn
 import math
 
 from inferwatch.compare.metrics import KEYS, JudgedMetric
-from inferwatch.compare.significance import MOST_LOG, Difference, Interval
+from inferwatch.compare.statistics.significance import MOST_LOG, Difference, Interval
 from inferwatch.metrics.series.intervals import ALPHA
 
 FARTHEST = math.exp(MOST_LOG)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.measure import Measure, explained
-from inferwatch.compare.onset import LEAST_BLOCKS
-from inferwatch.compare.pairing import Truths
-from inferwatch.compare.resampling import BINS, PIECES, Floats
-from inferwatch.compare.session_numbers import SessionNumbers
-from inferwatch.compare.span import ComparedSpan
-from inferwatch.compare.split import Split
+from inferwatch.compare.reading.session_numbers import SessionNumbers
+from inferwatch.compare.reading.span import ComparedSpan
+from inferwatch.compare.runs.pairing import Truths
+from inferwatch.compare.statistics.resampling import BINS, PIECES, Floats
+from inferwatch.compare.where.measure import Measure, explained
+from inferwatch.compare.where.onset import LEAST_BLOCKS
+from inferwatch.compare.where.split import Split
 from inferwatch.formatting import format_clock
 from inferwatch.metrics.series.quantiles import Ints
 

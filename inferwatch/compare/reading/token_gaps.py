@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from inferwatch.compare.requests import (
+from inferwatch.compare.reading.requests import (
     ENGINE_PROPER,
     UNKNOWN,
     ServerRequests,

@@ -7,11 +7,12 @@ from statistics import fmean, geometric_mean
 import numpy as np
 
 from collectors.readings import Vantage
-from inferwatch.compare.conditions import Conditions
-from inferwatch.compare.configuration import Configuration
 from inferwatch.compare.metrics import MEAN, JudgedMetric
-from inferwatch.compare.request_kinds import KindCounts
-from inferwatch.compare.resampling import (
+from inferwatch.compare.reading.conditions import Conditions
+from inferwatch.compare.reading.configuration import Configuration
+from inferwatch.compare.reading.request_kinds import KindCounts
+from inferwatch.compare.reading.span import ComparedSpan
+from inferwatch.compare.statistics.resampling import (
     CHANCES,
     CountedValues,
     Draws,
@@ -21,8 +22,7 @@ from inferwatch.compare.resampling import (
     memories,
     merged,
 )
-from inferwatch.compare.significance import Resampled
-from inferwatch.compare.span import ComparedSpan
+from inferwatch.compare.statistics.significance import Resampled
 from inferwatch.metrics.load.client_verdict import ClientState, ClientVerdict
 from inferwatch.storage.sessions.sessions import SessionRow
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.significance import Interval
+from inferwatch.compare.statistics.significance import Interval
 
 
 class Cut(StrEnum):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inferwatch.compare.requests import CLIENT_DONE, UNKNOWN, ClientRequests
-from inferwatch.compare.span import ComparedSpan, WarmupCut
+from inferwatch.compare.reading.requests import CLIENT_DONE, UNKNOWN, ClientRequests
+from inferwatch.compare.reading.span import ComparedSpan, WarmupCut
 from inferwatch.metrics.series.quantiles import Ints
 
 Truths = npt.NDArray[np.bool_]

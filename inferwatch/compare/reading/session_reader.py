@@ -9,14 +9,17 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample
-from inferwatch.compare.conditions import conditions
-from inferwatch.compare.configuration import configuration
-from inferwatch.compare.goodput import Objectives, client_goodput, server_goodput
-from inferwatch.compare.hardware import gpu_sums, tokens_over
 from inferwatch.compare.metrics import STEP
-from inferwatch.compare.pairing import Schedule
-from inferwatch.compare.request_kinds import KindCounts, KindReader
-from inferwatch.compare.requests import (
+from inferwatch.compare.reading.conditions import conditions
+from inferwatch.compare.reading.configuration import configuration
+from inferwatch.compare.reading.goodput import (
+    Objectives,
+    client_goodput,
+    server_goodput,
+)
+from inferwatch.compare.reading.hardware import gpu_sums, tokens_over
+from inferwatch.compare.reading.request_kinds import KindCounts, KindReader
+from inferwatch.compare.reading.requests import (
     CLIENT_ABORTED,
     CLIENT_DONE,
     CLIENT_LATENCIES,
@@ -29,21 +32,27 @@ from inferwatch.compare.requests import (
     client_gaps,
     stretches,
 )
-from inferwatch.compare.resampling import (
-    BINS,
-    CountedValues,
-    ValueCounter,
-    counted,
-)
-from inferwatch.compare.session_numbers import (
+from inferwatch.compare.reading.session_numbers import (
     LoadFacts,
     Pairing,
     RatioSums,
     SessionNumbers,
     Throughput,
 )
-from inferwatch.compare.span import ComparedSpan, SpanChoice, load_times, span_of
-from inferwatch.compare.token_gaps import TokenGaps
+from inferwatch.compare.reading.span import (
+    ComparedSpan,
+    SpanChoice,
+    load_times,
+    span_of,
+)
+from inferwatch.compare.reading.token_gaps import TokenGaps
+from inferwatch.compare.runs.pairing import Schedule
+from inferwatch.compare.statistics.resampling import (
+    BINS,
+    CountedValues,
+    ValueCounter,
+    counted,
+)
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.book import LoadBook, held_back
 from inferwatch.metrics.load.client_verdict import (

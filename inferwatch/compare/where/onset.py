@@ -11,9 +11,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferwatch.compare.measure import Measure
-from inferwatch.compare.pairing import Truths
-from inferwatch.compare.resampling import BINS, PIECES, Floats, blocks_for, memories
+from inferwatch.compare.runs.pairing import Truths
+from inferwatch.compare.statistics.resampling import (
+    BINS,
+    PIECES,
+    Floats,
+    blocks_for,
+    memories,
+)
+from inferwatch.compare.where.measure import Measure
 from inferwatch.metrics.series.quantiles import Ints
 
 LEAST_BLOCKS = 3

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferwatch.compare.resampling import (
+from inferwatch.compare.statistics.resampling import (
     BINS,
     Floats,
     blocks_for,
@@ -21,7 +21,7 @@ from inferwatch.compare.resampling import (
     memories,
     merged,
 )
-from inferwatch.compare.significance import beyond_t
+from inferwatch.compare.statistics.significance import beyond_t
 
 LEAST_MEMORIES = 30
 """A shorter series wanders so slowly that it cannot be told from a drift."""

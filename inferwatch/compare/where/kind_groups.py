@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inferwatch.compare.measure import FEWEST
-from inferwatch.compare.place import Cut
-from inferwatch.compare.request_kinds import NOT_KNOWN, KindCounts, most_tokens
+from inferwatch.compare.reading.request_kinds import NOT_KNOWN, KindCounts, most_tokens
+from inferwatch.compare.where.measure import FEWEST
+from inferwatch.compare.where.place import Cut
 from inferwatch.metrics.series.quantiles import Ints
 
 UNLABELLED = 0.05

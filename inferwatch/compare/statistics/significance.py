@@ -19,7 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
-from inferwatch.compare.resampling import Floats
+from inferwatch.compare.statistics.resampling import Floats
 from inferwatch.metrics.series.intervals import ALPHA
 
 NORMAL = NormalDist()

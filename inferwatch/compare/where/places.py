@@ -10,15 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from inferwatch.compare.between_runs import may_be_why
-from inferwatch.compare.common_time import CommonTime, TimedRows, in_blocks
-from inferwatch.compare.kind_groups import Groups, Part
-from inferwatch.compare.kind_table import KindTable
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.onset import leanings, onset
-from inferwatch.compare.pairing import Truths
-from inferwatch.compare.place import Cut, Place
-from inferwatch.compare.resampling import (
+from inferwatch.compare.reading.session_numbers import Side
+from inferwatch.compare.runs.pairing import Truths
+from inferwatch.compare.statistics.between_runs import may_be_why
+from inferwatch.compare.statistics.resampling import (
     CHOICES,
     MEMORIES_A_BLOCK,
     PIECES,
@@ -26,15 +22,19 @@ from inferwatch.compare.resampling import (
     blocks_for,
     memories,
 )
-from inferwatch.compare.session_numbers import Side
-from inferwatch.compare.split import (
+from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.compare.where.common_time import CommonTime, TimedRows, in_blocks
+from inferwatch.compare.where.kind_groups import Groups, Part
+from inferwatch.compare.where.kind_table import KindTable
+from inferwatch.compare.where.onset import leanings, onset
+from inferwatch.compare.where.place import Cut, Place
+from inferwatch.compare.where.split import (
     Judged,
     Split,
     across,
     in_turn,
     standing_out,
 )
-from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.formatting import format_change
 from inferwatch.metrics.series.intervals import ALPHA
 

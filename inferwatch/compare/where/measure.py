@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferwatch.compare.metrics import STATISTICS
-from inferwatch.compare.resampling import CountedValues, Draws, Floats
+from inferwatch.compare.statistics.resampling import CountedValues, Draws, Floats
 
 BEYOND = 10
 """Values beyond a quantile, or it says nothing of a part."""

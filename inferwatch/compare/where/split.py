@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferwatch.compare.measure import Measure
-from inferwatch.compare.resampling import Draws, Floats, left_over
-from inferwatch.compare.significance import Difference, Interval, Resampled
+from inferwatch.compare.statistics.resampling import Draws, Floats, left_over
+from inferwatch.compare.statistics.significance import Difference, Interval, Resampled
+from inferwatch.compare.where.measure import Measure
 from inferwatch.metrics.series.intervals import ALPHA
 
 

@@ -6,22 +6,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from inferwatch.compare.comparison import Comparison, ComparisonRules, compare
-from inferwatch.compare.goodput import Objectives
-from inferwatch.compare.matching import SurveyedRun, matched
-from inferwatch.compare.session_numbers import SessionNumbers, Side
-from inferwatch.compare.session_reader import (
+from inferwatch.compare.reading.goodput import Objectives
+from inferwatch.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.compare.reading.session_reader import (
     ProgressListener,
     SessionQuery,
     read_session,
     survey,
 )
-from inferwatch.compare.sides import (
+from inferwatch.compare.reading.span import SpanChoice
+from inferwatch.compare.runs.matching import SurveyedRun, matched
+from inferwatch.compare.runs.sides import (
     FoundSession,
     FoundSide,
     ResultFiles,
     find_sides,
 )
-from inferwatch.compare.span import SpanChoice
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import Slo

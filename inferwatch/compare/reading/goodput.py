@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.requests import (
+from inferwatch.compare.reading.requests import (
     CLIENT_LATENCIES,
     PROPER,
     UNKNOWN,
     ClientRequests,
     ServerRequests,
 )
-from inferwatch.compare.resampling import BINS, Floats
-from inferwatch.compare.session_numbers import RatioSums
-from inferwatch.compare.span import ComparedSpan
+from inferwatch.compare.reading.session_numbers import RatioSums
+from inferwatch.compare.reading.span import ComparedSpan
+from inferwatch.compare.statistics.resampling import BINS, Floats
 from inferwatch.metrics.load.slo import Slo
 from inferwatch.metrics.series.quantiles import Ints
 

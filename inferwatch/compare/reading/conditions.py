@@ -14,8 +14,8 @@ import msgspec
 
 from collectors.clock import NS_PER_S, PARTED_NS
 from collectors.readings import NoteKind
-from inferwatch.compare.configuration import engine_gpus
-from inferwatch.compare.span import ComparedSpan
+from inferwatch.compare.reading.configuration import engine_gpus
+from inferwatch.compare.reading.span import ComparedSpan
 from inferwatch.metrics.hardware.gpus import BITS, THROTTLES
 
 

@@ -8,13 +8,13 @@ from functools import cached_property
 import numpy as np
 
 from collectors.clock import NS_PER_S
-from inferwatch.compare.kind_groups import Groups, Part, groups_of
-from inferwatch.compare.measure import Measure, explained
 from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.place import Cut
-from inferwatch.compare.request_kinds import KindCounts, middle_of_coarse
-from inferwatch.compare.resampling import Floats
-from inferwatch.compare.split import GroupChange, Split
+from inferwatch.compare.reading.request_kinds import KindCounts, middle_of_coarse
+from inferwatch.compare.statistics.resampling import Floats
+from inferwatch.compare.where.kind_groups import Groups, Part, groups_of
+from inferwatch.compare.where.measure import Measure, explained
+from inferwatch.compare.where.place import Cut
+from inferwatch.compare.where.split import GroupChange, Split
 from inferwatch.metrics.series.quantiles import Ints
 
 KINDS = (Cut.PROMPT, Cut.CLASS, Cut.TURN)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferwatch.compare.pairing import SharedSchedule, common_spans, shared
-from inferwatch.compare.session_numbers import Pairing
-from inferwatch.compare.session_reader import PairedPart, Survey
-from inferwatch.compare.span import SpanChoice
+from inferwatch.compare.reading.session_numbers import Pairing
+from inferwatch.compare.reading.session_reader import PairedPart, Survey
+from inferwatch.compare.reading.span import SpanChoice
+from inferwatch.compare.runs.pairing import SharedSchedule, common_spans, shared
 
 OTHER_PART = "other parts of each were asked for"
 OTHER_REQUESTS = "they were not sent the same requests at the same times"

@@ -10,8 +10,8 @@ it in their intervals.
 
 from collections.abc import Iterable
 
-from inferwatch.compare.session_numbers import SessionNumbers
-from inferwatch.compare.significance import Interval
+from inferwatch.compare.reading.session_numbers import SessionNumbers
+from inferwatch.compare.statistics.significance import Interval
 
 IDLE = 0.05
 BESIDE_OTHERS = 0.20

@@ -10,14 +10,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from inferwatch.compare.place import Cut
-from inferwatch.compare.requests import (
+from inferwatch.compare.reading.requests import (
     UNKNOWN,
     ClientRequests,
     ServerRequests,
     TimedValues,
 )
-from inferwatch.compare.resampling import BINS, CELLS, PIECES, cells_of, middle_of
+from inferwatch.compare.statistics.resampling import (
+    BINS,
+    CELLS,
+    PIECES,
+    cells_of,
+    middle_of,
+)
+from inferwatch.compare.where.place import Cut
 from inferwatch.metrics.engine.outcomes import client_id
 from inferwatch.metrics.series.quantiles import Ints
 

@@ -1,0 +1,1 @@
+"""How sure a difference is: of one row, of repeated runs, of all rows."""

@@ -1,0 +1,1 @@
+"""When and for whom a metric changed most."""
