@@ -802,6 +802,54 @@ class EngineSettings(Reading, frozen=True, kw_only=True):
     """Such as ``max_num_seqs``: 256. What it does not tell is left out."""
 
 
+class LimitChange(StrEnum):
+    """Why an engine's limits are what they are from a moment on."""
+
+    START = "start"
+    """The values it was started with; nobody has changed them."""
+    SET = "set"
+    """Somebody chose them."""
+    RESET = "reset"
+    """Somebody went back to the values it was started with."""
+    WATCHER_GONE = "watcher gone"
+    """Whoever chose them is gone, so the start-up values are back."""
+
+
+class LiveLimits(Reading, frozen=True, kw_only=True):
+    """What limits an engine's scheduler from this moment on, where it may be changed.
+
+    Only an engine that was started with control tells it: once when it is born, and
+    at the first step that goes by other limits. Limits go down from their start-up
+    values, and back; never above.
+    """
+
+    t_ns: int
+    rank: int = 0
+    version: int
+    """Counts changes; who changes says which version that is a change of."""
+    change: LimitChange
+    max_num_seqs: int
+    """Requests that may run; where more do, none is preempted, none admitted."""
+    max_num_batched_tokens: int
+    """Tokens a step may have; a step that must serve more running requests has more."""
+    start_max_num_seqs: int
+    start_max_num_batched_tokens: int
+    by: str | None = None
+    """Who changed them, fit to show; None at start."""
+    kept: bool = False
+    """They stay when whoever set them goes."""
+    fixed: dict[str, str] = {}
+    """By ``max_num_batched_tokens``: why this engine does not let it be changed."""
+
+    @property
+    def in_force(self) -> bool:
+        """Something is lower than it was at start."""
+        return (
+            self.max_num_seqs < self.start_max_num_seqs
+            or self.max_num_batched_tokens < self.start_max_num_batched_tokens
+        )
+
+
 class WorkerMemory(Reading, frozen=True, kw_only=True):
     """Who has the memory of one worker's device, once the engine is up; in bytes."""
 
@@ -902,6 +950,7 @@ AnyReading = (
     | GpuProcesses
     | ModelConfig
     | EngineSettings
+    | LiveLimits
     | WorkerMemory
     | MeasuredPeak
     | Prices

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 BLOCK_MAP = "INFERWATCH_BLOCK_MAP"
 """At 0 nobody is told who holds which KV block, nor what requests have in common."""
+CONTROL = "INFERWATCH_CONTROL"
+"""At 1 the limits of the engine may be turned while it runs; else nothing can."""
 GROUP_HEADER = "INFERWATCH_GROUP_HEADER"
 """The one request header whose values are told; without it none is."""
 LONGEST_VALUE = 64
@@ -28,6 +30,7 @@ class ProbeSettings:
 
     block_map: bool = True
     group_header: str | None = None
+    control: bool = False
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -35,6 +38,8 @@ class ProbeSettings:
         chosen = {} if self.block_map else {BLOCK_MAP: "0"}
         if self.group_header is not None:
             chosen[GROUP_HEADER] = self.group_header
+        if self.control:
+            chosen[CONTROL] = "1"
         return chosen
 
 

@@ -282,6 +282,50 @@ class CanarySwitch(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitPair:
+    """What somebody wants an engine's limits to be; None: as it is."""
+
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+
+
+class LimitDesk(Protocol):
+    """Where the limits of a running engine are turned, and turned back.
+
+    What they are is told by the engine: ``Snapshot.live_limits``.
+    """
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why nothing can be turned now, fit to show; None when it can."""
+        ...
+
+    @property
+    def must_name_host(self) -> str | None:
+        """The host's name, to be typed first: others use this engine."""
+        ...
+
+    async def set(self, wanted: LimitPair, *, keep: bool = False) -> None:
+        """Turn them, on all ranks; the start-up values return when we go.
+
+        With ``keep`` they stay.
+
+        Raises:
+            UsageError: the engine refuses; the message says why.
+            SourceError: it is gone.
+        """
+        ...
+
+    async def reset(self) -> None:
+        """Back to what the engine was started with.
+
+        Raises:
+            SourceError: it is gone.
+        """
+        ...
+
+
 class Feed(Protocol):
     """A session as the screens see it."""
 
@@ -328,6 +372,11 @@ class Feed(Protocol):
     @property
     def load_desk(self) -> LoadDesk | None:
         """None where no load can be started: in a replay."""
+        ...
+
+    @property
+    def limit_desk(self) -> LimitDesk | None:
+        """None where no limit can be turned: in a replay."""
         ...
 
     def now_ns(self) -> int:

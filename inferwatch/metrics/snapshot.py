@@ -16,6 +16,7 @@ from collectors.readings import (
     EngineInfo,
     GpuInfo,
     HostInfo,
+    LiveLimits,
     LoadEvent,
     LoadKind,
     Note,
@@ -812,6 +813,9 @@ class Snapshot:
     """None where neither a price nor energy is known."""
     settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     """Of the engine as it told them, by vLLM's flags; of the first rank."""
+    live_limits: tuple[LiveLimits, ...] = ()
+    """Of engines whose limits may be changed while they run, one a rank; the infos of
+    ``engines`` have what is in force."""
     requests: tuple[RequestRow, ...] = ()
     """Live ones and the latest ended ones, at most 2,000, newest arrival first."""
     requests_evicted: int = 0

@@ -12,6 +12,7 @@ from inferwatch.errors import StorageError
 from inferwatch.feed import (
     CanarySwitch,
     FeedState,
+    LimitDesk,
     LoadDesk,
     Recall,
     RecordState,
@@ -86,6 +87,7 @@ class Player:
     no_log = "a recorded session has no log"
     can_restart = False
     load_desk: LoadDesk | None = None
+    limit_desk: LimitDesk | None = None
     canary: CanarySwitch | None = None
     only_load = False
     """No engine was watched: what there is to see is the load."""

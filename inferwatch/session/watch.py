@@ -10,7 +10,7 @@ import msgspec
 from collectors.clock import SessionClock
 from collectors.gpu.source import GpuOptions
 from collectors.readings import Note, Prices, WatchedSlo
-from inferwatch.feed import FeedState, LoadDesk, Recall, RecordState
+from inferwatch.feed import FeedState, LimitDesk, LoadDesk, Recall, RecordState
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.alarms.alarms import Alarms
@@ -99,6 +99,11 @@ class Watch(ABC):
     @abstractmethod
     def load_desk(self) -> LoadDesk:
         """Where load is started, changed and stopped."""
+
+    @property
+    def limit_desk(self) -> LimitDesk | None:
+        """Where limits of the engine are turned while it runs."""
+        return None
 
     @abstractmethod
     def _canary_targets(self) -> dict[str, LoadTarget]:

@@ -22,6 +22,7 @@ from collectors.readings import (
 from inferwatch.feed import (
     CanarySwitch,
     FeedState,
+    LimitDesk,
     LoadDesk,
     Mark,
     MarkKind,
@@ -551,6 +552,7 @@ class ScriptedFeed:
     """Served by somebody else."""
     playback: ScriptedPlayback | None = None
     load_desk: LoadDesk | None = None
+    limit_desk: LimitDesk | None = None
     canary: CanarySwitch | None = None
     recall: ScriptedRecall = field(default_factory=ScriptedRecall)
     can_restart: bool = False

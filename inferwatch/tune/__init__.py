@@ -1,0 +1,1 @@
+"""Finds the best settings of an engine by measuring them, and proves it."""

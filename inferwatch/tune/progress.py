@@ -1,0 +1,48 @@
+"""What is known of a tune while it goes on: one frozen picture for screen and log."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.result import TuneResult
+from inferwatch.tune.search import NextTrial
+from inferwatch.tune.space import Space
+from inferwatch.tune.trial import Trial
+
+
+class TuneStage(StrEnum):
+    """What goes on now."""
+
+    STARTING = "starting the engine"
+    TURNING = "turning the limits"
+    WARMING = "warming up"
+    LOADING = "loading"
+    JUDGING = "judging"
+    CHECKING = "comparing answers"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneProgress:
+    """A tune at one moment."""
+
+    tune_id: str
+    model: str
+    goal: Goal
+    slo: str | None
+    space: Space
+    trials: tuple[Trial, ...]
+    now: NextTrial | None
+    stage: TuneStage
+    stage_s: float
+    """For so long."""
+    stage_share: float | None
+    """0-1 of the stage; None where nobody knows how long it takes."""
+    elapsed_s: float
+    left_s: float | None
+    """About so much more; None before there is anything to go by."""
+    budget_s: float | None
+    result: TuneResult | None
+    """As it stands."""
+    said: tuple[str, ...] = ()
+    """The latest sentences about it, oldest first."""

@@ -1,0 +1,64 @@
+"""Chooses what to measure next, given all that was measured before."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.space import Point, Space
+from inferwatch.tune.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRules:
+    """How a search goes; the same rules and trials give the same next point."""
+
+    goal: Goal
+    repeats: int = 5
+    """Of the best and of the present setting, at most."""
+    seed: int = 0
+    """Of the order within a round."""
+    matters: float = 0.02
+    """A smaller relative difference is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextTrial:
+    """What to measure now, and why."""
+
+    point: Point
+    repeat: int
+    why: str
+    """Fit to show: ``the present setting again: has the machine drifted?``"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLife:
+    """What a running engine was started with, and so what it can be turned to."""
+
+    start: Point
+
+    def reaches(self, point: Point) -> bool:
+        """It can be had without a restart."""
+        if point.restart_flags != self.start.restart_flags:
+            return False
+        live = [each for each in point.flags if each not in point.restart_flags]
+        return all(int(value) <= int(self.start.value(f) or 0) for f, value in live)
+
+
+def next_trial(
+    space: Space,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    life: EngineLife | None,
+) -> NextTrial | None:
+    """The next trial; None when more would tell nothing more.
+
+    A function of what was measured alone, so a tune that was killed goes on where it
+    was. ``life`` is the engine that runs now, so that restarts are few.
+    """
+    del life, rules
+    tried = {each.point for each in trials}
+    for point in space.points:
+        if point not in tried:
+            return NextTrial(point=point, repeat=0, why="each setting once")
+    return None

@@ -1,0 +1,92 @@
+"""What is varied: flags of ``vllm serve``, their values, and all points of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from inferwatch.errors import UsageError
+
+LIVE_FLAGS = ("max-num-seqs", "max-num-batched-tokens")
+"""What an engine that was started with control can turn down while it runs."""
+MOST_POINTS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """A flag and the values to try, in the order given."""
+
+    flag: str
+    """Without dashes, as ``max-num-seqs``."""
+    values: tuple[str, ...]
+    """As they are typed; a switch has ``on`` and ``off``."""
+
+    @property
+    def is_live(self) -> bool:
+        """It can be turned while the engine runs."""
+        return self.flag in LIVE_FLAGS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One setting: a value for each variable, in their order."""
+
+    flags: tuple[tuple[str, str], ...]
+
+    def value(self, flag: str) -> str | None:
+        """Of that flag; None where the point leaves it alone."""
+        return dict(self.flags).get(flag)
+
+    @property
+    def command_flags(self) -> tuple[str, ...]:
+        """As ``vllm serve`` takes them."""
+        return tuple(_written(flag, value) for flag, value in self.flags)
+
+    @property
+    def text(self) -> str:
+        """Fit to show: ``max-num-seqs 16 · max-num-batched-tokens 512``."""
+        return " · ".join(f"{flag} {value}" for flag, value in self.flags)
+
+    @property
+    def restart_flags(self) -> tuple[tuple[str, str], ...]:
+        """What no running engine can be turned to."""
+        return tuple(each for each in self.flags if each[0] not in LIVE_FLAGS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """All points, and which of them is how the engine is set at present."""
+
+    variables: tuple[Variable, ...]
+    present: Point
+    """One of the points, even where its values are not among those to try."""
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Each combination once, the present one first."""
+        names = [each.flag for each in self.variables]
+        combined = product(*(each.values for each in self.variables))
+        found = (
+            Point(flags=tuple(zip(names, values, strict=True))) for values in combined
+        )
+        others = [each for each in found if each != self.present]
+        return self.present, *others
+
+
+def space_of(variables: Sequence[Variable], present: Point) -> Space:
+    """The space of these variables around the present setting.
+
+    Raises:
+        UsageError: it has too many points.
+    """
+    space = Space(variables=tuple(variables), present=present)
+    if len(space.points) > MOST_POINTS:
+        raise UsageError(
+            f"that makes {len(space.points)} settings: vary fewer flags or values "
+            f"({MOST_POINTS} at most)"
+        )
+    return space
+
+
+def _written(flag: str, value: str) -> str:
+    switches = {"on": f"--{flag}", "off": f"--no-{flag}"}
+    return switches.get(value, f"--{flag}={value}")
