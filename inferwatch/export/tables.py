@@ -171,7 +171,8 @@ def _names(recording: Recording, what: SessionPart) -> list[str]:
     """The names of the record's tables that belong to the part."""
     query = (
         "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
-        "WHERE t.type = 'table' AND c.name = 'session' ORDER BY t.rowid"
+        "WHERE t.type = 'table' AND c.name = 'session' AND c.type = 'INTEGER' "
+        "ORDER BY t.rowid"
     )
     names = [name for (name,) in recording.connection.execute(query)]
     in_blobs = {SOURCES, *(unpacked.name for _, unpacked in _unpacked())}

@@ -29,6 +29,8 @@ SALVAGED_UP_TO_BYTES = 500_000_000
 """Larger ones are salvaged only when that is asked for: it takes minutes."""
 SESSIONS_LOOKED_FOR = 64
 """When nothing tells which there are."""
+OF_NO_SESSION = ("tunes", "tune_trials")
+"""Tables whose rows stay when sessions go."""
 
 
 def damage_of(path: Path) -> Damage | None:
@@ -157,6 +159,8 @@ def _copied(
         numbers = list(_numbers(damaged, sound))
         for table in session_tables(sound):
             salvage.copy(table, numbers)
+        for table in OF_NO_SESSION:
+            salvage.copy(table, ())
         sessions = fill_holes(sound)
     return Damage(
         path=path,

@@ -96,6 +96,7 @@ def session_tables(connection: sqlite3.Connection) -> list[str]:
     """The tables whose rows belong to sessions, whichever version made them."""
     query = (
         "SELECT DISTINCT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
-        "WHERE t.type = 'table' AND c.name = 'session' AND t.name <> 'sessions'"
+        "WHERE t.type = 'table' AND c.name = 'session' AND c.type = 'INTEGER' "
+        "AND t.name <> 'sessions'"
     )
     return [name for (name,) in connection.execute(query)]

@@ -13,6 +13,8 @@ from collectors.readings import (
     BlockMap,
     EngineInfo,
     EventKind,
+    LimitChange,
+    LiveLimits,
     LoadEvent,
     LoadKind,
     Note,
@@ -156,6 +158,31 @@ def test_facts_of_long_ago_begin_the_session(
     row = find(path, "last")
     assert row.state is SessionState.COMPLETE
     assert row.name == "slow"
+
+
+def test_limits_changed_long_ago_begin_the_session(
+    path: Path, traffic: Any, read_back: ReadBack
+) -> None:
+    limits = LiveLimits(
+        source="engine-1",
+        t_ns=5,
+        version=1,
+        change=LimitChange.SET,
+        max_num_seqs=8,
+        max_num_batched_tokens=512,
+        start_max_num_seqs=32,
+        start_max_num_batched_tokens=512,
+        by="ada",
+    )
+    recorder = armed(path, keep_s=5)
+
+    watched(recorder, [*traffic.start(), limits, *traffic.run(40)], fire_at_s=30)
+
+    readings = [each for _, each in read_back(path)]
+    kinds = [type(each) for each in readings]
+    told = [each for each in readings if isinstance(each, LiveLimits)]
+    assert [(each.t_ns, each.max_num_seqs, each.by) for each in told] == [(0, 8, "ada")]
+    assert kinds.index(EngineInfo) < kinds.index(LiveLimits) < kinds.index(Step)
 
 
 def test_a_request_that_lives_long_is_there_from_its_beginning(

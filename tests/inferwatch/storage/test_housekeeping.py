@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from collectors.readings import AnyReading
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.repair.recovery import recover_into
 from inferwatch.storage.sessions import housekeeping
 from inferwatch.storage.sessions.erasing import cut_short, erase, vacuum
 from inferwatch.storage.sessions.sessions import find, list_sessions
@@ -147,6 +148,51 @@ def test_tables_that_are_born_later_are_emptied_too(sessions: Path) -> None:
 
     with closing(sqlite3.connect(sessions)) as connection:
         assert connection.execute("SELECT * FROM later").fetchall() == [(1, 1)]
+
+
+TRIALS = [("t1", 1, "s2"), ("t1", 2, "s3"), ("t1", 3, None)]
+
+
+def keep_a_tune(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO tunes VALUES ('t1', 5, '{}', NULL, NULL)")
+        connection.executemany(
+            "INSERT INTO tune_trials VALUES (?, ?, '[]', 0, 'measured', ?, NULL, 1, 0, "
+            "2.5, 7)",
+            TRIALS,
+        )
+
+
+def trials_of(path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(
+            "SELECT t.tune_id, number, session FROM tunes t JOIN tune_trials USING "
+            "(tune_id) ORDER BY number"
+        ).fetchall()
+
+
+def test_a_tune_outlives_the_sessions_of_its_trials(sessions: Path) -> None:
+    keep_a_tune(sessions)
+
+    erase(sessions, [2])
+    vacuum(sessions)
+
+    assert trials_of(sessions) == TRIALS
+    assert ids(sessions, bin_too=True) == ["s3", "s1"]
+    assert sizes_in(sessions).of.keys() == {1, 3}
+    with closing(sqlite3.connect(sessions)) as connection:
+        assert "tune_trials" not in session_tables(connection)
+
+
+def test_tunes_are_saved_of_a_damaged_file(sessions: Path) -> None:
+    keep_a_tune(sessions)
+    with closing(sqlite3.connect(sessions)) as connection, connection:
+        connection.execute("UPDATE sessions SET state = 'nonsense' WHERE session = 1")
+    into = sessions.with_name("saved.db")
+
+    recover_into(sessions, into)
+
+    assert trials_of(into) == TRIALS
 
 
 def test_a_deletion_cut_short_hides_the_session_and_is_ended_by_the_next(
