@@ -11,13 +11,17 @@ class TunePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     tune_id: str
     model: str
+    """As ``vllm serve`` takes it; ``demo`` is the tiny model of ``inferwatch demo``."""
     url: str | None = None
     """Of a running engine with control, whose limits alone are turned; None: an
     engine of our own is started, and started again."""
     engine_flags: tuple[str, ...] = ()
-    """What ``vllm serve`` gets at every point."""
+    """What ``vllm serve`` gets at every point: no varied flag is among them."""
     vary: tuple[tuple[str, tuple[str, ...]], ...]
     """Flag and values, as :class:`inferwatch.tune.space.Variable` has them."""
+    present: tuple[tuple[str, str], ...] = ()
+    """Of varied flags: the values that people said the engine has at present. Of the
+    others it is the engine's default."""
     goal: Goal = Goal.GOODPUT
     load: LoadPlan
     """The same requests at the same moments for every point: its seed says which. Its
@@ -31,3 +35,5 @@ class TunePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """So many fixed prompts are asked at temperature 0 at each point; 0: none."""
     gpu_hour: float | None = None
     currency: str = "$"
+    name: str | None = None
+    """What people call it."""
