@@ -8,6 +8,8 @@ from inferwatch.errors import UsageError
 
 LIVE_FLAGS = ("max-num-seqs", "max-num-batched-tokens")
 """What an engine that was started with control can turn down while it runs."""
+UNSET = "default"
+"""The value of a flag that is not given, so that the engine chooses."""
 MOST_POINTS = 200
 
 
@@ -39,7 +41,8 @@ class Point:
     @property
     def command_flags(self) -> tuple[str, ...]:
         """As ``vllm serve`` takes them."""
-        return tuple(_written(flag, value) for flag, value in self.flags)
+        given = (each for each in self.flags if each[1] != UNSET)
+        return tuple(_written(flag, value) for flag, value in given)
 
     @property
     def text(self) -> str:
