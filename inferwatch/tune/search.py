@@ -3,22 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferwatch.tune.goal import Goal
+from inferwatch.tune.rules import SearchRules
 from inferwatch.tune.space import Point, Space
 from inferwatch.tune.trial import Trial
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRules:
-    """How a search goes; the same rules and trials give the same next point."""
-
-    goal: Goal
-    repeats: int = 5
-    """Of the best and of the present setting, at most."""
-    seed: int = 0
-    """Of the order within a round."""
-    matters: float = 0.02
-    """A smaller relative difference is none."""
+__all__ = ["EngineLife", "NextTrial", "SearchRules", "next_trial"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
