@@ -278,7 +278,7 @@ class _Fit:
             ]
         )
         times: Floats = np.exp(np.maximum(top - middles - FAR, 0.0))
-        return times[self._whose]
+        return np.asarray(times[self._whose], np.float64)
 
     def _solve(self, values: Floats, noise: Floats, lives: Floats) -> None:
         shown = np.eye(len(self.points))[self._whose]
