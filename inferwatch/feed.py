@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from collectors.readings import Step
+from collectors.readings import LiveLimits, Step
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.causes.story import RequestStory
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
@@ -304,6 +304,15 @@ class LimitDesk(Protocol):
     @property
     def must_name_host(self) -> str | None:
         """The host's name, to be typed first: others use this engine."""
+        ...
+
+    @property
+    def answered(self) -> tuple[LiveLimits, ...]:
+        """What the engine answered last, by rank; empty before it was asked.
+
+        It tells of a change at its next step; an idle one has none. Times in it are
+        the engine's own.
+        """
         ...
 
     async def set(self, wanted: LimitPair, *, keep: bool = False) -> None:

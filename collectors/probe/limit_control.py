@@ -345,6 +345,14 @@ def _shown(text: str) -> str:
     return plain if len(plain) <= MOST_SHOWN * 3 else plain[: MOST_SHOWN * 3] + "…"
 
 
+def has_control(engine_id: str) -> bool:
+    """Whether that engine has, or had, sockets at which it can be told."""
+    try:
+        return bool(_sockets(engine_id))
+    except CollectorError:
+        return False
+
+
 def _sockets(engine_id: str) -> list[Path]:
     """Where the ranks of that engine can be told, those of the dead among them.
 

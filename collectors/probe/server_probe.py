@@ -63,6 +63,16 @@ class ServerProbe:
         """It is not known yet whether there is one, or it has yet to tell its past."""
 
     @property
+    def engine_id(self) -> str:
+        """Of the engine that is heard now; empty while none is."""
+        return self._stream.engine_id if self._stream and self.hellos else ""
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """It is heard over the network: its sockets are not on this host."""
+        return self.server.probe.startswith((TCP, SOCKETS_IN))
+
+    @property
     def hellos(self) -> dict[int, Hello]:
         """By pid, of the server's processes that answer now."""
         return self._stream.hellos if self._stream else {}

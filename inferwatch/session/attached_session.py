@@ -29,6 +29,12 @@ from inferwatch.feed import FeedState
 from inferwatch.formatting import counted
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.elsewhere_loads import ElsewhereLoads
+from inferwatch.session.limit_desk import (
+    ELSEWHERE,
+    NO_PROBE,
+    LimitTarget,
+    WatchedLimitDesk,
+)
 from inferwatch.session.load_desk import LoadTarget, WatchedLoadDesk
 from inferwatch.session.local_server import LocalServer, look_for
 from inferwatch.session.pipeline import Pipeline
@@ -96,6 +102,7 @@ class AttachedSession(Watch):
         self._local = {each.source: LocalServer(each) for each in self.servers}
         self._desk = WatchedLoadDesk(self._session, served=True)
         self._aim()
+        self._limit_desk = WatchedLimitDesk(self._session, self._limit_target)
         self._elsewhere = ElsewhereLoads(self._session, lambda: self.servers)
         every = [each for server in servers for each in collect(clock, server)]
         self._probes = [each for each in every if isinstance(each, ServerProbe)]
@@ -121,6 +128,11 @@ class AttachedSession(Watch):
     def load_desk(self) -> WatchedLoadDesk:
         """Where load on a server is started, changed and stopped."""
         return self._desk
+
+    @property
+    def limit_desk(self) -> WatchedLimitDesk:
+        """Where limits of the server that is looked at are turned."""
+        return self._limit_desk
 
     @property
     def _state(self) -> FeedState:
@@ -208,6 +220,7 @@ class AttachedSession(Watch):
         return [self._settle(), self._elsewhere.run(), self._look_at_this_host()]
 
     async def _wind_down(self) -> None:
+        await self._limit_desk.close()
         await self._desk.stop()
 
     def _processes(self) -> list[tuple[int, str]]:
@@ -282,6 +295,23 @@ class AttachedSession(Watch):
             self._desk.aim(None, f"{server.source} names no model to ask")
         else:
             self._desk.aim(_load_target(server, model))
+
+    def _limit_target(self) -> LimitTarget | str:
+        """The engine behind the one server that is looked at, where it can be told."""
+        source = self._shown
+        server = next((each for each in self.servers if each.source == source), None)
+        probe = next((p for p in self._probes if p.server.source == source), None)
+        contact = self._contacts.get(source)
+        if server is None:
+            return self._no_server
+        if contact is not None and not contact.answers:
+            return f"{source} does not answer"
+        if server.ssh or (probe is not None and probe.is_elsewhere):
+            return ELSEWHERE
+        if probe is None or not probe.engine_id:
+            return NO_PROBE
+        host = socket.gethostname()  # it is somebody else's
+        return LimitTarget(engine_id=probe.engine_id, source=source, host=host)
 
     def _canary_targets(self) -> dict[str, LoadTarget]:
         """Servers that answer and say which model they have."""

@@ -11,6 +11,7 @@ from inferwatch.feed import FeedState
 from inferwatch.session.elsewhere_loads import ElsewhereLoads
 from inferwatch.session.engine_source import EngineSource
 from inferwatch.session.engine_supervisor import EngineSupervisor
+from inferwatch.session.limit_desk import NO_ENGINE, LimitTarget, WatchedLimitDesk
 from inferwatch.session.load_desk import (
     LoadTarget,
     MakeLoad,
@@ -37,11 +38,17 @@ class EngineSession(Watch):
         )
         self._supervisor = EngineSupervisor(self._session, source, self._desk)
         self._elsewhere = ElsewhereLoads(self._session, self._endpoints)
+        self._limit_desk = WatchedLimitDesk(self._session, self._limit_target)
 
     @property
     def load_desk(self) -> WatchedLoadDesk:
         """Where load on the engine is started, changed and stopped."""
         return self._desk
+
+    @property
+    def limit_desk(self) -> WatchedLimitDesk:
+        """Where limits of the engine are turned."""
+        return self._limit_desk
 
     @property
     def _state(self) -> FeedState:
@@ -114,12 +121,24 @@ class EngineSession(Watch):
         return [self._supervisor.run(), self._elsewhere.run()]
 
     async def _wind_down(self) -> None:
-        """The supervisor has done that, in its order."""
+        """The supervisor has ended the rest, in its order."""
+        await self._limit_desk.close()
 
     def _endpoints(self) -> list[Endpoint]:
         """Where the engine listens, while one answers."""
         engine = self._supervisor.engine
         return [engine.endpoint] if engine and self.live.is_set() else []
+
+    def _limit_target(self) -> LimitTarget | str:
+        """Our engine, while it answers."""
+        engine = self._supervisor.engine
+        if engine is None or not self.live.is_set():
+            return NO_ENGINE
+        return LimitTarget(
+            engine_id=engine.engine_id,
+            source=engine.engine_id,
+            host=self._desk.must_name_host,
+        )
 
     def _canary_targets(self) -> dict[str, LoadTarget]:
         """Our engine, while it answers."""

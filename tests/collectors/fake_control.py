@@ -63,7 +63,13 @@ class FakeRank:
             if not self.is_slow:
                 answer = LimitAnswer(limits=self.limits, refused=refused)
                 writer.write(msgspec.json.encode(answer) + b"\n")
+        self._writers.discard(writer)
         writer.close()
+
+    @property
+    def watched(self) -> int:
+        """How many are connected."""
+        return len(self._writers)
 
     def turn(self, change: LimitChange, by: str | None, **values: Any) -> None:
         """Somebody else changes them."""
@@ -77,7 +83,7 @@ class FakeRank:
 
     def hang_up(self) -> None:
         """On everybody."""
-        for writer in self._writers:
+        for writer in tuple(self._writers):
             writer.close()
 
     def _turned(self, asked: LimitRequest) -> str | None:
