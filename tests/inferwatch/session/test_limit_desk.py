@@ -159,6 +159,7 @@ async def test_who_leaves_is_no_watcher_any_more(
 
 
 async def test_without_a_probe_nothing_is_turned() -> None:
+    session = attached(Server(url=URL))
 
     assert session.limit_desk.unavailable == NO_PROBE
 
