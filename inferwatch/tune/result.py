@@ -28,9 +28,12 @@ class PointResult:
     ttft_p99_s: float | None = None
     ttft_p99_s_span: tuple[float, float] | None = None
     tpot_p99_s: float | None = None
+    tpot_p99_s_span: tuple[float, float] | None = None
     good_share: float | None = None
     on_frontier: bool = False
     """No other has both more tokens/s and a lower TTFT p99."""
+    on_tpot_frontier: bool = False
+    """The same of TPOT p99."""
     like_best: bool = False
     """Not told apart from the best."""
     doubts: tuple[str, ...] = ()

@@ -1,0 +1,101 @@
+"""An axis that holds some values with their intervals, and where its marks stand."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from inferwatch.formatting import format_count, format_rate, format_round_duration
+
+LOG_FROM = 6.0
+"""Times the lowest value the highest is, from which on an axis may be logarithmic."""
+BEYOND = 0.5
+"""Of the extent of the values: so far intervals widen an axis, and no further."""
+LEAST_EXTENT = 0.1
+"""Of a value: what differs by less lies close together, as it is."""
+PAD = 0.05
+ROUND = (1.0, 2.0, 5.0)
+"""Where marks may stand, times a power of ten."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotAxis:
+    """From one value to another."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        values: Sequence[tuple[float, tuple[float, float] | None]],
+        *,
+        may_be_log: bool = False,
+    ) -> "PlotAxis":
+        """Room for all values, and for intervals as far as that is sensible."""
+        least, most = (f(value for value, _ in values) for f in (min, max))
+        is_log = may_be_log and least > 0 and most / least >= LOG_FROM
+        into, back = (math.log, math.exp) if is_log else (float, float)
+        ends = [into(max(end, 1e-12)) for _, span in values for end in span or ()]
+        low, high = into(least), into(most)
+        extent = max(high - low, LEAST_EXTENT * (1 if is_log else abs(high) or 1.0))
+        low = max(min([*ends, low]), low - BEYOND * extent) - PAD * extent
+        high = min(max([*ends, high]), high + BEYOND * extent) + PAD * extent
+        if not is_log and least >= 0:
+            low = max(low, 0.0)
+        return cls(low=back(low), high=back(high), is_log=is_log)
+
+    def share(self, value: float) -> float:
+        """Where on the axis, 0 to 1; beyond it, its end."""
+        low, high, at = self.low, self.high, min(max(value, self.low), self.high)
+        if self.is_log:
+            low, high, at = math.log(low), math.log(high), math.log(at)
+        return (at - low) / (high - low)
+
+    def holds(self, value: float) -> bool:
+        """It is not beyond an end."""
+        return self.low <= value <= self.high
+
+    def counts(self, most: int) -> list[tuple[float, str]]:
+        """Marks of an axis of counts or rates: where, and what stands there."""
+        return [(value, _count(value)) for value in self._marks(most)]
+
+    def durations(self, most: int) -> list[tuple[float, str]]:
+        """The same of an axis of seconds."""
+        return [(value, format_round_duration(value)) for value in self._marks(most)]
+
+    def _marks(self, most: int) -> list[float]:
+        """Round values, as many as that at most, and two where that can be."""
+        inside: list[float] = []
+        for found in self._candidates():
+            inside = [each for each in found if self.holds(each)]
+            if 2 <= len(inside) <= max(most, 2):
+                return inside
+        return inside[: max(most, 2)]
+
+    def _candidates(self) -> Iterator[list[float]]:
+        """Ever fewer of them on one axis, so the first that fit are the most."""
+        if self.is_log:
+            decades = range(
+                math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1
+            )
+            for steps in ((1.0, 2.0, 3.0, 5.0), ROUND, (1.0, 3.0), (1.0,)):
+                yield [
+                    float(f"{step:g}e{power}") for power in decades for step in steps
+                ]
+        first = math.floor(math.log10(self.high - self.low)) - 1
+        for power in range(first, first + 3):
+            for step in ROUND:
+                yield _multiples(step * 10.0**power, self.low, self.high)
+
+
+def _multiples(step: float, low: float, high: float) -> list[float]:
+    """Each is rounded once: no mark may stand at 0.30000000000000004."""
+    digits = 2 - math.floor(math.log10(step))
+    upto = range(math.ceil(low / step), math.floor(high / step) + 1)
+    return [round(n * step, digits) for n in upto]
+
+
+def _count(value: float) -> str:
+    whole = value == round(value)
+    return (format_count(value) if whole else format_rate(value)).strip()
