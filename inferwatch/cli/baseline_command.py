@@ -12,13 +12,13 @@ from collectors.runtime_dir import ProbeSocket
 from collectors.scrape import ServerScraper
 from collectors.server import Server
 from embedded_engine.launch import served_engines
-from inferwatch.cli.load_command import refuse_traffic
 from inferwatch.cli.load_options import headers_of
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, StorageError, UsageError
 from inferwatch.formatting import UNKNOWN, counted, format_durations, format_rate
+from inferwatch.loadgen.idle_server import refuse_traffic
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.target_server import TargetServer, endpoint_in
 from inferwatch.metrics.configuration import Configuration, configuration_of

@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +29,11 @@ from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.formatting import counted
+from inferwatch.loadgen.idle_server import refuse_traffic
 from inferwatch.loadgen.plan.file import shape
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.result_formats import request_lines, vllm_bench
-from inferwatch.loadgen.target_server import TargetServer, tokens_made, traffic
+from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.loadgen.truth.calibration import beside, stored
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.model import Model
@@ -47,9 +46,6 @@ from inferwatch.session.load_session import (
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.running_load import new_run_id, public_plan
 from inferwatch.visible import visible
-
-TRAFFIC_LOOKS = 6
-TRAFFIC_LOOK_S = 0.2
 
 
 def run_load(options: LoadOptions) -> int:
@@ -95,35 +91,6 @@ async def _plan(
     if not options.allow_load:
         await refuse_traffic(target, "--allow-load")
     return complete(wanted)
-
-
-async def refuse_traffic(target: TargetServer, flag: str) -> None:
-    """Refuse to load a busy server; looks for a while, for it may pause.
-
-    Raises:
-        UsageError: it is busy, and so would be who uses it; that flag says it is fine.
-    """
-    before = inf
-    for _ in range(TRAFFIC_LOOKS):
-        counters = await target.counters()
-        if said := _busy(counters, before):
-            raise UsageError(
-                f"{target.name} is serving other traffic: {said}. "
-                f"Add {flag} to load it anyway"
-            )
-        before = tokens_made(counters)
-        await asyncio.sleep(TRAFFIC_LOOK_S)
-
-
-def _busy(counters: Mapping[str, float], made_before: float) -> str:
-    running, waiting = traffic(counters)
-    if running or waiting:
-        return f"{counted(round(running), 'request')} running, {waiting:,.0f} waiting"
-    return (
-        "it is producing tokens right now"
-        if tokens_made(counters) > made_before
-        else ""
-    )
 
 
 async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> int:

@@ -23,6 +23,7 @@ from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.cross_check import CrossCheck, ServerBook, cross_check
 from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.session.engine_source import LiveEngine
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.running_load import (
@@ -56,14 +57,15 @@ class LoadSession:
         pipeline: Pipeline,
         target: TargetServer,
         probe: ProbeSocket | None = None,
+        engine: LiveEngine | None = None,
     ) -> None:
         self.pipeline = pipeline
         self.target = target
         self.probe = probe
         self._session = LiveSession(clock, pipeline, self._processes)
         self._server = ServerBook()
-        self._engine = _served(probe.engine_id) if probe else None
-        """The server, where we served it on this host."""
+        self._engine = engine or (_served(probe.engine_id) if probe else None)
+        """The server, where we started it on this host."""
         self._load: RunningLoad | None = None
         self.run: FollowedPlan | None = None
         """The one that goes on, or was the last."""
@@ -177,7 +179,7 @@ def new_book(plan: LoadPlan) -> LoadBook:
     return LoadBook(plan.run_id, None if closed else plan.max_in_flight)
 
 
-def _served(engine_id: str) -> Engine | None:
+def _served(engine_id: str) -> LiveEngine | None:
     with suppress(NoSuchEngineError):
         return Engine.adopt(engine_id)
     return None

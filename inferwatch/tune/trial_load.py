@@ -1,0 +1,183 @@
+"""The load of one trial, recorded as a session of its own.
+
+Every trial asks the same requests at the same moments: the seed of the plan says which,
+and no trial changes it. Each has a cache salt of its own, though: without one, a trial
+would find the prompts of the one before in the prefix cache, and whoever was measured
+first would look slow.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from collectors.clock import SessionClock
+from collectors.probe.discover import AmbiguousProbeError, probe_at
+from collectors.runtime_dir import ProbeSocket
+from inferwatch.errors import SourceError, StorageError
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, objectives
+from inferwatch.loadgen.rate_search import RateSearch
+from inferwatch.loadgen.target_server import TargetServer
+from inferwatch.metrics.load.result import load_result
+from inferwatch.metrics.load.slo import DEFAULT_SHARE
+from inferwatch.metrics.model import Model
+from inferwatch.session.load_points import PointRun, at_rate
+from inferwatch.session.load_session import FollowedPlan, LoadSession
+from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.running_load import new_run_id
+from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.housekeeping import fitting_name
+from inferwatch.tune.engines import Reached
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.plan import TunePlan
+from inferwatch.watchdog import before_the_end
+
+COMMAND = "tune"
+"""What the sessions of trials are recorded by."""
+STARTS_S = 1.5
+"""About what probe, generator and record need around a load."""
+
+
+class TrialFailedError(Exception):
+    """A trial measured nothing; the message says why."""
+
+    def __init__(self, message: str, session: str | None = None) -> None:
+        super().__init__(message)
+        self.session = session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTask:
+    """What is to be measured at which engine."""
+
+    name: str
+    """Of its session."""
+    salt: str
+    """Prompts are cached for this trial alone."""
+    plan: TunePlan
+    at: Reached
+
+    @property
+    def load(self) -> LoadPlan:
+        """The load, aimed at the engine."""
+        load = self.plan.load
+        return msgspec.structs.replace(
+            load,
+            run_id=new_run_id(),
+            model=self.at.model,
+            url=self.at.target.url,
+            uds=self.at.target.uds,
+            headers={**load.headers, **self.at.target.headers},
+            extra_body={**load.extra_body, "cache_salt": self.salt},
+        )
+
+
+MeasureTrial = Callable[[TrialTask, Path, asyncio.Event], Awaitable[str]]
+"""Loads the engine and records it; the id of the session."""
+
+
+async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
+    """Follow the load of a trial to its end, or until told to stop; its session's id.
+
+    Raises:
+        TrialFailedError: the engine died, or answered nobody.
+        StorageError: nothing can be recorded.
+    """
+    clock = SessionClock()
+    recorder = Recorder.open(
+        database, clock=clock, name=fitting_name(task.name), command=COMMAND
+    )
+    before_the_end(recorder.close)
+    if not recorder.session_id:
+        recorder.close()
+        raise StorageError(recorder.health.message or "nothing can be recorded")
+    probe = await asyncio.to_thread(_probe, task.at.target)
+    session = LoadSession(
+        clock, Pipeline(Model(), recorder), task.at.target, probe, task.at.engine
+    )
+    failure: str | None = None
+    async with session.opened():
+        try:
+            failure = await _unless_it_dies(_load(session, task, stop), task.at)
+        except SourceError as error:
+            failure = str(error)
+    if failure is not None:
+        raise TrialFailedError(failure, recorder.session_id)
+    return recorder.session_id
+
+
+async def _unless_it_dies(loading: Awaitable[str | None], at: Reached) -> str | None:
+    """Why the load measured nothing; None where it did."""
+    load = asyncio.ensure_future(loading)
+    if at.engine is None:
+        return await load
+    death = asyncio.ensure_future(at.engine.wait())
+    try:
+        await asyncio.wait({load, death}, return_when=asyncio.FIRST_COMPLETED)
+        if death.done():
+            return death.result().split("\n", 1)[0]
+        return await load
+    finally:
+        for each in (load, death):
+            each.cancel()
+        await asyncio.gather(load, death, return_exceptions=True)
+
+
+async def _load(
+    session: LoadSession, task: TrialTask, stop: asyncio.Event
+) -> str | None:
+    if task.plan.goal is Goal.KNEE:
+        return await _find_knee(session, task, stop)
+    return _fault(await session.follow(task.load, stop))
+
+
+async def _find_knee(
+    session: LoadSession, task: TrialTask, stop: asyncio.Event
+) -> str | None:
+    """Look for the highest rate that holds; all its runs are in one session."""
+    load = task.load
+    search = RateSearch(load.rate_per_s or 1.0, DEFAULT_SHARE)
+    while (rate := search.next_rate()) is not None and not stop.is_set():
+        runs = (each.runs for each in search.points if each.rate_per_s == rate)
+        plan = at_rate(load, new_run_id(), rate, next(runs, 0))
+        run = await session.follow(plan, stop)
+        point = PointRun(plan=plan, result=load_result(run.book, *objectives(plan)))
+        if point.refused or not run.book.records:
+            return _fault(run) or "nothing was sent"
+        if not stop.is_set():
+            search.add(point.point())
+    return None
+
+
+def _fault(run: FollowedPlan) -> str | None:
+    """Why a run says nothing of the engine; None where it says something."""
+    if run.book.succeeded:
+        return None
+    failures = run.book.failures()
+    first = next(iter(failures.values()), None)
+    said = first.first if first else "nothing was sent"
+    return f"no request was answered: {said}"
+
+
+def expected_s(plan: TunePlan) -> float | None:
+    """About how long a trial's load takes; None where that is found out by doing it."""
+    load = plan.load
+    if plan.goal is Goal.KNEE:
+        return None
+    lasts: list[float] = []
+    if load.duration_s is not None:
+        lasts.append(load.duration_s)
+    if load.requests is not None and load.rate_per_s:
+        lasts.append(load.requests / load.rate_per_s)
+    if load.arrivals is Arrivals.TRACE and load.trace:
+        lasts.append(load.trace[-1].offset_s / load.speed)
+    return load.warmup_s + min(lasts) + STARTS_S if lasts else None
+
+
+def _probe(target: TargetServer) -> ProbeSocket | None:
+    try:
+        return probe_at(target.url, target.uds)
+    except AmbiguousProbeError:
+        return None  # the load itself needs none
