@@ -61,6 +61,8 @@ class MarkKind(StrEnum):
     """A load run began, changed its rate or ended."""
     LOST = "lost"
     """An engine was lost, or came back."""
+    LIMITS = "limits"
+    """Somebody changed what limits an engine while it runs."""
     SLO = "slo"
     """A minute in which an objective of the load was missed, or one that is watched
     began to be, or is met again."""

@@ -18,6 +18,7 @@ from collectors.readings import (
     EngineInfo,
     EngineSettings,
     KvCacheEvents,
+    LiveLimits,
     ModelConfig,
     Note,
     NoteKind,
@@ -47,6 +48,7 @@ TOLD_APART = frozenset(
         PromptBlocks,
         ModelConfig,
         EngineSettings,
+        LiveLimits,
         WorkerMemory,
     }
 )

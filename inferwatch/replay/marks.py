@@ -6,9 +6,10 @@ from contextlib import closing
 from pathlib import Path
 
 from collectors.clock import NS_PER_S, anchor
-from collectors.readings import LoadKind, NoteKind
+from collectors.readings import LiveLimits, LoadKind, NoteKind
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.formatting import counted
+from inferwatch.metrics.engine.live_limits import Values, change_text, values_of
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import DEFAULT_SHARE, Slo
@@ -16,10 +17,14 @@ from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.sessions.housekeeping import changing
 from inferwatch.storage.sessions.sessions import SessionRow
 from inferwatch.storage.tables.load_plans import load_plans
+from inferwatch.storage.tables.reading_tables import LIMIT_ROWS
+from inferwatch.storage.tables.table import SourceNames, readable
 
 MOST_MARKS = 500
 CALM_NS = 5 * NS_PER_S
 """Preemptions that follow each other closer than this are one mark."""
+TOGETHER_NS = NS_PER_S
+"""Ranks that are told the same hear of it within this."""
 STALL_NS = 2 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
 LOAD_KINDS = {
@@ -72,6 +77,7 @@ def quick_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
     return [
         *_loads(connection, session),
         *_notes(connection, session),
+        *_limits(connection, session),
         *bookmarks(connection, session),
     ]
 
@@ -110,6 +116,25 @@ def _notes(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
         mark = NOTE_KINDS.get(kind)
         if mark is not None:
             yield Mark(t_ns=t_ns, kind=mark, text=text)
+
+
+def _limits(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
+    """Each change; ranks that change together are one mark."""
+    before: dict[tuple[str, int], Values] = {}
+    last: Mark | None = None
+    for _, told in readable(LIMIT_ROWS.read(connection, session, SourceNames())):
+        if not isinstance(told, LiveLimits):
+            continue
+        of = told.source, told.rank
+        text = change_text(before.get(of), told)
+        before[of] = values_of(told)
+        if text is None:
+            continue
+        mark = Mark(t_ns=told.t_ns, kind=MarkKind.LIMITS, text=text)
+        together = last is not None and mark.t_ns - last.t_ns < TOGETHER_NS
+        if last is None or mark.text != last.text or not together:
+            yield mark
+        last = mark
 
 
 def _preemptions(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:

@@ -9,12 +9,14 @@ from collectors.readings import (
     Endpoint,
     EngineInfo,
     EngineSettings,
+    LiveLimits,
     MeasuredPeak,
     ModelConfig,
     Step,
     Totals,
     WorkerMemory,
 )
+from inferwatch.metrics.engine.live_limits import LABELS, under, values_of
 from inferwatch.metrics.series.history import KvBlocks
 
 Key = tuple[str, int]
@@ -27,6 +29,7 @@ class Rank(msgspec.Struct, array_like=True):
     """One EngineCore: one rank of an engine, and what it last said; saved as it is."""
 
     info: EngineInfo | None = None
+    """With the limits in force, where they may be changed while it runs."""
     step: Step | None = None
     totals: Totals | None = None
     kv: KvBlocks = (None, None, None)
@@ -38,6 +41,36 @@ class Rank(msgspec.Struct, array_like=True):
     lost: bool = False
     gap_ns: int = 0
     """How long no step was under way before the latest, though there was work."""
+    limits: LiveLimits | None = None
+    """None where they may not be changed."""
+    limits_before: LiveLimits | None = None
+    """Those of steps that began before it changed: they end after it is told."""
+
+    def take_info(self, info: EngineInfo) -> None:
+        """What it is; another process goes by none of the limits of the one before."""
+        if self.info is not None and self.info.pid != info.pid:
+            self.limits = self.limits_before = None
+        self.info = under(info, self.limits)
+
+    def take_limits(self, limits: LiveLimits) -> None:
+        """What limits it from a moment on."""
+        self.limits_before, self.limits = self.limits, limits
+        if self.info is not None:
+            self.info = under(self.info, limits)
+
+    def token_budget(self, step: Step) -> int | None:
+        """What this step could have had at most, None where it was not told.
+
+        One that must serve more requests than that gets more.
+        """
+        told = self.info.max_num_batched_tokens if self.info is not None else None
+        limits = self.limits
+        if limits is None:
+            return told
+        if self.limits_before is not None and step.start_ns < limits.t_ns:
+            limits = self.limits_before
+        least = step.prefill_tokens + step.decode_tokens
+        return max(limits.max_num_batched_tokens, least)
 
     def take_step(self, step: Step) -> None:
         """The latest step."""
@@ -134,7 +167,7 @@ class Engines:
             del self.ranks[key]
             self.endpoints.pop(key[0], None)
             self._forget_told(key[0])
-        self.rank(info.source, info.rank).info = info
+        self.rank(info.source, info.rank).take_info(info)
 
     def take_config(self, config: ModelConfig) -> None:
         """What the model of a rank is built of; its probe knows the dtype, too."""
@@ -159,11 +192,27 @@ class Engines:
         """What a host or GPU was measured to do."""
         self.measured_peaks[peak.source] = peak
 
+    def take_limits(self, limits: LiveLimits) -> None:
+        """What limits a rank from now on."""
+        self.rank(limits.source, limits.rank).take_limits(limits)
+
+    @property
+    def live_limits(self) -> tuple[LiveLimits, ...]:
+        """Of those that live, where they may be changed; rank by rank."""
+        ranks = [self.ranks[key] for key in sorted(self.ranks)]
+        return tuple(r.limits for r in ranks if r.limits is not None and not r.lost)
+
     @property
     def first_settings(self) -> dict[str, Setting]:
-        """Of the first rank that told any."""
+        """Of the first rank that told any, with the limits in force."""
         first = min(self.settings, default=None)
-        return {} if first is None else dict(self.settings[first].settings)
+        if first is None:
+            return {}
+        settings = dict(self.settings[first].settings)
+        rank = self.ranks.get(first)
+        if rank is not None and rank.limits is not None:
+            settings |= zip(LABELS, values_of(rank.limits), strict=True)
+        return settings
 
     def take_step(self, step: Step) -> KvBlocks:
         """A step ended; the KV blocks of all engines now."""

@@ -205,7 +205,12 @@ class HealthTracker:
     def _limit(self, name: str) -> str:
         """A setting of the engine, where it told."""
         limits = {getattr(info, name) for info in self._engines.infos}
-        return f" {limits.pop():,}" if len(limits) == 1 and None not in limits else ""
+        if len(limits) != 1 or None in limits:
+            return ""
+        now = limits.pop()
+        starts = {getattr(e, f"start_{name}") for e in self._engines.live_limits}
+        start = max(starts, default=now)
+        return f" {now:,}" + (f" ({start:,} at start)" if now < start else "")
 
     def _healthy(self, work: SchedulerState) -> Verdict:
         calm = [rank.calm_since_ns for rank in self._engines.ranks.values()]

@@ -185,6 +185,7 @@ class Preemptions(Diagnosis):
                 "max_num_seqs",
                 "Let fewer run at once",
                 "fewer preemptions, tokens/s rise; more wait in the queue",
+                lower=True,
             ),
             *more_memory(facts),
         )

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from collectors.clock import NS_PER_S
 from inferwatch.metrics.findings.facts import Facts
-from inferwatch.metrics.findings.finding import Evidence, Finding, Knob
+from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +83,13 @@ class Diagnosis(ABC):
             cost=min(max(cost.share, 0.0), 1.0),
             cost_text=cost.text,
             evidence=self.evidence(facts),
-            knobs=self.knobs(facts),
+            knobs=tuple(sorted(self.knobs(facts), key=_is_no_key_away)),
         )
+
+
+def _is_no_key_away(knob: Knob) -> bool:
+    """What can be turned here and now goes first."""
+    return knob.flag is None or Effort.NOW not in knob.effort
 
 
 def ago_ns(facts: Facts, seconds: float) -> int:

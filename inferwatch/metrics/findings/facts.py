@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collectors.clock import NS_PER_S
-from collectors.readings import BoundBy, EngineInfo
+from collectors.readings import BoundBy, EngineInfo, LiveLimits
 from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.engine.live_limits import LABELS
 from inferwatch.metrics.findings.finding import Effort, Knob
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.series.samples import CounterTotals
@@ -89,6 +90,8 @@ class Facts:
     ranks: int = 1
     infos: tuple[EngineInfo, ...] = ()
     settings: Mapping[str, Setting] = field(default_factory=dict)
+    live_limits: tuple[LiveLimits, ...] = ()
+    """Of engines whose limits may be changed while they run."""
     verdict: Verdict | None = None
     running: int | None = None
     """Now; likewise the next."""
@@ -214,14 +217,51 @@ class Facts:
         found: Setting = told.pop() if len(told) == 1 else None
         return found
 
+    def live(self, name: str) -> tuple[int, int] | None:
+        """A limit that may be changed while they run: now, and as they were started.
+
+        None where it may not, or not on all of them.
+        """
+        told = self.live_limits
+        if name not in LABELS or not told or len(told) < len(self.infos):
+            return None
+        if any(name in each.fixed for each in told):
+            return None
+        start = max(getattr(each, f"start_{name}") for each in told)
+        return min(getattr(each, name) for each in told), start
+
+    def limit_text(self, name: str) -> str:
+        """A limit in a sentence, empty where it was not told."""
+        now, start = self.live(name) or (0, 0)
+        if now < start:
+            return f"{now:,} (a live limit, {start:,} at start)"
+        limit = self.told(name)
+        return f"{limit:,}" if isinstance(limit, int) else ""
+
     def flag(
-        self, name: str, text: str, expected: str, *effort: Effort, also: str = ""
+        self,
+        name: str,
+        text: str,
+        expected: str,
+        *effort: Effort,
+        also: str = "",
+        lower: bool = False,
     ) -> Knob:
-        """A knob that is a flag of vLLM, with what it is set to now."""
+        """A knob that is a flag of vLLM, with what it is set to now.
+
+        ``lower``: down is the way to turn it. What may be turned while the engine runs
+        needs no restart, as long as that is not above what it was started with.
+        """
+        live = self.live(name)
+        present = as_told(self.told(name))
+        if live is not None and live[0] < live[1]:
+            present = f"{live[0]:,}, a live limit of ours; {live[1]:,} at start"
+        if live is not None and (lower or live[0] < live[1]):
+            text, effort = f"{text}: k turns it live", (Effort.NOW,)
         return Knob(
             text=text,
             flag="--" + name.replace("_", "-") + also,
-            present=as_told(self.told(name)),
+            present=present,
             expected=expected,
             effort=effort or (Effort.RESTART,),
         )

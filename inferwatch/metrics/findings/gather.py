@@ -106,6 +106,7 @@ def facts_of(sources: Sources, moment: Moment, around: Around) -> Facts:
         ranks=max(len(engines.ranks), 1),
         infos=infos,
         settings=engines.first_settings,
+        live_limits=engines.live_limits,
         verdict=sources.health.verdict(now_ns, work, Flow(kv_usage=kv_usage)),
         running=work.running,
         waiting=work.waiting,

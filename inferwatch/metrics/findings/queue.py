@@ -96,8 +96,7 @@ class BatchTooSmall(Diagnosis):
 
     def sentence(self, facts: Facts) -> str:
         """How many run, of how many that may, and what room there is."""
-        limit = facts.told("max_num_seqs")
-        most = f"max_num_seqs {limit:,}" if isinstance(limit, int) else "max_num_seqs"
+        most = f"max_num_seqs {facts.limit_text('max_num_seqs')}".rstrip()
         usage = facts.kv_usage
         room = f", though only {usage:.0%} of the KV cache are in use" if usage else ""
         return f"{facts.waiting or 0:,} wait because {most} are running{room}"
@@ -143,8 +142,8 @@ class TokenBudget(Diagnosis):
 
     def sentence(self, facts: Facts) -> str:
         """The budget, and what would need more."""
-        limit = facts.told("max_num_batched_tokens")
-        most = f" of {limit:,} tokens" if isinstance(limit, int) else ""
+        limit = facts.limit_text("max_num_batched_tokens")
+        most = f" of {limit} tokens" if limit else ""
         p50 = facts.prompts.p50
         prompt = f"; the median prompt has {p50:,.0f}" if p50 else ""
         return (

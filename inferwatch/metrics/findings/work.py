@@ -67,6 +67,7 @@ class PrefillStalls(Diagnosis):
                 "max_num_batched_tokens",
                 "Lower the tokens that a step may compute",
                 "ITL spikes shrink in proportion; TTFT of long prompts rises",
+                lower=True,
             ),
             facts.flag(
                 "long_prefill_token_threshold",

@@ -112,8 +112,7 @@ class StepCounter:
 
     def add(self, step: Step, output_tokens: int, rank: Rank) -> None:
         """The latest step of a rank, which may have told what it is."""
-        info = rank.info
-        budget = (info.max_num_batched_tokens if info is not None else None) or 0
+        budget = rank.token_budget(step) or 0
         scheduled = step.prefill_tokens + step.decode_tokens
         hot, before, after = PLACES[step.bound_by]
         graph = self._graphs.get(step.graph_mode)

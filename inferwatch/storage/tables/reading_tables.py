@@ -64,6 +64,8 @@ from inferwatch.storage.tables.table import (
     select_sql,
 )
 
+LIMIT_ROWS = PlainTable("live_limits", LiveLimits, renamed={"by": "changed_by"})
+
 
 def every_table() -> list[ReadingTable[Any]]:
     """A table for each kind of reading, the last for what has no row in the others."""
@@ -163,7 +165,7 @@ def every_table() -> list[ReadingTable[Any]]:
         PlainTable("gpu_processes", GpuProcesses, part=SessionPart.GPU),
         PlainTable("model_configs", ModelConfig),
         PlainTable("engine_settings", EngineSettings),
-        PlainTable("live_limits", LiveLimits, renamed={"by": "changed_by"}),
+        LIMIT_ROWS,
         PlainTable("worker_memory", WorkerMemory),
         PlainTable("measured_peaks", MeasuredPeak, part=SessionPart.GPU),
         PlainTable("prices", Prices),

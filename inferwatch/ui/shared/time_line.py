@@ -23,6 +23,7 @@ GLYPHS = {
     MarkKind.ALERT: ("!", "bad"),
     MarkKind.BOOKMARK: ("◆", "accent"),
     MarkKind.SLO: ("▲", "warn"),
+    MarkKind.LIMITS: ("k", "accent"),
     MarkKind.LOAD: ("L", "decode"),
     MarkKind.PREEMPTION: ("P", "waiting"),
     MarkKind.FINDING: ("f", "warn"),

@@ -42,6 +42,7 @@ from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.metrics.snapshot import Window
 from tests.inferwatch.metrics.floor.scripted_limits import config, gpu
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
+from tests.inferwatch.metrics.scripted_live_limits import story
 from tests.inferwatch.metrics.scripted_pool import Pool, blocks_told
 
 S = 1_000_000_000
@@ -99,10 +100,14 @@ def eventful(traffic: Any) -> Iterator[AnyReading]:
         if sized:
             yield config({"model_type": "mistral", "sliding_window": 64})
     yield from told_of("engine-1")
+    changes = iter(story())
+    yield next(changes)
     yield LoadPlanned(t_ns=5, plan=PLAN)
     yield LoadEvent(t_ns=6, kind=LoadKind.RATE, rate_per_s=4, source="load-1")
     for second in range(8):
         yield from traffic.run(1)
+        if second in {2, 4}:
+            yield next(changes)
         yield from islice(hardware, 23)
         yield from blocks[second]
         if second in {3, 4}:

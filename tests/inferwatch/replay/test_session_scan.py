@@ -27,6 +27,7 @@ from inferwatch.replay.session_scan import SessionScan
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.repair import recovery
 from inferwatch.storage.sessions.sessions import find
+from tests.inferwatch.metrics.scripted_live_limits import story
 
 S = 1_000_000_000
 NOBODY_NEW = "no step for 3.0 s, 2 decoding"
@@ -74,6 +75,23 @@ def test_loads_and_losses_are_marked_in_order_of_time(looked: Put) -> None:
         (10, MarkKind.LOST),
     ]
     assert scan.marks[0].text == "load started at 3/s: demo"
+
+
+def test_each_change_of_limits_is_marked(looked: Put) -> None:
+    """Ranks that are told the same at once are one mark."""
+    both = [
+        msgspec.structs.replace(each, rank=rank, t_ns=each.t_ns + rank * 1_000)
+        for each in story()
+        for rank in (0, 1)
+    ]
+
+    scan = looked([*both])
+
+    assert [(mark.t_ns / S, mark.kind, mark.text) for mark in scan.marks] == [
+        (2, MarkKind.LIMITS, "max seqs 12 → 4, by ada (pid 4)"),
+        (3, MarkKind.LIMITS, "step tokens 512 → 64, by ada (pid 4)"),
+        (5, MarkKind.LIMITS, "start-up limits are back: the watcher is gone"),
+    ]
 
 
 def test_preemptions_are_marked_where_they_begin_after_a_while_without(
@@ -250,7 +268,7 @@ def test_a_record_that_cannot_be_read_is_said_and_not_waited_for(
     monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)  # as if it were large
     scan = SessionScan(recorded, find(recorded, "last"))
     sound = recorded.read_bytes()
-    schema = 64 * 4096
+    schema = 68 * 4096
     noise = Random(1).randbytes(len(sound) - schema)
     recorded.write_bytes(sound[:schema] + noise)
 

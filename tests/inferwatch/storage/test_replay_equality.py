@@ -21,6 +21,7 @@ from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
+from tests.inferwatch.metrics.scripted_live_limits import story
 from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
 
 WINDOWS = [Window.TEN_SECONDS, Window.SESSION]
@@ -78,6 +79,22 @@ async def test_live_and_replayed_snapshots_are_equal_at_recorded_ticks(
     assert live[-1][-1].flow.finished > 50
     for number, (then, now) in enumerate(zip(live, again, strict=True)):
         assert then == now, f"tick {number}"
+
+
+async def test_limits_changed_on_the_way_are_replayed_as_they_were(
+    record: Callable[..., Recorder], path: Path, traffic: Any
+) -> None:
+    readings = [*traffic.start()]
+    for change in story():
+        readings += [change, *traffic.run(2)]
+
+    live = watched_live(record(), readings)
+    again = await watched_again(path)
+
+    shown = [each[-1] for each in live]
+    assert [each.engines[0].max_num_seqs for each in shown[1::2]] == [12, 4, 4, 12]
+    assert [each.live_limits[0].version for each in shown[1::2]] == [0, 1, 2, 3]
+    assert live == again
 
 
 async def test_gpus_and_hosts_are_replayed_as_they_were(

@@ -1,11 +1,18 @@
 """Each fault that is planted is named first, soon, and what is nearly one is not."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
-from collectors.readings import AnyReading, Tick
+from collectors.readings import (
+    AnyReading,
+    EngineInfo,
+    LimitChange,
+    LiveLimits,
+    Tick,
+)
 from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
 from inferwatch.metrics.findings.finding import Effort, Finding
 from inferwatch.metrics.model import Model
@@ -80,6 +87,57 @@ def test_a_present_value_is_what_the_engine_told() -> None:
 
     flags = {each.flag: each.present for each in told.knobs if each.flag}
     assert flags == {"--max-num-seqs": "3"}
+
+
+def under_limits(engine: Engine, **started: int) -> Iterator[AnyReading]:
+    """The same, as if it had been started with more and was turned down since."""
+    told = engine.run(30)
+    info = next(each for each in told if isinstance(each, EngineInfo))
+    yield replace_fields(info, **started)
+    now = {name: getattr(info, name) for name in started}
+    start = {f"start_{name}": value for name, value in started.items()}
+    yield LiveLimits(
+        source=info.source,
+        t_ns=1,
+        version=1,
+        change=LimitChange.SET,
+        by="ada",
+        **{
+            "max_num_seqs": info.max_num_seqs,
+            "max_num_batched_tokens": info.max_num_batched_tokens,
+            "start_max_num_seqs": info.max_num_seqs,
+            "start_max_num_batched_tokens": info.max_num_batched_tokens,
+        }
+        | now
+        | start,
+    )
+    yield from told
+
+
+def test_what_a_live_limit_of_ours_does_needs_no_restart() -> None:
+    engine = replace(SMALL_BATCH, settings={"max_num_seqs": 32})
+
+    told = after(under_limits(engine, max_num_seqs=32)).findings[0]
+
+    assert told.name == "batch_too_small"
+    most = engine.max_num_seqs
+    assert f"max_num_seqs {most} (a live limit, 32 at start) are" in told.sentence
+    knob = told.knobs[0]
+    assert knob.flag == "--max-num-seqs"
+    assert knob.present == f"{most}, a live limit of ours; 32 at start"
+    assert knob.text == "Raise the sequences that may run at once: k turns it live"
+    assert knob.effort == (Effort.NOW,)
+
+
+def test_what_was_started_so_needs_a_restart_to_be_raised() -> None:
+    engine = replace(SMALL_BATCH)
+
+    told = after(under_limits(engine, max_num_seqs=engine.max_num_seqs)).findings[0]
+
+    knob = told.knobs[-1]
+    assert knob.flag == "--max-num-seqs"
+    assert knob.present == f"{engine.max_num_seqs}"
+    assert knob.effort == (Effort.RESTART,)
 
 
 def test_a_value_that_was_not_told_is_unknown() -> None:

@@ -1,0 +1,88 @@
+"""Limits changed while an engine runs: what is in force, and how it is said."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from collectors.readings import EngineInfo, LimitChange, LiveLimits
+
+LABELS = {"max_num_seqs": "max seqs", "max_num_batched_tokens": "step tokens"}
+"""What people call them, by the names of vLLM's flags."""
+Values = tuple[int, int]
+"""In the order of ``LABELS``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """A limit that is lower than it was at start."""
+
+    name: str
+    """Of vLLM's flag, with underscores."""
+    now: int
+    start: int
+
+    @property
+    def text(self) -> str:
+        """Such as ``max seqs 16 of 32``."""
+        return f"{LABELS[self.name]} {self.now:,} of {self.start:,}"
+
+
+def values_of(limits: LiveLimits) -> Values:
+    """What is in force."""
+    return limits.max_num_seqs, limits.max_num_batched_tokens
+
+
+def start_values(limits: LiveLimits) -> Values:
+    """What it was started with."""
+    return limits.start_max_num_seqs, limits.start_max_num_batched_tokens
+
+
+def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
+    """What is lower than at start; nothing while nothing is."""
+    both = zip(LABELS, values_of(limits), start_values(limits), strict=True)
+    return tuple(
+        Lowered(name=name, now=now, start=start)
+        for name, now, start in both
+        if now < start
+    )
+
+
+def under(info: EngineInfo, limits: LiveLimits | None) -> EngineInfo:
+    """What an engine is, with the limits in force in place of those at start."""
+    if limits is None:
+        return info
+    seqs, tokens = values_of(limits)
+    if (info.max_num_seqs, info.max_num_batched_tokens) == (seqs, tokens):
+        return info
+    return msgspec.structs.replace(
+        info, max_num_seqs=seqs, max_num_batched_tokens=tokens
+    )
+
+
+def change_text(before: Values | None, now: LiveLimits) -> str | None:
+    """What changed, in a sentence for the time line; None: nothing that was heard of.
+
+    Whoever comes late is told what is in force, and not when that changed.
+    """
+    if before is None or now.change is LimitChange.START:
+        return None
+    if now.change is LimitChange.WATCHER_GONE:
+        return "start-up limits are back: the watcher is gone"
+    by = f", by {now.by}" if now.by else ""
+    if now.change is LimitChange.RESET:
+        return f"start-up limits are back{by}"
+    changed = [
+        f"{label} {was:,} → {is_:,}"
+        for label, was, is_ in zip(LABELS.values(), before, values_of(now), strict=True)
+        if was != is_
+    ]
+    if not changed:
+        return None
+    stays = "; they stay when it goes" if now.kept else ""
+    return f"{', '.join(changed)}{by}{stays}"
+
+
+def in_force(limits: Iterable[LiveLimits]) -> tuple[LiveLimits, ...]:
+    """Those of engines that go by lower limits than at start."""
+    return tuple(each for each in limits if each.in_force)
