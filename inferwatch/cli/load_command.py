@@ -33,6 +33,7 @@ from inferwatch.loadgen.idle_server import refuse_traffic
 from inferwatch.loadgen.plan.file import shape
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.result_formats import request_lines, vllm_bench
+from inferwatch.loadgen.scenarios.scenario import fitted
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.loadgen.truth.calibration import beside, stored
 from inferwatch.metrics.load.result import LoadResult, load_result
@@ -88,6 +89,8 @@ async def _plan(
         if not served:
             raise UsageError(f"{target.name} lists no models: name one with --model")
         wanted["model"] = served[0]
+    if "scenario" in wanted:
+        wanted = fitted(wanted, await target.longest(wanted["model"]))
     if not options.allow_load:
         await refuse_traffic(target, "--allow-load")
     return complete(wanted)

@@ -18,6 +18,7 @@ from inferwatch.loadgen.plan.plan import (
     objectives,
 )
 from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
+from inferwatch.loadgen.scenarios.scenario import with_scenario
 from inferwatch.loadgen.target_server import endpoint_in
 from inferwatch.metrics.load.slo import DEFAULT_SHARE
 from inferwatch.session.recorded_trace import trace_like
@@ -92,7 +93,7 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     flags = _arrivals({k: v for k, v in read.items() if v is not None})
     if flags.keys() & set(WAYS):
         fields = _without_arrivals(fields, flags)
-    fields = {"warmup_s": 0.0, **defaults, **fields, **flags}
+    fields = {"warmup_s": 0.0, **with_scenario({**defaults, **fields, **flags})}
     if "concurrency" in fields and not fields.keys() & {"rate_per_s", "rates"}:
         fields.setdefault("arrivals", "closed")
     if flags.keys() & {*WAYS, "arrivals"}:
@@ -168,7 +169,7 @@ def complete(fields: Mapping[str, Any]) -> LoadPlan:
     Raises:
         UsageError: something is missing or wrong.
     """
-    if not fields.keys() & {"rate_per_s", "concurrency", "rates", "trace"}:
+    if not fields.keys() & {"rate_per_s", "concurrency", "rates", "trace", "scenario"}:
         raise UsageError(HOW_MUCH)
     plan = make_plan(fields)
     objectives(plan)

@@ -9,7 +9,7 @@ from typing import Any
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
 from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
-from inferwatch.metrics.load.book import ABORTED, LoadBook
+from inferwatch.metrics.load.book import BY_US, LoadBook
 from inferwatch.metrics.load.result import LoadResult
 from inferwatch.metrics.series.quantiles import PERCENTS
 
@@ -127,7 +127,9 @@ def _seconds(start_ns: int | None, end_ns: int | None) -> float:
 def _error(record: RequestRecord) -> str:
     if record.failure is None:
         return ""
-    return ABORTED if record.failure == ABORTED else f"{record.failure} {record.detail}"
+    if record.failure in BY_US:
+        return record.failure
+    return f"{record.failure} {record.detail}"
 
 
 def _even(plan: LoadPlan) -> bool:

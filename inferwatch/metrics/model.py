@@ -85,7 +85,7 @@ from inferwatch.metrics.hardware.traffic import SavedTraffic, TrafficTracker
 from inferwatch.metrics.imbalance import Key, Steady, with_remarks
 from inferwatch.metrics.kv.memory import Memory
 from inferwatch.metrics.kv.tracker import MemoryMoment, MemoryTracker, SavedMemory
-from inferwatch.metrics.load.book import ABORTED
+from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.load.slo import Limit
 from inferwatch.metrics.price.spending import spending
@@ -939,7 +939,7 @@ class Model:
         if record.class_name is not None:
             for model in (self, *self._servers.models.values()):
                 model.classed(record.external_id, record.class_name)
-        if record.failure not in {None, ABORTED}:
+        if record.failure not in {None, *BY_US}:
             self._outcomes.client_failed(record, ended_ns)
 
     def _price(self, prices: Prices) -> None:

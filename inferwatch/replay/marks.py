@@ -10,7 +10,7 @@ from collectors.readings import LiveLimits, LoadKind, NoteKind
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.formatting import counted
 from inferwatch.metrics.engine.live_limits import Values, change_text, values_of
-from inferwatch.metrics.load.book import ABORTED
+from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import DEFAULT_SHARE, Slo
 from inferwatch.storage.file.sqlite import transaction
@@ -178,7 +178,8 @@ def _missed_minutes(
 ) -> Iterator[Mark]:
     missed_before = False
     limits = [limit for limit in slo.limits if limit.metric != "itl_s"]  # in no column
-    conditions = [f"failure IS NOT NULL AND failure <> '{ABORTED}'"]
+    by_us = ", ".join(f"'{each}'" for each in sorted(BY_US))
+    conditions = [f"failure IS NOT NULL AND failure NOT IN ({by_us})"]
     conditions += [
         f"coalesce({limit.metric} {'>' if limit.or_equal else '>='} ?, 0)"
         for limit in limits

@@ -39,7 +39,7 @@ def summarise_load(result: LoadResult) -> Summary:
         "span_s": result.span_s,
         "streams_mean": result.streams,
         "requests": {name: getattr(result, name) for name in COUNTS}
-        | {"unaccounted": result.unaccounted},
+        | {"hung_up": result.hung_up, "unaccounted": result.unaccounted},
         "failures": {
             kind: {"n": each.count, "first": each.first}
             for kind, each in result.failures.items()
@@ -232,6 +232,7 @@ def _counts(summary: Summary) -> str:
         for name, said in (
             ("failed", FAILED),
             ("aborted", "aborted"),
+            ("hung_up", "of them hung up, as planned"),
             ("in_flight_at_end", "in flight when the last was sent"),
             ("warmup", "in warm-up"),
         )

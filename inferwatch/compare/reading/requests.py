@@ -97,7 +97,7 @@ CLIENT_COLUMNS = (
     "output_tokens",
     "failure IS NULL",
     "ordinal",
-    *("coalesce(failure = 'aborted', 0)", "first_chunk_tokens"),
+    *("coalesce(failure IN ('aborted', 'hung_up'), 0)", "first_chunk_tokens"),
     "number",
 )
 CLIENT_DONE, CLIENT_ABORTED = CLIENT_COLUMNS[8], CLIENT_COLUMNS[10]

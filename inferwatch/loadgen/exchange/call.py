@@ -9,6 +9,7 @@ from enum import StrEnum
 from http import HTTPStatus
 from itertools import pairwise
 
+from collectors.clock import monotonic_ns
 from collectors.readings import Phase, RequestRecord, TokenTimes
 from inferwatch.loadgen.exchange.error_message import KEPT_BYTES, error_message, shown
 from inferwatch.loadgen.exchange.reply import NotAnEventError, Reply
@@ -34,6 +35,8 @@ class Failure(StrEnum):
     EMPTY = "empty"
     SERVER_ERROR_EVENT = "server_error_event"
     ABORTED = "aborted"
+    HUNG_UP = "hung_up"
+    """By us, in the middle of the answer, as the plan wants it."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -71,7 +74,7 @@ class Call:
         if self.failure is not None:
             return
         told = self.reply.error
-        if told is not None and failure is not Failure.ABORTED:
+        if told is not None and failure not in {Failure.ABORTED, Failure.HUNG_UP}:
             failure, detail = Failure.SERVER_ERROR_EVENT, told
         self.failure = failure
         self.detail = detail or None
@@ -85,6 +88,21 @@ class Call:
             self.answered = True
         else:
             self.fail(failure, detail)
+
+    @property
+    def heard_enough(self) -> bool:
+        """Its client hangs up now: the plan wants it, and so many chunks have come.
+
+        Only who is to hang up looks: looking means decoding what has come.
+        """
+        after = self.prompt.hang_up_after
+        return after is not None and len(self.reply.stamps_ns) >= after
+
+    def hang_up(self) -> None:
+        """Remember that the client went away, unless the answer had ended before."""
+        self.cut(Failure.HUNG_UP, f"after {self.prompt.hang_up_after} chunks")
+        if self.failure is Failure.HUNG_UP:
+            self.end_ns = monotonic_ns()  # before anybody can see it
 
     def judge(self) -> None:
         """Decode the stream that has ended, and decide whether it was an answer.

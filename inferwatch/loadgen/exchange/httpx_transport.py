@@ -132,7 +132,8 @@ class HttpxExchange:
             call.cut(Failure.ABORTED)
             raise
         finally:
-            call.end_ns = (call.answered and call.reply.done_ns) or monotonic_ns()
+            if call.end_ns is None:  # it has not hung up
+                call.end_ns = (call.answered and call.reply.done_ns) or monotonic_ns()
 
     async def _exchange(self) -> None:
         with self._transport.lane() as lane:
@@ -149,7 +150,8 @@ class HttpxExchange:
             kind = headers.get(b"content-type", b"")
             self.call.reply.content_type = kind.decode("latin-1")
             await self._read_answer(response)
-            self.call.answered = True
+            if self.call.failure is None:
+                self.call.answered = True
             return
         async for data in response.aiter_raw():
             self._transport.receive_stamps.reads += 1
@@ -171,6 +173,9 @@ class HttpxExchange:
                     reply.read(data, monotonic_ns())
                     if reply.looks_done() and reply.done_ns is not None:
                         patience.reschedule(loop.time() + DONE_S)
+                    elif self.call.heard_enough:
+                        self.call.hang_up()
+                        return  # closing the response closes its connection
         except TimeoutError:
             if not patience.expired():
                 raise

@@ -198,6 +198,10 @@ class RawExchange:
         response = self.response
         if response.finished or (response.status != 200 and self._refusal.complete):
             self._finish(at_ns)
+        elif self.call.heard_enough:
+            response.reusable = False  # to be closed, not kept
+            self.call.hang_up()
+            self._end(self.call.end_ns or at_ns)
 
     def closed(self, why: str) -> None:
         """The server closed the connection."""

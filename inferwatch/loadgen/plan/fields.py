@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from inferwatch.loadgen.plan.lengths import Lengths, Range, fixed
+from inferwatch.loadgen.plan.lengths import MOST_TOKENS, Lengths, Range, fixed
 from inferwatch.loadgen.plan.option import (
     ABOVE_0_S,
     FROM_0_S,
+    MOST_CONNECTIONS,
     MOST_REQUESTS,
     MOST_S,
     RATE,
@@ -45,6 +46,7 @@ from inferwatch.loadgen.plan.text import (
     read_slo,
     read_slo_row,
 )
+from inferwatch.loadgen.scenarios.scenario import ASKED, SCENARIOS, scenario_row
 
 WHEN, WHAT, HOW, HOLDS = Heading.WHEN, Heading.WHAT, Heading.HOW, Heading.HOLDS
 OUTPUT_TOKENS = Range(32, 128)
@@ -81,6 +83,23 @@ class PlanFields(
     """Of the server, without ``/v1``."""
     uds: str | None = None
     """Unix socket on which the server listens."""
+    scenario: Annotated[
+        str | None,
+        PlanOption(
+            Flag(
+                "--scenario",
+                WHEN,
+                0,
+                f"A load that answers one question, unless other options change it; "
+                f"without a rate it takes a share of what the server brings. {ASKED}",
+                words=tuple(SCENARIOS),
+            ),
+            row=FormRow(
+                "scenario", 13, "scenario", "like interference", read=scenario_row
+            ),
+        ),
+    ] = None
+    """Which question the load was made to answer: its result ends in the answer."""
     seed: Annotated[
         int,
         PlanOption(
@@ -406,6 +425,13 @@ class PlanFields(
     burst_every_s: Annotated[
         float | None,
         PlanOption(
+            Flag(
+                "--burst-every",
+                WHEN,
+                16,
+                "Send --burst-requests at once every so often, beside the rate.",
+                metavar="SECONDS",
+            ),
             bounds=Bounds(0.01, MOST_S),
             of=OPEN,
             elsewhere="bursts are added to a rate: only an open loop has them",
@@ -413,6 +439,59 @@ class PlanFields(
     ] = None
     burst_tokens: Annotated[int, PlanOption(bounds=Bounds(0, 1 << 40), of=OPEN)] = 0
     """KV cache a burst asks for, in tokens; shared prefixes are not counted."""
+    burst_requests: Annotated[
+        int | None,
+        PlanOption(
+            Flag("--burst-requests", WHEN, 17, "Of each burst.", metavar="N"),
+            bounds=Bounds(1, MOST_CONNECTIONS),
+            of=OPEN,
+            elsewhere="bursts are added to a rate: only an open loop has them",
+        ),
+    ] = None
+    """Of a burst, instead of ``burst_tokens``."""
+    hang_up: Annotated[
+        float,
+        PlanOption(
+            Flag(
+                "--hang-up",
+                WHAT,
+                13,
+                "Share of the requests whose client hangs up in the middle of the "
+                "answer.  [default: 0]",
+                metavar="SHARE",
+                shown=ShownBounds.BOTH,
+            ),
+            bounds=Bounds(0, 1),
+        ),
+    ] = 0.0
+    """Which ones, the seed says. They count as hung up: no failure of the server."""
+    hang_up_after_tokens: Annotated[
+        int,
+        PlanOption(
+            Flag(
+                "--hang-up-after",
+                WHAT,
+                14,
+                "These hang up at the N-th chunk with tokens.  [default: 8]",
+                metavar="N",
+            ),
+            bounds=Bounds(1, MOST_TOKENS),
+        ),
+    ] = 8
+    ask_again_after: Annotated[
+        int,
+        PlanOption(
+            Flag(
+                "--ask-again-after",
+                WHAT,
+                15,
+                "Ask each prompt a second time, N other prompts later: cold, then warm "
+                "in a prefix cache.  [default: 0, never]",
+                metavar="N",
+            ),
+            bounds=Bounds(0, MOST_REQUESTS),
+        ),
+    ] = 0
     duration_s: Annotated[
         float | None,
         PlanOption(

@@ -24,6 +24,7 @@ from inferwatch.loadgen.plan.parts import (
     TraceRow,
     TransportKind,
 )
+from inferwatch.loadgen.scenarios.scenario import SCENARIOS
 from inferwatch.metrics.load.slo import Slo, parse_slo
 
 __all__ = [
@@ -180,14 +181,11 @@ def _faults(plan: PlanFields) -> Iterator[Fault]:
     yield from _rate_faults(plan)
     yield from _foreign_faults(plan)
     yield from _prompt_faults(plan)
+    yield from _stress_faults(plan)
     yield from [
         (
             plan.shared_prefixes.tokens >= _shortest_prompt(plan),
             "the shared prefix must be shorter than the shortest prompt",
-        ),
-        (
-            plan.burst_every_s is not None and plan.burst_tokens <= 0,
-            "a burst needs burst_tokens above 0",
         ),
         (
             len({each.name for each in plan.classes} - {""}) < len(plan.classes),
@@ -290,6 +288,39 @@ def _prompt_faults(plan: PlanFields) -> list[Fault]:
             "a trace says what to send: leave out dataset, classes and turns",
         ),
     ]
+
+
+def _stress_faults(plan: PlanFields) -> Iterator[Fault]:
+    """What makes a load a stress test, and does not go together."""
+    bursts = plan.burst_every_s is not None
+    others = plan.classes or plan.shared_prefixes.groups or plan.dataset or plan.trace
+    yield from [
+        (
+            bursts and plan.burst_tokens <= 0 and plan.burst_requests is None,
+            "a burst needs burst_tokens above 0, or burst_requests",
+        ),
+        (
+            plan.burst_tokens > 0 and plan.burst_requests is not None,
+            "choose one: burst_tokens and burst_requests both say how big a burst is",
+        ),
+        (
+            plan.burst_requests is not None and not bursts,
+            "burst_requests are sent together: say how often with burst_every_s",
+        ),
+        (
+            plan.ask_again_after > 0 and bool(others or plan.converses or bursts),
+            (
+                "ask_again_after asks made prompts of one kind twice: leave out "
+                "classes, shared_prefixes, dataset, trace, turns and bursts"
+            ),
+        ),
+        (
+            plan.scenario is not None and plan.scenario not in SCENARIOS,
+            f"there is no such scenario: {', '.join(SCENARIOS)}",
+        ),
+    ]
+    if (scenario := SCENARIOS.get(plan.scenario or "")) is not None:
+        yield scenario.lacks(plan), scenario.unless
 
 
 def _shortest_prompt(plan: PlanFields) -> int:

@@ -26,6 +26,11 @@ _TRACE = 5
 _BLOCKS = 6
 _ORDER = 7
 _LENGTHS = 8
+_HANG_UPS = 9
+COLD, WARM = "cold", "warm"
+"""What a prompt is called that nobody asked before, and one that is asked again."""
+FRESH = 1 << 40
+"""Beyond the numbers of all prompts that are asked again."""
 BLOCK_TOKENS = 512
 """Of the named blocks of a trace, as Mooncake has them."""
 
@@ -60,6 +65,8 @@ class Prompt(NamedTuple):
     """Of its conversation, from 1; None where that has one."""
     later: tuple[Turn, ...] = ()
     """Still to come in its conversation."""
+    hang_up_after: int | None = None
+    """Its client hangs up at this chunk with tokens; None: it hears it all."""
 
     @property
     def tokens(self) -> int | None:
@@ -106,6 +113,33 @@ class Prompts:
 
     def make(self, phase: Phase, number: int) -> Prompt:
         """The prompt of request ``number`` of a phase."""
+        prompt = self._repeated(phase, number)
+        if phase is Phase.WARMUP:
+            return prompt
+        return self._heard(prompt, _PHASES[phase], number)
+
+    def _repeated(self, phase: Phase, number: int) -> Prompt:
+        """Where each prompt is asked twice: every other request asks an earlier one."""
+        after = self._plan.ask_again_after
+        if not after or phase is not Phase.STEADY:
+            return self._made(phase, number)
+        first, again = divmod(number, 2)
+        if again:
+            first = first - after if first >= after else FRESH + first
+        warm = again and first < FRESH
+        prompt = self._made(phase, first)
+        return prompt._replace(class_name=WARM if warm else COLD)
+
+    def _heard(self, prompt: Prompt, kind: int, number: int) -> Prompt:
+        """The prompt, and whether its client hears the whole answer."""
+        if not self._plan.hang_up:
+            return prompt
+        rng = np.random.default_rng([self._plan.seed, _HANG_UPS, kind, number])
+        if rng.random() >= self._plan.hang_up:
+            return prompt
+        return prompt._replace(hang_up_after=self._plan.hang_up_after_tokens)
+
+    def _made(self, phase: Phase, number: int) -> Prompt:
         rng = np.random.default_rng([self._plan.seed, _PHASES[phase], number])
         kind = self._kind(rng)
         length = kind.prompt_tokens.draw(rng)
@@ -139,7 +173,8 @@ class Prompts:
         ids = np.concatenate(shared) if shared else np.empty(0, np.int64)
         ids = ids[: row.prompt_tokens]
         own = self._draw(rng, self._plan.token_ids, row.prompt_tokens - len(ids))
-        return self._say(np.append(ids, own), row.output_tokens, len(own), None)
+        prompt = self._say(np.append(ids, own), row.output_tokens, len(own), None)
+        return self._heard(prompt, _TRACE, number)
 
     def _say(
         self, ids: Ids, max_tokens: int, own: int, class_name: str | None
@@ -189,7 +224,7 @@ class DatasetPrompts(Prompts):
         self._lengths = lengths
         self._plan_decides = plan.output_tokens != OUTPUT_TOKENS
 
-    def make(self, phase: Phase, number: int) -> Prompt:
+    def _made(self, phase: Phase, number: int) -> Prompt:
         """The prompt of request ``number``; a warm-up begins at the other end."""
         row = self._row(phase, number)
         warm = phase is Phase.WARMUP

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import count, takewhile
+from itertools import count, islice, takewhile
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -228,10 +228,20 @@ def _bursts(plan: LoadPlan, prompts: Prompts, after_ns: int) -> Iterator[Due]:
         return
     numbers = count()
     for offset_ns in burst_times(plan.burst_every_s):
-        members = _enough(plan.burst_tokens, prompts, numbers)
+        members = _members(plan, prompts, numbers)
         for position, (number, prompt) in enumerate(members):
             size = None if position else len(members)
             yield Due(after_ns + offset_ns, Phase.BURST, number, prompt, size)
+
+
+def _members(
+    plan: LoadPlan, prompts: Prompts, numbers: Iterator[int]
+) -> list[tuple[int, Prompt]]:
+    """The requests of the next burst."""
+    if plan.burst_requests is None:
+        return _enough(plan.burst_tokens, prompts, numbers)
+    taken = islice(numbers, plan.burst_requests)
+    return [(number, prompts.make(Phase.BURST, number)) for number in taken]
 
 
 def _enough(

@@ -12,7 +12,7 @@ from functools import partial
 
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.readings import Phase
-from inferwatch.loadgen.exchange.call import Call
+from inferwatch.loadgen.exchange.call import Call, Failure
 from inferwatch.loadgen.exchange.transport import Exchange
 from inferwatch.loadgen.prompts.prompts import Prompt
 from inferwatch.loadgen.sending.conversations import Conversations
@@ -179,7 +179,7 @@ class ClosedLoop:
         """When the next question is due: it counts from the end of the answer."""
         if call.reply.short:
             call.judge()
-        if call.failure is not None:
+        if call.failure not in {None, Failure.HUNG_UP}:
             await asyncio.sleep(RETRY_S)
             return monotonic_ns()
         due_ns = (call.end_ns or monotonic_ns()) + self._think_ns

@@ -184,7 +184,8 @@ class OpenRun:
 
     def _on_burst(self, requests: int) -> None:
         tokens = self._plan.burst_tokens
-        text = f"{requests} requests for {tokens} tokens of KV"
+        text = f"{requests} requests"
+        text += f" for {tokens} tokens of KV" if tokens else ""
         self._context.report(LoadKind.BURST, text)
 
 

@@ -48,6 +48,8 @@ class Answer:
     finished: bool = False
     cut_off: bool = False
     """The client went away before the end."""
+    cut_off_ns: int | None = None
+    """When that was seen here."""
 
     def told(self) -> dict[str, Any]:
         """The answer as plain data."""

@@ -290,6 +290,7 @@ class TruthServer:
         connection.peer.close()
         if connection.answer is not None:
             connection.answer.cut_off = not connection.answer.finished
+            connection.answer.cut_off_ns = monotonic_ns()
             if connection.script is None and connection.options is not None:
                 self._queues[connection.options].remove(connection)
             self._free(connection)

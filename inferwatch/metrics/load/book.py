@@ -23,6 +23,9 @@ from inferwatch.metrics.series.quantiles import Ints
 
 ABORTED = "aborted"
 """The failure of what we ended ourselves; it says nothing of the server."""
+HUNG_UP = "hung_up"
+"""Likewise, in the middle of an answer, because the plan wanted clients that do."""
+BY_US = frozenset({ABORTED, HUNG_UP})
 SUMS = (
     "span_ns",
     "sends",
@@ -151,7 +154,7 @@ class LoadBook:
 
     def failures(self) -> dict[str, FailureCount]:
         """Failed requests by kind; what we aborted ourselves is no failure."""
-        failed = [r for r in self.records if r.failure not in {None, ABORTED}]
+        failed = [r for r in self.records if r.failure not in {None, *BY_US}]
         counts = Counter(str(each.failure) for each in failed)
         return {
             kind: FailureCount(kind=kind, count=count, first=_first(failed, kind))

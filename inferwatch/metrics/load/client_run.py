@@ -15,7 +15,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.hardware.host_use import HostUse
-from inferwatch.metrics.load.book import ABORTED
+from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.goodput import broken_by
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.progress import RunProgress, SavedRun
@@ -247,6 +247,6 @@ class ClientRun:
         if slo is None or record.phase is Phase.WARMUP:
             return
         broken = broken_by(record, gaps_ns, slo)
-        if broken or record.failure != ABORTED:
+        if broken or record.failure not in BY_US:
             self._judged += 1
             self._good += not broken and record.failure is None

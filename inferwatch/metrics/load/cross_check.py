@@ -20,7 +20,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.engine.outcomes import client_id
-from inferwatch.metrics.load.book import ABORTED, LoadBook
+from inferwatch.metrics.load.book import BY_US, LoadBook
 
 DISAGREE = 0.02
 PARTS = ("send_lag_s", "network_s", "api_s", "queue_s", "prefill_s", "return_s")
@@ -235,7 +235,7 @@ def _counts_disagree(
         text = f"the server counts {count:,.0f} first tokens, the client {seen:,}"
         return (f"{text}: it had other traffic, or requests were cut off",)
     made = delta(before, after, "generation_tokens_total")
-    cut_off = any(each.failure == ABORTED for each in records)
+    cut_off = any(each.failure in BY_US for each in records)
     got = sum(each.output_tokens or 0 for each in records)
     if made is None or cut_off or abs(made - got) <= DISAGREE * got:
         return ()

@@ -7,7 +7,7 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
-from inferwatch.metrics.load.book import ABORTED, LoadBook
+from inferwatch.metrics.load.book import BY_US, LoadBook
 from inferwatch.metrics.load.request_latencies import (
     e2el_ns,
     known_ns,
@@ -67,7 +67,7 @@ def goodput_of(
         broken = broken_by(record, book.gaps_of(record), limits)
         for metric in broken:
             missed[metric] = missed.get(metric, 0) + 1
-        if not broken and record.failure == ABORTED:
+        if not broken and record.failure in BY_US:
             undetermined += 1
         else:
             flags.append(not broken)
@@ -87,7 +87,7 @@ def goodput_of(
 
 def broken_by(record: RequestRecord, gaps_ns: list[int], slo: Slo) -> list[str]:
     """The limits that a request broke; ``failed`` for one that failed by itself."""
-    failed = record.failure not in {None, ABORTED}
+    failed = record.failure not in {None, *BY_US}
     return slo.broken(latencies(record, gaps_ns), failed=failed)
 
 

@@ -6,7 +6,7 @@ import msgspec
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, LoadEvent, LoadKind, Phase, RequestRecord
-from inferwatch.metrics.load.book import ABORTED
+from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.client_verdict import ClientJudge, SavedSeconds
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
@@ -70,7 +70,7 @@ class EndedRequests(msgspec.Struct):
         if record.failure is None:
             self.succeeded += 1
             self.output_tokens += record.output_tokens or 0
-        elif record.failure == ABORTED:
+        elif record.failure in BY_US:
             self.aborted += 1
         else:
             self.failed += 1

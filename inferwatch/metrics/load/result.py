@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, RequestRecord
-from inferwatch.metrics.load.book import ABORTED, LoadBook
+from inferwatch.metrics.load.book import BY_US, HUNG_UP, LoadBook
 from inferwatch.metrics.load.client_verdict import ClientVerdict, Evidence, judge
 from inferwatch.metrics.load.goodput import Goodput, goodput, goodput_of
 from inferwatch.metrics.load.request_latencies import latencies_of
@@ -73,6 +73,8 @@ class LoadResult:
     sample: ClientSample | None
     send_lag: Estimate
     verdict: ClientVerdict
+    hung_up: int = 0
+    """Of the aborted, in the middle of their answer, as the plan wanted."""
     answered_in_part: int = 0
     """Requests that failed or were aborted after their first token."""
     slo: Slo | None = None
@@ -146,7 +148,8 @@ def load_result(
         streams=_streams(book),
         sent=book.sent,
         succeeded=len(succeeded),
-        aborted=sum(each.failure == ABORTED for each in records),
+        aborted=sum(each.failure in BY_US for each in records),
+        hung_up=sum(each.failure == HUNG_UP for each in records),
         warmup=len(book.warmup),
         in_flight_at_end=book.in_flight_at_end(),
         failures=book.failures(),
@@ -254,7 +257,7 @@ def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> Reque
     return RequestGroup(
         sent=len(records),
         succeeded=len(succeeded),
-        failed=sum(each.failure not in {None, ABORTED} for each in records),
+        failed=sum(each.failure not in {None, *BY_US} for each in records),
         prompt_tokens=sum(each.prompt_tokens or 0 for each in records),
         output_tokens=sum(each.output_tokens or 0 for each in succeeded),
         latencies=latencies_of(book, records),

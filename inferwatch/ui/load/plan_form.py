@@ -22,6 +22,8 @@ from inferwatch.loadgen.plan.text import read_number, written
 
 Fields = dict[str, Any]
 ARRIVALS = (*SPACED, "closed")
+COARSE = {"arrivals", "scenario"}
+"""They set what other rows ask too, and those win."""
 DEFAULTS = {each.name: each.default for each in FIELDS}
 
 
@@ -69,7 +71,8 @@ def read_form(base: LoadPlan, arrivals: str, texts: Mapping[str, str]) -> FormRe
             faults[each.key] = str(error).removeprefix("--slo: ")
     if faults:
         return FormReading(plan=None, faults=faults)
-    whole = {name: value for part in found.values() for name, value in part.items()}
+    ordered = sorted(found, key=lambda key: key not in COARSE)
+    whole = {name: value for key in ordered for name, value in found[key].items()}
     plan = _plan({**before, **whole})
     if isinstance(plan, LoadPlan):
         return FormReading(plan=plan)
@@ -86,6 +89,10 @@ def beside(plan: LoadPlan) -> str:
         said.append(f"{shared.groups} shared prefixes of {shared.tokens} tokens")
     if plan.classes:
         said.append(f"classes {', '.join(each.name for each in plan.classes)}")
+    if plan.hang_up:
+        said.append(f"{plan.hang_up:.0%} hang up")
+    if plan.ask_again_after:
+        said.append("each prompt asked twice")
     if plan.dataset:
         said.append(f"prompts of {plan.dataset}")
     if plan.endpoint is Api.CHAT:

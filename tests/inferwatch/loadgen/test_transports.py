@@ -227,3 +227,53 @@ async def test_aborting_closes_the_connection(
 
         await until(lambda: truth_log(f"aborted{kind}")[f"aborted{kind}-0"].cut_off)
     assert call.record().failure == Failure.ABORTED
+
+
+SOON_NS = 100_000_000
+"""Far less than what is left of the answer."""
+
+
+async def test_who_hangs_up_closes_the_connection_at_once(
+    truth_url: str,
+    truth_log: Callable[[str], Any],
+    until: Until,
+    plan_for: PlanFor,
+    kind: TransportKind,
+) -> None:
+    plan = plan_for(truth_url, "plain", model="ttft=0.02,itl=0.05")
+    call = new_call(f"hangsup{kind}-0")
+    call.prompt = call.prompt._replace(max_tokens=100, hang_up_after=3)
+    async with aclosing(transport_for(plan)) as transport:
+        await transport.open()
+        await transport.prepare(call).begin()
+
+        await until(lambda: truth_log(f"hangsup{kind}")[f"hangsup{kind}-0"].cut_off)
+    truth = truth_log(f"hangsup{kind}")[f"hangsup{kind}-0"]
+
+    record = call.record()
+    assert record.failure == Failure.HUNG_UP
+    assert record.detail == "after 3 chunks"
+    assert len(stamps(call)) == 3
+    assert len(truth.sent_ns) == 3
+    assert record.end_ns is not None
+    assert 0 <= truth.cut_off_ns - record.end_ns < SOON_NS
+
+
+async def test_who_would_hang_up_after_the_end_is_answered(
+    truth_url: str, plan_for: PlanFor
+) -> None:
+    call = new_call()
+    call.prompt = call.prompt._replace(hang_up_after=TOKENS + 1)
+
+    record = (await ask(plan_for(truth_url, "plain"), call)).record()
+
+    assert (record.failure, record.output_tokens) == (None, TOKENS)
+
+
+async def test_who_is_refused_cannot_hang_up(truth_url: str, plan_for: PlanFor) -> None:
+    call = new_call()
+    call.prompt = call.prompt._replace(hang_up_after=1)
+
+    record = (await ask(plan_for(truth_url, "http_500"), call)).record()
+
+    assert record.failure == Failure.HTTP_5XX

@@ -15,7 +15,7 @@ from textual.widgets import Button, Input, Label
 
 from collectors.readings import LoadEvent, LoadKind, Vantage
 from inferwatch.errors import SourceError
-from inferwatch.loadgen.plan.lengths import Range
+from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.text import read_rates
 from inferwatch.metrics.snapshot import (
@@ -602,6 +602,20 @@ def test_another_way_to_arrive_leaves_behind_what_meant_nothing_to_it() -> None:
     assert users.burst_every_s is None
     assert even is not None
     assert (even.concurrency, even.think_s, even.rate_per_s) == (1, 0.0, 3.0)
+
+
+def test_a_scenario_sets_what_other_rows_do_not() -> None:
+    texts = {each.key: each.text(PLAN) for each in FORM}
+
+    chosen = read_form(PLAN, "poisson", {**texts, "scenario": "abandon"}).plan
+    shorter = {**texts, "scenario": "abandon", "output": "16"}
+    changed = read_form(PLAN, "poisson", shorter).plan
+
+    assert chosen is not None
+    assert (chosen.scenario, chosen.hang_up) == ("abandon", 0.3)
+    assert (chosen.rate_per_s, chosen.output_tokens) == (20.0, fixed(128))
+    assert changed is not None
+    assert (changed.scenario, changed.output_tokens) == ("abandon", fixed(16))
 
 
 # Start, stop, change.

@@ -1,0 +1,1 @@
+"""Named loads that put one question to a server each."""

@@ -1,0 +1,192 @@
+"""Named stress scenarios, each declared once: a question, and the load that answers it.
+
+What a scenario sets are a plan's defaults: whatever somebody says himself wins. Where
+nobody says how much to send, the warm-up measures what the server brings, and the load
+is a share of that; so they fit a laptop and a rack. Who compares two runs, or tunes,
+gives a rate.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inferwatch.errors import UsageError
+
+HOW_MUCH = (
+    "rate_per_s",
+    "rates",
+    "concurrency",
+    "arrivals",
+    "trace",
+    "trace_file",
+    "like",
+)
+"""Fields, or keys that lead to them, that say when to send."""
+UNTIL = ("duration_s", "requests")
+LENGTHS = ("prompt_tokens", "output_tokens")
+SPARE_TOKENS = 8
+"""For what a chat's template or a tokenizer adds to a prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """A question that a load answers."""
+
+    name: str
+    asks: str
+    """The question, fit to show."""
+    fields: Mapping[str, Any]
+    """Of a load plan, as a plan's file has them: they hold unless others are given."""
+    lacks: Callable[[Any], bool]
+    """A plan that says so cannot answer the question."""
+    unless: str
+    """What to say of such a plan."""
+
+
+def _same(tokens: int) -> dict[str, Any]:
+    return {"type": "uniform", "low": tokens, "high": tokens}
+
+
+def _between(low: int, high: int) -> dict[str, Any]:
+    return {"type": "uniform", "low": low, "high": high}
+
+
+INTERFERENCE = Scenario(
+    name="interference",
+    asks="what does each long prompt cost the chats beside it?",
+    fields={
+        "classes": [
+            {
+                "name": "chat",
+                "share": 90.0,
+                "prompt_tokens": _between(64, 256),
+                "output_tokens": _between(64, 128),
+            },
+            {
+                "name": "long",
+                "share": 10.0,
+                "prompt_tokens": _same(8000),
+                "output_tokens": _same(16),
+            },
+        ],
+        "rate_fraction": 0.5,
+        "warmup_s": 3.0,
+        "duration_s": 60.0,
+    },
+    lacks=lambda plan: len(plan.classes) < 2,
+    unless="the interference scenario needs two classes: chats, and long prompts",
+)
+ABANDON = Scenario(
+    name="abandon",
+    asks="is capacity freed when clients hang up?",
+    fields={
+        "hang_up": 0.3,
+        "hang_up_after_tokens": 8,
+        "output_tokens": _same(128),
+        "rate_fraction": 0.5,
+        "warmup_s": 3.0,
+        "duration_s": 30.0,
+    },
+    lacks=lambda plan: not plan.hang_up,
+    unless="the abandon scenario needs clients that hang up: hang_up above 0",
+)
+BURST = Scenario(
+    name="burst",
+    asks="how long until the queue is empty after a burst?",
+    fields={
+        "burst_every_s": 10.0,
+        "burst_requests": 32,
+        "rate_fraction": 0.2,
+        "warmup_s": 3.0,
+        "duration_s": 65.0,
+    },
+    lacks=lambda plan: plan.burst_every_s is None,
+    unless="the burst scenario needs bursts beside a rate: burst_every_s and "
+    "burst_requests",
+)
+CACHE_COLD = Scenario(
+    name="cache-cold",
+    asks="what is a prefix-cache hit worth?",
+    fields={
+        "ask_again_after": 8,
+        "prompt_tokens": _same(1024),
+        "output_tokens": _same(16),
+        "rate_fraction": 0.3,
+        "warmup_s": 3.0,
+        "duration_s": 30.0,
+    },
+    lacks=lambda plan: not plan.ask_again_after,
+    unless="the cache-cold scenario needs prompts that are asked twice: "
+    "ask_again_after above 0",
+)
+SCENARIOS: Mapping[str, Scenario] = {
+    each.name: each for each in (INTERFERENCE, ABANDON, BURST, CACHE_COLD)
+}
+ASKED = "; ".join(f"{each.name}: {each.asks}" for each in SCENARIOS.values())
+"""All of them, for help."""
+
+
+def with_scenario(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A plan's fields with what their scenario sets beside them; what is given wins.
+
+    Raises:
+        UsageError: something given contradicts the scenario.
+    """
+    scenario = SCENARIOS.get(str(given.get("scenario")))
+    if scenario is None:
+        return dict(given)  # a name that there is not is the plan's to refuse
+    defaults = dict(scenario.fields)
+    mixed = "classes" in defaults and not given.get("classes")
+    if mixed and any(name in given for name in LENGTHS):
+        raise UsageError(
+            f"the scenario {scenario.name} is a mix of classes: say how long prompts "
+            "and answers are with a --class for each"
+        )
+    if any(name in given for name in HOW_MUCH):
+        del defaults["rate_fraction"]
+    if any(name in given for name in UNTIL):
+        del defaults["duration_s"]
+    return {**defaults, **given}
+
+
+def fitted(fields: Mapping[str, Any], longest: int | None) -> dict[str, Any]:
+    """The fields with a scenario's own prompts cut to what a server can hold.
+
+    ``longest``: tokens that prompt and answer may have together; None is unknown.
+    """
+    scenario = SCENARIOS.get(str(fields.get("scenario")))
+    if scenario is None or longest is None:
+        return dict(fields)
+    found = dict(fields)
+    if fields.get("classes") == scenario.fields.get("classes"):
+        found["classes"] = [_cut(each, longest) for each in fields.get("classes", ())]
+    if fields.get("prompt_tokens") == scenario.fields.get("prompt_tokens"):
+        found = _cut(found, longest)
+    return found
+
+
+def _cut(fields: Mapping[str, Any], longest: int) -> dict[str, Any]:
+    """Prompts no longer than leaves room for the answer."""
+    asked, answered = (fields.get(name) for name in LENGTHS)
+    if not (isinstance(asked, dict) and isinstance(answered, dict)):
+        return dict(fields)
+    most = max(longest - answered.get("high", 0) - SPARE_TOKENS, 1)
+    low, high = min(asked["low"], most), min(asked["high"], most)
+    return {**fields, "prompt_tokens": _between(low, high)}
+
+
+def scenario_row(text: str) -> dict[str, Any]:
+    """The fields that a form's row sets: the scenario and what belongs to it.
+
+    How much to send is asked in other rows.
+
+    Raises:
+        ValueError: there is no such scenario.
+    """
+    if not text:
+        return {"scenario": None}
+    if text not in SCENARIOS:
+        raise ValueError(f"{', '.join(SCENARIOS)}")
+    ours = {*HOW_MUCH, *UNTIL, "rate_fraction", "warmup_s"}
+    fields = SCENARIOS[text].fields
+    return {"scenario": text, **{k: v for k, v in fields.items() if k not in ours}}
