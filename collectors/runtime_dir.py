@@ -99,6 +99,7 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
         if holder is None:
             with suppress(OSError):  # it may be for others to remove
                 socket.path.unlink()
+                socket.path.with_suffix(".ctl").unlink(missing_ok=True)
         elif engine_id in {None, socket.engine_id}:
             found.append(holder)
     return sorted(found, key=lambda socket: socket.pid)

@@ -27,7 +27,7 @@ class AskedHeader:
         """By the names of the table of methods."""
         return {"asked": Hook(before=self._asked)}
 
-    def _asked(self, _: Vllm, given: Given) -> None:
+    def _asked(self, _: Vllm, given: Given, __: int) -> None:
         scope = given[0]
         if scope["type"] == HTTP:
             _value.set(self._in(scope["headers"]))

@@ -2,7 +2,7 @@
 
 Numbers and references to what vLLM will not change go into the channel; names,
 ordinals and readings are made of them on the channel's thread (see ``step_assembler``).
-Nothing is set on vLLM's objects.
+Nothing is set on vLLM's objects here; :mod:`live_limits` alone does that, when asked.
 
 After a pass of the model nothing of ours is left in the processor's caches, so every
 call and every attribute is paid at the price of main memory: hence few of them.
@@ -208,7 +208,7 @@ class EngineTap:
         kind = adapter, priority if self._by_priority else None
         self._put(self._story.added, returned, request_id, asked, kind)
 
-    def _preempts(self, _: Vllm, given: Given) -> None:
+    def _preempts(self, _: Vllm, given: Given, __: int) -> None:
         """Before ``_preempt_request()``, which forgets what was computed."""
         request_id, computed = self._computed.read(given[0])
         self._prefills.preempted(request_id, computed)

@@ -15,8 +15,8 @@ from embedded_engine.probe.vllm_names import Method
 
 Given = tuple[Any, ...]
 """A call's arguments, those given by name last."""
-Before = Callable[[Vllm, Given], Any]
-"""Gets the object and the arguments."""
+Before = Callable[[Vllm, Given, int], Any]
+"""Gets the object, the arguments, and when the call began."""
 After = Callable[[Vllm, Given, Any, int, int], None]
 """Gets the object, the arguments, the result, and when the call began and returned."""
 
@@ -107,7 +107,7 @@ def wrapped(original: Callable[..., Any], hook: Hook, fuse: Fuse) -> Callable[..
         given = (*args, *kwargs.values()) if kwargs else args
         if hook.before is not None:
             try:
-                hook.before(self, given)
+                hook.before(self, given, entered)
             except Exception as error:
                 fuse.blow(f"{original.__qualname__}: {error!r}")
             fuse.cost_ns += monotonic_ns() - entered

@@ -51,7 +51,7 @@ class IdleCache:
         self._queue = id(queue) if countable and plain else None
         self.cached = None if self._queue is None else 0
 
-    def _settle(self, queue: Vllm, _: Given) -> None:
+    def _settle(self, queue: Vllm, _: Given, __: int) -> None:
         """Before more become free: of those taken, the front was not cached."""
         if self.cached is not None and id(queue) == self._queue:
             self.cached = min(self.cached, self._size.read(queue))
@@ -62,7 +62,7 @@ class IdleCache:
         if self.cached is not None and id(queue) == self._queue:
             self.cached += len(given[0])
 
-    def _touches(self, pool: Vllm, _: Given) -> None:
+    def _touches(self, pool: Vllm, _: Given, __: int) -> None:
         self._free_before = self._pool.read(pool)[1]
 
     def _touched(self, pool: Vllm, _: Given, __: None, ___: int, ____: int) -> None:

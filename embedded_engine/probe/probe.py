@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from collectors.clock import monotonic_ns
+from collectors.probe.control import control_path
 from collectors.probe.hello import TCP, Role
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
 from collectors.runtime_dir import socket_path
@@ -22,15 +23,18 @@ from embedded_engine.probe.asked_header import AskedHeader
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.block_maps import BlockMaps, MapAssembler
 from embedded_engine.probe.block_tap import BlockTap
+from embedded_engine.probe.control_desk import ControlDesk
+from embedded_engine.probe.control_socket import ControlSocket
 from embedded_engine.probe.engine_config import engine_settings, model_config, text_of
 from embedded_engine.probe.engine_size import EngineSize
 from embedded_engine.probe.engine_tap import EngineTap
 from embedded_engine.probe.front_tap import FrontEndAssembler, FrontTap
 from embedded_engine.probe.hooks import Fuse, Hook
 from embedded_engine.probe.idle_cache import IdleCache
-from embedded_engine.probe.step_assembler import StepAssembler
+from embedded_engine.probe.live_limits import SchedulerLimits
+from embedded_engine.probe.step_assembler import LIMITS, StepAssembler
 from embedded_engine.probe.watchdog import watch_parent
-from embedded_engine.probe_settings import BLOCK_MAP, GROUP_HEADER, refusal
+from embedded_engine.probe_settings import BLOCK_MAP, CONTROL, GROUP_HEADER, refusal
 
 RING_MB = 64
 MB = 1_000_000
@@ -67,6 +71,7 @@ class Probe:
         self._tap: EngineTap | None = None
         self._story: StepAssembler | None = None
         self._scheduler: weakref.ref[Vllm] | None = None
+        self._control: ControlSocket | None = None
         self._queues = AttributeReader(
             "Scheduler", names.QUEUES, self._lacks(Role.CORE)
         )
@@ -180,6 +185,36 @@ class Probe:
         channel.put(self._standing, "engine", self.engine)
         for number, reading in enumerate(self._told(scheduler, rank, lacks)):
             channel.put(self._standing, f"engine {number}", reading)
+        if os.environ.get(CONTROL) == "1":
+            self._let_control(scheduler, channel, self._story, lacks)
+
+    def _let_control(
+        self,
+        scheduler: Vllm,
+        channel: Channel,
+        story: StepAssembler,
+        lacks: Callable[[str], None],
+    ) -> None:
+        """Let its limits be turned: somebody asked for that when it was started."""
+        if self._control is not None:
+            self._control.close()
+        limits = SchedulerLimits(
+            scheduler,
+            story.rank,
+            self._engine_hooks["schedule"],
+            functools.partial(channel.put, story.limits),
+            functools.partial(channel.put_later, story.limits),
+            lacks,
+        )
+        path = control_path(self._engine_id, os.getpid())
+        control = ControlSocket(path, ControlDesk(limits), self.report)
+        try:
+            control.open()
+        except OSError as error:
+            self.report(f"nobody can turn the limits of this engine: {error}")
+            return
+        self._control = control
+        channel.put(self._standing, LIMITS, limits.wanted)
 
     def _told(
         self, scheduler: Vllm, rank: int, lacks: Callable[[str], None]
@@ -231,6 +266,8 @@ class Probe:
         self._missing[role].clear()
 
     def _blown(self, why: str) -> None:
+        if self._control is not None:
+            self._control.desk.limits.end(f"the probe switched itself off: {why}")
         self.blocks.end()
         self._note(f"the probe in {self.role} {os.getpid()} switched itself off: {why}")
 
@@ -261,6 +298,9 @@ class Probe:
         self._left_to_parent, self._channel = self._channel, None
         self._tap, self._story, self._scheduler = None, None, None
         self._maps = None
+        if self._control is not None:
+            self._control.forked()
+            self._control = None
         self.blocks.stop()
 
 

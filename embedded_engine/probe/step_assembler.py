@@ -13,6 +13,7 @@ from collectors.readings import (
     AnyReading,
     BoundBy,
     EventKind,
+    LiveLimits,
     RequestEvent,
     Step,
     Vantage,
@@ -22,6 +23,8 @@ from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 
 UNDER_WAY = 10_000
 """Steps that may wait to be told: seconds of them; the thread comes by sooner."""
+LIMITS = "limits"
+"""By this newcomers are told what limits the scheduler."""
 REMEMBERED = 4_096
 """Ended requests whose ordinals are kept: a step under way may still name them."""
 
@@ -159,6 +162,7 @@ class StepAssembler:
         self._let_go = let_go
         self._outputs = StepOutputs(missing)
         self._freed: list[tuple[int, Any]] = []
+        self._limits: deque[LiveLimits] = deque()
         self._previous_end_ns = 0
         self.ordinals = RequestOrdinals(rank)
         self._cached: dict[str, int | None] = {}
@@ -227,12 +231,29 @@ class StepAssembler:
         """
         readings: list[AnyReading] = []
         if (begun := self._begun(output)) is not None:
+            readings += self._limits_until(begun[2])
             readings.append(self._step(begun, outputs, span[1], kv))
         for t_ns, ended in self._freed:
             ended_ns = span[1] if t_ns >= span[0] else t_ns
             readings.append(self._finished(ended_ns, *ended))
         self._freed.clear()
-        return readings
+        return readings + ([] if self.under_way else self._limits_until(None))
+
+    def limits(self, limits: LiveLimits) -> list[AnyReading]:
+        """What limits the scheduler from its ``t_ns`` on, the entry of a step.
+
+        Told before that step, and after those that are under way.
+        """
+        self._limits.append(limits)
+        return [] if self.under_way else self._limits_until(None)
+
+    def _limits_until(self, t_ns: int | None) -> list[AnyReading]:
+        due: list[AnyReading] = []
+        while self._limits and (t_ns is None or self._limits[0].t_ns <= t_ns):
+            limits = self._limits.popleft()
+            self._keep(LIMITS, limits)
+            due.append(limits)
+        return due
 
     def freed(
         self,

@@ -99,6 +99,66 @@ LIMITS: Fields = (
     ("kv_cache_manager.watermark_blocks", 0),
 )
 """May be changed while it runs."""
+ADMITTED = "max_num_active_reqs|max_num_running_reqs"
+"""Of Scheduler, as are the following: requests that may run. The latter, where there is
+no other (0.31 and before), must never be below those that do."""
+BUDGET = "max_num_scheduled_tokens"
+"""Tokens a step may have."""
+RUNNING: Fields = (("running", ()), ("num_waiting_for_streaming_input", 0))
+"""What runs, and how many paused sessions hold a place as if they ran."""
+SPECULATED = "num_spec_tokens"
+"""Tokens that each running request may have in a step besides its next one."""
+CHUNKED = "scheduler_config.enable_chunked_prefill"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetRule:
+    """Where a lower token budget could do more than make steps smaller."""
+
+    path: str
+    """Of Scheduler."""
+    why: str
+    """Why the budget stays as it is, fit to show."""
+    most: int = 0
+    """No obstacle up to here."""
+    is_newer: bool = False
+    """A vLLM without that attribute does no such thing either."""
+
+
+BUDGET_RULES = (
+    BudgetRule("has_mamba_layers", "a hybrid model aligns its chunks to blocks"),
+    BudgetRule(
+        "need_mamba_block_aligned_split", "a hybrid model aligns its chunks to blocks"
+    ),
+    BudgetRule(
+        "max_num_encoder_input_tokens", "an image's tokens may have to fit one step"
+    ),
+    BudgetRule("is_encoder_decoder", "what is encoded has to fit one step"),
+    BudgetRule(
+        "scheduler_config.long_prefill_token_threshold",
+        "with long_prefill_token_threshold several prompts are computed at a time, "
+        "and those behind them would get nothing",
+    ),
+    BudgetRule(
+        "scheduler_config.prefill_schedule_interval",
+        "prefills are balanced among data-parallel ranks",
+        most=1,
+    ),
+    BudgetRule(
+        "num_prefill_lookahead",
+        "the drafter needs the last tokens of a prompt in one step",
+        most=1,
+        is_newer=True,
+    ),
+    BudgetRule(
+        "prefix_replay_tokens", "a cached prefix is computed again", is_newer=True
+    ),
+    BudgetRule(
+        "vllm_config.model_config.is_diffusion",
+        "a diffusion model's canvas has to fit one step",
+        is_newer=True,
+    ),
+)
 BLOCKS: Fields = (
     ("kv_cache_config.kv_cache_groups", ()),
     ("block_size", None),

@@ -261,6 +261,12 @@ _PROBE_OPTIONS = [
         help="Tell this header of each request, such as x-tenant, to group by.  "
         "[env: INFERWATCH_GROUP_HEADER]",
     ),
+    click.option(
+        "--control",
+        is_flag=True,
+        help="Let you, and nobody else, turn the limits of the engine down, and back, "
+        "while it runs.  [env: INFERWATCH_CONTROL=1]",
+    ),
 ]
 
 
@@ -269,11 +275,17 @@ def probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def gathered(
-        *, no_block_map: bool, group_header: str | None, **others: object
+        *,
+        no_block_map: bool,
+        group_header: str | None,
+        control: bool,
+        **others: object,
     ) -> object:
         from embedded_engine.probe_settings import ProbeSettings
 
-        probe = ProbeSettings(block_map=not no_block_map, group_header=group_header)
+        probe = ProbeSettings(
+            block_map=not no_block_map, group_header=group_header, control=control
+        )
         return command(probe=probe, **others)
 
     return _with(_PROBE_OPTIONS, gathered)

@@ -43,7 +43,7 @@ def asked(kind: str, headers: list[tuple[bytes, bytes]]) -> str | None:
     hook = AskedHeader("X-Tenant").hooks()["asked"].before
     assert hook is not None
     context = contextvars.copy_context()
-    context.run(hook, object(), ({"type": kind, "headers": headers},))
+    context.run(hook, object(), ({"type": kind, "headers": headers},), 0)
     return context.run(asked_header)
 
 

@@ -23,7 +23,7 @@ FIELDS = {
     "Scheduler": [
         *("QUEUES", "FREE_QUEUE", "REQUESTS", "BLOCK_TOTAL", "LIMITS", "BLOCKS"),
         *("GATES", "CACHE_KIND", "RANK", "INFO", "BLOCK_MAP", "POLICY"),
-        *("SETTINGS", "MODEL_CONFIG"),
+        *("SETTINGS", "MODEL_CONFIG", "RUNNING"),
     ],
     "Executor": ["WORKERS"],
     "KVCacheConfig": ["KV_GROUPS"],
