@@ -62,10 +62,11 @@ class Standing:
     score: float | None = None
     """In the goal's unit, as on the average of the tune."""
     span: Interval | None = None
-    """95%; None before anything was measured twice."""
+    """95%; None before anything was measured twice, and where it hardly works."""
     ratio_to_present: float | None = None
     against_present: Interval | None = None
-    """95% of that ratio: below 1 is better where lower is better."""
+    """95% of that ratio: below 1 is better where lower is better. None, too, where one
+    of them is worse than the best by FARTHEST."""
     ratio_to_best: float | None = None
     against_best: Interval | None = None
     """Of that ratio; 95% for all points together."""
@@ -78,6 +79,8 @@ class Standing:
     """It may yet be the best."""
     dropped: str | None = None
     """Why it is not, fit to show."""
+    fails: bool = False
+    """It did not start, or failed too often: also where it has a score."""
     doubts: tuple[str, ...] = ()
     """Of all that it rests on: where there are any, it may not win silently."""
 
@@ -91,8 +94,11 @@ def standings(
     fit = _Fit.of(scored, rules.goal) if scored else None
     if fit is None:
         return tuple(_unscored(each) for each in counts.values())
+    beside = neighbours(space, fit.points[fit.best])
     return tuple(
-        _standing(space, rules, each, fit) if each.values else _unscored(each)
+        _standing(space, rules, each, fit)
+        if each.values
+        else _unscored(each, beside=each.point in beside)
         for each in counts.values()
     )
 
@@ -191,9 +197,15 @@ def _own_spread(trial: Trial, goal: Goal) -> float | None:
     return math.log(high / low) / (2 * Z) if low and high else None
 
 
-def _unscored(count: _Counted) -> Standing:
-    dropped = count.out or count.left_out
-    return Standing(point=count.point, alive=dropped is None, dropped=dropped)
+def _unscored(count: _Counted, *, beside: bool = False) -> Standing:
+    """Next to the best no prediction keeps a point out, even one made before."""
+    dropped = count.out or (None if beside else count.left_out)
+    return Standing(
+        point=count.point,
+        alive=dropped is None,
+        dropped=dropped,
+        fails=count.out is not None,
+    )
 
 
 def _standing(
@@ -216,7 +228,9 @@ def _standing(
         score=fit.score(place),
         span=fit.span(place),
         ratio_to_present=None if present is None else fit.ratio(place, present),
-        against_present=None if present is None else fit.ratio_span(place, present),
+        against_present=None
+        if present is None
+        else fit.told_ratio_span(place, present),
         ratio_to_best=fit.ratio(place, best),
         against_best=against_best,
         is_best=place == best,
@@ -224,6 +238,7 @@ def _standing(
         close_to_best=place != best and fit.is_within(place, best, rules.matters),
         alive=dropped is None,
         dropped=dropped,
+        fails=count.out is not None,
         doubts=count.doubts,
     )
 
@@ -256,6 +271,10 @@ class _Fit:
             for place in range(len(counts))
         )
         values = np.maximum(values, top - FARTHEST)
+        self._far = {
+            place for place in range(len(counts)) if self._worst(values, place, top)
+        }
+        self._raw = [median(score for _, _, score, _ in e.values) for e in counts]
         self.freedom = len(rows) - len(counts)
         self._own = [_own_error(each) for each in counts]
         noise = self._noise(values, top)
@@ -305,20 +324,31 @@ class _Fit:
         moves = sum(w * move for w, (_, move) in zip(weights, found, strict=True))
         self.drift = math.expm1(float(moves))
 
+    def _worst(self, values: Floats, place: int, top: float) -> bool:
+        """It hardly works: how much worse than the best it is was not asked."""
+        return bool((values[self._whose == place] <= top - FARTHEST).any())
+
     def score(self, place: int) -> float:
         """In the goal's unit."""
+        if place in self._far:
+            return self._raw[place]
         return math.exp(self.sign * float(self.means[place]))
 
     def span(self, place: int) -> Interval | None:
         """95% of the score."""
+        if place in self._far:
+            return None
         own = self._own[place]
         error = math.sqrt(float(self._spread[place, place])) if self.freedom else None
         if own is not None:
             error = max(error or 0.0, own)
         return self._around(float(self.means[place]), error, ALPHA)
 
-    def ratio(self, place: int, other: int) -> float:
+    def ratio(self, place: int, other: int) -> float | None:
         """Of two scores."""
+        if self._far & {place, other}:
+            own, others = self.score(place), self.score(other)
+            return own / others if others else None
         return math.exp(self.sign * float(self.means[place] - self.means[other]))
 
     def ratio_span(
@@ -332,6 +362,11 @@ class _Fit:
         error = math.sqrt(max(float(away @ self._spread @ away), 0.0))
         found = error if self.freedom else self._own_of_both(place, other)
         return self._around(float(away @ self.means), found, alpha)
+
+    def told_ratio_span(self, place: int, other: int) -> Interval | None:
+        """The same to be shown; None where one of them hardly works."""
+        far = place != other and self._far & {place, other}
+        return None if far else self.ratio_span(place, other)
 
     def is_worse(self, span: Interval) -> bool:
         """A ratio to another score that is surely on the bad side of 1."""

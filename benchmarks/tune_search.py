@@ -1,0 +1,334 @@
+"""How often a tune's search finds the best setting, and what it costs.
+
+Engines that are a formula: a response surface, noise, drift of the machine, what a
+start brings by chance. Each tune is the search as it is, on scores that are drawn.
+
+Promised: the best is the true best or not told apart from it in 95%, a wrong one is
+told apart in at most 5%, with a third of the trials of an exhaustive grid.
+
+    benchmarks/tune_search.py [SIMULATIONS] [PART OF A NAME ...]
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+import numpy as np
+
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.search import EngineLife, SearchRules, life_for, next_trial
+from inferwatch.tune.space import Point, Space, Variable
+from inferwatch.tune.standings import standings
+from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
+
+MOST_TRIALS = 2_000
+"""Of one tune: more is a search without an end."""
+SEQS, TOKENS, DTYPE = "max-num-seqs", "max-num-batched-tokens", "dtype"
+Surface = Callable[[Sequence[float]], float]
+"""From each variable's place, 0 to 1, to the true score."""
+
+
+def peak(at: Sequence[float]) -> float:
+    """Highest in the middle, a little off a point's place."""
+    return 100 * float(np.exp(-sum((2 * (x - 0.47)) ** 2 for x in at)))
+
+
+def rising(at: Sequence[float]) -> float:
+    """The more, the better."""
+    return 40 + 60 * float(np.mean(at))
+
+
+def plateau(at: Sequence[float]) -> float:
+    """From a third on, more changes nothing."""
+    return 100 * min(1.0, 0.4 + 1.8 * min(at))
+
+
+def twins(at: Sequence[float]) -> float:
+    """Two that are equally good, far from each other."""
+    away = min(abs(at[0] - 0.25), abs(at[0] - 0.75))
+    return 100 * float(np.exp(-((3 * away) ** 2) - sum((x - 0.5) ** 2 for x in at[1:])))
+
+
+def cliff(at: Sequence[float]) -> float:
+    """A goodput: it rises, and beyond a point nobody is answered in time."""
+    x = float(np.mean(at))
+    return 40 + 60 * x / 0.7 if x <= 0.7 else max(100 - 900 * (x - 0.7), 0.5)
+
+
+def flat(at: Sequence[float]) -> float:
+    """Nothing matters."""
+    return 100.0 + 0.0 * len(at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """An engine and its machine."""
+
+    surface: Surface
+    sizes: tuple[int, ...] = (5,)
+    """Values of max-num-seqs, of max-num-batched-tokens, of a flag that restarts."""
+    noise: float = 0.05
+    """Coefficient of variation of a trial."""
+    drift: float = 0.10
+    """The machine's, either way, over the tune."""
+    tails: bool = False
+    """Noise as Student's t of 3 degrees, and one trial in fifty loses a third."""
+    of_start: float = 0.0
+    """What a start brings by chance."""
+    only_restarts: bool = False
+    start_s: float = 60.0
+    trial_s: float = 60.0
+
+    def space(self, random: np.random.Generator) -> Space:
+        """With some setting as the present one."""
+        flags = (SEQS, TOKENS, DTYPE)
+        if self.only_restarts:
+            flags = ("block-size", "swap-space", DTYPE)
+        variables = tuple(
+            Variable(flag=flag, values=tuple(str(2 ** (n + 1)) for n in range(size)))
+            for flag, size in zip(flags, self.sizes, strict=False)
+        )
+        first = Point(flags=tuple((each.flag, each.values[0]) for each in variables))
+        points = Space(variables=variables, present=first).points
+        present = points[int(random.integers(len(points)))]
+        return Space(variables=variables, present=present)
+
+    def truths(self, space: Space) -> dict[Point, float]:
+        """What each point would score without noise or drift."""
+        places = {
+            (each.flag, value): at / max(len(each.values) - 1, 1)
+            for each in space.variables
+            for at, value in enumerate(each.values)
+        }
+        return {
+            point: self.surface([places[flag] for flag in point.flags])
+            for point in space.points
+        }
+
+
+class Machine:
+    """Draws what trials score."""
+
+    def __init__(self, world: World, truths: dict[Point, float], seed: int) -> None:
+        self._random = np.random.default_rng([3, seed])
+        self._world, self._truths = world, truths
+        self._phase = self._random.uniform(0, 2 * np.pi)
+        self._way = self._random.choice([-1.0, 1.0])
+        self._length = max(1.6 * len(truths), 14)
+        self._starts: dict[int, float] = {}
+
+    def score(self, point: Point, number: int, life: int) -> float:
+        """Of one trial."""
+        world, random = self._world, self._random
+        started = self._starts.setdefault(life, random.normal(0, world.of_start))
+        along = number / self._length
+        wave = np.sin(self._phase + 2 * np.pi * along) / 3
+        drift = world.drift * (self._way * (2 * along - 1) * 2 / 3 + wave)
+        if world.tails:
+            noise = random.standard_t(3) / np.sqrt(3) * world.noise
+            noise += np.log(2 / 3) * (random.random() < 1 / 50)
+        else:
+            noise = random.normal(0, world.noise)
+        return float(self._truths[point] * np.exp(noise + drift + started))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What came of one tune."""
+
+    right: bool
+    """Its best is the true best, or differs by less than matters, or is not told apart
+    from it."""
+    best: bool
+    """Its best is the true best, or differs by less than matters."""
+    wrong: bool
+    """One that is truly as good or better is told apart from its best."""
+    covered: list[bool]
+    """Whether intervals against the present hold the truth."""
+    trials: int
+    starts: int
+    share: float
+    """Of the trials of the exhaustive grid."""
+    time_share: float
+    """Of its time: that grid starts an engine once a point."""
+    per_trial_share: float
+    """The same of a grid that starts one for each trial."""
+
+
+def tune(world: World, seed: int) -> Ended:
+    """One whole search."""
+    space = world.space(np.random.default_rng([5, seed]))
+    truths = world.truths(space)
+    machine = Machine(world, truths, seed)
+    rules = SearchRules(
+        goal=Goal.TOKENS, seed=seed, start_s=world.start_s, trial_s=world.trial_s
+    )
+    trials: list[Trial] = []
+    life: EngineLife | None = None
+    lives = 0
+    while (told := next_trial(space, rules, trials, life)) is not None:
+        if life is None or not life.reaches(told.point):
+            lives += 1
+            start = life_for(space, rules, trials, told.point)
+            life = EngineLife(start=start, number=lives)
+        number = len(trials) + 1
+        if number > MOST_TRIALS:
+            raise RuntimeError(f"no end: {told}")
+        trials.append(_trial(told.point, number, lives, machine))
+    return judged(world, space, rules, trials, lives)
+
+
+def _trial(point: Point, number: int, life: int, machine: Machine) -> Trial:
+    record = TrialRecord(
+        number=number,
+        point=point,
+        repeat=0,
+        outcome=TrialOutcome.MEASURED,
+        life=life,
+    )
+    score = machine.score(point, number, life)
+    return Trial(record=record, numbers=TrialNumbers(requests=100, tokens_per_s=score))
+
+
+def judged(
+    world: World,
+    space: Space,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    lives: int,
+) -> Ended:
+    """What it found, against the truth."""
+    truths = world.truths(space)
+    found = standings(space, rules, trials)
+    best = next(each for each in found if each.is_best)
+    top = max(truths.values())
+    mine = truths[best.point]
+    near = mine >= top * (1 - rules.matters)
+    alike = {each.point for each in found if each.like_best}
+    right = near or any(truths[point] == top for point in alike)
+    wrong = any(
+        truths[each.point] >= mine and not each.is_best and not each.like_best
+        for each in found
+    )
+    present = truths[space.present]
+    covered = [
+        each.against_present[0]
+        <= truths[each.point] / present
+        <= each.against_present[1]
+        for each in found
+        if each.against_present is not None and each.point != space.present
+    ]
+    grid = len(truths) * rules.repeats
+    took_s = len(trials) * world.trial_s + lives * world.start_s
+    return Ended(
+        right=right,
+        best=near,
+        wrong=wrong,
+        covered=covered,
+        trials=len(trials),
+        starts=lives,
+        share=len(trials) / grid,
+        time_share=took_s / (grid * world.trial_s + len(truths) * world.start_s),
+        per_trial_share=took_s / (grid * (world.trial_s + world.start_s)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One kind of world, many times."""
+
+    name: str
+    world: World
+    found: list[Ended] = field(default_factory=list)
+
+    def run(self, simulations: int) -> None:
+        """Print what is found."""
+        began_s = time.monotonic()
+        self.found.extend(tune(self.world, seed) for seed in range(simulations))
+        took_ms = (time.monotonic() - began_s) / simulations * 1e3
+        print(f"{self.name:<44}{summary(self.found)}  {took_ms:5.0f} ms", flush=True)
+
+
+def summary(found: Sequence[Ended]) -> str:
+    """In a line."""
+
+    def mean(values: Sequence[float]) -> float:
+        return float(np.mean(values))
+
+    covered = [hit for each in found for hit in each.covered]
+    return (
+        f"right {mean([e.right for e in found]):6.1%}  "
+        f"true best {mean([e.best for e in found]):6.1%}  "
+        f"wrong {mean([e.wrong for e in found]):5.1%}  "
+        f"covered {mean(covered):5.1%}  "
+        f"trials {mean([e.trials for e in found]):5.1f} "
+        f"({mean([e.share for e in found]):4.0%})  "
+        f"starts {mean([e.starts for e in found]):4.1f}  "
+        f"time {mean([e.time_share for e in found]):4.0%}, "
+        f"{mean([e.per_trial_share for e in found]):4.0%}"
+    )
+
+
+SURFACES: tuple[Surface, ...] = (peak, rising, plateau, twins, cliff, flat)
+SIZES = ((5,), (12,), (5, 4), (10, 6))
+
+
+def cells() -> list[Cell]:
+    """All that is promised."""
+    return [*_surfaces(), *_machines(), *_restarts()]
+
+
+def _surfaces() -> list[Cell]:
+    return [
+        Cell(f"{surface.__name__} {points(sizes)}", World(surface=surface, sizes=sizes))
+        for surface in SURFACES
+        for sizes in SIZES
+    ]
+
+
+def _machines() -> list[Cell]:
+    found = []
+    for surface, sizes in product((peak, plateau), ((5,), (5, 4))):
+        world = World(surface=surface, sizes=sizes)
+        name = f"{surface.__name__} {points(sizes)}"
+        found += [
+            Cell(f"{name}, noise 2%", replace(world, noise=0.02)),
+            Cell(f"{name}, noise 10%", replace(world, noise=0.10)),
+            Cell(f"{name}, steady", replace(world, drift=0.0)),
+            Cell(f"{name}, heavy tails", replace(world, tails=True)),
+        ]
+    return found
+
+
+def _restarts() -> list[Cell]:
+    found = []
+    for surface, start_s in product((peak, plateau), (20.0, 300.0)):
+        half = World(surface=surface, sizes=(4, 3, 3), of_start=0.02, start_s=start_s)
+        alone = replace(half, sizes=(4, 3), only_restarts=True)
+        found += [
+            Cell(f"{surface.__name__} 36 points, 3 lives, start {start_s:.0f} s", half),
+            Cell(f"{surface.__name__} 12 points, 12 lives, {start_s:.0f} s", alone),
+        ]
+    return found
+
+
+def points(sizes: Sequence[int]) -> str:
+    """How many there are, and of what."""
+    return f"{int(np.prod(sizes))} points" + (f" {sizes}" if len(sizes) > 1 else "")
+
+
+def main() -> None:
+    """Print a line for each cell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("simulations", nargs="?", type=int, default=300)
+    parser.add_argument("cells", nargs="*", help="parts of names; all when none")
+    asked = parser.parse_args()
+    for each in cells():
+        if not asked.cells or any(part in each.name for part in asked.cells):
+            each.run(asked.simulations)
+
+
+if __name__ == "__main__":
+    main()
