@@ -135,7 +135,10 @@ def tune_plot(
     height: int = 18,
     latency: PlotLatency = PlotLatency.TTFT,
 ) -> list[PlotRow]:
-    """Rows no wider than that; none where fewer than two settings can be drawn."""
+    """So many rows, and one more where a point hides another; none is wider.
+
+    None at all where fewer than two settings can be drawn.
+    """
     points = plot_points(result, latency)
     if len(points) < 2:
         return []
@@ -146,7 +149,7 @@ def tune_plot(
         canvas.draw_interval(point)
     for point in points:
         canvas.draw_mark(point)
-    return [*_head(latency, width), *canvas.rows(), *_behind(canvas.behind)]
+    return [*_head(latency, width), *canvas.rows(), *_behind(canvas.behind, width)]
 
 
 def _head(latency: PlotLatency, width: int) -> Iterator[PlotRow]:
@@ -155,10 +158,12 @@ def _head(latency: PlotLatency, width: int) -> Iterator[PlotRow]:
     yield ((said if len(said) <= width else what, PlotStyle.LABEL),)
 
 
-def _behind(behind: Sequence[str]) -> Iterator[PlotRow]:
+def _behind(behind: Sequence[str], width: int) -> Iterator[PlotRow]:
     """A point that another hides is told all the same."""
     if behind:
-        yield ((f"{BEHIND}{', '.join(behind)}", PlotStyle.LABEL),)
+        said = f"{BEHIND}{', '.join(behind)}"
+        cut = said if len(said) <= width else f"{said[: width - 1]}…"
+        yield ((cut, PlotStyle.LABEL),)
 
 
 class _Canvas:

@@ -1,12 +1,27 @@
 """What a tune came to: every setting with its interval, the best, and how sure."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 
-from inferwatch.tune.search import SearchRules
+from inferwatch.tune.command import flags_line, inferwatch_command
+from inferwatch.tune.consequences import TPOT, TTFT, binds_of, costs_of, standings_by
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.rules import SearchRules
 from inferwatch.tune.space import Point, Space
+from inferwatch.tune.standings import Standing, standings
 from inferwatch.tune.trial import Trial, TrialOutcome
+from inferwatch.tune.verdict import verdict_of
+
+UNSCORED = {
+    Goal.GOODPUT: "no objectives were given, so nothing is good or bad (--slo)",
+    Goal.TOKENS: "no request was answered",
+    Goal.LATENCY: "no request was answered",
+    Goal.COST: "no request was good, or there is no price (--gpu-hour)",
+    Goal.KNEE: "no rate that was tried met the objectives",
+}
+"""Why a setting that was measured has no score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,33 +73,129 @@ class TuneResult:
     """A command line to paste."""
 
 
-def result_of(space: Space, rules: SearchRules, trials: Sequence[Trial]) -> TuneResult:
-    """What can be said so far."""
-    results = [_of_point(point, rules, trials) for point in space.points]
-    scored = [each for each in results if each.score is not None]
-    sign = 1 if rules.goal.lower_is_better else -1
-    scored.sort(key=lambda each: sign * (each.score or 0.0))
-    others = [each for each in results if each.score is None]
+def result_of(
+    space: Space,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    plan: TunePlan | None = None,
+) -> TuneResult:
+    """What can be said so far; the plan tells of the load and of the command."""
+    found = standings(space, rules, trials)
+    beside = _Beside.of(space, rules, trials)
+    results = [_of_point(each, rules, trials, beside) for each in found]
+    best = next((each.point for each in found if each.is_best), None)
+    points = _in_order(_with_frontiers(results), best, rules.goal)
+    by_point = {each.point: each for each in points}
     return TuneResult(
-        points=(*scored, *others),
-        best=scored[0] if scored else None,
-        present=next((e for e in results if e.point == space.present), None),
-        verdict="",
+        points=points,
+        best=by_point[best] if best is not None else None,
+        present=by_point.get(space.present),
+        verdict=verdict_of(space, rules, found, plan),
+        binds=binds_of(space, trials, best) if best is not None else None,
+        costs=costs_of(space, rules, trials, best) if best is not None else (),
+        command=_command(best, plan),
     )
 
 
-def _of_point(point: Point, rules: SearchRules, trials: Sequence[Trial]) -> PointResult:
+def _command(best: Point | None, plan: TunePlan | None) -> str | None:
+    if best is None or plan is None:
+        return None
+    return inferwatch_command(best, plan) or flags_line(best)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """How settings stand in what is shown of them besides the goal."""
+
+    tokens: Mapping[Point, Standing]
+    ttft: Mapping[Point, Standing]
+    tpot: Mapping[Point, Standing]
+
+    @classmethod
+    def of(cls, space: Space, rules: SearchRules, trials: Sequence[Trial]) -> "_Beside":
+        by_tokens = standings(space, replace(rules, goal=Goal.TOKENS), trials)
+        return cls(
+            tokens={each.point: each for each in by_tokens},
+            ttft={e.point: e for e in standings_by(TTFT, space, rules, trials)},
+            tpot={e.point: e for e in standings_by(TPOT, space, rules, trials)},
+        )
+
+
+def _of_point(
+    standing: Standing, rules: SearchRules, trials: Sequence[Trial], beside: _Beside
+) -> PointResult:
+    point = standing.point
     own = [each for each in trials if each.point == point]
-    scores = [each.score(rules.goal) for each in own]
-    known = [each for each in scores if each is not None]
-    failed = next((e for e in own if e.numbers is None), None)
-    outcome = TrialOutcome.MEASURED
-    if failed is not None and not known:
-        outcome = failed.record.outcome
+    odd = [e for e in own if e.record.outcome is not TrialOutcome.MEASURED]
+    shares = [e.numbers.good_share for e in own if e.numbers is not None]
+    known = [each for each in shares if each is not None]
+    tokens, ttft, tpot = (
+        each[point] for each in (beside.tokens, beside.ttft, beside.tpot)
+    )
+    outcome, cause = TrialOutcome.MEASURED, None
+    if standing.score is None and odd:
+        outcome, cause = odd[-1].record.outcome, odd[-1].record.cause
+    elif standing.score is None and own:
+        cause = UNSCORED[rules.goal]
     return PointResult(
         point=point,
         outcome=outcome,
-        cause=failed.record.cause if failed else None,
-        trials=len(known),
-        score=fmean(known) if known else None,
+        cause=cause,
+        trials=standing.trials,
+        score=standing.score,
+        span=standing.span,
+        against_present=standing.against_present,
+        tokens_per_s=tokens.score,
+        tokens_per_s_span=tokens.span,
+        ttft_p99_s=ttft.score,
+        ttft_p99_s_span=ttft.span,
+        tpot_p99_s=tpot.score,
+        tpot_p99_s_span=tpot.span,
+        good_share=fmean(known) if known else None,
+        like_best=standing.like_best,
+        doubts=(*standing.doubts, *(_failure(e) for e in odd if standing.trials)),
     )
+
+
+def _failure(trial: Trial) -> str:
+    """Of a setting that was measured at other times."""
+    why = f": {trial.record.cause}" if trial.record.cause else ""
+    return f"trial {trial.record.number} {trial.record.outcome}{why}"
+
+
+def _with_frontiers(results: Sequence[PointResult]) -> list[PointResult]:
+    """By what was measured, not by its intervals: those are drawn."""
+    return [
+        replace(
+            each,
+            on_frontier=_leads(each, results, lambda e: e.ttft_p99_s),
+            on_tpot_frontier=_leads(each, results, lambda e: e.tpot_p99_s),
+        )
+        for each in results
+    ]
+
+
+def _leads(
+    one: PointResult,
+    results: Sequence[PointResult],
+    latency: Callable[[PointResult], float | None],
+) -> bool:
+    here, tokens = latency(one), one.tokens_per_s
+    if here is None or tokens is None:
+        return False
+    return not any(
+        there <= here and more >= tokens and (there, more) != (here, tokens)
+        for each in results
+        if (there := latency(each)) is not None
+        and (more := each.tokens_per_s) is not None
+    )
+
+
+def _in_order(
+    results: Sequence[PointResult], best: Point | None, goal: Goal
+) -> tuple[PointResult, ...]:
+    """The best, what else has a score, and the others in the order given."""
+    sign = 1 if goal.lower_is_better else -1
+    scored = [each for each in results if each.score is not None]
+    scored.sort(key=lambda each: (each.point != best, sign * (each.score or 0.0)))
+    return (*scored, *(each for each in results if each.score is None))
