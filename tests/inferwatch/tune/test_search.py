@@ -207,7 +207,7 @@ def two_flags() -> Space:
 
 def test_settings_of_one_start_are_measured_together() -> None:
     """All 9 once, in 3 lives: no engine is left while it reaches what is wanted."""
-    tuner = Tuner(two_flags(), rules=replace(RULES, start_s=300)).go_on(11)
+    tuner = Tuner(two_flags(), rules=replace(RULES, start_s=300)).go_on(9)
 
     lives = [number for number, _ in groupby(e.record.life for e in tuner.trials)]
 
