@@ -700,6 +700,7 @@ class Model:
             failed=seen.failed,
             preemptions=seen.preemptions,
             latencies=latencies,
+            live_limits=self._engines.live_limits,
         )
 
     def steady(self, now_ns: int, window: Window) -> Steady:

@@ -240,6 +240,8 @@ class ServerState:
     """As those of the snapshot, of this server alone, without trends."""
     remark: str | None = None
     """How it stands out among the others, such as "queue 5× the median"."""
+    live_limits: tuple[LiveLimits, ...] = ()
+    """Of its ranks, where they may be changed while it runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

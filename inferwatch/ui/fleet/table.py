@@ -27,6 +27,7 @@ from inferwatch.metrics.fleet import (
 )
 from inferwatch.metrics.snapshot import Bracket, Latency, ServerState
 from inferwatch.ui.shared.header import short_name
+from inferwatch.ui.shared.limit_words import of_server
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -427,7 +428,8 @@ def what_is_the_matter(server: FleetServer) -> Line:
         case Trouble.ASKED:
             return (TextRun("asked", ink), TextRun(", no answer yet", "muted"))
         case Trouble.NONE:
-            return ()
+            limits = of_server(state)
+            return (TextRun(limits, "warn"),) if limits else ()
 
 
 class FleetTable(CursorTable[FleetRow]):

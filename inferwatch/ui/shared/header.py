@@ -18,6 +18,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.snapshot import Health, ServerState, Snapshot, Via, Window
+from inferwatch.ui.shared.limit_words import limit_words
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -86,10 +87,14 @@ class HeaderLine(Panel):
             return ()
         rights = self._right(self._snapshot)
         lefts = _identity(self._snapshot)
+        said = limit_words(self._snapshot, replay=self._time.replay)
+        worth = 2 if self._snapshot.server is not None else 0
+        if said:  # it is told in full before what watching costs
+            lefts, worth = _limited(lefts, said), len(rights)
         pairs = list(product(rights, lefts))
-        if self._snapshot.server is not None:  # what it is matters more than our cost
+        if worth:  # what it is matters more than our cost
             pairs.sort(
-                key=lambda pair: rights.index(pair[0]) + 2 * lefts.index(pair[1])
+                key=lambda pair: rights.index(pair[0]) + worth * lefts.index(pair[1])
             )
         for right, left in pairs:
             if width_of(left) + width_of(right) + 4 <= width:
@@ -137,6 +142,16 @@ def _identity(snapshot: Snapshot) -> list[Line]:
         join((model, version, address)),
         join((model, version)),
         model,
+    ]
+
+
+def _limited(lefts: Sequence[Line], said: Sequence[str]) -> list[Line]:
+    """Who is watched, under which limits: these are always told."""
+    full = (TextRun(said[0], "warn"),)
+    bare = lefts[-1]
+    return [
+        *(join((left, full)) for left in lefts),
+        *(join((bare, (TextRun(words, "warn"),))) for words in said[1:]),
     ]
 
 

@@ -1,0 +1,61 @@
+"""What the header says of limits that are lower than an engine was started with."""
+
+import os
+from collections.abc import Sequence
+
+from collectors.readings import LiveLimits
+from inferwatch.formatting import counted
+from inferwatch.metrics.engine.live_limits import LABELS, in_force, lowered
+from inferwatch.metrics.snapshot import ServerState, Snapshot
+
+SHORT = {"max_num_seqs": "seqs", "max_num_batched_tokens": "tokens"}
+US = f"(pid {os.getpid()})"
+"""Ends what we call ourselves when we turn limits."""
+
+
+def limit_words(shown: Snapshot, *, replay: bool = False) -> tuple[str, ...]:
+    """The same with ever fewer words; nothing while nothing is lower than at start."""
+    held = in_force(shown.live_limits)
+    if not held:
+        return ()
+    whole, short = _whole(held), _short(held)
+    by, engines = _by(held, replay=replay), len(shown.engines)
+    of = f" on {len(held)} of {counted(engines, 'engine')}"
+    if len(held) >= engines:
+        of = ""
+    return (f"{whole}{of}{by}", f"{whole}{of}", f"{short}{of}", short)
+
+
+def of_server(state: ServerState) -> str:
+    """The same of one server among others; empty while nothing is lower."""
+    held = in_force(state.live_limits)
+    return f"{_whole(held)}{_by(held)}" if held else ""
+
+
+def _whole(held: Sequence[LiveLimits]) -> str:
+    """Such as ``max seqs 16 of 32``; of several engines the lowest."""
+    lowest = [_lowest(held, name, LABELS[name], " of ") for name in LABELS]
+    return " · ".join(filter(None, lowest))
+
+
+def _short(held: Sequence[LiveLimits]) -> str:
+    lowest = [_lowest(held, name, SHORT[name], "/") for name in LABELS]
+    return " ".join(filter(None, lowest))
+
+
+def _lowest(held: Sequence[LiveLimits], name: str, label: str, of: str) -> str:
+    each = [low for limits in held for low in lowered(limits) if low.name == name]
+    low = min(each, key=lambda low: low.now, default=None)
+    return "" if low is None else f"{label} {low.now:,}{of}{low.start:,}"
+
+
+def _by(held: Sequence[LiveLimits], *, replay: bool = False) -> str:
+    who = {_who(each, replay=replay) for each in held} - {""}
+    return f", by {who.pop()}" if len(who) == 1 else ""
+
+
+def _who(limits: LiveLimits, *, replay: bool) -> str:
+    """Us, where it is this process and this moment."""
+    if limits.by is None:
+        return ""
+    return "us" if limits.by.endswith(US) and not replay else limits.by

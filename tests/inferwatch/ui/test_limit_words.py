@@ -1,0 +1,119 @@
+"""While limits of ours are in force the header says so, however narrow it is."""
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+from textual.pilot import Pilot
+
+from collectors.readings import LimitChange, LiveLimits
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.shared.limit_words import limit_words
+from tests.inferwatch.metrics.scripted_live_limits import live
+from tests.inferwatch.ui.conftest import snapshot
+
+Settle = Callable[[Pilot[None]], Awaitable[None]]
+Text = Callable[[InferwatchApp, str], list[str]]
+OURS = f"root (pid {os.getpid()})"
+SIZES = [(80, 24), (120, 32), (200, 60)]
+
+
+def lowered(**now: Any) -> LiveLimits:
+    return live(5, by=OURS, **now)
+
+
+def under(*limits: LiveLimits) -> Snapshot:
+    shown = snapshot()
+    engines = (shown.engines[0],) * max(len(limits), 1)
+    return replace(shown, live_limits=limits, engines=engines)
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ([], []),
+        ([live(5, LimitChange.START)], []),
+        (
+            [lowered(max_num_seqs=4)],
+            ["max seqs 4 of 12, by us", "max seqs 4 of 12", "seqs 4/12", "seqs 4/12"],
+        ),
+        (
+            [live(5, max_num_seqs=4, max_num_batched_tokens=64)],
+            [
+                "max seqs 4 of 12 · step tokens 64 of 512, by ada (pid 4)",
+                "max seqs 4 of 12 · step tokens 64 of 512",
+                "seqs 4/12 tokens 64/512",
+                "seqs 4/12 tokens 64/512",
+            ],
+        ),
+        (
+            [lowered(max_num_seqs=4), live(5, LimitChange.START)],
+            [
+                "max seqs 4 of 12 on 1 of 2 engines, by us",
+                "max seqs 4 of 12 on 1 of 2 engines",
+                "seqs 4/12 on 1 of 2 engines",
+                "seqs 4/12",
+            ],
+        ),
+        (
+            [lowered(max_num_seqs=4), live(5, max_num_seqs=2)],
+            ["max seqs 2 of 12", "max seqs 2 of 12", "seqs 2/12", "seqs 2/12"],
+        ),
+    ],
+    ids=["no control", "as started", "one", "both", "one rank", "by two"],
+)
+def test_words_are_of_what_is_lower_than_at_start(
+    limits: list[LiveLimits], words: list[str]
+) -> None:
+    assert list(limit_words(under(*limits))) == words
+
+
+def test_in_a_replay_nobody_is_us() -> None:
+    shown = under(lowered(max_num_seqs=4))
+
+    assert limit_words(shown, replay=True)[0] == f"max seqs 4 of 12, by {OURS}"
+
+
+@pytest.fixture
+def turned_down(feed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is shown is under limits of ours."""
+    limits = lowered(max_num_seqs=4, max_num_batched_tokens=64)
+    whole = type(feed).snapshot
+
+    def snapshot(self: Any, *given: Any, **options: Any) -> Snapshot:
+        shown: Snapshot = whole(self, *given, **options)
+        info = structs.replace(
+            shown.engines[0], max_num_seqs=4, max_num_batched_tokens=64
+        )
+        return replace(shown, live_limits=(limits,), engines=(info,))
+
+    monkeypatch.setattr(type(feed), "snapshot", snapshot)
+
+
+@pytest.mark.usefixtures("turned_down")
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_the_header_tells_it_beside_the_time(
+    app: InferwatchApp, text_of: Text, settle: Settle, size: tuple[int, int]
+) -> None:
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        header = text_of(app, "HeaderLine")[0]
+
+    narrow = size[0] < 100
+    said = "seqs 4/12 tokens 64/512" if narrow else "max seqs 4 of 12 · step tokens"
+    assert said in header
+    assert "tiny-llama" in header
+    assert "03:12:41" in header
+    assert narrow or "64 of 512, by us" in header
+
+
+@pytest.mark.usefixtures("turned_down")
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+def test_picture_of_limits_of_ours(
+    snap_compare: Any, app: InferwatchApp, settle: Settle, size: tuple[int, int]
+) -> None:
+    assert snap_compare(app, terminal_size=size, run_before=settle)
