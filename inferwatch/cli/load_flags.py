@@ -14,7 +14,7 @@ from inferwatch.metrics.load.slo import DEFAULT_SHARE
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def _declared(heading: Heading) -> list[click.Option]:
+def declared(heading: Heading) -> list[click.Option]:
     """The plan's flags under a heading, in their places."""
     found = [
         (flag, field)
@@ -121,10 +121,10 @@ RESULT = [
     click.Option(["--no-record"], is_flag=True, help="Record nothing."),
 ]
 SECTIONS: Mapping[str, Sequence[click.Option]] = {
-    Heading.WHEN: [PLAN, *_declared(Heading.WHEN)],
-    Heading.WHAT: _declared(Heading.WHAT),
-    Heading.HOW: [UDS, HEADER, *_declared(Heading.HOW), ALLOW_LOAD],
-    Heading.HOLDS: [*_declared(Heading.HOLDS), *VERDICT],
+    Heading.WHEN: [PLAN, *declared(Heading.WHEN)],
+    Heading.WHAT: declared(Heading.WHAT),
+    Heading.HOW: [UDS, HEADER, *declared(Heading.HOW), ALLOW_LOAD],
+    Heading.HOLDS: [*declared(Heading.HOLDS), *VERDICT],
     "Result and record": RESULT,
 }
 FLAG_OF = {

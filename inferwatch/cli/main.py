@@ -33,6 +33,7 @@ from inferwatch.cli.replay import replay
 from inferwatch.cli.say import say
 from inferwatch.cli.serve import serve
 from inferwatch.cli.sessions import sessions
+from inferwatch.cli.tune import tune
 from inferwatch.cli.what_if import what_if
 from inferwatch.cli.why import why
 from inferwatch.errors import InferwatchError, OutputError
@@ -103,6 +104,7 @@ def inferwatch(context: click.Context, slo: str | None, prices: Prices | None) -
     Replay a recording:          inferwatch replay last
     Why was it slow?             inferwatch why
     At another setting?          inferwatch what-if --max-num-seqs 64
+    Find the best settings:      inferwatch tune demo --vary max-num-seqs=8,16,32
     Did the change help?         inferwatch compare before after
     What could it do at best?    inferwatch plan --model llama-3-8b --gpu H200
     What can be measured here:   inferwatch doctor
@@ -128,6 +130,7 @@ inferwatch.add_command(sessions)
 inferwatch.add_command(compare)
 inferwatch.add_command(why)
 inferwatch.add_command(what_if)
+inferwatch.add_command(tune)
 inferwatch.add_command(replay)
 inferwatch.add_command(export)
 inferwatch.add_command(import_results)

@@ -23,12 +23,14 @@ from inferwatch.session.nearby import nearby_engines
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
 from inferwatch.storage.file.location import default_database
+from inferwatch.tune.progress import TuneTask
 from inferwatch.ui.pages import (
     ComparePage,
     OpeningPage,
     SessionPage,
     StartPage,
     Tell,
+    TunePage,
 )
 from inferwatch.ui.shared.messages import (
     GoTo,
@@ -219,3 +221,22 @@ async def compare_page(request: ComparisonRequest) -> AsyncIterator[ComparePage]
     yield compared
     if compared.failure is not None:
         raise compared.failure
+
+
+@asynccontextmanager
+async def tune_page(task: TuneTask, tell: Tell) -> AsyncIterator[TunePage]:
+    """A tune, for as long as people look at it; then it ends with what it has.
+
+    Raises:
+        InferwatchError: it could not be carried out.
+    """
+    stop = asyncio.Event()
+    running = asyncio.ensure_future(task.run(stop))
+    with watchdog.patience(watchdog.ENDS_ENGINE_S):
+        try:
+            yield TunePage(task, running, stop)
+        finally:
+            if not running.done():
+                tell("ending the tune, and the engine that it started ...")
+            stop.set()
+            await running

@@ -1,7 +1,9 @@
 """What is known of a tune while it goes on: one frozen picture for screen and log."""
 
+import asyncio
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.result import TuneResult
@@ -46,3 +48,25 @@ class TuneProgress:
     """As it stands."""
     said: tuple[str, ...] = ()
     """The latest sentences about it, oldest first."""
+
+
+class TuneEnded(Protocol):
+    """A tune that goes on no more, or of which nobody asks that it does."""
+
+    @property
+    def progress(self) -> TuneProgress:
+        """As of now."""
+        ...
+
+    @property
+    def outcome(self) -> str:
+        """How it ended: ``done``, ``out of time``, ``interrupted`` or ``failed``."""
+        ...
+
+
+class TuneTask(TuneEnded, Protocol):
+    """A tune as screen and log see it."""
+
+    async def run(self, stop: asyncio.Event) -> TuneResult:
+        """Until it has ended, or is told to stop."""
+        ...

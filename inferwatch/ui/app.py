@@ -31,6 +31,7 @@ from inferwatch.ui.pages import (
     SessionPage,
     StartPage,
     Tell,
+    TunePage,
     nowhere,
 )
 from inferwatch.ui.request.screen import RequestScreen
@@ -55,6 +56,7 @@ from inferwatch.ui.shared.theme import DARK, LIGHT
 from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
+from inferwatch.ui.tune.screen import TuneScreen
 
 LOOK_EVERY_S = 0.5
 LOOKING_SHARE = 0.03
@@ -75,6 +77,7 @@ SCREENS: Sequence[type[SessionScreen]] = (
 """A screen stands here once: its tab, its key and its mode follow from what it says."""
 WITHOUT_TAB: Sequence[type[SessionScreen]] = (StartingScreen, RequestScreen)
 """No key leads there: the app goes by itself, or from a row that names a request."""
+LEAVING = {"quit", "detach", "go_back"}
 TABS = tuple(Tab(each.KEY, each.NAME, each.LABEL) for each in SCREENS)
 APP_BINDINGS: list[BindingType] = [
     *(
@@ -208,6 +211,8 @@ class InferwatchApp(TerminalApp[None]):
                 screens = {StartScreen.NAME: start}
             case ComparePage():
                 screens = {CompareScreen.NAME: partial(CompareScreen, page)}
+            case TunePage():
+                screens = {TuneScreen.NAME: partial(TuneScreen, page)}
             case SessionPage(feed=feed, view=view, over=over):
                 made: Sequence[type[SessionScreen]] = (*WITHOUT_TAB, *SCREENS)
                 screens = {each.NAME: partial(each, feed, view, TABS) for each in made}
@@ -407,6 +412,8 @@ class InferwatchApp(TerminalApp[None]):
             return self._has_fleet
         feed = self.page.feed if isinstance(self.page, SessionPage) else None
         served, back = feed is not None and feed.served, self.leads_back
+        if isinstance(self.page, TunePage) and action in LEAVING:
+            return False  # its screen asks before
         return {
             "look_at": self._shown is not None
             and feed is not None

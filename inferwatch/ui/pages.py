@@ -1,4 +1,4 @@
-"""What the app can show: the start screen, a session, a comparison.
+"""What the app can show: the start screen, a session, a comparison, a tune.
 
 People go from one to the next and come back. Whoever opens a page also ends it: an
 asynchronous context manager gives it, and ends it when that is left.
@@ -14,6 +14,7 @@ from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.session.nearby import LookAround, nobody
+from inferwatch.tune.progress import TuneTask
 from inferwatch.ui.shared.messages import GoTo
 from inferwatch.ui.shared.view import ChosenSessions, View
 
@@ -55,7 +56,17 @@ class ComparePage:
     """Why there was nothing to see; None when there was."""
 
 
-Page = SessionPage | StartPage | ComparePage
+@dataclass(eq=False)
+class TunePage:
+    """A tune that goes on, or has just ended."""
+
+    task: TuneTask
+    running: asyncio.Task[object]
+    stop: asyncio.Event
+    """Set: it ends with what it has."""
+
+
+Page = SessionPage | StartPage | ComparePage | TunePage
 Tell = Callable[[str], None]
 """Says a line to people, wherever they can see it."""
 OpeningPage = AbstractAsyncContextManager[Page]

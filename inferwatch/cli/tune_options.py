@@ -1,0 +1,283 @@
+"""What ``inferwatch tune`` was told, and how that makes a plan."""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferwatch.cli.load_options import LoadOptions, plan_fields
+from inferwatch.errors import UsageError
+from inferwatch.loadgen.plan.file import make_plan
+from inferwatch.loadgen.plan.plan import LoadPlan, objectives
+from inferwatch.loadgen.target_server import TargetServer
+from inferwatch.metrics.load.slo import DEFAULT_SHARE
+from inferwatch.tune.flags import read_variables, split_present
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.space import LIVE_FLAGS, UNSET, Point, Variable, space_of
+
+_ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")
+DEMO = "demo"
+DEMO_TRIAL_S = 8.0
+DEMO_USERS = 48
+"""More than the largest of the settings that its help names: they differ."""
+WARMUP_S = 5.0
+WARMUP_SHARE = 0.25
+"""Of a trial, at most."""
+HOW_MUCH = """say how much to send at each setting:
+  --rate 5            five requests a second, whatever the engine does
+  --concurrency 64    64 users, each sending its next when answered
+  --like SESSION, --trace FILE    replay recorded traffic
+  --goal knee --slo 'ttft_s<0.5'  find the highest rate that meets it
+  --plan FILE.toml    all of it in a file"""
+WAYS = ("rate_per_s", "rates", "concurrency", "trace_file", "like")
+"""Keys of a load that say when to send."""
+OF_GOOD = {Goal.GOODPUT, Goal.KNEE, Goal.COST}
+"""Goals that ask which requests are good."""
+FLAG = {
+    "rate_per_s": "--rate",
+    "rates": "--rates",
+    "concurrency": "--concurrency",
+    "trace_file": "--trace",
+    "like": "--like",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    """The options of ``inferwatch tune``; None where one is not given."""
+
+    target: str | None
+    flags: tuple[str, ...]
+    """After ``--``."""
+    fields: Mapping[str, Any]
+    """Of the load, as flags."""
+    plan: Path | None
+    vary: tuple[str, ...]
+    goal: str | None
+    slo: str | None
+    repeats: int
+    trial_s: float | None
+    warmup_s: float | None
+    budget_s: float | None
+    answers: int
+    gpu_hour: float | None
+    currency: str | None
+    allow_load: bool
+    as_json: bool
+    markdown: bool
+    html: Path | None
+    headless: bool
+    name: str | None
+    database: Path | None
+    lists: bool
+    show: str | None
+    resume: str | None
+
+    @property
+    def recorded(self) -> str | None:
+        """The flag that asks for what was recorded, if one does."""
+        asked = {
+            "--list": self.lists,
+            "--show": self.show is not None,
+            "--resume": self.resume is not None,
+        }
+        given = [flag for flag, there in asked.items() if there]
+        if len(given) > 1:
+            raise UsageError(f"{given[0]} and {given[1]}: give one of them")
+        if given and (self.target or self.flags or self.vary):
+            raise UsageError(
+                f"{given[0]} is of a tune that was recorded, with options of its own: "
+                "leave out MODEL, --vary and what follows --"
+            )
+        return given[0] if given else None
+
+    @property
+    def on_screen(self) -> bool:
+        """Nothing asks for text alone."""
+        return not (self.headless or self.as_json or self.markdown)
+
+
+def tune_plan(options: TuneOptions) -> TunePlan:
+    """What to do, as asked.
+
+    Raises:
+        UsageError: something is missing or wrong.
+    """
+    if options.target is None:
+        raise UsageError(
+            "which engine? inferwatch tune MODEL --vary FLAG=VALUES starts one for a "
+            "model, `demo` is a small one, a URL one that runs"
+        )
+    _refuse_two_forms(options)
+    if options.flags and not options.flags[0].startswith("-"):
+        raise UsageError(
+            f"{options.flags[0]!r} is no flag of `vllm serve`: write these after --, "
+            "as -- --max-num-seqs 64"
+        )
+    variables = read_variables(options.vary)
+    url = _url(options.target)
+    if url is not None:
+        _refuse_restarts(options, variables)
+    engine_flags, told = split_present(options.flags, variables)
+    left_out = {each.flag: UNSET for each in variables if UNSET in each.values}
+    present = left_out | dict(told)
+    chosen = ((each.flag, present.get(each.flag, each.values[0])) for each in variables)
+    if len(space_of(variables, Point(flags=tuple(chosen))).points) < 2:
+        raise UsageError(
+            f"--vary {variables[0].flag}={variables[0].values[0]} leaves nothing to "
+            "choose from: give it more values"
+        )
+    goal = _goal(options)
+    load = _load(options, goal, url)
+    return TunePlan(
+        tune_id=new_tune_id(),
+        model="" if url else options.target,
+        url=url,
+        engine_flags=engine_flags,
+        vary=tuple((each.flag, each.values) for each in variables),
+        present=tuple(present.items()),
+        goal=goal,
+        load=load,
+        like=load.trace_of if options.fields.get("like") else None,
+        repeats=options.repeats,
+        budget_s=options.budget_s,
+        seed=load.seed,
+        answers=options.answers,
+        gpu_hour=options.gpu_hour,
+        currency=options.currency or "$",
+        name=options.name,
+    )
+
+
+def new_tune_id() -> str:
+    """A short name for a tune, easy to type."""
+    return f"t{secrets.token_hex(3)}"
+
+
+def _refuse_two_forms(options: TuneOptions) -> None:
+    if options.as_json and options.markdown:
+        raise UsageError("--json and --markdown are two forms of one result: give one")
+    if options.currency is not None and options.gpu_hour is None:
+        raise UsageError("--currency is of --gpu-hour: give both")
+
+
+def _url(target: str) -> str | None:
+    """Of an engine that runs, without what may be secret; None: it names a model."""
+    if not _ADDRESS.match(target):
+        return None
+    return TargetServer.at(target, None, {}).url
+
+
+def _refuse_restarts(options: TuneOptions, variables: tuple[Variable, ...]) -> None:
+    """An engine that runs is not ours to start again."""
+    fixed = next((each.flag for each in variables if not each.is_live), None)
+    if fixed is not None:
+        raise UsageError(
+            f"--vary {fixed} needs a restart, and {options.target} is not ours to "
+            f"start again: of a running engine only {' and '.join(LIVE_FLAGS)} can be "
+            "turned. Give the model instead of the URL to start engines for it"
+        )
+    if options.flags:
+        raise UsageError(
+            f"{options.target} runs already: its flags are as they are. Leave out "
+            "what follows --"
+        )
+
+
+def _goal(options: TuneOptions) -> Goal:
+    """What is asked for, or what follows from the rest.
+
+    Raises:
+        UsageError: it lacks what it is judged by.
+    """
+    classes = options.fields.get("classes") or ()
+    objective = bool(options.slo) or any("slo=" in each for each in classes)
+    objective |= options.plan is not None  # which may have one: the plan is judged
+    if options.goal is None:
+        return Goal.GOODPUT if options.slo else Goal.TOKENS
+    goal = Goal(options.goal)
+    if goal in OF_GOOD and not objective:
+        raise UsageError(
+            f"--goal {goal} needs --slo: what a good request is, as "
+            "--slo 'ttft_s<0.5 tpot_s<50ms'"
+        )
+    if goal is Goal.COST and options.gpu_hour is None:
+        raise UsageError("--goal cost needs --gpu-hour: what an hour of a GPU costs")
+    return goal
+
+
+def _load(options: TuneOptions, goal: Goal, url: str | None) -> LoadPlan:
+    """The load of each trial; whom it goes to is filled in when there is an engine.
+
+    Raises:
+        UsageError: something is missing or wrong.
+    """
+    given = _given(options, goal)
+    fields = plan_fields(_as_load_options(options, given, goal, url))
+    if "warmup_s" not in given and options.plan is None and not fields["warmup_s"]:
+        length_s = fields.get("duration_s") or WARMUP_S / WARMUP_SHARE
+        fields["warmup_s"] = min(WARMUP_S, WARMUP_SHARE * length_s)
+    if not fields.keys() & {"rate_per_s", "concurrency", "rates", "trace", "scenario"}:
+        raise UsageError(HOW_MUCH)
+    known = {"run_id": "tune", "url": url or "http://localhost"}
+    plan = make_plan({"model": "" if url else options.target, **fields, **known})
+    if plan.measures_rate:
+        raise UsageError(
+            "each setting would be sent what it can bear, and none could be told from "
+            "another: give --rate or --concurrency"
+        )
+    judged = objectives(plan)
+    if goal in OF_GOOD and not (judged.slo or judged.classes):
+        raise UsageError(f"--goal {goal} needs --slo: {options.plan} has none")
+    return plan
+
+
+def _given(options: TuneOptions, goal: Goal) -> dict[str, Any]:
+    """The fields of the load that flags say, and those that a demo has by itself."""
+    given = {k: v for k, v in options.fields.items() if v not in {None, ()}}
+    own = {
+        "slo": options.slo,
+        "warmup_s": options.warmup_s,
+        "duration_s": options.trial_s,
+    }
+    given |= {name: value for name, value in own.items() if value is not None}
+    ways = [name for name in WAYS if name in given]
+    other = next((name for name in ways if name != "rate_per_s"), None)
+    if goal is Goal.KNEE and other is not None:
+        raise UsageError(
+            f"--goal knee searches for a request rate: leave out {FLAG[other]}"
+        )
+    if options.target != DEMO or options.plan is not None or "scenario" in given:
+        return given
+    if not ways and goal is not Goal.KNEE:
+        given["concurrency"] = DEMO_USERS
+    if not {"requests", "trace_file", "like"} & given.keys():
+        given.setdefault("duration_s", DEMO_TRIAL_S)
+    return given
+
+
+def _as_load_options(
+    options: TuneOptions, given: Mapping[str, Any], goal: Goal, url: str | None
+) -> LoadOptions:
+    return LoadOptions(
+        url=url,
+        fields=given,
+        plan=options.plan,
+        uds=None,
+        header=(),
+        share=DEFAULT_SHARE,
+        find_rate=goal is Goal.KNEE,
+        sweep=None,
+        resume=None,
+        strict_client=False,
+        allow_load=options.allow_load,
+        save_requests=None,
+        output_format="inferwatch",
+        as_json=options.as_json,
+        name=options.name,
+        database=options.database,
+        no_record=False,
+    )

@@ -1,0 +1,115 @@
+"""How far a tune is, on stderr: a line for each trial, and one that changes."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from inferwatch.cli.say import say, say_no_more, say_now
+from inferwatch.formatting import format_about, format_duration, format_rate
+from inferwatch.tune.progress import TuneProgress, TuneStage, TuneTask
+from inferwatch.tune.scores import score_sentence
+from inferwatch.tune.trial import Trial
+
+LIVE_S, LINES_S = 0.25, 0.5
+"""Between two looks, on a terminal and elsewhere."""
+BAR_CELLS = 16
+
+
+@contextmanager
+def shown_tune(task: TuneTask) -> Iterator[None]:
+    """Tell what a tune does for as long as the context lasts."""
+    log = TuneLog(task)
+    showing = asyncio.create_task(log.show())
+    try:
+        yield
+    finally:
+        showing.cancel()
+        log.tell()
+
+
+class TuneLog:
+    """Tells each trial and each sentence once."""
+
+    def __init__(self, task: TuneTask) -> None:
+        self._task = task
+        self._live_line = sys.stderr.isatty()
+        before = task.progress
+        self._trials = len(before.trials)
+        self._last_said: str | None = None
+        self._said = 0
+
+    async def show(self) -> None:
+        """Until cancelled."""
+        while True:
+            self.tell(live=self._live_line)
+            await asyncio.sleep(LIVE_S if self._live_line else LINES_S)
+
+    def tell(self, *, live: bool = False) -> None:
+        """What is new; on a terminal also what goes on."""
+        now = self._task.progress
+        lines = [*self._sentences(now), *self._new_trials(now)]
+        if lines and self._live_line:
+            say_no_more()
+        for line in lines:
+            say(line, err=True)
+        if live and now.stage is not TuneStage.DONE:
+            say_now(stage_line(now))
+        elif self._live_line:
+            say_no_more()
+
+    def _new_trials(self, now: TuneProgress) -> Iterator[str]:
+        fresh, self._trials = now.trials[self._trials :], len(now.trials)
+        for trial in fresh:
+            yield trial_line(trial, now)
+
+    def _sentences(self, now: TuneProgress) -> Iterator[str]:
+        """Those that came since; the oldest are forgotten meanwhile."""
+        said = list(now.said)
+        start = 0
+        if self._last_said in said:
+            start = len(said) - said[::-1].index(self._last_said)
+        for text in said[start:]:
+            yield f"{format_duration(now.elapsed_s)}  {text}"
+        if said:
+            self._last_said = said[-1]
+
+
+def trial_line(trial: Trial, now: TuneProgress) -> str:
+    """What came of a trial, and how long the tune goes on."""
+    record, numbers = trial.record, trial.numbers
+    if numbers is None:
+        came = f"{record.outcome}: {record.cause or 'nobody knows why'}"
+    else:
+        ttft = numbers.latencies.get("ttft_s")
+        facts = [score_sentence(now.goal, trial.score(now.goal))]
+        facts += [f"TTFT p99 {_duration(ttft.quantiles.p99)}"] if ttft else []
+        facts += [f"{format_rate(numbers.tokens_per_s).strip()} tokens/s"]
+        facts += numbers.doubts
+        came = ", ".join(dict.fromkeys(facts))
+    left = f"; {left_text(now)}" if left_text(now) else ""
+    elapsed = format_duration(now.elapsed_s)
+    return f"{elapsed}  #{record.number} {record.point.text}: {came}{left}"
+
+
+def left_text(now: TuneProgress) -> str:
+    """``about 12 min left``; empty where nobody knows."""
+    if now.left_s is None or now.stage is TuneStage.DONE:
+        return ""
+    return f"about {format_about(now.left_s)} left"
+
+
+def stage_line(now: TuneProgress) -> str:
+    """What goes on: stage, setting, how much of it is done."""
+    share = now.stage_share
+    bar = ""
+    if share is not None:
+        filled = round(min(share, 1.0) * BAR_CELLS)
+        bar = "━" * filled + "╌" * (BAR_CELLS - filled) + "  "
+    at = f" {now.now.point.text}" if now.now else ""
+    facts = [f"{now.stage}{at}", f"{now.stage_s:.0f} s", left_text(now)]
+    return bar + "  ".join(each for each in facts if each)
+
+
+def _duration(seconds: float | None) -> str:
+    return format_duration(seconds).strip()

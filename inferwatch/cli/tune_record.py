@@ -1,0 +1,145 @@
+"""Tunes of the record: which there are, and what one came to."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferwatch.cli.say import say, say_json
+from inferwatch.errors import StorageError, UsageError
+from inferwatch.formatting import counted
+from inferwatch.storage.file.connections import reading
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.journal import StoredTune, stored_tune
+from inferwatch.tune.numbers import numbers_of
+from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.progress import TuneProgress, TuneStage
+from inferwatch.tune.result import result_of
+from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.space import Point, Variable, space_of
+from inferwatch.tune.trial import Trial, TrialOutcome, TrialRecord
+
+EXAMPLE = "inferwatch tune demo --vary max-num-seqs=8,16,32"
+UNENDED = "goes on, or was killed"
+LIST = """
+SELECT tune.tune_id, tune.began_wall_ns, tune.ended_wall_ns, tune.outcome, tune.plan,
+  (SELECT count(*) FROM tune_trials AS t WHERE t.tune_id = tune.tune_id)
+FROM tunes AS tune ORDER BY tune.began_wall_ns DESC
+"""
+
+
+def list_tunes(database: Path, *, as_json: bool) -> int:
+    """Print what was tuned, the latest first; the exit status.
+
+    Raises:
+        StorageError: there is no such file, or it cannot be read.
+    """
+    with reading(database) as connection:
+        rows = connection.execute(LIST).fetchall()
+    tunes = [_listed(*row) for row in rows]
+    if as_json:
+        say_json(tunes)
+        return 0
+    if not tunes:
+        say(f"nothing was tuned in {database} yet: try {EXAMPLE}")
+    for each in tunes:
+        say(_line(each))
+    return 0
+
+
+def _listed(
+    tune_id: str,
+    began_wall_ns: int,
+    ended_wall_ns: int | None,
+    outcome: str | None,
+    plan: str,
+    trials: int,
+) -> dict[str, Any]:
+    known = msgspec.json.decode(plan)
+    return {
+        "tune_id": tune_id,
+        "name": known.get("name"),
+        "model": known.get("model") or known.get("url"),
+        "goal": known.get("goal", Goal.GOODPUT),
+        "vary": dict(known.get("vary", ())),
+        "began_unix_s": began_wall_ns / 1e9,
+        "ended_unix_s": None if ended_wall_ns is None else ended_wall_ns / 1e9,
+        "outcome": outcome,
+        "trials": trials,
+    }
+
+
+def _line(tune: dict[str, Any]) -> str:
+    varied = "  ".join(f"{k}={','.join(v)}" for k, v in tune["vary"].items())
+    facts = (
+        f"{tune['tune_id']:<8}",
+        f"{datetime.fromtimestamp(tune['began_unix_s']).astimezone():%Y-%m-%d %H:%M}",
+        f"{tune['outcome'] or UNENDED:<12}",
+        f"{counted(tune['trials'], 'trial'):>10}",
+        " ".join(filter(None, (tune["name"], tune["model"], tune["goal"]))),
+        varied,
+    )
+    return "  ".join(facts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTune:
+    """A tune as the record has it, its numbers read anew."""
+
+    plan: TunePlan
+    progress: TuneProgress
+    outcome: str
+
+
+def recorded_tune(database: Path, tune_id: str) -> RecordedTune:
+    """Read what a tune has measured, and judge it.
+
+    Raises:
+        UsageError: there is none.
+        StorageError: the file cannot be read.
+    """
+    stored = stored_tune(database, tune_id)
+    plan = stored.plan
+    lost: list[str] = []
+    trials = tuple(_trial(database, plan, each, lost) for each in stored.records)
+    variables = tuple(Variable(flag=f, values=v) for f, v in plan.vary)
+    space = space_of(variables, Point(flags=plan.present))
+    rules = SearchRules(goal=plan.goal, repeats=plan.repeats, seed=plan.seed)
+    progress = TuneProgress(
+        tune_id=plan.tune_id,
+        model=plan.model,
+        goal=plan.goal,
+        slo=plan.load.slo,
+        space=space,
+        trials=trials,
+        now=None,
+        stage=TuneStage.DONE,
+        stage_s=0.0,
+        stage_share=None,
+        elapsed_s=_took_s(stored),
+        left_s=None,
+        budget_s=plan.budget_s,
+        result=result_of(space, rules, trials, plan),
+        said=tuple(lost),
+    )
+    return RecordedTune(plan=plan, progress=progress, outcome=stored.outcome or UNENDED)
+
+
+def _trial(
+    database: Path, plan: TunePlan, record: TrialRecord, lost: list[str]
+) -> Trial:
+    """With its numbers, as far as its session is still there."""
+    if record.session is None or record.outcome is not TrialOutcome.MEASURED:
+        return Trial(record=record)
+    try:
+        numbers = numbers_of(database, record.session, plan)
+    except (StorageError, UsageError) as error:
+        lost.append(f"trial {record.number} cannot be read: {error}")
+        return Trial(record=record)
+    return Trial(record=record, numbers=numbers)
+
+
+def _took_s(stored: StoredTune) -> float:
+    return sum(each.took_s for each in stored.records)

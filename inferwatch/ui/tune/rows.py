@@ -1,0 +1,131 @@
+"""Rows of a tune: each setting, how it stands, and why it is so."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from inferwatch.formatting import counted
+from inferwatch.tune.progress import TuneProgress
+from inferwatch.tune.result import PointResult
+from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.space import Point
+from inferwatch.tune.standings import Standing, standings
+from inferwatch.tune.trial import Trial, TrialOutcome
+
+
+class RowState(StrEnum):
+    """How a setting stands."""
+
+    BEST = "best"
+    LIKE_BEST = "like the best"
+    OPEN = "may yet be best"
+    DROPPED = "dropped"
+    NOT_STARTED = "did not start"
+    FAILED = "failed"
+    LEFT_OUT = "left out"
+    TO_COME = "to come"
+
+
+GLYPHS = {
+    RowState.BEST: ("★", "good"),
+    RowState.LIKE_BEST: ("≈", "good"),
+    RowState.OPEN: ("·", ""),
+    RowState.DROPPED: ("▼", "faint"),
+    RowState.NOT_STARTED: ("✗", "bad"),
+    RowState.FAILED: ("✗", "bad"),
+    RowState.LEFT_OUT: ("○", "faint"),
+    RowState.TO_COME: (" ", "faint"),
+}
+ENDED = {
+    TrialOutcome.NOT_STARTED: RowState.NOT_STARTED,
+    TrialOutcome.FAILED: RowState.FAILED,
+    TrialOutcome.LEFT_OUT: RowState.LEFT_OUT,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneRow:
+    """A setting as the screen shows it."""
+
+    point: Point
+    state: RowState
+    why: str
+    """Of its state, whole; empty where the state says it all."""
+    standing: Standing
+    result: PointResult | None
+    trials: tuple[Trial, ...]
+    is_present: bool
+    is_now: bool
+    """It is being measured."""
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others."""
+        return self.point.text
+
+    @property
+    def said(self) -> str:
+        """Its state with the reason, in one line."""
+        if self.state is RowState.DROPPED and self.why:
+            return self.why
+        return f"{self.state}: {self.why}" if self.why else str(self.state)
+
+
+def rows_of(progress: TuneProgress) -> Sequence[TuneRow]:
+    """All settings: as they stand, then those to come, then those without number."""
+    space, trials = progress.space, progress.trials
+    rules = SearchRules(goal=progress.goal)
+    results = {e.point: e for e in progress.result.points} if progress.result else {}
+    rows = [
+        _row(progress, each, results.get(each.point))
+        for each in standings(space, rules, trials)
+    ]
+    sign = 1 if progress.goal.lower_is_better else -1
+
+    def place(row: TuneRow) -> tuple[int, float]:
+        if row.standing.score is not None:
+            return 0, sign * row.standing.score
+        return (1 if row.state is RowState.TO_COME else 2), 0.0
+
+    return sorted(rows, key=place)
+
+
+def _row(
+    progress: TuneProgress, standing: Standing, result: PointResult | None
+) -> TuneRow:
+    point = standing.point
+    trials = tuple(each for each in progress.trials if each.point == point)
+    state, why = _state(standing, trials)
+    return TuneRow(
+        point=point,
+        state=state,
+        why=why,
+        standing=standing,
+        result=result,
+        trials=trials,
+        is_present=point == progress.space.present,
+        is_now=progress.now is not None and progress.now.point == point,
+    )
+
+
+def _state(standing: Standing, trials: Sequence[Trial]) -> tuple[RowState, str]:
+    bad = next((e.record for e in trials[::-1] if e.record.outcome in ENDED), None)
+    if bad is not None and (standing.score is None or not standing.alive):
+        why = bad.cause or standing.dropped or ""
+        return ENDED[bad.outcome], why
+    if standing.is_best:
+        return RowState.BEST, "; ".join(standing.doubts)
+    if not standing.alive:
+        return RowState.DROPPED, standing.dropped or ""
+    if standing.score is None:
+        return (
+            (RowState.OPEN, "no number came of it")
+            if trials
+            else (
+                RowState.TO_COME,
+                "",
+            )
+        )
+    if standing.like_best and standing.trials > 1:
+        return RowState.LIKE_BEST, ""
+    return RowState.OPEN, counted(standing.trials, "trial") + " so far"

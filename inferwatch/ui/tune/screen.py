@@ -1,0 +1,190 @@
+"""A tune while it goes on: which settings are best so far, and how sure is that?"""
+
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import Screen
+
+from inferwatch.tune.progress import TuneProgress
+from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.standings import machine_drift
+from inferwatch.ui.pages import TunePage
+from inferwatch.ui.shared.drawers import Key, toggle_help
+from inferwatch.ui.shared.keys import HERE, KeyFooter
+from inferwatch.ui.shared.messages import GoBack
+from inferwatch.ui.tune.detail import TuneDetail
+from inferwatch.ui.tune.dialogs import EndTuneScreen, SettingScreen
+from inferwatch.ui.tune.explained import NUMBERS
+from inferwatch.ui.tune.head import TuneHead
+from inferwatch.ui.tune.panels import TunePlot, TuneSaid
+from inferwatch.ui.tune.rows import TuneRow, rows_of
+from inferwatch.ui.tune.table import TuneTable
+
+QUESTION = "Which settings are best, and how sure is that?"
+WIDE, TALL = 150, 34
+"""Columns and rows from which on there is room for the plot."""
+LOOK_EVERY_S = 0.5
+KEYS: tuple[Key, ...] = (("click", "on a row: that setting; twice: its details"),)
+
+
+class TuneScreen(Screen[None]):
+    """Looks at a tune twice a second, until it has ended and people leave."""
+
+    NAME = "tune"
+    DEFAULT_CSS = """
+    TuneScreen {
+        layers: default drawer;
+        #body { height: 1fr; }
+        #settings { width: 1fr; }
+        TunePlot { display: none; width: 1fr; }
+        &.-tall TunePlot { display: block; }
+        &.-wide #plots { display: block; width: 60; }
+        #plots { display: none; }
+        &.-wide #settings TunePlot { display: none; }
+        &.-wide #plots TunePlot { display: block; }
+        &.-tall TuneDetail { height: 6; }
+        &.-tall TuneSaid { height: 6; }
+        &.-low TuneSaid { display: none; }
+        &.-low TuneDetail { height: 3; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "question_mark",
+            "help",
+            "help",
+            key_display="?",
+            tooltip="This help: all keys, and what every number means",
+        ),
+        Binding(
+            "q",
+            "leave",
+            "end",
+            tooltip="End the tune with what it has, after asking; --resume goes on",
+        ),
+        Binding("ctrl+c", "leave", "end", show=False, priority=True),
+        Binding("escape", "leave", "end", show=False),
+    ]
+
+    def __init__(self, page: TunePage) -> None:
+        super().__init__()
+        self.page = page
+        self._rows: dict[str, TuneRow] = {}
+        self._judged: tuple[object, ...] | None = None
+        """What rows were last made of."""
+        self._drift: float | None = None
+        self._ending = False
+
+    def compose(self) -> ComposeResult:
+        """What goes on, the settings, the one that is pointed at, what happened."""
+        yield TuneHead()
+        with Horizontal(id="body"):
+            with Vertical(id="settings"):
+                yield TuneTable()
+                yield TunePlot()
+                yield TuneDetail()
+                yield TuneSaid()
+            with Vertical(id="plots"):
+                yield TunePlot()
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        """Begin to look."""
+        self.query_one(TuneTable).focus()
+        self.set_interval(LOOK_EVERY_S, self.look)
+        self.page.running.add_done_callback(lambda _: self._ended())
+        self.look()
+
+    def on_resize(self) -> None:
+        """More where there is room."""
+        wide, tall = self.size.width >= WIDE, self.size.height >= TALL
+        self.set_class(wide, "-wide")
+        self.set_class(tall, "-tall")
+        self.set_class(self.size.height < 20, "-low")
+        self.call_after_refresh(self.look)
+
+    # What is shown.
+
+    @property
+    def progress(self) -> TuneProgress:
+        """As of now."""
+        return self.page.task.progress
+
+    def look(self) -> None:
+        """Show the tune as it is now."""
+        if not self.is_mounted:
+            return
+        now = self.progress
+        self._judge(now)
+        self.query_one(TuneHead).show(now, ending=self._ending)
+        rows = tuple(self._rows.values())
+        self.query_one(TuneTable).show(now, rows)
+        self._show_detail(now)
+        for plot in self.query(TunePlot):
+            plot.show(now)
+        self.query_one(TuneSaid).show(now, self._drift)
+
+    def _judge(self, now: TuneProgress) -> None:
+        """Only where there is something new: it is arithmetic."""
+        made_of = (len(now.trials), now.space, now.now, now.result)
+        if made_of == self._judged:
+            return
+        self._judged = made_of
+        self._rows = {row.key: row for row in rows_of(now)}
+        if any(each.numbers for each in now.trials):
+            rules = SearchRules(goal=now.goal)
+            self._drift = machine_drift(now.space, rules, now.trials)
+
+    @on(TuneTable.RowHighlighted)
+    def _pointed(self) -> None:
+        self._show_detail(self.progress)
+
+    def _show_detail(self, now: TuneProgress) -> None:
+        row = self.query_one(TuneTable).pointed
+        self.query_one(TuneDetail).show(row, now)
+
+    @on(TuneTable.RowSelected)
+    def _open(self, message: TuneTable.RowSelected) -> None:
+        row = self._rows.get(message.key)
+        if row is not None:
+            self.app.push_screen(SettingScreen(row, self.progress))
+
+    def action_help(self) -> None:
+        """Open or close the explanations."""
+        toggle_help(self, QUESTION, {HERE: KEYS}, told=NUMBERS)
+
+    # How it ends.
+
+    @property
+    def is_over(self) -> bool:
+        """It has ended; what it came to is shown."""
+        return self.page.running.done()
+
+    def _ended(self) -> None:
+        """By itself, told to, or it failed: then there is nothing to look at."""
+        if not self.is_attached:
+            return
+        running = self.page.running
+        failed = not running.cancelled() and running.exception() is not None
+        if self._ending or failed or running.cancelled():
+            self.post_message(GoBack())
+        else:
+            self.look()
+            self.refresh_bindings()
+
+    def action_leave(self) -> None:
+        """Leave the result, or end what goes on, after asking."""
+        if self.is_over:
+            self.post_message(GoBack())
+        elif not self._ending:
+            self._ask()
+
+    @work
+    async def _ask(self) -> None:
+        if await self.app.push_screen_wait(EndTuneScreen()) and not self.is_over:
+            self._ending = True
+            self.page.stop.set()
+            self.look()

@@ -1,0 +1,197 @@
+"""The settings of a tune, one row each: how they stand, with their intervals drawn."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from inferwatch.formatting import format_duration, format_rate
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.progress import TuneProgress
+from inferwatch.tune.scores import HEADS, score_text
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, cells_of, fit
+from inferwatch.ui.shared.table import CursorTable, TableColumn
+from inferwatch.ui.tune.rows import GLYPHS, RowState, TuneRow
+
+Span = tuple[float, float]
+NAMES = ("max-num-", "enable-")
+"""Beginnings of flags that headings go without."""
+MOST_CELLS = 22
+"""Of a variable's column."""
+BAR, POINT = "━", "●"
+
+
+class TuneTable(CursorTable[TuneRow]):
+    """The best first; what is to come after that, what came to nothing last."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(
+            "up",
+            "step(-1)",
+            "setting",
+            key_display="↑ ↓",
+            tooltip="Another setting: why it stands so",
+        ),
+        Binding("down", "step(1)", "down", show=False),
+        Binding(
+            "enter",
+            "open",
+            "details",
+            tooltip="All that is known of this setting: its trials, sessions, causes",
+        ),
+        Binding("home", "step(-1000)", "first", show=False),
+        Binding("end", "step(1000)", "last", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self._shown: tuple[object, ...] = ()
+
+    def show(self, progress: TuneProgress, rows: Sequence[TuneRow]) -> None:
+        """Take them as they stand; the cursor stays on its setting."""
+        self.columns = tuple(_columns(progress, rows))
+        self.show_rows(rows)
+
+    def key_of(self, row: TuneRow) -> str:
+        """Its setting."""
+        return row.key
+
+
+def _columns(
+    progress: TuneProgress, rows: Sequence[TuneRow]
+) -> Iterable[TableColumn[TuneRow]]:
+    goal = progress.goal
+    span = _extent(rows)
+    yield TableColumn("mark", "", 3, _mark)
+    for place, variable in enumerate(progress.space.variables):
+        values = (row.point.value(variable.flag) or "–" for row in rows)
+        head = heading(variable.flag)
+        width = min(max(cells_of(head), *map(cells_of, values)) + 2, MOST_CELLS)
+        yield TableColumn(
+            f"flag{place}", head, width, _value(variable.flag), right=True, gap=1
+        )
+    yield TableColumn("trials", "n", 3, _trials, right=True)
+    yield TableColumn(
+        "score", HEADS[goal], 10, _score(goal), right=True, ink="accent", gap=1
+    )
+    yield TableColumn(
+        "bar", _scale(goal, span), 14, _bar(span), least=10, grows=3, most=44
+    )
+    if goal is not Goal.LATENCY:
+        yield TableColumn("ttft", "TTFT p99", 9, _ttft, right=True, from_width=70)
+    if goal is not Goal.TOKENS:
+        yield TableColumn("tokens", "tok/s", 8, _tokens, right=True, from_width=90)
+    yield TableColumn("state", "  how it stands", 14, _state, least=0)
+
+
+def heading(flag: str) -> str:
+    """A flag as a column is headed.
+
+    >>> heading("max-num-batched-tokens"), heading("block-size")
+    ('batched-tokens', 'block-size')
+    """
+    for begin in NAMES:
+        flag = flag.removeprefix(begin)
+    return flag
+
+
+def _mark(row: TuneRow, width: int) -> Line:
+    glyph, ink = GLYPHS[row.state]
+    now = TextRun("▶" if row.is_now else " ", "accent")
+    return (now, cells(glyph, width - 1, ink))
+
+
+def _value(flag: str) -> Callable[[TuneRow, int], TextRun]:
+    def write(row: TuneRow, width: int) -> TextRun:
+        del width
+        return TextRun(row.point.value(flag) or "–", "strong" if row.is_now else "")
+
+    return write
+
+
+def _trials(row: TuneRow, width: int) -> TextRun:
+    del width
+    return TextRun(str(len(row.trials) or "–"), "muted")
+
+
+def _score(goal: Goal) -> Callable[[TuneRow, int], TextRun]:
+    def write(row: TuneRow, width: int) -> TextRun:
+        del width
+        best = row.state is RowState.BEST
+        return TextRun(score_text(goal, row.standing.score), "strong" if best else "")
+
+    return write
+
+
+def _ttft(row: TuneRow, width: int) -> TextRun:
+    del width
+    return TextRun(format_duration(row.result.ttft_p99_s if row.result else None))
+
+
+def _tokens(row: TuneRow, width: int) -> TextRun:
+    del width
+    return TextRun(format_rate(row.result.tokens_per_s if row.result else None))
+
+
+def _state(row: TuneRow, width: int) -> Line:
+    ink = GLYPHS[row.state][1]
+    said: Line = (TextRun("  "), TextRun(row.said, ink))
+    if row.is_present:
+        said = (*said, TextRun("  present", "accent"))
+    line = fit(said, width)
+    return (*line, TextRun(" " * max(width - sum(cells_of(e.text) for e in line), 0)))
+
+
+# Intervals.
+
+
+def _extent(rows: Sequence[TuneRow]) -> Span | None:
+    """From the lowest to the highest of all that is drawn."""
+    ends = [
+        end
+        for row in rows
+        if row.standing.score is not None
+        for end in (*(row.standing.span or ()), row.standing.score)
+    ]
+    if not ends:
+        return None
+    low, high = min(ends), max(ends)
+    pad = (high - low) * 0.02 or abs(high) * 0.05 or 1.0
+    return max(low - pad, 0.0), high + pad
+
+
+def _scale(goal: Goal, span: Span | None) -> str:
+    if span is None:
+        return ""
+    low, high = (score_text(goal, end).strip() for end in span)
+    return f"{low}–{high}"
+
+
+def _bar(extent: Span | None) -> Callable[[TuneRow, int], Line]:
+    def write(row: TuneRow, width: int) -> Line:
+        score = row.standing.score
+        room = width - 1
+        if extent is None or score is None or room < 3:
+            return (TextRun(" " * width),)
+        return (*interval_bar(score, row.standing.span, extent, room), TextRun(" "))
+
+    return write
+
+
+def interval_bar(score: float, span: Span | None, extent: Span, width: int) -> Line:
+    """An interval on the scale that all rows share.
+
+    >>> "".join(r.text for r in interval_bar(5, (3, 8), (0, 10), 11))
+    '   ━━●━━━  '
+    """
+    low, high = extent
+
+    def at(value: float) -> int:
+        share = (value - low) / ((high - low) or 1.0)
+        return min(max(round(share * (width - 1)), 0), width - 1)
+
+    row, inks = [" "] * width, [""] * width
+    for column in range(at(span[0]), at(span[1]) + 1) if span else ():
+        row[column], inks[column] = BAR, "accent"
+    row[at(score)], inks[at(score)] = POINT, "strong"
+    return tuple(TextRun(sign, ink) for sign, ink in zip(row, inks, strict=True))
