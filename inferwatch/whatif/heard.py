@@ -8,6 +8,7 @@ from collectors.readings import (
     EngineInfo,
     EngineSettings,
     EventKind,
+    LiveLimits,
     LoadEvent,
     LoadPlanned,
     RequestEvent,
@@ -16,7 +17,15 @@ from collectors.readings import (
 )
 from inferwatch.errors import UsageError
 
-KINDS = (Step, RequestEvent, EngineInfo, EngineSettings, LoadPlanned, LoadEvent)
+KINDS = (
+    Step,
+    RequestEvent,
+    EngineInfo,
+    EngineSettings,
+    LiveLimits,
+    LoadPlanned,
+    LoadEvent,
+)
 """The readings that tell of it."""
 MOMENTS = {
     (EventKind.ARRIVED, Vantage.FRONTEND): "arrived_ns",
@@ -69,6 +78,7 @@ class Heard:
     """By source and internal id."""
     engines: list[EngineInfo] = field(default_factory=list)
     settings: list[EngineSettings] = field(default_factory=list)
+    limits: list[LiveLimits] = field(default_factory=list)
     plans: list[LoadPlanned] = field(default_factory=list)
     load: list[LoadEvent] = field(default_factory=list)
 
@@ -82,6 +92,8 @@ class Heard:
             self.engines.append(reading)
         elif isinstance(reading, EngineSettings):
             self.settings.append(reading)
+        elif isinstance(reading, LiveLimits):
+            self.limits.append(reading)
         elif isinstance(reading, LoadPlanned):
             self.plans.append(reading)
         elif isinstance(reading, LoadEvent):

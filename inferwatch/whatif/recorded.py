@@ -23,6 +23,7 @@ from collectors.readings import (
 from inferwatch.formatting import counted
 from inferwatch.metrics.load.plan import PlanFacts, plan_facts
 from inferwatch.whatif.heard import CannotTellError, Heard, Told
+from inferwatch.whatif.limit_stretch import limit_stretch
 from inferwatch.whatif.past_requests import PastRequest, past_requests
 from inferwatch.whatif.recorded_steps import RecordedSteps, recorded_steps
 from inferwatch.whatif.setting import Setting, setting_of
@@ -82,8 +83,13 @@ def recorded_run(
     return run_of(heard, source)
 
 
-def run_of(heard: Heard, source: str | None = None) -> RecordedRun:
+def run_of(
+    heard: Heard, source: str | None = None, *, latest: bool = False
+) -> RecordedRun:
     """The same of readings by kind.
+
+    Where limits were changed on the way, of the longest stretch under the same, or of
+    the latest.
 
     Raises:
         CannotTellError: nothing can be predicted from them.
@@ -91,21 +97,25 @@ def run_of(heard: Heard, source: str | None = None) -> RecordedRun:
     (source, rank), steps = _busiest(heard, source)
     engine = _engine(heard, source, rank)
     told = next((s.settings for s in heard.settings[::-1] if s.source == source), {})
-    setting = setting_of(engine, told)
-    if setting is None:
+    started = setting_of(engine, told)
+    if started is None:
         raise CannotTellError(
             "the engine did not tell its max_num_seqs and max_num_batched_tokens: "
             "what binds its batch is not known"
         )
     _refuse(steps, engine, told)
     steps.sort(key=lambda step: step.end_ns)
-    mine = {
+    limits = [e for e in heard.limits if (e.source, e.rank) == (source, rank)]
+    stretch = limit_stretch(steps, limits, latest=latest)
+    steps, setting = stretch.steps, stretch.setting(started)
+    every = {
         told.ordinal: told
         for (of, _), told in heard.requests.items()
         if of == source and told.ordinal is not None and rank_of(told.ordinal) == rank
     }
+    mine = stretch.requests(every)
     columns = recorded_steps(
-        steps, {ordinal: told.prompt_tokens or 0 for ordinal, told in mine.items()}
+        steps, {ordinal: told.prompt_tokens or 0 for ordinal, told in every.items()}
     )
     plans = [plan for each in heard.plans if (plan := plan_facts(each)) is not None]
     closed = [plan for plan in plans if plan.closed]
@@ -127,7 +137,7 @@ def run_of(heard: Heard, source: str | None = None) -> RecordedRun:
             default=None,
         ),
         preemptions=sum(len(step.preempted) for step in steps),
-        notes=_notes(heard, engine),
+        notes=(*filter(None, [stretch.note]), *_notes(heard, engine)),
     )
 
 

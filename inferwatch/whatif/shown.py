@@ -22,7 +22,7 @@ def run_shown(
             "no steps of an engine are known: what a batch costs is told by the probe "
             "alone"
         )
-    heard = Heard(engines=list(shown.engines))
+    heard = Heard(engines=list(shown.engines), limits=list(shown.live_limits))
     begun_ns = min(step.end_ns for step in steps)
     for step in steps:
         heard.steps[step.source, step.rank].append(step)
@@ -36,7 +36,7 @@ def run_shown(
     ]
     for view in shown.client.runs if shown.client is not None else ():
         _hear_load(heard, view)
-    return run_of(heard, source)
+    return run_of(heard, source, latest=True)
 
 
 def _told(row: RequestRow) -> Told:

@@ -13,6 +13,8 @@ from collectors.readings import (
     BoundBy,
     EngineInfo,
     EventKind,
+    LimitChange,
+    LiveLimits,
     RequestEvent,
     Step,
     Vantage,
@@ -54,6 +56,8 @@ class ScriptedEngine:
     noise: float = 0.0
     front_end: bool = True
     """It tells when requests came, not only when the engine took them."""
+    turned: dict[int, int] = field(default_factory=dict)
+    """Since when how many sequences may run, where that was changed on the way."""
     readings: list[AnyReading] = field(default_factory=list)
 
     def serve(self, jobs: list[Job], users: int = 0) -> list[AnyReading]:
@@ -64,6 +68,7 @@ class ScriptedEngine:
         waiting: deque[Job] = deque()
         running: list[Job] = []
         now_ns, index, free = 0, 0, self.kv_blocks
+        started, turns = self.max_num_seqs, deque(sorted(self.turned.items()))
         while coming or waiting or running:
             in_flight = len(waiting) + len(running)
             while coming and (
@@ -78,6 +83,8 @@ class ScriptedEngine:
             if not waiting and not running:
                 now_ns = coming[0].due_ns
                 continue
+            while turns and turns[0][0] <= now_ns:
+                self._turn(now_ns, turns.popleft()[1], started)
             scheduled, preempted, free = self._schedule(waiting, running, free, now_ns)
             prompts = sum(n for job, n in scheduled if job.computed < job.known - 1)
             took_ns = self.base_ns + self.member_ns * len(scheduled)
@@ -111,6 +118,22 @@ class ScriptedEngine:
                 self._tell(job, EventKind.FINISHED, end_ns)
             now_ns = end_ns + self.gap_ns
         return self.readings
+
+    def _turn(self, now_ns: int, seqs: int, started: int) -> None:
+        """More may be running than may be admitted from now on."""
+        self.max_num_seqs = seqs
+        self.readings.append(
+            LiveLimits(
+                source="e",
+                t_ns=now_ns,
+                version=1,
+                change=LimitChange.SET,
+                max_num_seqs=seqs,
+                max_num_batched_tokens=self.max_num_batched_tokens,
+                start_max_num_seqs=started,
+                start_max_num_batched_tokens=self.max_num_batched_tokens,
+            )
+        )
 
     def _begin(self) -> None:
         self.readings = [
