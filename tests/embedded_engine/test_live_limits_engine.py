@@ -1,0 +1,186 @@
+"""Limits turned on a real vLLM: nothing is preempted, starved or left behind."""
+
+import asyncio
+import json
+import os
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+import pytest_asyncio
+
+from collectors.clock import SessionClock
+from collectors.collector import SourceLostError
+from collectors.probe.stream import ProbeStream
+from collectors.readings import AnyReading, LiveLimits, Note, NoteKind, Step
+from embedded_engine.startup import make_tiny_model
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("limited engine"),
+]
+
+PROGRAM = str(Path(__file__).with_name("limited_engine.py"))
+DEADLINE_S = 270.0
+
+
+class Story:
+    """What the engine did in each phase, and what its probe told."""
+
+    def __init__(self) -> None:
+        self.phases: list[dict[str, Any]] = []
+        self.readings: list[AnyReading] = []
+        self.left: list[str] = []
+        """Files of sockets, once it was gone."""
+
+    @property
+    def limits(self) -> list[LiveLimits]:
+        return [each for each in self.readings if isinstance(each, LiveLimits)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story]:
+    home = tmp_path_factory.mktemp("limited")
+    cache = platformdirs.user_cache_path("inferwatch", appauthor=False)
+    model = await make_tiny_model(cache)
+    made = Story()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("INFERWATCH_RUNTIME_DIR", str(home))
+        stream = ProbeStream(SessionClock(), "limited")
+        listening = asyncio.create_task(hear(stream, made.readings))
+        try:
+            made.phases = await run(model, home / "log")
+            await asyncio.wait_for(listening, DEADLINE_S)
+        finally:
+            listening.cancel()
+            await stream.close()
+        made.left = [path.name for path in home.glob("*.ctl")]
+        yield made
+
+
+async def run(model: Path, log_path: Path) -> list[dict[str, Any]]:
+    """The program, to its end."""
+    environment = {
+        **os.environ,
+        "INFERWATCH_PROBE": "1",
+        "INFERWATCH_CONTROL": "1",
+        "INFERWATCH_ENGINE_ID": "limited",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    }
+    with log_path.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, PROGRAM, str(model), "bfloat16"),
+            stdout=PIPE,
+            stderr=log,
+            env=environment,
+        )
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            output, _ = await process.communicate()
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    assert process.returncode == 0, log_path.read_text("utf-8")[-3_000:]
+    lines = output.decode().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+async def hear(stream: ProbeStream, readings: list[AnyReading]) -> None:
+    with suppress(SourceLostError):
+        async for batch in stream.batches():
+            readings += batch
+
+
+async def test_a_lowered_cap_preempts_nothing_and_drains(story: Story) -> None:
+    drain = story.phases[0]
+    running: list[int] = drain["running"]
+    first = running.index(8)
+
+    assert drain["preempted"] == 0
+    assert running[0] == 32
+    assert all(one >= two for one, two in pairwise(running[:first]))
+    assert max(running[first:]) == 8
+    assert running.count(8) > 50
+
+
+async def test_a_budget_of_one_token_starves_nobody_that_runs(story: Story) -> None:
+    starve = story.phases[1]
+
+    assert starve["tokens"] == [20] * 32  # each of 20 steps had one for each
+    assert starve["budget"] == 32
+
+
+async def test_a_thousand_changes_fail_nothing_and_change_no_answer(
+    story: Story,
+) -> None:
+    shake = story.phases[2]
+
+    assert shake["changes"] >= 1_000
+    assert shake["refused"] == []
+    assert shake["steps"] >= 900
+    assert shake["distinct"] > 40  # so a difference would be seen
+    assert shake["different"] == 0
+
+
+async def test_a_probe_that_blows_leaves_the_start_up_values(story: Story) -> None:
+    assert story.phases[3] == {
+        "before": 4,
+        "after": [32, 512],
+        "refused": "the probe switched itself off: for a test",
+    }
+    assert story.limits[-1].by == "the probe"
+    assert not story.limits[-1].in_force
+
+
+async def test_limits_are_told_in_order_with_the_steps_that_go_by_them(
+    story: Story,
+) -> None:
+    assert story.limits[0].change == "start"
+    versions = [each.version for each in story.limits]
+    assert versions == sorted(versions)
+    assert len(versions) > 900
+
+    now = story.limits[0]
+    previous, checked = 0, 0
+    for reading in story.readings:
+        if isinstance(reading, LiveLimits):
+            now = reading
+        elif isinstance(reading, Step):
+            assert reading.start_ns >= now.t_ns
+            assert reading.running <= max(now.max_num_seqs, previous)
+            tokens = reading.prefill_tokens + reading.decode_tokens
+            assert tokens <= max(now.max_num_batched_tokens, previous, 1)
+            previous = reading.running
+            checked += now.in_force
+    assert checked > 500
+
+
+async def test_what_binds_follows_the_limits(story: Story) -> None:
+    start, seqs = story.limits[:2]
+    assert (start.max_num_seqs, seqs.max_num_seqs) == (32, 8)
+    end = story.limits[2].t_ns
+    steps = [each for each in story.readings if isinstance(each, Step)]
+    lowered = [each for each in steps if seqs.t_ns <= each.start_ns < end]
+
+    assert {str(each.bound_by) for each in lowered if each.waiting} == {"seqs"}
+
+
+async def test_nothing_was_noted_but_the_end_and_no_socket_is_left(
+    story: Story,
+) -> None:
+    notes = [each for each in story.readings if isinstance(each, Note)]
+    told = [each.text for each in notes if each.kind is NoteKind.PROBE]
+
+    assert [text.endswith("off: for a test") for text in told] == [True]
+    assert story.left == []
