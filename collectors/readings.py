@@ -607,6 +607,25 @@ class CanaryRequest(Reading, frozen=True, kw_only=True):
     detail: str | None = None
 
 
+class AnswerHashes(Reading, frozen=True, kw_only=True):
+    """How a server answered fixed prompts at temperature 0: hashes, never words.
+
+    The n-th number of an answer stands for its first n tokens, so two answers are equal
+    up to the first number that differs.
+    """
+
+    t_ns: int
+    model: str
+    asked: int
+    """Hash of the prompts and of how they were asked: only equal ones compare."""
+    by_tokens: bool
+    """The server told token ids; else it is words of its text that are counted."""
+    alone: list[list[int]]
+    """Of each prompt, asked one after the other."""
+    together: list[list[int]]
+    """Of each, all asked at once: in other batches."""
+
+
 # What the machine reports: its clocks, processes and GPUs.
 
 
@@ -943,6 +962,7 @@ AnyReading = (
     | LoadEvent
     | ClientSample
     | CanaryRequest
+    | AnswerHashes
     | HostInfo
     | HostSample
     | GpuInfo

@@ -13,7 +13,7 @@ import msgspec
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import Collector, CollectorError, TappedCollector
 from collectors.probe.stream import ProbeStream
-from collectors.readings import Endpoint, NoteKind
+from collectors.readings import AnyReading, Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
 from embedded_engine.errors import NoSuchEngineError
 from embedded_engine.launch import Engine
@@ -73,6 +73,10 @@ class LoadSession:
     def watch_also(self, collector: Collector) -> None:
         """Collect this, too; said before it is opened."""
         self._session.collectors.append(collector)
+
+    def take(self, reading: AnyReading) -> None:
+        """Record what somebody else measured of the server meanwhile."""
+        self._session.take(reading)
 
     def snapshot(self, *, window: Window = Window.SESSION) -> Snapshot:
         """Everything as of now."""

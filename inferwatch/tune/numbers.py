@@ -7,7 +7,7 @@ own readings add is of the same time.
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,7 @@ from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.tables.load_plans import load_plans
 from inferwatch.storage.tables.reading_tables import every_table
 from inferwatch.storage.tables.table import SessionPart, SourceNames, readable
+from inferwatch.tune.answers import kept_answers
 from inferwatch.tune.doubts import doubts_of
 from inferwatch.tune.engine_use import EngineUse, engine_use
 from inferwatch.tune.plan import TunePlan
@@ -68,7 +69,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
         run = _told_of(runs, knee)
         span = _span_of(run.book)
         engine = engine_use(connection, session, span)
-        return _numbers(
+        found = _numbers(
             run,
             asked,
             engine,
@@ -85,6 +86,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
                 *([UNENDED] if search and search.next_rate() is not None else ()),
             ),
         )
+        return replace(found, answers=kept_answers(connection, session))
 
 
 def _numbers(

@@ -49,6 +49,8 @@ class PointResult:
     """No other has both more tokens/s and a lower TTFT p99."""
     on_tpot_frontier: bool = False
     """The same of TPOT p99."""
+    answers: str | None = None
+    """How its answers compare with the present's, where that was asked."""
     like_best: bool = False
     """Not told apart from the best."""
     doubts: tuple[str, ...] = ()

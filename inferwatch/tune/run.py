@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from inferwatch.errors import StorageError, UsageError
+from inferwatch.tune.answers import ASKED_TIMES
 from inferwatch.tune.engines import (
     AttachedEngine,
     EngineNews,
@@ -321,6 +322,7 @@ class TuneRun:
             salt=f"{self._plan.tune_id}-{record.number}",
             plan=self._plan,
             at=reached,
+            ask_answers=self._enter_checking if self._asks(record) else None,
         )
         try:
             session = await self._parts.measure(task, self._database, stop)
@@ -332,6 +334,14 @@ class TuneRun:
             return session, await self._read(session)
         except UsageError as error:
             raise TrialFailedError(str(error), session) from error
+
+    def _enter_checking(self) -> None:
+        self._enter(TuneStage.CHECKING)
+
+    def _asks(self, record: TrialRecord) -> bool:
+        """Answers of each setting once, of the present twice: is it like itself?"""
+        times = ASKED_TIMES if record.point == self._state.space.present else 1
+        return bool(self._plan.answers) and record.repeat < times
 
     async def _read(self, session: str) -> TrialNumbers:
         return await asyncio.to_thread(

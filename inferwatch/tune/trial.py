@@ -7,6 +7,7 @@ again from its session, so that a metric corrected later is right for tunes of t
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from collectors.readings import AnswerHashes
 from inferwatch.metrics.series.intervals import Estimate
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.space import Point
@@ -67,6 +68,8 @@ class TrialNumbers:
     """Of the time in steps, by what kept the head of the queue waiting."""
     memory_bytes: int | None = None
     """Of the device, or of the engine's processes where there is none."""
+    answers: AnswerHashes | None = None
+    """Of fixed prompts, where they were asked."""
     doubts: tuple[str, ...] = ()
     """Why these numbers may not be the engine's: client-bound, throttled, lost."""
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from collectors.clock import SessionClock
+from collectors.clock import SessionClock, monotonic_ns
 from collectors.probe.discover import AmbiguousProbeError, probe_at
+from collectors.readings import Note, NoteKind
 from collectors.runtime_dir import ProbeSocket
 from inferwatch.errors import SourceError, StorageError
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, objectives
@@ -29,6 +30,7 @@ from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.running_load import new_run_id
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.housekeeping import fitting_name
+from inferwatch.tune.answers import answer_prompts, ask_answers
 from inferwatch.tune.engines import Reached
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
@@ -58,6 +60,8 @@ class TrialTask:
     """Prompts are cached for this trial alone."""
     plan: TunePlan
     at: Reached
+    ask_answers: Callable[[], None] | None = None
+    """Fixed prompts are asked after the load, and this is called before."""
 
     @property
     def load(self) -> LoadPlan:
@@ -100,7 +104,7 @@ async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
     failure: str | None = None
     async with session.opened():
         try:
-            failure = await _unless_it_dies(_load(session, task, stop), task.at)
+            failure = await _unless_it_dies(_all(session, task, stop), task.at)
         except SourceError as error:
             failure = str(error)
     if failure is not None:
@@ -123,6 +127,25 @@ async def _unless_it_dies(loading: Awaitable[str | None], at: Reached) -> str | 
         for each in (load, death):
             each.cancel()
         await asyncio.gather(load, death, return_exceptions=True)
+
+
+async def _all(
+    session: LoadSession, task: TrialTask, stop: asyncio.Event
+) -> str | None:
+    """The load, and the prompts whose answers are compared where that is asked for."""
+    failure = await _load(session, task, stop)
+    if failure is None and task.ask_answers is not None and not stop.is_set():
+        task.ask_answers()
+        prompts = answer_prompts(task.plan.answers, task.plan.load.token_ids)
+        try:
+            told = await ask_answers(task.at.target, task.at.model, prompts)
+        except SourceError as error:  # what was measured stands
+            session.take(
+                Note(t_ns=monotonic_ns(), kind=NoteKind.CANARY, text=str(error))
+            )
+        else:
+            session.take(told)
+    return failure
 
 
 async def _load(
