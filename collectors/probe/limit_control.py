@@ -168,16 +168,16 @@ class LimitControl:
         """
         there = await asyncio.to_thread(_sockets, self.engine_id)
         gone = [path for path, rank in self._ranks.items() if rank.is_gone]
-        for path in gone:
+        for path in gone:  # an engine hangs up on who has long been silent, too
             self._ranks.pop(path).hang_up()
-        if gone:
-            raise SourceLostError(GONE)
         for path in there:
             if path in self._ranks:
                 continue
             with suppress(_NobodyThereError):
                 self._ranks[path] = await _Rank.met(path)
                 self._came = True
+        if not self._ranks.keys() >= set(gone):
+            raise SourceLostError(GONE)
         if not self._ranks:
             raise SourceLostError(GONE) if self._came else NoControlError(NO_CONTROL)
 

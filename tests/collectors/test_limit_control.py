@@ -149,6 +149,20 @@ async def test_an_engine_that_ends_is_gone() -> None:
         await control.reset()
 
 
+async def test_an_engine_that_hung_up_and_lives_is_called_again() -> None:
+    rank = FakeRank()
+    async with controlled(rank):
+        control = await LimitControl.open("eng")
+        rank.hang_up()
+        await asyncio.sleep(0.05)
+
+        now = await control.set(max_num_seqs=8)
+
+        assert now[0].max_num_seqs == 8
+        assert rank.callers == 2
+        await control.close()
+
+
 async def test_who_changed_it_meanwhile_is_told_and_the_next_try_goes() -> None:
     rank = FakeRank()
     async with controlled(rank):
@@ -242,9 +256,10 @@ async def test_a_rank_that_may_have_done_it_is_told_anew(
 
 async def test_a_reset_reaches_the_ranks_that_are_left() -> None:
     lives, dies = FakeRank(0), FakeRank(1)
-    async with controlled(lives, dies):
+    async with controlled(lives, dies) as paths:
         control = await LimitControl.open("eng")
         await control.set(max_num_seqs=8)
+        paths[1].unlink()
         dies.hang_up()
         await asyncio.sleep(0.05)
 
