@@ -309,6 +309,11 @@ class LimitDesk(Protocol):
         ...
 
     @property
+    def by(self) -> str:
+        """As whom the engine knows us, in ``LiveLimits.by``."""
+        ...
+
+    @property
     def answered(self) -> tuple[LiveLimits, ...]:
         """What the engine answered last, by rank; empty before it was asked.
 

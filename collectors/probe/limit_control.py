@@ -52,7 +52,7 @@ class LimitControl:
 
     def __init__(self, engine_id: str, *, by: str | None = None) -> None:
         self.engine_id = engine_id
-        self.by = by or _this_process()
+        self.by = by or this_process()
         """Who asks, as the engine tells everybody."""
         self._reset = LimitRequest(action=LimitAction.RESET, by=self.by)
         self._ranks: dict[Path, _Rank] = {}
@@ -367,7 +367,7 @@ def _sockets(engine_id: str) -> list[Path]:
     return [path for path in found if path.stem.rpartition(".")[0] == engine_id]
 
 
-def _this_process() -> str:
+def this_process() -> str:
     """Our user and pid."""
     with suppress(KeyError, OSError):  # a user without a name
         return f"{getpass.getuser()} (pid {os.getpid()})"

@@ -13,6 +13,7 @@ from collectors.probe.limit_control import (
     NoControlError,
     conflict_text,
     has_control,
+    this_process,
 )
 from collectors.readings import LiveLimits
 from inferwatch.errors import SourceError, UsageError
@@ -54,6 +55,8 @@ class WatchedLimitDesk:
         self._controls: dict[str, LimitControl] = {}
         """By engine id, those that were turned."""
         self._turn = asyncio.Lock()
+        self.by = this_process()
+        """As whom the engine knows us."""
 
     @property
     def unavailable(self) -> str | None:
@@ -121,7 +124,7 @@ class WatchedLimitDesk:
                 raise UsageError(target)
             control = self._controls.get(target.engine_id)
             if control is None:
-                control = LimitControl(target.engine_id)
+                control = LimitControl(target.engine_id, by=self.by)
                 self._controls[target.engine_id] = control
             try:
                 yield control, target

@@ -16,7 +16,7 @@ from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.messages import LookAgain, LookAt
-from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.shared.watch_screen import KNOB_BINDINGS, WatchScreen
 
 VIEWS = ("roofline", "time", "memory")
 AROUND_BODY = 6
@@ -89,6 +89,7 @@ class LimitsScreen(WatchScreen):
             tooltip="The memory of another device",
         ),
         Binding("down", "device(1)", "next device", show=False),
+        *KNOB_BINDINGS,
     ]
     DEFAULT_CSS = """
     LimitsScreen {

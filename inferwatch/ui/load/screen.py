@@ -16,15 +16,22 @@ from inferwatch.metrics.snapshot import ClientView, LoadRun, Snapshot, Timeline,
 from inferwatch.ui.load import charts as load_charts
 from inferwatch.ui.load.charts import LoadMarks
 from inferwatch.ui.load.form import LoadForm
-from inferwatch.ui.load.host_question import HostQuestion
 from inferwatch.ui.load.runs import LoadRuns, in_order
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.shared.drawers import COST_KEYS, Key, catalog_keys
+from inferwatch.ui.shared.host_question import HostAsked, HostQuestion
 from inferwatch.ui.shared.latency_table import LatencyTable
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.watch_screen import WatchScreen
 
+LOAD_ASKED = HostAsked(
+    question="This server has other users. Load it?",
+    consequence="Their requests will wait behind yours.",
+    anyway="To load it anyway",
+    yes="Start it",
+    no="No load",
+)
 STALE_NS = 5_000_000_000
 """A wish that the generator did not follow by then is no longer told."""
 BOTH_FROM = 116
@@ -409,7 +416,7 @@ class LoadScreen(WatchScreen):
         host = desk.must_name_host
         if host is None:
             return True
-        named: bool = await self.app.push_screen_wait(HostQuestion(host))
+        named: bool = await self.app.push_screen_wait(HostQuestion(host, LOAD_ASKED))
         return named
 
     async def _do(self, desk: LoadDesk, doing: str) -> None:

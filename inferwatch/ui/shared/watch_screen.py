@@ -13,6 +13,7 @@ from collectors.readings import Step
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.snapshot import Health, Snapshot, Window
+from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.shared.changes_drawer import ReferenceControl
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.compare_door import compare_with_before
@@ -119,6 +120,15 @@ CHANGES_BINDINGS: list[BindingType] = [
         tooltip="What if it were set otherwise? Predicts from the last minutes",
     ),
 ]
+KNOB_BINDINGS: list[BindingType] = [
+    Binding(
+        "k",
+        "knobs",
+        "knobs",
+        tooltip="The engine's limits: turn them while it runs, and back; who did",
+    ),
+]
+"""Of the screens that show what the limits do."""
 FINDINGS_BINDINGS: list[BindingType] = [
     Binding(
         "f",
@@ -508,6 +518,13 @@ class WatchScreen(SessionScreen):
         """Ask what they would have made of the last minutes."""
         source = None if self.OF_ALL else self.view.source
         self.app.push_screen(WhatIfScreen(self.feed, source))
+
+    # The limits of the engine.
+
+    def action_knobs(self) -> None:
+        """Turn them, or see who did."""
+        source = None if self.OF_ALL else self.view.source
+        self.app.push_screen(KnobScreen(self.feed, source))
 
     # The charts.
 

@@ -19,7 +19,7 @@ from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.hardware_charts import HARDWARE_CHARTS, HARDWARE_KEYS
 from inferwatch.ui.shared.messages import LookAgain, OpenRequest
 from inferwatch.ui.shared.totals import ROOMY, TotalsPanel
-from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.shared.watch_screen import KNOB_BINDINGS, WatchScreen
 from inferwatch.ui.steps.curve import CurvePanel
 from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
 from inferwatch.ui.steps.heat_strip import HeatStrip
@@ -105,6 +105,7 @@ class StepsScreen(WatchScreen):
             "open",
             tooltip="Open the chosen request, or go to the chosen stall",
         ),
+        *KNOB_BINDINGS,
     ]
     DEFAULT_CSS = """
     StepsScreen {

@@ -1,5 +1,6 @@
-"""Load on a server that others use: only who can name its host may start it."""
+"""What touches a server that others use: only who can name its host may do it."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on
@@ -14,8 +15,20 @@ from inferwatch.ui.shared.keys import KeyFooter
 from inferwatch.visible import visible
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostAsked:
+    """What is asked, and what would come of it."""
+
+    question: str
+    consequence: str
+    anyway: str
+    """How the last sentence begins: to do it anyway."""
+    yes: str
+    no: str
+
+
 class HostQuestion(ModalScreen[bool]):
-    """Asks for the host's name before loading a server that others use."""
+    """Asks for the host's name before anything that others would feel."""
 
     DEFAULT_CSS = """
     HostQuestion { align: center middle; background: $background 60%; }
@@ -29,19 +42,19 @@ class HostQuestion(ModalScreen[bool]):
     HostQuestion Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
     HostQuestion Button { margin-left: 2; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "no load")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, asked: HostAsked) -> None:
         super().__init__()
-        self._host = host
+        self._host, self._asked = host, asked
 
     def compose(self) -> ComposeResult:
         """Question, consequence, field, two buttons."""
         with Vertical():
-            yield Label("▲ This server has other users. Load it?", id="question")
+            yield Label(f"▲ {self._asked.question}", id="question", markup=False)
             yield Label(
-                "Their requests will wait behind yours.\n"
-                f"To load it anyway, type the name of its host: {visible(self._host)}",
+                f"{self._asked.consequence}\n{self._asked.anyway}, type the name of "
+                f"its host: {visible(self._host)}",
                 id="consequence",
                 markup=False,
             )
@@ -50,9 +63,9 @@ class HostQuestion(ModalScreen[bool]):
             yield name
             yield Label("", id="wrong")
             with Horizontal():
-                yield Button("esc  No load", id="no", compact=True)
+                yield Button(f"esc  {self._asked.no}", id="no", compact=True)
                 yield Button(
-                    "enter  Start it",
+                    f"enter  {self._asked.yes}",
                     id="yes",
                     variant="error",
                     compact=True,
@@ -81,5 +94,5 @@ class HostQuestion(ModalScreen[bool]):
         self.dismiss(message.button.id == "yes" and self._named)
 
     def action_cancel(self) -> None:
-        """No load."""
+        """Never mind."""
         self.dismiss(False)  # noqa: FBT003 - Textual's way

@@ -1,0 +1,139 @@
+"""What two limits were at start, are now, and could be."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from collectors.readings import LiveLimits
+from inferwatch.errors import UsageError
+from inferwatch.feed import LimitPair
+from inferwatch.metrics.snapshot import Snapshot
+
+SEQS, TOKENS = "max_num_seqs", "max_num_batched_tokens"
+NAMES = (SEQS, TOKENS)
+STAYS = "start-up values return 10 s after whoever set them leaves"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """One limit, of all ranks together."""
+
+    name: str
+    start: int | None = None
+    """None: no engine tells."""
+    present: int | None = None
+    """The lowest of all ranks."""
+    highest: int | None = None
+    """Where ranks differ, which somebody else's change to one of them makes so."""
+    fixed: str | None = None
+    """Why this engine does not let it be changed."""
+
+    @property
+    def choices(self) -> list[int]:
+        """Worth trying: halves of the start, and the start."""
+        if self.start is None:
+            return []
+        found, value = [self.start], self.start
+        while value > 1:
+            value = 1 << (value - 1).bit_length() - 1
+            found.append(value)
+        return found[::-1]
+
+    def beside(self, value: int | None, by: int) -> int | None:
+        """The next choice above or below a value."""
+        if value is None:
+            return self.present
+        if by > 0:
+            return next((each for each in self.choices if each > value), self.start)
+        lower = [each for each in self.choices if each < value]
+        return lower[-1] if lower else 1
+
+    def read(self, text: str) -> int:
+        """What was typed.
+
+        Raises:
+            UsageError: it cannot be that.
+        """
+        value = int(text) if text.isascii() and text.isdecimal() else 0
+        if self.start is None or not 1 <= value <= self.start:
+            most = "its start-up value" if self.start is None else f"{self.start:,}"
+            raise UsageError(
+                f"{self.name}: a whole number from 1 to {most}; no limit goes above "
+                "what the engine was started with"
+            )
+        return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobState:
+    """Both limits, and who changed them."""
+
+    knobs: tuple[Knob, Knob]
+    limits: tuple[LiveLimits, ...] = ()
+    """By rank, as last heard of."""
+    pending: bool = False
+    """The engine said that it will go by them, and has had no step since."""
+
+    @property
+    def by(self) -> str | None:
+        """Who set what is in force; None where nothing is."""
+        return next((each.by or "" for each in self.limits if each.in_force), None)
+
+    @property
+    def in_force(self) -> bool:
+        """Something is lower than at start."""
+        return any(each.in_force for each in self.limits)
+
+    @property
+    def kept(self) -> bool:
+        """It stays when whoever set it goes."""
+        return self.in_force and all(e.kept for e in self.limits if e.in_force)
+
+    @property
+    def present(self) -> tuple[int | None, int | None]:
+        """What is in force."""
+        return self.knobs[0].present, self.knobs[1].present
+
+    @property
+    def start(self) -> tuple[int | None, int | None]:
+        """What the engine was started with."""
+        return self.knobs[0].start, self.knobs[1].start
+
+    def changed_by(self, wanted: tuple[int, int]) -> LimitPair:
+        """Only what differs: of the other we say nothing."""
+        seqs, tokens = (
+            value if (value, value) != (knob.present, knob.highest) else None
+            for value, knob in zip(wanted, self.knobs, strict=True)
+        )
+        return LimitPair(max_num_seqs=seqs, max_num_batched_tokens=tokens)
+
+
+def knob_state(shown: Snapshot, answered: Sequence[LiveLimits] = ()) -> KnobState:
+    """As the engine told, and as it answered us, whichever is later."""
+    told = {each.rank: each for each in shown.live_limits}
+    later = {
+        each.rank: each
+        for each in answered
+        if each.rank not in told or each.version > told[each.rank].version
+    }
+    limits = [each for _, each in sorted({**told, **later}.items())]
+    seqs, tokens = (_knob(name, shown, limits) for name in NAMES)
+    return KnobState(knobs=(seqs, tokens), limits=tuple(limits), pending=bool(later))
+
+
+def _knob(name: str, shown: Snapshot, limits: Sequence[LiveLimits]) -> Knob:
+    if not limits:
+        told = _known(getattr(engine, name) for engine in shown.engines)
+        least, most = min(told, default=None), max(told, default=None)
+        return Knob(name=name, start=least, present=least, highest=most)
+    now = [getattr(each, name) for each in limits]
+    return Knob(
+        name=name,
+        start=min(getattr(each, f"start_{name}") for each in limits),
+        present=min(now),
+        highest=max(now),
+        fixed=next((each.fixed[name] for each in limits if name in each.fixed), None),
+    )
+
+
+def _known(values: Iterable[int | None]) -> list[int]:
+    return [each for each in values if each is not None]

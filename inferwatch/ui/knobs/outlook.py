@@ -1,0 +1,122 @@
+"""What other limits would make of the last minutes; what those in force have made."""
+
+import asyncio
+from math import ceil
+from threading import Event
+
+from collectors.clock import NS_PER_S
+from collectors.readings import LimitChange
+from inferwatch.feed import Feed, FeedState, LimitPair, Mark, MarkKind
+from inferwatch.metrics.snapshot import Window
+from inferwatch.ui.knobs.knob_state import KnobState
+from inferwatch.ui.knobs.span_numbers import SpanNumbers, span_numbers
+from inferwatch.whatif.prediction import WhatIf, what_if
+from inferwatch.whatif.recorded import RecordedRun
+from inferwatch.whatif.setting import Change
+from inferwatch.whatif.shown import run_shown
+
+LEARN_NS = 300 * NS_PER_S
+"""The last minutes are those that are kept in memory."""
+SIDE_NS = 30 * NS_PER_S
+"""Before a change, and after it."""
+RUN_HOLDS_NS = 20 * NS_PER_S
+"""So long what was learnt of the load is still of the last minutes."""
+
+
+class GivenUpError(Exception):
+    """Nobody waits for it any more."""
+
+
+class Outlook:
+    """Of one engine, or of all that is shown."""
+
+    def __init__(self, feed: Feed, source: str | None) -> None:
+        self._feed, self._source = feed, source
+        self._run: tuple[int, int, RecordedRun] | None = None
+        """When it was learnt, since which change, and what."""
+        self._sides: dict[tuple[int, int], SpanNumbers] = {}
+        """By span; those that are over do not change."""
+
+    async def prediction(
+        self, wanted: LimitPair, state: KnobState, given_up: Event
+    ) -> WhatIf:
+        """What these limits would have made of the time since the last change.
+
+        Raises:
+            CannotTellError: too little is known.
+            GivenUpError: nobody waits any more.
+        """
+
+        def heard(_: int) -> None:
+            if given_up.is_set():
+                raise GivenUpError
+
+        run = await self._learnt(changed_ns(state) or 0)
+        change = Change(
+            max_num_seqs=wanted.max_num_seqs,
+            max_num_batched_tokens=wanted.max_num_batched_tokens,
+        )
+        return await asyncio.to_thread(what_if, run, [change], heard)
+
+    async def _learnt(self, since_ns: int) -> RecordedRun:
+        feed, now_ns = self._feed, self._feed.now_ns()
+        if self._run is not None:
+            learnt_ns, of_ns, run = self._run
+            if of_ns == since_ns and 0 <= now_ns - learnt_ns < RUN_HOLDS_NS:
+                return run
+        shown = feed.snapshot(Window.SESSION, client=True, source=self._source)
+        begin_ns = max(now_ns - LEARN_NS, since_ns, 0)
+        steps = await feed.recall.steps(begin_ns, now_ns, self._source)
+        run = await asyncio.to_thread(run_shown, shown, steps, self._source)
+        self._run = now_ns, since_ns, run
+        return run
+
+    async def outcome(self, change_ns: int) -> tuple[SpanNumbers, SpanNumbers | None]:
+        """Both sides of a change; of the later one nothing before it is over."""
+        before = await self._side(self._begin_ns(change_ns), change_ns)
+        if self.left_ns(change_ns) > 0:
+            return before, None
+        return before, await self._side(change_ns, change_ns + SIDE_NS)
+
+    def left_ns(self, change_ns: int) -> int:
+        """Until the later side is over."""
+        return max(change_ns + SIDE_NS - self._feed.now_ns(), 0)
+
+    def waits_text(self, change_ns: int) -> str:
+        """What stands over the later side while it is not over."""
+        left_ns, playback = self.left_ns(change_ns), self._feed.playback
+        if not left_ns:
+            return ""
+        if playback is not None and not (playback.at_live or playback.playing):
+            return "after: view is held"
+        if self._feed.state in {FeedState.LOST, FeedState.ENDED}:
+            return "after: engine gone"
+        return f"after: in {ceil(left_ns / NS_PER_S)} s"
+
+    def changes(self) -> tuple[Mark, ...]:
+        """Those of limits, as far as the session knows, up to what is shown."""
+        playback, now_ns = self._feed.playback, self._feed.now_ns()
+        marks = playback.marks if playback is not None else ()
+        return tuple(m for m in marks if m.kind is MarkKind.LIMITS and m.t_ns <= now_ns)
+
+    def _begin_ns(self, change_ns: int) -> int:
+        """The earlier side goes back to the change before at most."""
+        earlier = [m.t_ns for m in self.changes() if m.t_ns < change_ns - NS_PER_S]
+        return max([change_ns - SIDE_NS, 0, *earlier])
+
+    async def _side(self, start_ns: int, end_ns: int) -> SpanNumbers:
+        span = start_ns, end_ns
+        if span not in self._sides:
+            feed, source = self._feed, self._source
+            shown = feed.snapshot(Window.SESSION, source=source)
+            steps = await feed.recall.steps(start_ns, end_ns, source)
+            made = await asyncio.to_thread(span_numbers, shown, steps, *span)
+            self._sides[span] = made
+        return self._sides[span]
+
+
+def changed_ns(state: KnobState) -> int | None:
+    """When the limits in force came to be; None where nobody changed them in sight."""
+    told = [e.t_ns for e in state.limits if e.change is not LimitChange.START]
+    since_ns = max(told, default=0)
+    return since_ns if since_ns > 0 and not state.pending else None

@@ -1,0 +1,153 @@
+"""What the seconds before a change of limits came to, and those after it.
+
+A latency counts where its request got its first token, or its last; as in every window.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from collectors.readings import Step
+from inferwatch.metrics.series.intervals import (
+    Interval,
+    Numbers,
+    intervals,
+    mean_interval,
+)
+from inferwatch.metrics.series.quantiles import of_weighted
+from inferwatch.metrics.snapshot import RequestRow, Snapshot
+
+BIN_NS = NS_PER_S // 2
+PERCENTS = ("p50", "p99")
+LATENCIES = ("ttft_s", "tpot_s")
+TOKENS_PER_S, WAITING = "output tokens/s", "requests waiting"
+MOST_STEPS = 20_000
+"""So many are told at most, the latest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanFigure:
+    """A number of a span, and where it may lie."""
+
+    value: float | None = None
+    interval: Interval = (None, None)
+    weak: bool = False
+    """It rests on too few."""
+
+    def is_apart(self, other: "SpanFigure") -> bool | None:
+        """The intervals have nothing in common; None where one is not known."""
+        (low, high), (lower, higher) = self.interval, other.interval
+        if low is None or high is None or lower is None or higher is None:
+            return None
+        return high < lower or higher < low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpanNumbers:
+    """Both latencies, what came out and who waited, over one span."""
+
+    start_ns: int
+    end_ns: int
+    figures: Mapping[str, SpanFigure] = field(default_factory=dict)
+    """By ``ttft_s p99``, ``output tokens/s``, ``requests waiting``."""
+    forgotten: bool = False
+    """More requests ended since than are kept: no latency is known."""
+
+    def of(self, name: str) -> SpanFigure:
+        """A number; unknown where there is none."""
+        return self.figures.get(name, SpanFigure())
+
+
+def span_numbers(
+    shown: Snapshot, steps: Iterable[Step], start_ns: int, end_ns: int
+) -> SpanNumbers:
+    """Of the requests and steps of a span."""
+    there = [each for each in steps if start_ns < each.end_ns <= end_ns]
+    forgotten = _is_forgotten(shown, start_ns)
+    figures = {} if forgotten else _latencies(shown.requests, start_ns, end_ns)
+    if there:
+        whole = len(there) < MOST_STEPS
+        since_ns = start_ns if whole else min(each.end_ns for each in there)
+        figures[TOKENS_PER_S] = _mean(_rates(there, since_ns, end_ns))
+        figures[WAITING] = _mean(_waiting(there, since_ns))
+    return SpanNumbers(
+        start_ns=start_ns, end_ns=end_ns, figures=figures, forgotten=forgotten
+    )
+
+
+def _is_forgotten(shown: Snapshot, start_ns: int) -> bool:
+    """Rows of then have made room for later ones."""
+    ended = [each.arrived_ns for each in shown.requests if not each.state.live]
+    return shown.requests_evicted > 0 and min(ended, default=start_ns) > start_ns
+
+
+def _latencies(
+    rows: Sequence[RequestRow], start_ns: int, end_ns: int
+) -> dict[str, SpanFigure]:
+    first: list[tuple[int, float]] = []
+    whole: list[tuple[int, float]] = []
+    for row in rows:
+        if row.ttft_s is not None:
+            first.append((row.arrived_ns + round(row.ttft_s * NS_PER_S), row.ttft_s))
+        if row.tpot_s is not None and row.e2el_s is not None and not row.state.live:
+            whole.append((row.arrived_ns + round(row.e2el_s * NS_PER_S), row.tpot_s))
+    found: dict[str, SpanFigure] = {}
+    for metric, told in zip(LATENCIES, (first, whole), strict=True):
+        values = [each for t_ns, each in sorted(told) if start_ns < t_ns <= end_ns]
+        if values:
+            found |= _percentiles(metric, np.array(values, np.float64))
+    return found
+
+
+def _percentiles(metric: str, values: Numbers) -> dict[str, SpanFigure]:
+    in_ns = np.round(values * NS_PER_S).astype(np.int64)
+    quantiles = of_weighted(in_ns, np.ones(len(values), np.int64), NS_PER_S)
+    spans = intervals(values)
+    return {
+        f"{metric} {percent}": SpanFigure(
+            value=getattr(quantiles, percent),
+            interval=spans[percent],
+            weak=percent in quantiles.weak,
+        )
+        for percent in PERCENTS
+    }
+
+
+def _mean(values: Numbers) -> SpanFigure:
+    if not len(values):
+        return SpanFigure()
+    low, high = mean_interval(values)
+    return SpanFigure(
+        value=float(values.mean()),
+        interval=(None if low is None else max(low, 0), high),
+    )
+
+
+def _rates(steps: Iterable[Step], start_ns: int, end_ns: int) -> Numbers:
+    """Tokens a second, bin by bin; what is left over at the end is not in."""
+    made = np.zeros(max((end_ns - start_ns) // BIN_NS, 0))
+    for step in steps:
+        place = (step.end_ns - start_ns - 1) // BIN_NS
+        if 0 <= place < len(made):
+            made[place] += step.output_tokens
+    return np.asarray(made / (BIN_NS / NS_PER_S), np.float64)
+
+
+def _waiting(steps: Iterable[Step], start_ns: int) -> Numbers:
+    """How many waited, in the mean of each bin with steps; all ranks together."""
+    told: dict[int, dict[tuple[str, int], list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for step in steps:
+        place = (step.end_ns - start_ns - 1) // BIN_NS
+        told[place][step.source, step.rank].append(step.waiting)
+    return np.array(
+        [
+            sum(sum(each) / len(each) for each in told[place].values())
+            for place in sorted(told)
+        ],
+        np.float64,
+    )

@@ -1,0 +1,208 @@
+"""What other limits would do, and what those that were turned have done."""
+
+from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
+
+from inferwatch.feed import Mark
+from inferwatch.formatting import (
+    TimeUnit,
+    about,
+    format_change,
+    format_in,
+    format_rate,
+    shared_unit,
+)
+from inferwatch.ui.knobs.span_numbers import (
+    LATENCIES,
+    PERCENTS,
+    TOKENS_PER_S,
+    WAITING,
+    SpanFigure,
+    SpanNumbers,
+)
+from inferwatch.ui.shared.panel import Panel
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of, fit, ruled
+from inferwatch.whatif.prediction import WhatIf
+from inferwatch.whatif.table import NAMES, NOT_TOLD, rows, sentences
+
+UNKNOWN = "–"
+PREDICTED = ("TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "tokens/s", "binds")
+"""Of what-if's table, the rows that tell whether a limit is worth turning."""
+SAME = "not told apart"
+ALIGN = "  "
+MOST_CHANGES = 20
+
+
+Draw = Callable[[int], Sequence[Line]]
+"""Lines for a width."""
+
+
+def _nothing(_: int) -> Sequence[Line]:
+    return ()
+
+
+class KnobTable(Panel):
+    """A heading, a table, sentences below; what holds it scrolls."""
+
+    DEFAULT_CSS = """
+    KnobTable { height: auto; min-height: 3; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._draws: Draw = _nothing
+
+    def show(self, draws: Draw) -> None:
+        """Take what to draw."""
+        self._draws = draws
+        self._fit()
+        self.redraw()
+
+    def on_resize(self) -> None:
+        """Sentences wrap otherwise."""
+        self._fit()
+
+    def _fit(self) -> None:
+        self.styles.height = max(len(self._draws(self.size.width or 74)), 1)
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """All of it."""
+        del height
+        return [fit(line, width) for line in self._draws(width)]
+
+
+def said(title: str, text: str, width: int) -> list[Line]:
+    """A heading, and sentences in place of a table."""
+    return [_head(title, width), *_sentences([text], width)]
+
+
+def prediction_lines(title: str, told: WhatIf, width: int) -> list[Line]:
+    """The last minutes as they were, and as they would have been."""
+    table = [["", "measured", "predicted", "error of the model"]]
+    wanted = [r for r in rows(told) if r.name.split(",")[0] in PREDICTED]
+    table += [[r.name, r.measured, r.predicted[0], r.error] for r in wanted]
+    lines = [_head(title, width), *_columns(table, ("muted", "strong", "muted"))]
+    every = list(sentences(told))
+    doubts = [each for each in every if "cannot say" in each or "Less sure" in each]
+    return [
+        *lines,
+        *_sentences([*doubts, *(e for e in every if e not in doubts)], width),
+    ]
+
+
+def outcome_lines(
+    title: str,
+    before: SpanNumbers,
+    after: SpanNumbers | None,
+    waits: str,
+    width: int,
+) -> list[Line]:
+    """The seconds on either side of a change, each number with its interval."""
+    table = [["", "before", waits or "after", "change"]]
+    table += [
+        _outcome_row(name, unit, before, after) for name, unit in _rows(before, after)
+    ]
+    lines = [_head(title, width), *_columns(table, ("muted", "strong", "strong"))]
+    return [*lines, *_sentences(_notes(before, after), width)]
+
+
+def change_list(
+    marks: Sequence[Mark], wall_text: Callable[[int], str], width: int
+) -> list[Line]:
+    """When limits were changed, the latest first."""
+    if not marks:
+        return []
+    lines: list[Line] = [_head("changes", width)]
+    for mark in marks[: -MOST_CHANGES - 1 : -1]:
+        at = TextRun(f"{wall_text(mark.t_ns)}  ", "muted")
+        lines.append(fit((at, TextRun(mark.text)), width))
+    return lines
+
+
+def _rows(
+    before: SpanNumbers, after: SpanNumbers | None
+) -> Iterator[tuple[str, TimeUnit | None]]:
+    for metric in LATENCIES:
+        for percent in PERCENTS:
+            name = f"{metric} {percent}"
+            sides = [each.of(name).value for each in (before, after) if each]
+            yield name, shared_unit(sides)
+    yield from ((TOKENS_PER_S, None), (WAITING, None))
+
+
+def _outcome_row(
+    name: str, unit: TimeUnit | None, before: SpanNumbers, after: SpanNumbers | None
+) -> list[str]:
+    was = before.of(name)
+    now = after.of(name) if after else SpanFigure()
+    metric, _, percent = name.partition(" ")
+    label = f"{NAMES[metric]} {percent}, {unit.name}" if unit else name
+    return [label, _figure(was, unit), _figure(now, unit), _change(was, now)]
+
+
+def _figure(figure: SpanFigure, unit: TimeUnit | None) -> str:
+    """A value and its interval: ``82.1 (74.0–91.2)``."""
+    if figure.value is None:
+        return UNKNOWN
+
+    def text(value: float | None) -> str:
+        if value is None:
+            return "?"
+        return (format_rate(value) if unit is None else format_in(unit, value)).strip()
+
+    value = text(figure.value)
+    if figure.weak:
+        value = about(f" {value}").strip()
+    low, high = figure.interval
+    if low is None and high is None:
+        return value
+    return f"{value} ({text(low)}–{text(high)})"
+
+
+def _change(was: SpanFigure, now: SpanFigure) -> str:
+    if was.value is None or now.value is None:
+        return UNKNOWN
+    apart = was.is_apart(now)
+    if not apart:
+        return SAME
+    return format_change(now.value / was.value) if was.value else "more"
+
+
+def _notes(before: SpanNumbers, after: SpanNumbers | None) -> Iterator[str]:
+    if before.forgotten or (after is not None and after.forgotten):
+        yield "more requests ended since than are kept: latencies are not known."
+    yield (
+        "In brackets: where the number lies with 95% confidence; ? is unbounded by so "
+        "few. A change is told where the two have nothing in common. Load that came "
+        "otherwise changes numbers, too."
+    )
+
+
+def _head(title: str, width: int) -> Line:
+    return ruled((TextRun(title, "strong"),), (), width)
+
+
+def _columns(table: Sequence[Sequence[str]], inks: Sequence[str]) -> list[Line]:
+    """Numbers to the right, under their headings."""
+    widths = [max(cells_of(row[n]) for row in table) for n in range(len(table[0]))]
+    lines: list[Line] = []
+    for place, row in enumerate(table):
+        runs = [TextRun(_padded(row[0], widths[0], right=False), "muted")]
+        for cell, width, ink in zip(row[1:], widths[1:], inks, strict=True):
+            own = "muted" if not place else "warn" if cell == NOT_TOLD else ink
+            runs.append(TextRun(ALIGN + _padded(cell, width, right=True), own))
+        lines.append(tuple(runs))
+    return lines
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
+    pad = " " * (width - cells_of(text))
+    return pad + text if right else text + pad
+
+
+def _sentences(told: Sequence[str] | Iterator[str], width: int) -> list[Line]:
+    return [
+        (TextRun(each, "warn" if "annot say" in text else "muted"),)
+        for text in told
+        for each in wrap(text, max(width, 20))
+    ]
