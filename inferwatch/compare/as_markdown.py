@@ -98,7 +98,9 @@ def _name(text: str) -> str:
     return escaped(_cut(visible(text), MOST_OF_A_NAME))
 
 
-def _table(head: Sequence[str], align: str, rows: Iterable[Sequence[str]]) -> str:
+def aligned_table(
+    head: Sequence[str], align: str, rows: Iterable[Sequence[str]]
+) -> str:
     """Its cells are escaped already; ``align`` has l or r a column."""
     marks = ["---:" if each == "r" else ":---" for each in align]
     lines = (f"| {' | '.join(cells)} |" for cells in (head, marks, *rows))
@@ -161,7 +163,7 @@ def _quality(pair: SessionPair) -> Iterator[str]:
 def _results(pair: SessionPair, results: Sequence[MetricResult]) -> str:
     head = ("metric", "seen by", _name(pair.a.name), _name(pair.b.name), "change")
     rows = (tuple(_row(pair, each)) for each in results)
-    return _table(
+    return aligned_table(
         (*head, "95% interval", "verdict"),
         "llrrrrl",
         rows,
@@ -201,12 +203,13 @@ def _rest(comparison: Comparison, pair: SessionPair) -> str:
     of = ""
     if len(comparison.pairs) > 1:
         of = f"{as_html(_apart(_cut(visible(pair.b.name), MOST_OF_A_NAME)))}, "
-    return _folded(
+    return folded(
         f"{of}{', '.join(counts)}", _results(pair, [e for v in kinds for e in found[v]])
     )
 
 
-def _folded(summary: str, body: str) -> str:
+def folded(summary: str, body: str) -> str:
+    """What is seen once somebody asks for it; both are escaped already."""
     return f"<details><summary>{summary}</summary>\n\n{body}\n\n</details>"
 
 
@@ -222,7 +225,9 @@ def _settings(comparison: Comparison) -> str:
         for setting in comparison.settings[:MOST_SETTINGS]
     ]
     more = len(comparison.settings) - len(rows)
-    said = [_table(("setting that differs", *names), "l" * (1 + len(names)), rows)]
+    said = [
+        aligned_table(("setting that differs", *names), "l" * (1 + len(names)), rows)
+    ]
     return "\n\n".join([*said, *([f"… and {more} more."] if more > 0 else [])])
 
 
@@ -235,6 +240,6 @@ def _method(comparison: Comparison) -> str:
         not_compared(comparison),
         method_text(comparison),
     ]
-    return _folded(
+    return folded(
         "What was compared, and how", "\n".join(f"- {escaped(each)}" for each in said)
     )

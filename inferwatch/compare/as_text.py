@@ -75,14 +75,25 @@ def comparison_text(
     return "\n\n".join(text for text in texts if text)
 
 
-def wrapped(text: str, *, first: str = "", then: str = "  ") -> list[str]:
-    """Lines of a sentence, none too long; what others named is visible."""
+def wrapped(
+    text: str, *, first: str = "", then: str = "  ", width: int | None = None
+) -> list[str]:
+    """Lines of a sentence, none too long; what others named is visible.
+
+    With a width of its own, words with hyphens stay whole: flags are to be read.
+    """
     shown = visible(text)
     if len(shown) > MOST_CHARACTERS:
         shown = f"{shown[:MOST_CHARACTERS]}…"
     marked = "".join(f"{WIDE}{each}" if is_wide(each) else each for each in shown)
-    width = WIDTH if marked == shown else WIDTH - 1  # a mark may end a line
-    lines = wrap(marked, width, initial_indent=first, subsequent_indent=then)
+    room = (width or WIDTH) - (marked != shown)  # a mark may end a line
+    lines = wrap(
+        marked,
+        room,
+        initial_indent=first,
+        subsequent_indent=then,
+        break_on_hyphens=width is None,
+    )
     return [line.replace(WIDE, "") for line in lines]
 
 

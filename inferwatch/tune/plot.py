@@ -153,9 +153,11 @@ def tune_plot(
 
 
 def _head(latency: PlotLatency, width: int) -> Iterator[PlotRow]:
-    what, better = f"tokens/s against {latency} p99", "; better: up and left"
-    said = f"output {what}{better}"
-    yield ((said if len(said) <= width else what, PlotStyle.LABEL),)
+    what = f"output tokens/s against {latency} p99"
+    better = f"{what}; better: up and left"
+    forms = (f"{better}; capitals: the frontier", better, what.removeprefix("output "))
+    said = next((each for each in forms if len(each) <= width), forms[-1])
+    yield ((said, PlotStyle.LABEL),)
 
 
 def _behind(behind: Sequence[str], width: int) -> Iterator[PlotRow]:

@@ -39,15 +39,15 @@ class SidesChart:
 
     def html(self) -> str:
         """A figure with a legend."""
-        rules = "".join(_rules(self.x_ticks, self.y_ticks))
-        ys = "".join(_label(tick, "top") for tick in self.y_ticks)
+        ruled = "".join(rules(self.x_ticks, self.y_ticks))
+        ys = "".join(label(tick, "top") for tick in self.y_ticks)
         title = as_html(self.title)
         return (
             f'<figure><figcaption><b>{title}</b> <span class="unit">'
             f"{as_html(self.unit)}</span></figcaption>{legend(self.names)}"
             f'<div class="plot axes"><div class="ys">{ys}</div>'
             f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" '
-            f'role="img" aria-label="{title}">{rules}{"".join(self.shapes)}</svg>'
+            f'role="img" aria-label="{title}">{ruled}{"".join(self.shapes)}</svg>'
             f'<div class="xs">{axis_labels(self.x_ticks)}</div></div>{self.below}'
             "</figure>"
         )
@@ -124,10 +124,11 @@ def shade(left: float, right: float, words: str) -> str:
 
 def axis_labels(ticks: Sequence[Tick]) -> str:
     """Under a chart, or over rows that share an axis."""
-    return "".join(_label(tick, "left") for tick in ticks)
+    return "".join(label(tick, "left") for tick in ticks)
 
 
-def _rules(x_ticks: Sequence[Tick], y_ticks: Sequence[Tick]) -> Iterable[str]:
+def rules(x_ticks: Sequence[Tick], y_ticks: Sequence[Tick]) -> Iterable[str]:
+    """Lines across, at the marks of both axes."""
     for tick in x_ticks:
         x = tick.at * WIDTH
         yield f'<path class="rule" d="M{x:.1f} 0V{HEIGHT}"/>'
@@ -136,7 +137,8 @@ def _rules(x_ticks: Sequence[Tick], y_ticks: Sequence[Tick]) -> Iterable[str]:
         yield f'<path class="rule" d="M0 {y:.1f}H{WIDTH}"/>'
 
 
-def _label(tick: Tick, side: str) -> str:
+def label(tick: Tick, side: str) -> str:
+    """What stands at a mark, so far from that side: left or top."""
     place = " start" if tick.at < EDGE else " end" if tick.at > 1 - EDGE else ""
     return (
         f'<span class="tick{place}" style="{side}:{tick.at * 100:.2f}%">'

@@ -1,0 +1,1 @@
+"""A tune's result as one page."""
