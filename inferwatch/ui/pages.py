@@ -15,6 +15,7 @@ from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.session.nearby import LookAround, nobody
 from inferwatch.tune.progress import TuneTask
+from inferwatch.tune.result import TuneResult
 from inferwatch.ui.shared.messages import GoTo
 from inferwatch.ui.shared.view import ChosenSessions, View
 
@@ -61,7 +62,8 @@ class TunePage:
     """A tune that goes on, or has just ended."""
 
     task: TuneTask
-    running: asyncio.Task[object]
+    running: asyncio.Future[TuneResult]
+    """Done when it has ended."""
     stop: asyncio.Event
     """Set: it ends with what it has."""
 

@@ -10,7 +10,7 @@ from inferwatch.tune.result import PointResult
 from inferwatch.tune.scores import score_sentence, score_text
 from inferwatch.tune.trial import Trial, TrialNumbers
 from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join_whole, ruled
+from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, ruled
 from inferwatch.ui.tune.rows import GLYPHS, TuneRow
 
 Span = tuple[float, float]
@@ -43,8 +43,9 @@ class TuneDetail(Panel):
         room = max(height - 3, 1)
         said = wrap(row.said, max(width - 3, 10), max_lines=room, placeholder=" …")
         lines += [(TextRun("  "), TextRun(text, ink)) for text in said]
-        parts = [(TextRun(text),) for text in facts(row, progress.goal)]
-        lines.append((TextRun("  "), *join_whole(parts, width - 2, " · ")))
+        parts = " · ".join(facts(row, progress.goal))
+        folded = wrap(parts, max(width - 3, 10), max_lines=2, placeholder=" …")
+        lines += [(TextRun("  "), TextRun(text)) for text in folded]
         lines += [
             fit((TextRun("  ! ", "warn"), TextRun(each, "warn")), width)
             for each in row.standing.doubts

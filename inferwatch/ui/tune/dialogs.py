@@ -26,8 +26,7 @@ class EndTuneScreen(ConfirmScreen):
     def __init__(self) -> None:
         super().__init__(
             "End the tune?",
-            "What was measured so far is told, and `inferwatch tune --resume` goes on "
-            "with the rest.",
+            "What was measured is told; --resume goes on with the rest.",
             "End it",
             "Go on",
         )

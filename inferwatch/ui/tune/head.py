@@ -11,14 +11,18 @@ from inferwatch.ui.shared.renderables.text import (
     Line,
     TextRun,
     age_text,
+    cells_of,
     fit,
     join,
     spread,
+    width_of,
 )
+from inferwatch.ui.tune.rows import values_text
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 BAR_CELLS = 20
-MOST_LINES = 5
+CLOCK_CELLS = 8
+"""For the seconds behind it."""
 
 
 class TuneHead(Panel):
@@ -52,9 +56,9 @@ class TuneHead(Panel):
     def _title(self, now: TuneProgress, width: int) -> Line:
         left = (
             TextRun(" Tune ", "chip"),
-            TextRun(f" {now.model} ", "strong"),
-            TextRun(f"{now.goal}", "muted"),
-            TextRun(f" {now.slo}" if now.slo else "", "muted"),
+            TextRun(f" {now.goal} ", "strong"),
+            TextRun(f"{now.model}  "),
+            TextRun(now.slo or "", "muted"),
         )
         facts = [(TextRun(age_text(now.elapsed_s)),)]
         if now.stage is not TuneStage.DONE and now.left_s is not None:
@@ -76,8 +80,10 @@ class TuneHead(Panel):
         said = "ending: the engine stops" if self._ending else str(now.stage)
         left = [TextRun(f" {spin} ", "accent"), TextRun(f"{said} ", "accent")]
         if now.now is not None:
-            left.append(TextRun(now.now.point.text, "strong"))
-            left.append(TextRun(f"  repeat {now.now.repeat + 1}", "muted"))
+            point, repeat = now.now.point, f"  repeat {now.now.repeat + 1}"
+            room = width - width_of(left) - len(repeat) - BAR_CELLS - CLOCK_CELLS
+            text = point.text if cells_of(point.text) <= room else values_text(point)
+            left += [TextRun(text, "strong"), TextRun(repeat, "muted")]
         right: Line = (TextRun(f"{now.stage_s:.0f} s ", "muted"),)
         if now.stage_share is not None:
             filled = round(min(now.stage_share, 1.0) * BAR_CELLS)
@@ -94,42 +100,36 @@ def _why(now: TuneProgress, width: int) -> Iterator[Line]:
     """Why this is measured now; how it stands."""
     why = now.now.why if now.now else "what to measure next is being chosen"
     yield fit((TextRun("   "), TextRun(why, "muted")), width)
-    yield _standing(now, width)
+    yield from _marked(_verdict(now), width, 2, _star(now))
 
 
-def _standing(now: TuneProgress, width: int) -> Line:
+def _verdict(now: TuneProgress) -> str:
+    """How sure the best is; the score alone where nobody can tell yet."""
     result = now.result
     if result is None or result.best is None:
-        return (TextRun("   nothing is measured yet", "faint"),)
+        over = now.stage is TuneStage.DONE
+        return result.verdict if result and over else "nothing is measured yet"
     best = f"{result.best.point.text}: {score_sentence(now.goal, result.best.score)}"
-    said = join(
-        [
-            (TextRun(best, "strong"),),
-            (TextRun(result.verdict, "muted"),) if result.verdict else (),
-        ],
-    )
-    return fit((TextRun(" ★ ", "good"), *said), width)
+    return result.verdict or best
+
+
+def _star(now: TuneProgress) -> str:
+    return "★" if now.result is not None and now.result.best is not None else " "
+
+
+def _marked(text: str, width: int, most: int, mark: str) -> Iterator[Line]:
+    room = max(width - 4, 10)
+    for place, line in enumerate(wrap(text, room, max_lines=most, placeholder=" …")):
+        yield (TextRun(f" {' ' if place else mark} ", "good"), TextRun(line, "strong"))
 
 
 def _ended(now: TuneProgress, width: int) -> Iterator[Line]:
-    """The verdict whole, and the command line to paste."""
-    yield (
-        _standing(now, width)
-        if not now.result or not now.result.verdict
-        else (fit(_best_of(now), width))
-    )
+    """The verdict whole, what it costs, and the command line to paste."""
+    yield from _marked(_verdict(now), width, 3, _star(now))
     result = now.result
     if result is None:
         return
-    texts = [result.verdict, result.binds or "", *result.costs]
-    for text in filter(None, texts[: MOST_LINES - 1]):
-        for line in wrap(text, max(width - 4, 10))[:2]:
-            yield (TextRun("   "), TextRun(line))
+    for text in filter(None, (result.binds, *result.costs)):
+        yield from _marked(text, width, 2, "·")
     if result.command:
-        yield fit((TextRun("   $ ", "faint"), TextRun(result.command, "accent")), width)
-
-
-def _best_of(now: TuneProgress) -> Line:
-    best = now.result.best if now.result else None
-    said = f"{best.point.text}: {score_sentence(now.goal, best.score)}" if best else ""
-    return (TextRun(" ★ ", "good"), TextRun(said or "nothing was measured", "strong"))
+        yield from _marked(result.command, width, 3, "$")

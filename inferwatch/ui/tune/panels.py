@@ -41,7 +41,7 @@ class TunePlot(Panel):
         result = self._progress.result if self._progress else None
         if result is None or width < LEAST_WIDTH or height <= LEAST_HEIGHT:
             return [heading]
-        rows = tune_plot(result, width, height - 1)
+        rows = tune_plot(result, width, height - 2)  # one for points behind others
         if not rows:
             return [heading, (TextRun("  it takes two measured settings", "faint"),)]
         lines = [

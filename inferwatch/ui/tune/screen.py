@@ -39,16 +39,18 @@ class TuneScreen(Screen[None]):
         layers: default drawer;
         #body { height: 1fr; }
         #settings { width: 1fr; }
-        TunePlot { display: none; width: 1fr; }
-        &.-tall TunePlot { display: block; }
-        &.-wide #plots { display: block; width: 60; }
-        #plots { display: none; }
-        &.-wide #settings TunePlot { display: none; }
-        &.-wide #plots TunePlot { display: block; }
+        #beside { display: none; width: 72; }
+        #settings TunePlot { display: none; }
+        &.-tall #settings TunePlot { display: block; }
         &.-tall TuneDetail { height: 6; }
-        &.-tall TuneSaid { height: 6; }
-        &.-low TuneSaid { display: none; }
+        &.-tall #settings TuneSaid { height: 6; }
+        &.-low TuneSaid, &.-over TuneSaid { display: none; }
+        &.-over.-tall TuneSaid { display: block; }
         &.-low TuneDetail { height: 3; }
+        &.-wide #beside { display: block; }
+        &.-wide #settings TunePlot, &.-wide #settings TuneSaid { display: none; }
+        &.-wide #beside TunePlot { height: 2fr; max-height: 30; }
+        &.-wide #beside TuneSaid { height: 1fr; min-height: 4; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,12 +63,15 @@ class TuneScreen(Screen[None]):
         ),
         Binding(
             "q",
-            "leave",
+            "cancel",
             "end",
             tooltip="End the tune with what it has, after asking; --resume goes on",
         ),
-        Binding("ctrl+c", "leave", "end", show=False, priority=True),
-        Binding("escape", "leave", "end", show=False),
+        Binding("q", "leave", "leave", tooltip="Leave: the result is printed, too"),
+        Binding("ctrl+c", "cancel", "end", show=False, priority=True),
+        Binding("ctrl+c", "leave", "leave", show=False, priority=True),
+        Binding("escape", "cancel", "end", show=False),
+        Binding("escape", "leave", "leave", show=False),
     ]
 
     def __init__(self, page: TunePage) -> None:
@@ -77,6 +82,7 @@ class TuneScreen(Screen[None]):
         """What rows were last made of."""
         self._drift: float | None = None
         self._ending = False
+        self._saw_end = False
 
     def compose(self) -> ComposeResult:
         """What goes on, the settings, the one that is pointed at, what happened."""
@@ -87,15 +93,15 @@ class TuneScreen(Screen[None]):
                 yield TunePlot()
                 yield TuneDetail()
                 yield TuneSaid()
-            with Vertical(id="plots"):
+            with Vertical(id="beside"):
                 yield TunePlot()
+                yield TuneSaid()
         yield KeyFooter()
 
     def on_mount(self) -> None:
         """Begin to look."""
         self.query_one(TuneTable).focus()
         self.set_interval(LOOK_EVERY_S, self.look)
-        self.page.running.add_done_callback(lambda _: self._ended())
         self.look()
 
     def on_resize(self) -> None:
@@ -125,7 +131,11 @@ class TuneScreen(Screen[None]):
         self._show_detail(now)
         for plot in self.query(TunePlot):
             plot.show(now)
-        self.query_one(TuneSaid).show(now, self._drift)
+        for said in self.query(TuneSaid):
+            said.show(now, self._drift)
+        if self.is_over and not self._saw_end:
+            self._saw_end = True
+            self._end()
 
     def _judge(self, now: TuneProgress) -> None:
         """Only where there is something new: it is arithmetic."""
@@ -163,23 +173,27 @@ class TuneScreen(Screen[None]):
         """It has ended; what it came to is shown."""
         return self.page.running.done()
 
-    def _ended(self) -> None:
-        """By itself, told to, or it failed: then there is nothing to look at."""
-        if not self.is_attached:
-            return
+    def _end(self) -> None:
+        """A result stays; who ended it, or waits for one that failed, is let go."""
         running = self.page.running
-        failed = not running.cancelled() and running.exception() is not None
-        if self._ending or failed or running.cancelled():
+        if self._ending or running.cancelled() or running.exception() is not None:
             self.post_message(GoBack())
-        else:
-            self.look()
-            self.refresh_bindings()
+        self.set_class(True, "-over")  # noqa: FBT003 - Textual's
+        self.refresh_bindings()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What goes on can be ended, a result can be left."""
+        del parameters
+        known = {"leave": self.is_over, "cancel": not self.is_over}
+        return known.get(action, True)
 
     def action_leave(self) -> None:
-        """Leave the result, or end what goes on, after asking."""
-        if self.is_over:
-            self.post_message(GoBack())
-        elif not self._ending:
+        """Leave the result."""
+        self.post_message(GoBack())
+
+    def action_cancel(self) -> None:
+        """End what goes on, after asking."""
+        if not self._ending:
             self._ask()
 
     @work

@@ -9,7 +9,7 @@ from inferwatch.formatting import format_duration, format_rate
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.progress import TuneProgress
 from inferwatch.tune.scores import HEADS, score_text
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, cells_of, fit
+from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of, fit, spread
 from inferwatch.ui.shared.table import CursorTable, TableColumn
 from inferwatch.ui.tune.rows import GLYPHS, RowState, TuneRow
 
@@ -18,6 +18,7 @@ NAMES = ("max-num-", "enable-")
 """Beginnings of flags that headings go without."""
 MOST_CELLS = 22
 """Of a variable's column."""
+PRESENT = "◆"
 BAR, POINT = "━", "●"
 
 
@@ -71,9 +72,7 @@ def _columns(
             f"flag{place}", head, width, _value(variable.flag), right=True, gap=1
         )
     yield TableColumn("trials", "n", 3, _trials, right=True)
-    yield TableColumn(
-        "score", HEADS[goal], 10, _score(goal), right=True, ink="accent", gap=1
-    )
+    yield TableColumn("score", HEADS[goal], 10, _score(goal), right=True, ink="accent")
     yield TableColumn(
         "bar", _scale(goal, span), 14, _bar(span), least=10, grows=3, most=44
     )
@@ -98,7 +97,8 @@ def heading(flag: str) -> str:
 def _mark(row: TuneRow, width: int) -> Line:
     glyph, ink = GLYPHS[row.state]
     now = TextRun("▶" if row.is_now else " ", "accent")
-    return (now, cells(glyph, width - 1, ink))
+    here = TextRun(PRESENT if row.is_present else " ", "accent")
+    return (now, TextRun(glyph, ink), here, TextRun(" " * (width - 3)))
 
 
 def _value(flag: str) -> Callable[[TuneRow, int], TextRun]:
@@ -135,11 +135,13 @@ def _tokens(row: TuneRow, width: int) -> TextRun:
 
 def _state(row: TuneRow, width: int) -> Line:
     ink = GLYPHS[row.state][1]
-    said: Line = (TextRun("  "), TextRun(row.said, ink))
+    text = row.said
+    if cells_of(text) > width - 2:
+        text = text.removesuffix(" the best")
+    said: Line = (TextRun("  "), TextRun(text, ink))
     if row.is_present:
         said = (*said, TextRun("  present", "accent"))
-    line = fit(said, width)
-    return (*line, TextRun(" " * max(width - sum(cells_of(e.text) for e in line), 0)))
+    return spread(fit(said, width), (), width)
 
 
 # Intervals.
@@ -164,7 +166,7 @@ def _scale(goal: Goal, span: Span | None) -> str:
     if span is None:
         return ""
     low, high = (score_text(goal, end).strip() for end in span)
-    return f"{low}–{high}"
+    return f" {low}–{high}"
 
 
 def _bar(extent: Span | None) -> Callable[[TuneRow, int], Line]:
@@ -173,7 +175,7 @@ def _bar(extent: Span | None) -> Callable[[TuneRow, int], Line]:
         room = width - 1
         if extent is None or score is None or room < 3:
             return (TextRun(" " * width),)
-        return (*interval_bar(score, row.standing.span, extent, room), TextRun(" "))
+        return (TextRun(" "), *interval_bar(score, row.standing.span, extent, room))
 
     return write
 

@@ -1,0 +1,287 @@
+"""A tune on the screen: what it shows, its keys, and how it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from inferwatch.cli.pages import tune_page
+from inferwatch.errors import SourceError
+from inferwatch.tune.progress import TuneProgress, TuneStage
+from inferwatch.tune.result import TuneResult
+from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.pages import TunePage
+from inferwatch.ui.shared.drawers import HelpDrawer
+from inferwatch.ui.tune.dialogs import EndTuneScreen, SettingScreen
+from inferwatch.ui.tune.screen import TuneScreen
+from inferwatch.ui.tune.table import TuneTable
+from tests.inferwatch.ui.scripted_tune import (
+    CAUSE,
+    ScriptedTune,
+    beginning,
+    ended,
+    middle,
+    point,
+)
+
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
+SIZES = pytest.mark.parametrize(
+    "size", [SMALL, USUAL, LARGE], ids=["80x24", "120x40", "200x60"]
+)
+
+
+@asynccontextmanager
+async def shown(
+    task: ScriptedTune, size: tuple[int, int] = USUAL
+) -> AsyncIterator[Pilot[None]]:
+    """A tune on a screen of that size, as the command shows it."""
+    async with tune_page(task, lambda _: None) as page:
+        app = InferwatchApp(page)
+        async with app.run_test(size=size) as pilot:
+            await settled(pilot)
+            yield pilot
+
+
+async def settled(pilot: Pilot[None]) -> None:
+    for _ in range(3):
+        if isinstance(pilot.app.screen, TuneScreen):
+            pilot.app.screen.look()
+        await pilot.pause()
+
+
+def text_of(pilot: Pilot[None], name: str) -> str:
+    panel = next(each for each in pilot.app.screen.query(name) if each.region)
+    lines = [panel.render_line(y).text for y in range(panel.size.height)]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+async def test_what_is_measured_now_and_why_come_first() -> None:
+    async with shown(ScriptedTune(middle())) as pilot:
+        head = text_of(pilot, "TuneHead")
+
+        assert "goodput meta-llama/Llama-3.1-8B-Instruct  ttft_s<0.5" in head
+        assert "10 min 11 s · about 12 min left · of 2 h" in head
+        assert "loading max-num-seqs 64 · max-num-batched-tokens 512  repeat 3" in head
+        assert "━━━━━━━━━╌" in head
+        assert "it is not told apart from the best: once more" in head
+        assert "★ max-num-seqs 64 · max-num-batched-tokens 2048: better than" in head
+
+
+async def test_settings_stand_by_how_good_they_are() -> None:
+    async with shown(ScriptedTune(middle()), LARGE) as pilot:
+        titles, *rows = text_of(pilot, "TuneTable").strip("\n").splitlines()
+
+        assert titles.split()[:4] == ["seqs", "batched-tokens", "n", "good/s"]
+        assert [row.split()[:3] for row in rows[:2]] == [
+            ["★", "64", "2048"],
+            ["▶≈", "64", "512"],
+        ]
+        assert "like the best" in rows[1]
+        assert [row.split()[:3] for row in rows if "present" in row] == [
+            ["▼◆", "32", "2048"]
+        ]
+        assert any("▼" in row and "below the best" in row for row in rows)
+        assert "✗" in rows[-2] + rows[-1]
+        assert "did not start: torch.OutOfMemoryError" in rows[-2] + rows[-1]
+        assert "left out: the what-if model says" in rows[-2] + rows[-1]
+
+
+async def test_a_cause_is_told_whole_behind_enter() -> None:
+    async with shown(ScriptedTune(middle())) as pilot:
+        table = pilot.app.screen.query_one(TuneTable)
+        table._key = point(8, 2048).text
+        await settled(pilot)
+        assert "did not start: torch.OutOfMemoryError" in text_of(pilot, "TuneDetail")
+
+        await pilot.press("enter")
+        await pilot.pause()
+
+        assert isinstance(pilot.app.screen, SettingScreen)
+        told = str(pilot.app.screen.query_one("Static").render())
+        assert CAUSE in told
+        assert "--max-num-seqs=8 --max-num-batched-tokens=2048" in told
+
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, TuneScreen)
+
+
+async def test_the_details_name_each_session() -> None:
+    async with shown(ScriptedTune(middle())) as pilot:
+        await pilot.press("home", "enter")
+        await pilot.pause()
+
+        told = str(pilot.app.screen.query_one("Static").render())
+        assert "trial 4, repeat 1: measured" in told
+        assert "inferwatch replay 2026-11-23-07-04" in told
+        assert "bound by seqs 62%" in told
+
+
+async def test_before_anything_is_measured_nothing_is_claimed() -> None:
+    async with shown(ScriptedTune(beginning())) as pilot:
+        head, table = text_of(pilot, "TuneHead"), text_of(pilot, "TuneTable")
+
+        assert "starting the engine" in head
+        assert "nothing is measured yet" in head
+        assert "left" not in head
+        assert "★" not in table
+        assert table.count("to come") == 8
+        assert "drifts" not in text_of(pilot, "TuneSaid")
+
+
+async def test_help_explains_numbers_and_keys() -> None:
+    async with shown(ScriptedTune(middle())) as pilot:
+        await pilot.press("question_mark")
+        await pilot.pause()
+
+        assert pilot.app.screen.query(HelpDrawer)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not pilot.app.screen.query(HelpDrawer)
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c", "escape"])
+async def test_leaving_asks_once_and_ends_with_what_there_is(key: str) -> None:
+    task = ScriptedTune(middle())
+
+    async with shown(task) as pilot:
+        await pilot.press(key)
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, EndTuneScreen)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert task.outcome == "failed"
+
+        await pilot.press(key)
+        await pilot.pause()
+        await pilot.press("y")
+        await settled(pilot)
+
+        assert pilot.app.return_code == 0
+    assert task.outcome == "interrupted"
+
+
+async def test_a_second_ctrl_c_means_yes() -> None:
+    task = ScriptedTune(middle())
+
+    async with shown(task) as pilot:
+        await pilot.press("ctrl+c")
+        await pilot.pause()
+        await pilot.press("ctrl+c")
+        await settled(pilot)
+
+        assert pilot.app.return_code == 0
+    assert task.outcome == "interrupted"
+
+
+async def test_a_result_stays_until_people_leave_it() -> None:
+    task = ScriptedTune(middle())
+
+    async with shown(task) as pilot:
+        task.over.set()
+        for _ in range(3):
+            await settled(pilot)
+        assert pilot.app.return_code is None
+        head = text_of(pilot, "TuneHead")
+        assert "★ max-num-seqs 64" in head
+        assert "left" not in head.splitlines()[0]
+        assert "$ inferwatch serve" in head
+
+        await pilot.press("q")
+        await pilot.pause()
+
+        assert pilot.app.return_code == 0
+    assert task.outcome == "done"
+
+
+async def test_a_failure_ends_the_screen_and_is_raised() -> None:
+    task = ScriptedTune(beginning())
+    task.failure = SourceError("the engine did not start: no memory")
+
+    with pytest.raises(SourceError, match="no memory"):
+        await _seen_to_its_end(task)
+
+
+async def _seen_to_its_end(task: ScriptedTune) -> None:
+    async with shown(task) as pilot:
+        task.over.set()
+        await settled(pilot)
+        assert pilot.app.return_code == 0
+
+
+async def test_who_ends_the_app_ends_the_tune() -> None:
+    task = ScriptedTune(middle())
+
+    async with shown(task) as pilot:
+        pilot.app.exit()
+
+    assert task.outcome == "interrupted"
+
+
+async def test_the_cursor_stays_on_its_setting_while_others_move() -> None:
+    task = ScriptedTune(middle())
+
+    async with shown(task) as pilot:
+        table = pilot.app.screen.query_one(TuneTable)
+        await pilot.press("down", "down")
+        pointed = table.pointed
+        assert pointed is not None
+        task.progress = replace(middle(), trials=middle().trials[:-2])
+        await settled(pilot)
+
+        assert table.pointed is not None
+        assert table.pointed.key == pointed.key
+
+
+@pytest.mark.parametrize("size", [(60, 15), (40, 10), (20, 5)])
+async def test_a_small_terminal_shows_less_and_breaks_nothing(
+    size: tuple[int, int],
+) -> None:
+    async with shown(ScriptedTune(middle()), size) as pilot:
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        await pilot.press("escape")
+        await pilot.pause()
+
+        assert isinstance(pilot.app.screen, TuneScreen)
+
+
+Compare = Callable[..., bool]
+
+
+@SIZES
+@pytest.mark.parametrize("moment", [beginning, middle, ended])
+def test_picture(
+    snap_compare: Compare, moment: Callable[[], TuneProgress], size: tuple[int, int]
+) -> None:
+    assert snap_compare(app_of(moment()), terminal_size=size, run_before=drawn())
+
+
+@pytest.mark.parametrize("keys", [("enter",), ("q",), ("question_mark",)])
+def test_picture_of_what_is_over_it(snap_compare: Compare, keys: Any) -> None:
+    app = app_of(middle())
+
+    assert snap_compare(app, terminal_size=SMALL, run_before=drawn(*keys))
+
+
+def app_of(progress: TuneProgress) -> InferwatchApp:
+    """Of a tune that is at this moment and stays there."""
+    loop = asyncio.new_event_loop()
+    running: asyncio.Future[TuneResult] = loop.create_future()
+    if progress.stage is TuneStage.DONE and progress.result is not None:
+        running.set_result(progress.result)
+    loop.close()
+    return InferwatchApp(TunePage(ScriptedTune(progress), running, asyncio.Event()))
+
+
+def drawn(*keys: str) -> Callable[[Pilot[None]], Any]:
+    async def act(pilot: Pilot[None]) -> None:
+        for key in ("", *keys, ""):
+            if key:
+                await pilot.press(key)
+            await settled(pilot)
+
+    return act
