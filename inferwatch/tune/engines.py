@@ -6,7 +6,7 @@ differ in nothing else; what cannot be turned is had by a restart.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
@@ -32,9 +32,9 @@ from inferwatch.loadgen.idle_server import drained, refuse_traffic
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.session.engine_source import LiveEngine, OnStage, require_vllm
 from inferwatch.tune.engine_flags import flag_value
+from inferwatch.tune.lives import EngineLife
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneStage
-from inferwatch.tune.search import EngineLife
 from inferwatch.tune.space import LIVE_FLAGS, UNSET, Point, Space, Variable
 
 DEMO = "demo"
@@ -42,6 +42,8 @@ DEMO = "demo"
 DRAIN_S = 20.0
 MARGIN_S = 0.2
 """Clocks of two processes do not tick alike."""
+ONLY_LIFE = 1
+"""Of an engine that is not ours."""
 MOST_CAUSE = 400
 """Characters of a cause that are kept."""
 
@@ -50,6 +52,11 @@ StartEngine = Callable[[EngineConfig, OnStage], Awaitable[LiveEngine]]
 
 class PointRefusedError(Exception):
     """No engine can be had with that setting; the message says why."""
+
+    def __init__(self, message: str, point: Point) -> None:
+        super().__init__(message)
+        self.point = point
+        """It may be what an engine was to be started with to be turned down then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +98,10 @@ class TunedEngines(Protocol):
         """
         ...
 
-    async def reach(self, point: Point, space: Space) -> Reached:
-        """Turn the engine to a point, or start one; nothing is in flight then.
+    async def reach(self, point: Point, start: Point) -> Reached:
+        """Turn the engine to a point; where it cannot be, start one so and turn that.
+
+        Nothing is in flight then.
 
         Raises:
             PointRefusedError: it cannot be had.
@@ -135,16 +144,20 @@ class LimitTurner:
             LimitRefusedError: the engine says why not.
             CollectorError: it is gone.
         """
-        wanted = {flag: point.value(flag) or now for flag, now in self.start.items()}
-        seqs, tokens = (int(wanted[flag]) for flag in LIVE_FLAGS)
         now = self.limits
-        if (now.max_num_seqs, now.max_num_batched_tokens) == (seqs, tokens):
+        are = dict(
+            zip(LIVE_FLAGS, (now.max_num_seqs, now.max_num_batched_tokens), strict=True)
+        )
+        wanted = {f: point.value(f) or value for f, value in self.start.items()}
+        changed = {f: int(v) for f, v in wanted.items() if int(v) != are[f]}
+        if not changed:
             return
         if wanted == self.start:
             await self._control.reset()
         else:
             wait_s = self._changed_s + BETWEEN_CHANGES_S + MARGIN_S - monotonic()
             await asyncio.sleep(max(wait_s, 0.0))
+            seqs, tokens = (changed.get(flag) for flag in LIVE_FLAGS)
             await self._control.set(max_num_seqs=seqs, max_num_batched_tokens=tokens)
         self._changed_s = monotonic()
 
@@ -208,12 +221,12 @@ class OwnEngines:
             )
         for flag, value in self._turner.start.items():
             said.setdefault(flag, value)
-        self._life = EngineLife(start=_point(space.variables, said))
+        self._life = EngineLife(start=_point(space.variables, said), number=self._lives)
 
-    async def reach(self, point: Point, space: Space) -> Reached:
+    async def reach(self, point: Point, start: Point) -> Reached:
         """By turning where that can be, else by a start."""
         if not await self._turned(point):
-            await self._started(point, space)
+            await self._started(point, start)
         if self._engine is None or self._life is None:
             raise SourceError("the engine is gone")
         target = _target(self._engine)
@@ -254,24 +267,17 @@ class OwnEngines:
             return True
         return False
 
-    async def _started(self, point: Point, space: Space) -> None:
-        """An engine that goes by the point: the largest that comes up and allows it."""
-        for start in starts_for(point, space):
-            if start == point or start in self._failed or self._is_fixed:
-                continue
-            try:
-                await self._begin(start)
-            except PointRefusedError as error:
-                self._news.say(f"{start.text} did not start: {error}")
-                continue
+    async def _started(self, point: Point, start: Point) -> None:
+        """An engine that goes by the point; if it may, one that serves others, too."""
+        if start != point and not self._is_fixed:
+            await self._begin(start)
             if await self._turned(point):
                 return
-            break
         await self._begin(point)
 
     async def _begin(self, start: Point) -> None:
         if start in self._failed:
-            raise PointRefusedError(self._failed[start])
+            raise PointRefusedError(self._failed[start], start)
         await self._end()
         self._news.stage(TuneStage.STARTING)
         self._lives += 1
@@ -282,10 +288,10 @@ class OwnEngines:
         except EngineDiedError as error:
             why = " ".join(str(error).split("\n", 1)[0].split())[:MOST_CAUSE]
             self._failed[start] = why
-            raise PointRefusedError(why) from error
+            raise PointRefusedError(why, start) from error
         except EngineError as error:
             raise SourceError(str(error)) from error
-        self._life = EngineLife(start=start)
+        self._life = EngineLife(start=start, number=self._lives)
         self._turner = await self._opened(self._engine.engine_id)
 
     async def _opened(self, engine_id: str) -> LimitTurner | None:
@@ -374,27 +380,25 @@ class AttachedEngine:
                 f"{turner.limits.by or 'somebody else'}: let them be reset first"
             )
         present = _point(space.variables, turner.start)
-        self._life = EngineLife(start=present)
+        self._life = EngineLife(start=present, number=ONLY_LIFE)
         return present
 
-    async def reach(self, point: Point, space: Space) -> Reached:
+    async def reach(self, point: Point, start: Point) -> Reached:  # noqa: ARG002
         """By turning; what it was not started for cannot be had."""
         self._news.stage(TuneStage.TURNING)
-        if self._life is None:
-            await self.present(space)
         await self._until_idle()
         turner = await self._opened()
         try:
             await turner.turn(point)
         except LimitRefusedError as error:
-            raise PointRefusedError(str(error)) from error
+            raise PointRefusedError(str(error), point) from error
         except CollectorError as error:
             raise SourceError(f"{self._target.name}: {error}") from error
         return Reached(
             target=self._target,
             model=self._model,
             live=self._life is None or self._life.start != point,
-            life=1,
+            life=ONLY_LIFE,
         )
 
     async def renew(self) -> None:
@@ -438,31 +442,6 @@ class AttachedEngine:
     @property
     def _by(self) -> str:
         return f"tune {self._plan.tune_id}"
-
-
-def starts_for(point: Point, space: Space) -> Iterator[Point]:
-    """What to start an engine with that is to serve a point, the largest first.
-
-    The largest serves most others, too; the last is the point itself.
-    """
-    alike = [e for e in space.points if e.restart_flags == point.restart_flags]
-    largest = Point(
-        flags=tuple(
-            (flag, str(max(int(each.value(flag) or 0) for each in alike)))
-            if flag in LIVE_FLAGS
-            else (flag, value)
-            for flag, value in point.flags
-        )
-    )
-    found = {largest: None} | dict.fromkeys(
-        sorted(
-            (e for e in alike if EngineLife(start=e).reaches(point)),
-            key=lambda each: [int(each.value(flag) or 0) for flag in LIVE_FLAGS],
-            reverse=True,
-        )
-    )
-    found.pop(point, None)
-    yield from (*found, point)
 
 
 def _point(variables: Iterable[Variable], values: Mapping[str, str]) -> Point:

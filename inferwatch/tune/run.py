@@ -32,9 +32,10 @@ from inferwatch.tune.numbers import numbers_of
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneProgress, TuneStage
 from inferwatch.tune.result import TuneResult, result_of
-from inferwatch.tune.search import NextTrial, SearchRules, next_trial
+from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.search import NextTrial, life_for, next_trial, trials_left
 from inferwatch.tune.space import Point, Space, Variable, space_of
-from inferwatch.tune.time_left import Stopwatch
+from inferwatch.tune.time_left import Stopwatch, costs_of
 from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 from inferwatch.tune.trial_load import (
     MeasureTrial,
@@ -103,8 +104,8 @@ class TuneRun:
         self._parts = parts or TuneParts()
         self._journal = TuneJournal(database, plan.tune_id)
         self._state = _State(space_of(variables, Point(flags=plan.present)))
-        self._rules = SearchRules(goal=plan.goal, repeats=plan.repeats, seed=plan.seed)
         self._earlier = tuple(earlier)
+        self._never_start: set[Point] = set()
         self._clock = Stopwatch(spent_s=sum(each.took_s for each in earlier))
         news = EngineNews(stage=self._enter, say=self.say)
         if self._parts.engines is not None:
@@ -181,7 +182,7 @@ class TuneRun:
             stage_s=stage_s,
             stage_share=share,
             elapsed_s=clock.elapsed_s,
-            left_s=clock.left_s(state.space, self._rules, state.trials),
+            left_s=clock.left_s,
             budget_s=self._plan.budget_s,
             result=state.result,
             said=tuple(state.said),
@@ -226,16 +227,13 @@ class TuneRun:
         self._state.space = space_of(self._state.space.variables, present)
         self._plan = msgspec.structs.replace(self._plan, present=present.flags)
         await asyncio.to_thread(self._journal.begin, self._plan)
-        while (planned := await self._next()) is not None:
-            if self._is_out_of_time:
-                self.say("the time is up")
-                self.outcome = "out of time"
-                return
+        while (planned := await self._next(self._rules)) is not None:
             self._state.now = planned
             await self._try(planned, stop)
             self._state.now = None
             await self._judge()
-        self.outcome = "done"
+        more = await self._next(replace(self._rules, left_s=None))
+        self.outcome = "done" if more is None else "out of time"
 
     async def _take_up(self) -> None:
         """What was measured before counts, where it can still be read."""
@@ -253,19 +251,35 @@ class TuneRun:
             self.say(f"goes on after trial {self._earlier[-1].number}")
             await self._judge()
 
-    async def _next(self) -> NextTrial | None:
-        state = self._state
-        return await asyncio.to_thread(
-            next_trial, state.space, self._rules, list(state.trials), self._engines.life
+    @property
+    def _rules(self) -> SearchRules:
+        """As of now: what is left of the time decides, too."""
+        plan, clock = self._plan, self._clock
+        costs = costs_of(self._state.trials, expected_s(plan))
+        left_s = None if plan.budget_s is None else plan.budget_s - clock.elapsed_s
+        return SearchRules(
+            goal=plan.goal,
+            repeats=plan.repeats,
+            seed=plan.seed,
+            trial_s=costs.trial_s,
+            start_s=costs.start_s,
+            left_s=left_s,
+            can_restart=plan.url is None,
         )
 
-    @property
-    def _is_out_of_time(self) -> bool:
-        """Another trial would end after the time that was given."""
-        budget_s = self._plan.budget_s
-        return budget_s is not None and (
-            self._clock.elapsed_s + self._clock.a_trial_s > budget_s
+    async def _next(self, rules: SearchRules) -> NextTrial | None:
+        state, life = self._state, self._engines.life
+        return await asyncio.to_thread(
+            next_trial, state.space, rules, list(state.trials), life
         )
+
+    async def _start_for(self, point: Point) -> Point:
+        """What an engine is started with that is to serve a point, and others."""
+        state = self._state
+        start = await asyncio.to_thread(
+            life_for, state.space, self._rules, list(state.trials), point
+        )
+        return point if start in self._never_start else start
 
     async def _try(self, planned: NextTrial, stop: asyncio.Event) -> None:
         """Measure a point once, or know why that cannot be; what came of it is kept."""
@@ -273,15 +287,14 @@ class TuneRun:
         numbers, record = await self._outcome(planned, stop)
         record = replace(record, took_s=monotonic() - began_s)
         await asyncio.to_thread(self._journal.keep, record)
-        self._clock.note_trial(record)
         self._state.trials.append(Trial(record=record, numbers=numbers))
         if record.cause is not None:
-            self.say(f"{planned.point.text} {record.outcome.value}: {record.cause}")
+            self.say(f"{record.point.text} {record.outcome.value}: {record.cause}")
 
     async def _outcome(
         self, planned: NextTrial, stop: asyncio.Event
     ) -> tuple[TrialNumbers | None, TrialRecord]:
-        point, space = planned.point, self._state.space
+        point = planned.point
         number = 1 + max((each.record.number for each in self._trials), default=0)
         record = TrialRecord(
             number=number,
@@ -291,11 +304,11 @@ class TuneRun:
         )
         for last in (*[False] * (TRIES - 1), True):
             try:
-                reached = await _unless(stop, self._engines.reach(point, space))
+                reached = await self._reach(point, stop)
             except PointRefusedError as error:
-                return None, replace(
-                    record, outcome=TrialOutcome.NOT_STARTED, cause=str(error)
-                )
+                not_started = TrialOutcome.NOT_STARTED
+                record = replace(record, outcome=not_started, cause=str(error))
+                return None, replace(record, point=error.point)
             record = replace(record, live=reached.live, life=reached.life)
             try:
                 session, numbers = await self._measure(record, reached, stop)
@@ -310,6 +323,22 @@ class TuneRun:
                     record, outcome=done, session=session, cause=None
                 )
         return None, record
+
+    async def _reach(self, point: Point, stop: asyncio.Event) -> Reached:
+        """An engine that goes by the point.
+
+        Raises:
+            PointRefusedError: of a point that did not start, this one or a larger.
+        """
+        start = await self._start_for(point)
+        try:
+            return await _unless(stop, self._engines.reach(point, start))
+        except PointRefusedError as error:
+            self._never_start.add(error.point)
+            if error.point == point or error.point in self._state.space.points:
+                raise
+            self.say(f"{error.point.text} did not start: {error}")
+        return await _unless(stop, self._engines.reach(point, point))
 
     async def _measure(
         self, record: TrialRecord, reached: Reached, stop: asyncio.Event
@@ -350,10 +379,16 @@ class TuneRun:
 
     async def _judge(self) -> None:
         self._enter(TuneStage.JUDGING)
-        state = self._state
+        state, rules = self._state, self._rules
+        trials, life = list(state.trials), self._engines.life
         state.result = await asyncio.to_thread(
-            result_of, state.space, self._rules, list(state.trials)
+            result_of, state.space, rules, trials, self._plan
         )
+        if trials:
+            more, starts = await asyncio.to_thread(
+                trials_left, state.space, rules, trials, life
+            )
+            self._clock.expect(more * rules.trial_s + starts * rules.start_s)
 
     async def _end(self) -> None:
         """Note how it ended; a record that cannot be written is known already."""

@@ -1,4 +1,4 @@
-"""How long a tune has gone on, and about how much longer it will."""
+"""How long a tune has gone on, what trials and starts take, and what is left."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,9 +6,10 @@ from statistics import fmean
 from time import monotonic
 
 from inferwatch.tune.progress import TuneStage
-from inferwatch.tune.search import SearchRules
-from inferwatch.tune.space import Space
-from inferwatch.tune.trial import Trial, TrialOutcome, TrialRecord
+from inferwatch.tune.trial import Trial, TrialOutcome
+
+UNKNOWN_S = 60.0
+"""Of a trial or a start, before there is anything to go by."""
 
 
 @dataclass(slots=True)
@@ -20,22 +21,18 @@ class Stopwatch:
     stage: TuneStage = TuneStage.STARTING
     _began_s: float = field(default_factory=monotonic)
     _entered_s: float = field(default_factory=monotonic)
+    _took_s: dict[TuneStage, list[float]] = field(default_factory=dict)
     _load_s: float | None = None
-    _starts_s: list[float] = field(default_factory=list)
-    _loads_s: list[float] = field(default_factory=list)
-    _trials_s: list[float] = field(default_factory=list)
+    _left_s: float | None = None
+    _left_at_s: float = 0.0
     _ended_s: float | None = None
 
     def enter(self, stage: TuneStage) -> None:
-        """Another stage begins."""
+        """Another stage begins, or the same anew."""
         now_s = monotonic()
-        if self.stage is stage and stage is not TuneStage.STARTING:
-            return
-        took_s = now_s - self._entered_s
-        if self.stage is TuneStage.LOADING and stage is TuneStage.JUDGING:
-            self._loads_s.append(took_s)
-        elif self.stage is TuneStage.STARTING and stage is TuneStage.LOADING:
-            self._starts_s.append(took_s)
+        if self.stage is not stage:
+            took = self._took_s.setdefault(self.stage, [])
+            took.append(now_s - self._entered_s)
         self.stage, self._entered_s = stage, now_s
         if stage is TuneStage.DONE:
             self._ended_s = now_s
@@ -44,10 +41,9 @@ class Stopwatch:
         """The load that comes next takes about so long; None: as those before."""
         self._load_s = seconds
 
-    def note_trial(self, record: TrialRecord) -> None:
-        """A trial has ended."""
-        if record.outcome is TrialOutcome.MEASURED:
-            self._trials_s.append(record.took_s)
+    def expect(self, left_s: float | None) -> None:
+        """It is about so much longer, from now."""
+        self._left_s, self._left_at_s = left_s, monotonic()
 
     @property
     def elapsed_s(self) -> float:
@@ -56,40 +52,55 @@ class Stopwatch:
         return self.spent_s + until_s - self._began_s
 
     @property
-    def a_trial_s(self) -> float:
-        """What one takes; 0 before that is known."""
-        return fmean(self._trials_s) if self._trials_s else self._load_s or 0.0
+    def left_s(self) -> float | None:
+        """About so much more; None before there is anything to go by."""
+        if self.stage is TuneStage.DONE:
+            return 0.0
+        if self._left_s is None:
+            return None
+        return max(self._left_s - (monotonic() - self._left_at_s), 0.0)
 
     def stage_now(self, warmup_s: float) -> tuple[TuneStage, float, float | None]:
         """The stage, for how long it goes on, and which share of it is over."""
         seconds = monotonic() - self._entered_s
-        if self.stage is TuneStage.STARTING:
-            return self.stage, seconds, _share(seconds, self._starts_s)
         if self.stage is not TuneStage.LOADING:
-            return self.stage, seconds, None
-        expected_s = [self._load_s] if self._load_s else self._loads_s
+            return self.stage, seconds, self._share(seconds, None)
         if seconds < warmup_s:
             return TuneStage.WARMING, seconds, seconds / warmup_s
-        return self.stage, seconds, _share(seconds, expected_s)
+        return self.stage, seconds, self._share(seconds, self._load_s)
 
-    def left_s(
-        self, space: Space, rules: SearchRules, trials: Sequence[Trial]
-    ) -> float | None:
-        """About so much more; None before there is anything to go by."""
-        if self.stage is TuneStage.DONE:
-            return 0.0
-        if not self._trials_s:
-            return None
-        return trials_left(space, rules, trials) * self.a_trial_s
+    def _share(self, seconds: float, expected_s: float | None) -> float | None:
+        before_s = self._took_s.get(self.stage)
+        if expected_s is None and before_s:
+            expected_s = fmean(before_s)
+        return min(seconds / expected_s, 1.0) if expected_s else None
 
 
-def trials_left(space: Space, rules: SearchRules, trials: Sequence[Trial]) -> int:
-    """About so many more."""
-    del rules
-    return len(set(space.points) - {each.point for each in trials})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """What measuring takes."""
+
+    trial_s: float
+    start_s: float
 
 
-def _share(seconds: float, before_s: Sequence[float]) -> float | None:
-    if not before_s:
-        return None
-    return min(seconds / fmean(before_s), 1.0)
+def costs_of(trials: Sequence[Trial], expected_s: float | None) -> Costs:
+    """As trials took; of a load that is expected to take so long.
+
+    The first trial of a life had its engine started, too.
+    """
+    first: dict[int, float] = {}
+    others: list[float] = []
+    for each in trials:
+        record = each.record
+        if record.outcome is not TrialOutcome.MEASURED:
+            continue
+        if record.life in first:
+            others.append(record.took_s)
+        else:
+            first[record.life] = record.took_s
+    trial_s = fmean(others) if others else expected_s
+    if trial_s is None:
+        trial_s = min(first.values(), default=UNKNOWN_S)
+    starts = [max(took_s - trial_s, 0.0) for took_s in first.values()]
+    return Costs(trial_s=trial_s, start_s=fmean(starts) if starts else UNKNOWN_S)

@@ -11,10 +11,10 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.tune.engines import EngineNews, PointRefusedError, Reached
+from inferwatch.tune.lives import EngineLife
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneStage
 from inferwatch.tune.run import TuneParts, TuneRun
-from inferwatch.tune.search import EngineLife
 from inferwatch.tune.space import Point, Space
 from inferwatch.tune.trial import TrialNumbers
 from inferwatch.tune.trial_load import TrialFailedError, TrialTask
@@ -64,6 +64,7 @@ class Bench:
     renewed: int = 0
     closed: int = 0
     life: EngineLife | None = None
+    lives: int = 0
 
     @property
     def parts(self) -> TuneParts:
@@ -90,24 +91,27 @@ class Bench:
         """As people said, or the default."""
         return space.present if space.present.flags else seqs(PRESENT)
 
-    async def reach(self, point: Point, space: Space) -> Reached:
+    async def reach(self, point: Point, start: Point) -> Reached:
         """At once."""
-        assert point in space.points
+        assert int(start.flags[0][1]) >= int(point.flags[0][1])
         self._news.stage(TuneStage.STARTING)
         self.reached.append(point)
-        if why := self.refused.get(point.flags[0][1]):
-            raise PointRefusedError(why)
-        self.life = EngineLife(start=seqs(PRESENT))
+        if self.life is None or not self.life.reaches(point):
+            if why := self.refused.get(start.flags[0][1]):
+                raise PointRefusedError(why, start)
+            self.lives += 1
+            self.life = EngineLife(start=start, number=self.lives)
         return Reached(
             target=TargetServer(url="http://localhost:1"),
             model="tiny",
-            live=point != seqs(PRESENT),
-            life=1,
+            live=point != self.life.start,
+            life=self.lives,
         )
 
     async def renew(self) -> None:
-        """Noted."""
+        """The next one is another."""
         self.renewed += 1
+        self.life = None
 
     async def close(self) -> None:
         """Noted."""

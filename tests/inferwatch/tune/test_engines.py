@@ -22,7 +22,6 @@ from inferwatch.tune.engines import (
     LimitTurner,
     OwnEngines,
     PointRefusedError,
-    starts_for,
 )
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.space import Point, Space, Variable, space_of
@@ -138,13 +137,13 @@ def space(present: Point, **values: tuple[object, ...]) -> Space:
     )
 
 
-SEQS = space(point(max_num_seqs=32), max_num_seqs=(2, 8))
+LARGEST = point(max_num_seqs=32)
 
 
 async def test_limits_are_turned_in_one_life(works: Works) -> None:
     engines = works.own()
 
-    found = [await engines.reach(each, SEQS) for each in SEQS.points[:2]]
+    found = [await engines.reach(point(max_num_seqs=v), LARGEST) for v in (32, 2)]
 
     assert len(works.engines) == 1
     assert [(each.live, each.life) for each in found] == [(False, 1), (True, 1)]
@@ -155,7 +154,7 @@ async def test_limits_are_turned_in_one_life(works: Works) -> None:
 async def test_an_engine_is_started_with_the_largest_limits(works: Works) -> None:
     engines = works.own()
 
-    found = await engines.reach(point(max_num_seqs=8), SEQS)
+    found = await engines.reach(point(max_num_seqs=8), LARGEST)
 
     assert works.configs[0].flags[-1] == "--max-num-seqs=32"
     assert works.configs[0].probe.control
@@ -164,15 +163,13 @@ async def test_an_engine_is_started_with_the_largest_limits(works: Works) -> Non
 
 
 async def test_what_cannot_be_turned_is_had_by_a_restart(works: Works) -> None:
-    both = space(
-        point(block_size=16, max_num_seqs=32),
-        block_size=(16, 32),
-        max_num_seqs=(8, 32),
-    )
     engines = works.own()
 
-    for each in both.points:
-        await engines.reach(each, both)
+    for block_size in (16, 32):
+        largest = point(block_size=block_size, max_num_seqs=32)
+        for seqs in (8, 32):
+            wanted = point(block_size=block_size, max_num_seqs=seqs)
+            await engines.reach(wanted, largest)
 
     assert [config.flags[-2:] for config in works.configs] == [
         ("--block-size=16", "--max-num-seqs=32"),
@@ -185,7 +182,7 @@ async def test_an_engine_that_refuses_a_turn_is_restarted(works: Works) -> None:
     works.fixed = "hybrid models read the budget elsewhere"
     engines = works.own()
 
-    found = await engines.reach(point(max_num_seqs=8), SEQS)
+    found = await engines.reach(point(max_num_seqs=8), LARGEST)
 
     assert works.configs[-1].flags[-1] == "--max-num-seqs=8"
     assert not found.live
@@ -196,25 +193,26 @@ async def test_without_control_each_setting_has_its_start(works: Works) -> None:
     works.controls = False
     engines = works.own()
 
-    lives = [(await engines.reach(each, SEQS)).life for each in SEQS.points]
+    found = [
+        await engines.reach(point(max_num_seqs=value), LARGEST) for value in (32, 2, 8)
+    ]
 
     last = [config.flags[-1] for config in works.configs]
     assert last == [f"--max-num-seqs={value}" for value in (32, 2, 8)]
-    assert lives == [1, 2, 3]
+    assert [each.life for each in found] == [1, 2, 3]
 
 
-async def test_where_the_largest_does_not_start_others_are_measured_all_the_same(
-    works: Works,
-) -> None:
+async def test_a_start_that_failed_is_told_and_not_tried_again(works: Works) -> None:
     works.refuses["--max-num-seqs=32"] = EngineDiedError("no room\nfor the cache")
     engines = works.own()
 
-    found = await engines.reach(point(max_num_seqs=2), SEQS)
-    with pytest.raises(PointRefusedError, match=r"^no room$"):
-        await engines.reach(point(max_num_seqs=32), SEQS)
-    await engines.reach(point(max_num_seqs=8), SEQS)
+    for _ in range(2):
+        with pytest.raises(PointRefusedError, match=r"^no room$") as refused:
+            await engines.reach(point(max_num_seqs=2), LARGEST)
+        assert refused.value.point == LARGEST
+    found = await engines.reach(point(max_num_seqs=2), point(max_num_seqs=8))
 
-    assert found.live  # of the next largest
+    assert found.live
     started = [config.flags[-1] for config in works.configs]
     assert started == ["--max-num-seqs=32", "--max-num-seqs=8"]
 
@@ -223,12 +221,12 @@ async def test_a_model_that_is_not_there_ends_the_tune(works: Works) -> None:
     works.refuses["--max-num-seqs=32"] = ModelNotFoundError("there is no model")
 
     with pytest.raises(SourceError, match="there is no model"):
-        await works.own().reach(point(max_num_seqs=2), SEQS)
+        await works.own().reach(point(max_num_seqs=2), LARGEST)
 
 
 async def test_the_end_of_a_tune_ends_its_engine(works: Works) -> None:
     engines = works.own()
-    await engines.reach(point(max_num_seqs=2), SEQS)
+    await engines.reach(point(max_num_seqs=2), LARGEST)
 
     await engines.close()
 
@@ -238,10 +236,10 @@ async def test_the_end_of_a_tune_ends_its_engine(works: Works) -> None:
 
 async def test_an_engine_that_failed_is_not_asked_again(works: Works) -> None:
     engines = works.own()
-    await engines.reach(point(max_num_seqs=2), SEQS)
+    await engines.reach(point(max_num_seqs=2), LARGEST)
 
     await engines.renew()
-    found = await engines.reach(point(max_num_seqs=2), SEQS)
+    found = await engines.reach(point(max_num_seqs=2), LARGEST)
 
     assert works.engines[0].stopped
     assert found.life == 2
@@ -286,21 +284,3 @@ async def test_at_the_end_the_start_up_values_return(works: Works) -> None:
         await turner.close()
 
     assert not rank.limits.in_force
-
-
-def test_starts_are_tried_from_the_largest_to_the_point_itself() -> None:
-    both = space(
-        point(max_num_seqs=16, max_num_batched_tokens=512),
-        max_num_seqs=(8, 32),
-        max_num_batched_tokens=(512, 2048),
-    )
-
-    starts = starts_for(point(max_num_seqs=8, max_num_batched_tokens=512), both)
-
-    assert [each.text.replace("max-num-", "") for each in starts] == [
-        "seqs 32 · batched-tokens 2048",
-        "seqs 32 · batched-tokens 512",
-        "seqs 16 · batched-tokens 512",
-        "seqs 8 · batched-tokens 2048",
-        "seqs 8 · batched-tokens 512",
-    ]

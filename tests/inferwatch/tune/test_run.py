@@ -152,17 +152,32 @@ async def test_a_trial_whose_session_was_deleted_is_measured_anew(
 
 
 async def test_a_setting_that_does_not_start_is_a_result(bench: MakeBench) -> None:
-    made = bench(refused={"16": "CUDA out of memory"})
-    run = made.run(plan_of(8, 16))
+    made = bench(refused={"64": "CUDA out of memory"})
+    run = made.run(plan_of(8, 64, present=(("max-num-seqs", "8"),)))
 
     result = await ended(run)
 
-    (never,) = at(run.progress.trials, 16)
+    (never,) = at(run.progress.trials, 64)
     assert never.record.outcome is TrialOutcome.NOT_STARTED
     assert never.record.cause == "CUDA out of memory"
     assert never.record.session is None
     assert result.best is not None
     assert result.best.point == seqs(8)
+
+
+async def test_a_larger_start_that_fails_is_a_result_and_others_go_on(
+    bench: MakeBench,
+) -> None:
+    made = bench(refused={"64": "no room"})
+    run = made.run(plan_of(8, 16, 64))
+
+    result = await ended(run)
+
+    (never,) = at(run.progress.trials, 64)
+    assert never.record.outcome is TrialOutcome.NOT_STARTED
+    assert never.record.number == 1
+    assert result.best is not None
+    assert result.best.point == seqs(16)
 
 
 async def test_a_trial_that_failed_is_tried_once_more(bench: MakeBench) -> None:
