@@ -4,7 +4,8 @@
 
 Runs a scheduler with a tiny model in this process, its steps one by one, and reads the
 probe's own count of the time spent in its hooks around each; first while nobody listens
-to it, then while somebody does, who gets block maps too.
+to it, then while somebody does, who gets block maps too. At last turn by turn with
+nothing lowered, which is as without control, and with both live limits in force.
 """
 
 import os
@@ -18,6 +19,7 @@ import platformdirs
 import zmq
 
 from collectors.probe.hello import LIVE, Role
+from collectors.readings import LimitChange
 from embedded_engine.probe import probe
 from embedded_engine.probe.attribute_reader import Vllm
 from embedded_engine.tiny_model import make
@@ -26,8 +28,10 @@ from embedded_engine.worker import answer_for_cpu_wheel
 BATCHES = (1, 8, 64, 256)
 STEPS = 300
 WARM_UP = 30
+TURNS = 3
 ENVIRONMENT = {
     "INFERWATCH_PROBE": "1",
+    "INFERWATCH_CONTROL": "1",
     "OMP_NUM_THREADS": "1",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     "VLLM_LOGGING_LEVEL": "ERROR",
@@ -48,6 +52,7 @@ def main() -> None:
             listener.subscribe(LIVE)
             time.sleep(2.0)
             tell(engine, "somebody listens")
+        tell_control(engine)
 
 
 def tell(engine: Vllm, whose: str) -> None:
@@ -68,6 +73,28 @@ def tell(engine: Vllm, whose: str) -> None:
     print(f"per further sequence {slope:.3f} µs; budget 10 µs, 25 µs, 0.3 µs")
 
 
+def tell_control(engine: Vllm) -> None:
+    """Measure what limits in force add."""
+    control = probe.start()._control
+    assert control is not None, "there is no control"  # noqa: S101 - or no sense
+    limits = control.desk.limits
+    start = limits.wanted
+    seqs, tokens = start.max_num_seqs - 1, start.max_num_batched_tokens - 1
+    print("limits in force")
+    print(f"{'batch':>5} {'off µs':>8} {'on µs':>8} {'more µs':>8}")
+    for batch in BATCHES:
+        off: list[float] = []
+        on: list[float] = []
+        for turn in range(TURNS):
+            off += measure(engine, f"off {batch} {turn}", batch)[1]
+            limits.turn(LimitChange.SET, seqs, tokens)
+            on += measure(engine, f"on {batch} {turn}", batch)[1]
+            limits.back(LimitChange.RESET)
+        medians = statistics.median(off), statistics.median(on)
+        more = medians[1] - medians[0]
+        print(f"{batch:>5} {medians[0]:>8.1f} {medians[1]:>8.1f} {more:>8.2f}")
+
+
 def boot(model: Path) -> Vllm:
     from vllm import EngineArgs, LLMEngine  # noqa: PLC0415 - heavy, and patched for
 
@@ -76,7 +103,7 @@ def boot(model: Path) -> Vllm:
             model=str(model),
             enforce_eager=True,
             distributed_executor_backend="uni",
-            max_num_seqs=max(BATCHES),
+            max_num_seqs=max(BATCHES) + 1,
             max_num_batched_tokens=2048,
             max_model_len=1024,
             block_size=32,

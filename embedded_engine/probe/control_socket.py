@@ -9,6 +9,7 @@ has before anybody could, and by the kernel's word of who connects.
 import os
 import select
 import socket
+import stat
 import sys
 import threading
 import time
@@ -41,6 +42,11 @@ def peer_uid(caller: socket.socket) -> int:
     """Who connects, as the kernel knows."""
     peer = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
     return int(PEER.unpack(peer)[1])
+
+
+def mode_of(path: Path) -> int:
+    """Who may do what with a file."""
+    return stat.S_IMODE(path.lstat().st_mode)
 
 
 @dataclass(slots=True, eq=False)
@@ -81,18 +87,26 @@ class ControlSocket:
         """Bind and listen.
 
         Raises:
-            OSError: the path cannot be bound.
+            OSError: the path cannot be bound, or not for us alone.
         """
         self._bell, self._ringer = socket.socketpair()
         self._listener = socket.socket(socket.AF_UNIX)
-        os.fchmod(self._listener.fileno(), 0o600)  # so Linux makes the file like that
-        self.path.unlink(missing_ok=True)
-        self._listener.bind(str(self.path))
-        self.path.chmod(0o600)
-        self._listener.settimeout(0)
-        self._listener.listen(QUEUE)  # nobody could connect before
+        try:
+            self._listen()
+        except OSError:
+            self.let_go()
+            raise
         self._finalizer = util.Finalize(self, _remove, (self.path,), exitpriority=0)
         self._thread.start()
+
+    def _listen(self) -> None:
+        os.fchmod(self._listener.fileno(), 0o600)  # Linux makes the file like that
+        self.path.unlink(missing_ok=True)
+        self._listener.bind(str(self.path))
+        self._listener.settimeout(0)
+        if mode_of(self.path) & 0o077:
+            raise PermissionError(f"{self.path} would be open to others")
+        self._listener.listen(QUEUE)  # nobody could connect before
 
     def close(self) -> None:
         """End it; the start-up values return."""
@@ -101,14 +115,11 @@ class ControlSocket:
             self._ringer.send(b"\0")
         self._thread.join()
 
-    def forked(self) -> None:
-        """In a child: it is the parent's, and ends with the parent."""
-        for held in self._sockets():
-            held.close()
-
-    def _sockets(self) -> list[socket.socket]:
+    def let_go(self) -> None:
+        """Hold it no longer; in a child it is the parent's alone."""
         callers = [caller.socket for caller in self._callers]
-        return [self._listener, self._bell, self._ringer, *callers]
+        for held in (self._listener, self._bell, self._ringer, *callers):
+            held.close()
 
     def _run(self) -> None:
         why = "the control of this engine is closed"
@@ -121,8 +132,7 @@ class ControlSocket:
         finally:
             self.desk.limits.end(why)
             self._finalizer()
-            for held in self._sockets():
-                held.close()
+            self.let_go()
 
     def _turn(self) -> None:
         """Wait until somebody asks, comes or goes, or has been gone for long enough."""

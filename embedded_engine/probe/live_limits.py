@@ -55,8 +55,15 @@ class SchedulerLimits:
         self._hook = hook
         self._tell, self._tell_later = tell, tell_later
         self._state = AttributeReader("Scheduler", names.RUNNING, missing)
-        self._seqs, self._start_seqs = _attribute(scheduler, names.ADMITTED)
-        self._budget, self._start_tokens = _attribute(scheduler, names.BUDGET)
+        fixed = _fixed(scheduler)
+        self._start_seqs = _start(scheduler, SEQS) or 0
+        self._start_tokens = _start(scheduler, TOKENS) or 0
+        self._start = {
+            _name(scheduler, flag): value
+            for flag, value in ((SEQS, self._start_seqs), (TOKENS, self._start_tokens))
+            if flag not in fixed
+        }
+        self._seqs, self._budget = _name(scheduler, SEQS), _name(scheduler, TOKENS)
         self._each = 1 + (_value(scheduler, names.SPECULATED) or 0)
         self.ended: str | None = None
         """Why nothing can be turned any more."""
@@ -69,7 +76,7 @@ class SchedulerLimits:
             max_num_batched_tokens=self._start_tokens,
             start_max_num_seqs=self._start_seqs,
             start_max_num_batched_tokens=self._start_tokens,
-            fixed=_fixed(scheduler),
+            fixed=fixed,
         )
         """As they are from the next step on."""
 
@@ -144,10 +151,13 @@ class SchedulerLimits:
     def _begin(self, scheduler: Vllm, wanted: LiveLimits, entered: int) -> None:
         """The first step that goes by them."""
         self._applied = wanted
-        if wanted.max_num_seqs == self._start_seqs:
-            setattr(scheduler, self._seqs, self._start_seqs)
-        if wanted.max_num_batched_tokens == self._start_tokens:
-            setattr(scheduler, self._budget, self._start_tokens)
+        now = {
+            self._seqs: wanted.max_num_seqs,
+            self._budget: wanted.max_num_batched_tokens,
+        }
+        for name, value in self._start.items():
+            if now[name] == value:
+                setattr(scheduler, name, value)
         self._tell(replace(wanted, t_ns=entered))
         if not wanted.in_force:
             self._hook.before = None
@@ -156,24 +166,21 @@ class SchedulerLimits:
 
     def _restore(self) -> None:
         scheduler = self._scheduler()
-        if scheduler is None:
-            return
-        for flag, name, value in (
-            (SEQS, self._seqs, self._start_seqs),
-            (TOKENS, self._budget, self._start_tokens),
-        ):
+        for name, value in self._start.items():
             with suppress(Exception):  # the engine must not hear of it
-                if flag not in self.wanted.fixed:
-                    setattr(scheduler, name, value)
+                setattr(scheduler, name, value)
 
 
-def _attribute(scheduler: Vllm, names_: str) -> tuple[str, int]:
-    """Which of these attributes it has, and its value; 0 where it is no number."""
-    for name in names_.split("|"):
-        value = getattr(scheduler, name, None)
-        if value is not None:
-            return name, value if type(value) is int else 0
-    return names_.partition("|")[0], 0
+def _name(scheduler: Vllm, flag: str) -> str:
+    """Which attribute has it."""
+    named = names.LIVE_LIMITS[flag].split("|")
+    return next((name for name in named if hasattr(scheduler, name)), named[0])
+
+
+def _start(scheduler: Vllm, flag: str) -> int | None:
+    """With what it was started; what is fixed may stand elsewhere."""
+    value = _value(scheduler, _name(scheduler, flag))
+    return _value(scheduler, f"scheduler_config.{flag}") if value is None else value
 
 
 def _value(scheduler: Vllm, path: str) -> int | None:
@@ -188,21 +195,28 @@ def _value(scheduler: Vllm, path: str) -> int | None:
 def _fixed(scheduler: Vllm) -> dict[str, str]:
     """Which limits stay as they are, and why: what is not certain is not done."""
     schedule = names.ENGINE_METHODS["schedule"]
-    known = getattr(owner_of(schedule), schedule.name, None)
-    if known is None or getattr(type(scheduler), schedule.name) is not known:
-        why = "its scheduler has rules of its own"
-        return {SEQS: why, TOKENS: why}
-    fixed = {}
-    if _attribute(scheduler, names.ADMITTED)[1] < 1:
-        fixed[SEQS] = "this vLLM keeps it elsewhere"
-    if (why_tokens := _why_budget_stays(scheduler)) is not None:
-        fixed[TOKENS] = why_tokens
+    owner, kind = owner_of(schedule), type(scheduler)
+    if (
+        owner is None
+        or getattr(kind, schedule.name, None) is not vars(owner).get(schedule.name)
+        or _package(kind) != _package(owner)
+    ):
+        return dict.fromkeys((SEQS, TOKENS), "its scheduler has rules of its own")
+    fixed = {
+        flag: "this vLLM keeps it elsewhere"
+        for flag in (SEQS, TOKENS)
+        if (_value(scheduler, _name(scheduler, flag)) or 0) < 1
+    }
+    if TOKENS not in fixed and (why := _why_budget_stays(scheduler)) is not None:
+        fixed[TOKENS] = why
     return fixed
 
 
+def _package(kind: type) -> str:
+    return kind.__module__.partition(".")[0]
+
+
 def _why_budget_stays(scheduler: Vllm) -> str | None:
-    if _attribute(scheduler, names.BUDGET)[1] < 1:
-        return "this vLLM keeps it elsewhere"
     if not _value(scheduler, names.CHUNKED):
         return "without chunked prefill a prompt above it would wait for ever"
     if _value(scheduler, names.SPECULATED) is None:

@@ -299,7 +299,7 @@ class Probe:
         self._tap, self._story, self._scheduler = None, None, None
         self._maps = None
         if self._control is not None:
-            self._control.forked()
+            self._control.let_go()
             self._control = None
         self.blocks.stop()
 

@@ -99,11 +99,13 @@ LIMITS: Fields = (
     ("kv_cache_manager.watermark_blocks", 0),
 )
 """May be changed while it runs."""
-ADMITTED = "max_num_active_reqs|max_num_running_reqs"
-"""Of Scheduler, as are the following: requests that may run. The latter, where there is
-no other (0.31 and before), must never be below those that do."""
-BUDGET = "max_num_scheduled_tokens"
-"""Tokens a step may have."""
+LIVE_LIMITS = {
+    "max_num_seqs": "max_num_active_reqs|max_num_running_reqs",
+    "max_num_batched_tokens": "max_num_scheduled_tokens",
+}
+"""Of Scheduler, as are the following, by the flags that they start with: read anew by
+each ``schedule()``. It asserts that no more run than ``max_num_running_reqs``, which is
+all that older releases have."""
 RUNNING: Fields = (("running", ()), ("num_waiting_for_streaming_input", 0))
 """What runs, and how many paused sessions hold a place as if they ran."""
 SPECULATED = "num_spec_tokens"

@@ -76,6 +76,12 @@ def test_taken_seats_mean_seqs() -> None:
     assert bound(scheduler(), [request()], running=32, tokens=32) is BoundBy.SEQS
 
 
+def test_a_limit_lowered_below_what_runs_means_seqs() -> None:
+    lowered = scheduler(max_num_active_reqs=8)
+
+    assert bound(lowered, [request()], running=32, tokens=32) is BoundBy.SEQS
+
+
 def test_paused_sessions_take_seats_too() -> None:
     of = scheduler(num_waiting_for_streaming_input=2)
 

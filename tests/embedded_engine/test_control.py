@@ -294,21 +294,33 @@ def test_nobody_can_connect_before_it_has_that_mode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     born: list[int] = []
-    path = tmp_path / "e.1.ctl"
-    chmod = Path.chmod
+    mode_of = control_socket.mode_of
 
-    def seen(self: Path, mode: int) -> None:
-        born.append(stat.S_IMODE(self.stat().st_mode))
+    def seen(path: Path) -> int:
+        born.append(mode_of(path))
         with pytest.raises(ConnectionRefusedError):
             Client(path)
-        chmod(self, mode)
+        return born[0]
 
-    monkeypatch.setattr(Path, "chmod", seen)
-    made = Place(path)
+    monkeypatch.setattr(control_socket, "mode_of", seen)
+    made = Place(tmp_path / "e.1.ctl")
     made.control.open()
     made.end()
 
     assert born == [0o600]
+
+
+def test_a_socket_that_others_could_open_is_not_listened_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_socket, "mode_of", lambda _: 0o660)
+    made = Place(tmp_path / "e.1.ctl")
+
+    with pytest.raises(PermissionError):
+        made.control.open()
+
+    with pytest.raises(OSError, match=r"refused|No such"):
+        Client(made.control.path)
 
 
 def test_another_user_is_hung_up_on(tmp_path: Path) -> None:
@@ -479,7 +491,7 @@ def test_a_child_lets_go_of_the_socket_and_removes_nothing(place: Place) -> None
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        place.control.forked()
+        place.control.let_go()
         os.write(write, b"x")
         time.sleep(30)
         os._exit(0)

@@ -189,6 +189,21 @@ def test_a_scheduler_with_rules_of_its_own_is_left_alone() -> None:
     assert set(Bench(Other()).limits.wanted.fixed) == {SEQS, TOKENS}
 
 
+def test_a_limit_that_is_elsewhere_is_fixed_and_never_set() -> None:
+    scheduler = Scheduler(max_num_scheduled_tokens="auto")
+    scheduler.scheduler_config.max_num_batched_tokens = 2048
+    bench = Bench(scheduler)
+    bench.set(8, 2048)
+    bench.step()
+    bench.limits.back(LimitChange.RESET)
+
+    assert bench.step() == (32, "auto")
+    assert set(bench.limits.wanted.fixed) == {TOKENS}
+    assert bench.told[0].start_max_num_batched_tokens == 2048
+    bench.limits.end("over")
+    assert bench.step() == (32, "auto")
+
+
 def test_nothing_is_fixed_where_all_is_plain() -> None:
     assert Bench().limits.wanted.fixed == {}
 

@@ -28,12 +28,17 @@ import pytest_asyncio
 
 from collectors.clock import NS_PER_S, SessionClock
 from collectors.otlp import SpanReceiver
+from collectors.probe.control import WATCHER_GONE_S
+from collectors.probe.limit_control import LimitControl, NoControlError
+from collectors.probe.server_probe import ServerProbe
 from collectors.readings import (
     AnyReading,
     Contact,
     EngineInfo,
     EngineSample,
     EventKind,
+    LimitChange,
+    LiveLimits,
     Note,
     NoteKind,
     RequestEvent,
@@ -43,6 +48,7 @@ from collectors.readings import (
     Totals,
     Vantage,
 )
+from collectors.runtime_dir import probe_sockets
 from collectors.server import Server
 from embedded_engine.startup import make_tiny_model
 from inferwatch.metrics.model import Model
@@ -571,12 +577,27 @@ async def test_the_first_number_comes_soon(story: Story) -> None:
     assert story.once["ttft_s"]["n"] == story.again.requests
 
 
+async def test_nothing_can_be_changed_of_a_server_without_control(
+    story: Story, home: Path
+) -> None:
+    info = story.watched.of(PROBED, EngineInfo)[-1]
+    probes = probe_sockets()
+
+    assert info.pid in {each.pid for each in probes}  # it is there, and has a probe
+    assert list((home / "run").glob("*.ctl")) == []
+    for engine_id in {each.engine_id for each in probes}:
+        with pytest.raises(NoControlError):
+            await LimitControl.open(engine_id)
+    assert story.watched.of(PROBED, LiveLimits) == []
+
+
 async def test_front_ends_and_ranks_are_told_whole(home: Path) -> None:
     several = await machine(
         *(home, "several", "-c", SERVE, "serve", "{model}"),
         *("--api-server-count", "2", "--data-parallel-size", "2"),
         VLLM_PLUGINS="inferwatch",
         INFERWATCH_PROBE="1",
+        INFERWATCH_CONTROL="1",
         INFERWATCH_RUNTIME_DIR=str(home / "run"),
     )
     several.start()
@@ -603,12 +624,44 @@ async def test_front_ends_and_ranks_are_told_whole(home: Path) -> None:
             probes = [p for p in watched.session._probes if p.server is server]
             roles = Counter(h.role for h in probes[0].hellos.values())
             ranks = {step.rank for step in watched.of("several", Step)}
+            limits = await turned(watched, several, probes[0])
     finally:
         several.kill()
 
     assert watched.tokens("several") == got.output_tokens
     assert roles == {"api": 2, "core": 2}
     assert ranks == {0, 1}
+    caps = {
+        rank: {each.max_num_seqs for each in limits if each.rank == rank}
+        for rank in (0, 1)
+    }
+    assert caps == {0: {4, 32}, 1: {4, 32}}
+    assert {each.change for each in limits[-2:]} == {"watcher gone"}
+    probe_sockets()  # whoever looks clears away what the dead left
+    assert list((home / "run").glob("*.ctl")) == []
+
+
+async def turned(
+    watched: Watched, server: Machine, probe: ServerProbe
+) -> list[LiveLimits]:
+    """All that is told while both ranks are capped, and the one who did it goes."""
+    engine_id = next(iter(probe.hellos.values())).source
+    control = await LimitControl.open(engine_id, by="a test")
+    now = await control.set(max_num_seqs=4)
+    assert [(each.rank, each.max_num_seqs) for each in now] == [(0, 4), (1, 4)]
+    await load(server, 24, seed=4)
+    await control.close()
+    await asyncio.sleep(WATCHER_GONE_S + 1)
+    await load(server, 24, seed=5)
+
+    def limits() -> list[LiveLimits]:
+        return watched.of("several", LiveLimits)
+
+    await watched.until(
+        lambda: sum(each.change is LimitChange.WATCHER_GONE for each in limits()) == 2,
+        "both ranks are back",
+    )
+    return limits()
 
 
 if __name__ == "__main__":
