@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from inferwatch.compare.checks.drift import check_drift
+from inferwatch.compare.checks.limits import check_limits
 from inferwatch.compare.checks.load import check_load, check_tool
 from inferwatch.compare.checks.machine import check_clocks, check_host
 from inferwatch.compare.checks.order import check_order
@@ -27,6 +28,7 @@ CHECKS: tuple[Callable[[Side, Side], QualityCheck | None], ...] = (
     check_engine,
     check_gpu,
     check_settings,
+    check_limits,
     check_length,
     check_warm_up,
     check_drift,

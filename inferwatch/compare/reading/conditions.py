@@ -15,6 +15,7 @@ import msgspec
 from collectors.clock import NS_PER_S, PARTED_NS
 from collectors.readings import NoteKind
 from inferwatch.compare.reading.configuration import engine_gpus
+from inferwatch.compare.reading.live_limits import Values, limits_held
 from inferwatch.compare.reading.span import ComparedSpan
 from inferwatch.metrics.hardware.gpus import BITS, THROTTLES
 
@@ -62,6 +63,8 @@ class Conditions:
     gpus: tuple[GpuClocks, ...] = ()
     hosts: tuple[HostLoad, ...] = ()
     gaps: Gaps = field(default_factory=Gaps)
+    limits: tuple[Values, ...] = ()
+    """Of the engine, one after the other; none where nobody may change them."""
 
 
 def conditions(
@@ -72,6 +75,7 @@ def conditions(
         gpus=tuple(_gpus(connection, session, span)),
         hosts=tuple(_hosts(connection, session, span)),
         gaps=_gaps(connection, session, span),
+        limits=limits_held(connection, session, span),
     )
 
 

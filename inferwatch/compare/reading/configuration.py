@@ -9,6 +9,8 @@ from functools import cache
 
 import msgspec
 
+from inferwatch.compare.reading.live_limits import LIMITS, limit_text, limits_held
+from inferwatch.compare.reading.span import ComparedSpan
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.reports.summary import ENGINE_FIELDS
 from inferwatch.storage.sessions.sessions import SessionRow
@@ -42,11 +44,14 @@ class DifferingSetting:
     values: tuple[str | None, ...]
 
 
-def configuration(connection: sqlite3.Connection, row: SessionRow) -> Configuration:
-    """What the record knows of it."""
+def configuration(
+    connection: sqlite3.Connection, row: SessionRow, span: ComparedSpan | None = None
+) -> Configuration:
+    """What the record knows of it; limits are those in force in the span."""
     return {
         "inferwatch": row.inferwatch_version,
         **_engine(connection, row.session),
+        **_limits(connection, row.session, span),
         "engines": _text(_count(connection, row.session)),
         **_flags(connection, row.session),
         **_gpus(connection, row.session),
@@ -85,6 +90,14 @@ def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | Non
     if (ranks := _ranks(connection, session)) > (values["data_parallel"] or 1):
         values["data_parallel"] = ranks
     return {f"engine {name}": _text(value) for name, value in values.items()}
+
+
+def _limits(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan | None
+) -> dict[str, str | None]:
+    """One that was turned to is as good as one that the engine was started with."""
+    held = limits_held(connection, session, span)
+    return {f"engine {name}": limit_text(held, name) for name in LIMITS if held}
 
 
 def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:

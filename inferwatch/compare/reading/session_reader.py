@@ -153,7 +153,7 @@ class _SessionReader:
             row=self._row,
             span=span,
             load=load_facts(self._requests, self._client, span),
-            configuration=configuration(connection, self._row),
+            configuration=configuration(connection, self._row, span),
             counted={STEP: steps.durations, **latencies},
             sums={
                 **steps.sums(),
