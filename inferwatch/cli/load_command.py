@@ -168,6 +168,7 @@ def _summary(session: LoadSession, run: FollowedPlan, result: LoadResult) -> Sum
         "plan": json.loads(public_plan(run.plan)),
         **summarise_load(result),
         "cross_check": check.as_json() if check else None,
+        "scenario": run.scenario.as_json() if run.scenario else None,
         "calibration": beside(known, result) if known else None,
     }
 

@@ -219,6 +219,7 @@ def load_text(summary: Summary) -> str:
             *_check(summary.get("cross_check")),
         ],
         _slo_lines(summary["slo"]),
+        _scenario(summary.get("scenario")),
         ["± 95% interval of the mean   ~ fewer samples than the percentile needs"],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -390,6 +391,13 @@ def _check(check: Mapping[str, Any] | None) -> list[str]:
     lines = [f"server, according to {by}: mean TTFT {_short(check['ttft_s'])} ="]
     lines += [f"  {parts}", *(f"  {said}" for said in check["disagreements"])]
     return [*lines, f"  {check['hint']}"] if check["hint"] else lines
+
+
+def _scenario(found: Mapping[str, Any] | None) -> list[str]:
+    """What a run of a scenario means, in its one sentence."""
+    if found is None:
+        return []
+    return wrap(f"{found['name']}: {found['sentence']}", 80, subsequent_indent="  ")
 
 
 def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:

@@ -19,9 +19,15 @@ from embedded_engine.errors import NoSuchEngineError
 from embedded_engine.launch import Engine
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.loadgen.scenarios.scenario import finding_of
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.cross_check import CrossCheck, ServerBook, cross_check
+from inferwatch.metrics.load.scenarios.evidence import (
+    EngineTrail,
+    ScenarioEvidence,
+    ScenarioFinding,
+)
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.engine_source import LiveEngine
 from inferwatch.session.live_session import LiveSession
@@ -46,6 +52,8 @@ class FollowedPlan(msgspec.Struct, kw_only=True):
     status: int | None = None
     """The generator's; None while it runs, and when it was stopped."""
     cross_check: CrossCheck | None = None
+    scenario: ScenarioFinding | None = None
+    """What it means, where the plan is of a scenario."""
 
 
 class LoadSession:
@@ -67,6 +75,8 @@ class LoadSession:
         self._engine = engine or (_served(probe.engine_id) if probe else None)
         """The server, where we started it on this host."""
         self._load: RunningLoad | None = None
+        self._trail: EngineTrail | None = None
+        """Of a scenario's run, where a probe is in the server."""
         self.run: FollowedPlan | None = None
         """The one that goes on, or was the last."""
 
@@ -103,6 +113,8 @@ class LoadSession:
         """
         run = FollowedPlan(plan=plan, book=new_book(plan))
         self.run = run
+        probed = plan.scenario is not None and bool(self.snapshot().engines)
+        self._trail = EngineTrail() if probed else None
         before = await self.target.counters()
         try:
             self._load = load = await begin_load(self._session, plan, run.book.fold)
@@ -119,7 +131,12 @@ class LoadSession:
         await asyncio.sleep(LAST_WORDS_S)
         client = self.snapshot().client
         run.book.cause = client.cause if client is not None else None
-        run.cross_check = self._check(run.book, before, await self.target.counters())
+        after = await self.target.counters()
+        run.cross_check = self._check(run.book, before, after)
+        evidence = ScenarioEvidence(
+            book=run.book, trail=self._trail, before=before, after=after
+        )
+        run.scenario = finding_of(plan.scenario, evidence)
         return run
 
     def _check(
@@ -143,9 +160,14 @@ class LoadSession:
 
     async def _pump(self, stream: ProbeStream) -> None:
         try:
-            await self.pipeline.pump(TappedCollector(stream, self._server.fold))
+            await self.pipeline.pump(TappedCollector(stream, self._heard))
         except CollectorError as error:
             self._session.note(NoteKind.PROBE, str(error))
+
+    def _heard(self, reading: AnyReading) -> None:
+        self._server.fold(reading)
+        if self._trail is not None:
+            self._trail.fold(reading)
 
     async def _await_hello(self, stream: ProbeStream) -> None:
         """No load before the probe listens, so that nothing goes unseen."""

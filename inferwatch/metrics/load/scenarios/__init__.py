@@ -1,0 +1,1 @@
+"""What a named stress scenario found: numbers, and the one sentence they mean."""

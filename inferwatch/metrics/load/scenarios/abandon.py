@@ -1,0 +1,170 @@
+"""Whether capacity is freed when clients hang up in the middle of their answers.
+
+The engine's probe tells when it ended each of these requests, and what it computed for
+it meanwhile. Without one the server's own count of tokens tells how much of what nobody
+would read it made all the same.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from collectors.readings import RequestRecord
+from inferwatch.formatting import counted, format_rate
+from inferwatch.metrics.load.book import HUNG_UP, LoadBook
+from inferwatch.metrics.load.cross_check import delta
+from inferwatch.metrics.load.request_latencies import known_ns, tpot_ns
+from inferwatch.metrics.load.scenarios.evidence import (
+    FEWEST_EVENTS,
+    EngineTrail,
+    EventMean,
+    ScenarioEvidence,
+    ScenarioFinding,
+    event_mean,
+    short,
+    too_few,
+)
+
+NAME = "abandon"
+ABORT = "abort"
+"""vLLM's reason of a request that its client left."""
+MOST_RUN_ON = 0.05
+"""A larger share that runs on to its end is no accident: capacity is not freed."""
+FREED, UNFREED = 0.25, 0.75
+"""Of the tokens that nobody would have read, made all the same: below, the requests
+were ended; above, they were not; between the two, who knows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ends:
+    """How the engine ended the requests whose clients hung up."""
+
+    freed: EventMean
+    """From the hang-up to the end, of those it ended for that."""
+    ran_on: EventMean
+    """Likewise, of those that came to their own end."""
+    unknown: int
+    tokens_after: float | None
+    """Made for each after the hang-up, on average."""
+
+    @property
+    def known(self) -> int:
+        """Whose end the engine told."""
+        return self.freed.n + self.ran_on.n
+
+
+def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
+    """Whether those who hung up still cost anything, and how those who stayed fared."""
+    book = evidence.book
+    hung = [each for each in book.records if each.failure == HUNG_UP]
+    numbers: dict[str, Any] = {"hung_up": len(hung), **_stayed(book)}
+    if len(hung) < FEWEST_EVENTS:
+        return _told(too_few("clients that hung up", len(hung), book), numbers)
+    ends = _ends(hung, evidence.trail) if evidence.trail is not None else None
+    if ends is not None and ends.known >= FEWEST_EVENTS:
+        numbers |= {
+            "freed": ends.freed.as_json(),
+            "ran_on": ends.ran_on.as_json(),
+            "end_unknown": ends.unknown,
+            "tokens_after_hang_up_mean": ends.tokens_after,
+        }
+        return _told(f"{_by_engine(ends)}; {_who_stayed(numbers)}", numbers)
+    wasted = _wasted_share(evidence, hung)
+    numbers["unread_tokens_made_share"] = wasted
+    return _told(f"{_by_counters(wasted)}; {_who_stayed(numbers)}", numbers)
+
+
+def _told(sentence: str, numbers: dict[str, Any]) -> ScenarioFinding:
+    return ScenarioFinding(name=NAME, sentence=sentence, numbers=numbers)
+
+
+def _by_engine(ends: _Ends) -> str:
+    if ends.ran_on.n > MOST_RUN_ON * ends.known:
+        return (
+            f"capacity is not freed: {ends.ran_on.n:,} of "
+            f"{counted(ends.known, 'abandoned request')} ran on to their end, for "
+            f"{short(ends.ran_on.mean_s)} on average"
+        )
+    n = f"{ends.freed.n:,} of {counted(ends.known, 'abandoned request')}"
+    more = "" if ends.tokens_after is None else f" and {ends.tokens_after:.1f} tokens"
+    return (
+        f"capacity is freed: the engine ended {n}, on average "
+        f"{ends.freed.text(f'at worst {short(ends.freed.worst_s)}')}{more} after the "
+        "hang-up"
+    )
+
+
+def _by_counters(wasted: float | None) -> str:
+    if wasted is None:
+        return (
+            "whether capacity is freed cannot be told: no probe in the server, and no "
+            "count of the tokens it makes"
+        )
+    made = f"the server made about {wasted:.0%} of the tokens that nobody would read"
+    if wasted < FREED:
+        return f"capacity is freed: {made}"
+    if wasted > UNFREED:
+        return f"capacity is not freed: {made}"
+    return f"capacity is freed late, or of some: {made}"
+
+
+def _who_stayed(numbers: dict[str, Any]) -> str:
+    stayed = numbers["stayed"]
+    rate = format_rate(numbers["output_tokens_per_s"]).strip()
+    return (
+        f"{counted(stayed['n'], 'client')} who stayed had a TPOT of "
+        f"{short(stayed['mean_s'])}, {rate} tokens/s in all"
+    )
+
+
+def _stayed(book: LoadBook) -> dict[str, Any]:
+    succeeded = book.succeeded
+    tokens = sum(each.output_tokens or 0 for each in succeeded)
+    return {
+        "stayed": event_mean(known_ns(tpot_ns, succeeded)).as_json(),
+        "output_tokens_per_s": tokens / book.span_s if book.span_s else None,
+    }
+
+
+def _ends(hung: Sequence[RequestRecord], trail: EngineTrail) -> _Ends:
+    freed: list[float] = []
+    ran_on: list[float] = []
+    after: list[int] = []
+    for record in hung:
+        told, left_ns = trail.request(record), record.end_ns
+        if told is None or told.finished_ns is None or left_ns is None:
+            continue
+        took = max(told.finished_ns - left_ns, 0)
+        (freed if told.reason == ABORT else ran_on).append(took)
+        after.append(sum(n for end, n in trail.tokens_of(told) if end > left_ns))
+    return _Ends(
+        freed=event_mean(freed),
+        ran_on=event_mean(ran_on),
+        unknown=len(hung) - len(after),
+        tokens_after=sum(after) / len(after) if after else None,
+    )
+
+
+def _wasted_share(
+    evidence: ScenarioEvidence, hung: Sequence[RequestRecord]
+) -> float | None:
+    """Of the tokens that nobody would have read, those that the server made.
+
+    What an answer would have had is what others had; other traffic spoils it.
+    """
+    made = delta(evidence.before, evidence.after, "generation_tokens_total")
+    book = evidence.book
+    whole = [each.output_tokens for each in book.succeeded if each.output_tokens]
+    if made is None or not whole:
+        return None
+    records = [*book.warmup, *book.records]
+    read = sum(_read(each, book) for each in records)
+    unread = len(hung) * sum(whole) / len(whole) - sum(_read(e, book) for e in hung)
+    return max(made - read, 0.0) / unread if unread > 0 else None
+
+
+def _read(record: RequestRecord, book: LoadBook) -> int:
+    """Tokens that came to the client; of one cut off, as many as it had chunks."""
+    if record.output_tokens is not None:
+        return record.output_tokens
+    return 0 if record.first_token_ns is None else 1 + len(book.gaps_of(record))

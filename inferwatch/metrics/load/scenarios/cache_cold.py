@@ -1,0 +1,107 @@
+"""What a hit in the prefix cache is worth: the same prompts, asked cold and then warm.
+
+Each prompt is its own control, so what prompts differ by falls out, and as cold and
+warm ones alternate all the time, so does what the load does to both.
+"""
+
+from collections.abc import Sequence
+
+from collectors.readings import Phase, RequestRecord
+from inferwatch.formatting import counted
+from inferwatch.metrics.load.request_latencies import known_ns, ttft_ns
+from inferwatch.metrics.load.scenarios.evidence import (
+    FEWEST_EVENTS,
+    EngineTrail,
+    ScenarioEvidence,
+    ScenarioFinding,
+    event_mean,
+    short,
+    too_few,
+)
+
+NAME = "cache-cold"
+COLD, WARM = "cold", "warm"
+MOSTLY = 0.5
+"""Warm prompts of which the cache had less were not warm."""
+
+
+def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
+    """How much sooner a prompt's first token comes when it is asked again."""
+    book = evidence.book
+    pairs = [pair for pair in _pairs(book.records) if None not in _ttfts(pair)]
+    gains = [(cold or 0) - (warm or 0) for cold, warm in map(_ttfts, pairs)]
+    worth = event_mean(gains)
+    cold = event_mean(known_ns(ttft_ns, [cold for cold, _ in pairs]))
+    warm = event_mean(known_ns(ttft_ns, [warm for _, warm in pairs]))
+    held = _held_share([warm for _, warm in pairs], evidence.trail)
+    numbers = {
+        "pairs": len(pairs),
+        "worth": worth.as_json(),
+        "ttft_cold": cold.as_json(),
+        "ttft_warm": warm.as_json(),
+        "cached_share_of_warm": held,
+    }
+    if worth.n < FEWEST_EVENTS:
+        said = too_few("prompts that were asked twice", worth.n, book)
+        return ScenarioFinding(name=NAME, sentence=said, numbers=numbers)
+    means = f"TTFT {short(cold.mean_s)} cold, {short(warm.mean_s)} warm"
+    n = counted(worth.n, "prompt asked twice", "prompts asked twice")
+    if held is not None and held < MOSTLY:
+        said = (
+            f"the prefix cache did not keep them: it held {held:.0%} of the warm "
+            f"prompts' tokens; {means} ({n})"
+        )
+    elif not worth.told_from_zero:
+        said = (
+            f"a prefix-cache hit is worth nothing that can be told: {worth.text(n)} of "
+            f"TTFT; {means}"
+        )
+    else:
+        said = f"a prefix-cache hit is worth {worth.text(n)} of TTFT: {means}"
+    if held is not None and held >= MOSTLY:
+        said += f"; the cache held {held:.0%} of the warm prompts' tokens"
+    elif held is None:
+        said += "; nobody told how much of them the cache held"
+    return ScenarioFinding(name=NAME, sentence=said, numbers=numbers)
+
+
+Pair = tuple[RequestRecord, RequestRecord]
+
+
+def _pairs(records: Sequence[RequestRecord]) -> list[Pair]:
+    """Each prompt's first asking and its second.
+
+    Both come in the order in which they were made: the n-th warm request asks what the
+    n-th of the cold ones asked that are asked again, every other one at most.
+    """
+    made = sorted(
+        (each for each in records if each.phase is Phase.STEADY),
+        key=lambda each: each.index,
+    )
+    first = next((n for n, e in enumerate(made) if e.class_name == WARM), None)
+    if first is None:
+        return []
+    return [
+        (made[place - first], made[place])
+        for place in range(first, len(made), 2)
+        if made[place].class_name == WARM and made[place - first].class_name == COLD
+    ]
+
+
+def _ttfts(pair: Pair) -> tuple[int | None, int | None]:
+    cold, warm = pair
+    return ttft_ns(cold), ttft_ns(warm)
+
+
+def _held_share(
+    warm: Sequence[RequestRecord], trail: EngineTrail | None
+) -> float | None:
+    """Of the warm prompts' tokens, those that the cache had; None: nobody told."""
+    asked = held = 0
+    for record in warm if trail is not None else ():
+        told = trail.request(record) if trail is not None else None
+        if told is None or told.cached_tokens is None or record.prompt_tokens is None:
+            continue
+        asked += record.prompt_tokens
+        held += told.cached_tokens
+    return held / asked if asked else None

@@ -1,0 +1,222 @@
+"""What a scenario is judged by: the client's book, and the engine's own where there is.
+
+And how sure a mean over its events is: long prompts, bursts and hang-ups are far apart,
+so a few of them are taken for independent; many, as everywhere, for what they are.
+"""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from collectors.clock import NS_PER_S
+from collectors.readings import (
+    AnyReading,
+    EventKind,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    Vantage,
+)
+from inferwatch.formatting import format_duration, format_in, shared_unit
+from inferwatch.metrics.engine.outcomes import client_id
+from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.series.intervals import (
+    FEWEST,
+    Interval,
+    Numbers,
+    mean_interval,
+    student_t,
+)
+from inferwatch.metrics.series.quantiles import Ints
+
+FEWEST_EVENTS = 5
+"""Of fewer nothing is said."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineRequest:
+    """A request as the engine told it."""
+
+    ordinal: int | None = None
+    added_ns: int | None = None
+    scheduled_ns: int | None = None
+    finished_ns: int | None = None
+    reason: str | None = None
+    cached_tokens: int | None = None
+    """Prompt tokens that the prefix cache had when it was first scheduled."""
+
+
+class EngineTrail:
+    """Folds what a probe in the server tells of requests and steps, and keeps it."""
+
+    def __init__(self) -> None:
+        self._requests: dict[tuple[str, str], EngineRequest] = {}
+        self._named: dict[str, EngineRequest] = {}
+        """By the id that the client gave it."""
+        self._came: dict[tuple[str, int], array[int]] = {}
+        """By source and ordinal: the end of each step with tokens of it, and how
+        many, one after the other."""
+        self.step_starts_ns: array[int] = array("q")
+        self.waiting: array[int] = array("q")
+        """Who still waited when each of these steps had chosen its requests."""
+        self.ranks: set[tuple[str, int]] = set()
+        """By source: each has a queue of its own."""
+        self._sources: dict[int, str] = {}
+
+    def fold(self, reading: AnyReading) -> None:
+        """Take in a reading, if it is of a request or a step."""
+        if isinstance(reading, RequestEvent):
+            self._event(reading)
+        elif isinstance(reading, Step):
+            self._step(reading)
+
+    def request(self, record: RequestRecord) -> EngineRequest | None:
+        """What the engine told of a client's request."""
+        return self._named.get(record.external_id)
+
+    def tokens_of(self, request: EngineRequest) -> list[tuple[int, int]]:
+        """The end of each step that brought tokens of a request, and how many."""
+        source = self._sources.get(id(request), "")
+        flat = self._came.get((source, request.ordinal or 0), array("q"))
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    def _event(self, event: RequestEvent) -> None:
+        key = event.source, event.request_id
+        request = self._requests.get(key)
+        if request is None:
+            request = self._requests[key] = EngineRequest()
+            self._sources[id(request)] = event.source
+        if event.external_id is not None:
+            self._named[client_id(event.external_id)] = request
+        if event.vantage is not Vantage.ENGINE:
+            return
+        request.ordinal = event.ordinal
+        if event.kind is EventKind.ADDED:
+            request.added_ns = event.t_ns
+        elif event.kind is EventKind.SCHEDULED:
+            request.scheduled_ns = event.t_ns
+            request.cached_tokens = event.cached_tokens
+        elif event.kind is EventKind.FINISHED:
+            request.finished_ns, request.reason = event.t_ns, event.reason
+
+    def _step(self, step: Step) -> None:
+        self.step_starts_ns.append(step.start_ns)
+        self.ranks.add((step.source, step.rank))
+        self.waiting.append(step.waiting)
+        for ordinal, tokens in zip(step.members, step.produced, strict=False):
+            if tokens:
+                came = self._came.setdefault((step.source, ordinal), array("q"))
+                came.extend((step.end_ns, tokens))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioEvidence:
+    """All that is known of a run of a scenario."""
+
+    book: LoadBook
+    trail: EngineTrail | None = None
+    """None without a probe in the server."""
+    before: Mapping[str, float] = field(default_factory=dict)
+    """The server's own counters before the run; empty where it has none."""
+    after: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioFinding:
+    """What a run of a scenario means."""
+
+    name: str
+    sentence: str
+    """With its numbers, how sure they are and of how many; or why it cannot tell."""
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    """Names with units; unknown is None."""
+
+    def as_json(self) -> dict[str, Any]:
+        """One object, as summaries hold it."""
+        return {
+            "name": self.name,
+            "sentence": self.sentence,
+            "numbers": dict(self.numbers),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMean:
+    """The mean of a duration over events, and how sure it is."""
+
+    n: int
+    mean_s: float | None = None
+    ci95: Interval = (None, None)
+    median_s: float | None = None
+    worst_s: float | None = None
+
+    @property
+    def told_from_zero(self) -> bool:
+        """Its interval leaves out zero."""
+        low, high = self.ci95
+        return low is not None and high is not None and (low > 0 or high < 0)
+
+    def text(self, of: str) -> str:
+        """``62 ms (95%: 55 to 70 ms, 48 long prompts)``."""
+        low, high = self.ci95
+        if low is None or high is None:
+            return f"{short(self.mean_s)} ({of})"
+        unit = shared_unit([low, high])
+        ends = " to ".join(format_in(unit, end).strip() for end in (low, high))
+        return f"{short(self.mean_s)} (95%: {ends} {unit.name}, {of})"
+
+    def as_json(self) -> dict[str, Any]:
+        """One object."""
+        return {
+            "n": self.n,
+            "mean_s": self.mean_s,
+            "ci95_s": list(self.ci95),
+            "median_s": self.median_s,
+            "worst_s": self.worst_s,
+        }
+
+
+def event_mean(values_ns: Sequence[float] | Numbers | Ints) -> EventMean:
+    """Of durations of events, in order of time."""
+    values = np.asarray(values_ns, float) / NS_PER_S
+    n = len(values)
+    if not n:
+        return EventMean(n=0)
+    return EventMean(
+        n=n,
+        mean_s=float(values.mean()),
+        ci95=_interval(values),
+        median_s=float(np.median(values)),
+        worst_s=float(values.max()),
+    )
+
+
+def _interval(values: Numbers) -> Interval:
+    n = len(values)
+    if n >= FEWEST:
+        return mean_interval(values)
+    if n < FEWEST_EVENTS:
+        return None, None
+    middle = float(values.mean())
+    half = student_t(n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
+    return middle - half, middle + half
+
+
+def short(duration_s: float | None) -> str:
+    """A duration in a sentence; one that is below zero, too."""
+    if duration_s is not None and duration_s < 0:
+        return f"-{format_duration(-duration_s).strip()}"
+    return format_duration(duration_s).strip()
+
+
+def too_few(what: str, n: int, book: LoadBook, needed: int = FEWEST_EVENTS) -> str:
+    """What to do about it: ``too few long prompts: 3; run it for 60 s``."""
+    said = f"too few {what} to tell: {n}"
+    if not n or not book.span_s:
+        return f"{said}; run it for longer"
+    wanted_s = math.ceil(book.span_s * needed / n * 1.2 / 10) * 10
+    return f"{said}; run it for {wanted_s:,} s"
