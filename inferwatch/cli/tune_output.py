@@ -1,34 +1,75 @@
 """What a tune came to, printed in the form that was asked for."""
 
-import msgspec
+import os
+import shutil
+import sys
 
-from inferwatch.cli.say import say, say_json
+from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.cli.tune_options import TuneOptions
-from inferwatch.tune.progress import TuneEnded, TuneProgress
-from inferwatch.tune.scores import HEADS, score_text
+from inferwatch.export.destination import Destination
+from inferwatch.tune.as_json import tune_json
+from inferwatch.tune.as_markdown import tune_markdown
+from inferwatch.tune.as_text import plain, tune_text
+from inferwatch.tune.html.page import write_tune
+from inferwatch.tune.plot import PlotStyle
+from inferwatch.tune.progress import TuneEnded
 
 INTERRUPTED = 130
 """The exit status, as of a program that Ctrl-C ended."""
+COLOURS = {
+    PlotStyle.BEST: "32",
+    PlotStyle.PRESENT: "33",
+    PlotStyle.FRONTIER: "1",
+    PlotStyle.INTERVAL: "34",
+    PlotStyle.STAIRS: "2",
+    PlotStyle.AXIS: "2",
+    PlotStyle.LABEL: "2",
+}
 
 
 def print_result(task: TuneEnded, options: TuneOptions) -> int:
-    """Print it in the form that was asked for; the exit status."""
-    now = task.progress
-    if options.as_json:
-        say_json(msgspec.to_builtins(now.result))
+    """Print it, and write the page that was asked for; the exit status.
+
+    Raises:
+        UsageError: the page cannot be written.
+    """
+    now, plan = task.progress, task.plan
+    result = now.result
+    if result is None:
+        say(f"tune {now.tune_id}: nothing was measured", err=True)
+    elif options.as_json:
+        facts = {"outcome": task.outcome, **tune_json(result, plan, now.trials)}
+        say_json(facts)
+    elif options.markdown:
+        say(tune_markdown(result, plan))
     else:
-        say(_text(now))
-    if task.outcome != "done":
-        say(f"{task.outcome}; continue with: inferwatch tune --resume {now.tune_id}")
+        paint = _paint if _coloured() else plain
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
+        say_coloured(tune_text(result, plan, width, paint))
+    if result is not None and options.html is not None:
+        page = Destination(path=options.html, force=True)
+        write_tune(result, plan, now.trials, page)
+    _say_where(task)
     if task.outcome == "interrupted":
         return INTERRUPTED
-    return int(now.result is None or now.result.best is None)
+    return int(result is None or result.best is None)
 
 
-def _text(now: TuneProgress) -> str:
-    lines = [f"{HEADS[now.goal]:>10}  setting"]
-    lines += [
-        f"{score_text(now.goal, each.score):>10}  {each.point.text}"
-        for each in (now.result.points if now.result else ())
-    ]
-    return "\n".join(lines)
+def _say_where(task: TuneEnded) -> None:
+    """On stderr, where it is, and how it goes on if it did not come to its end."""
+    found = task.progress.tune_id
+    if task.outcome == "done":
+        said = f"recorded as tune {found}: `inferwatch tune --show {found}`"
+    else:
+        goes_on = f"continue with `inferwatch tune --resume {found}`"
+        said = f"tune {found} {task.outcome}; {goes_on}"
+    say(f"inferwatch: {said}", err=True)
+
+
+def _coloured() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _paint(text: str, style: PlotStyle) -> str:
+    colour = COLOURS.get(style)
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour else text

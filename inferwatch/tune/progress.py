@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from inferwatch.tune.goal import Goal
+from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.result import TuneResult
 from inferwatch.tune.search import NextTrial
 from inferwatch.tune.space import Space
@@ -56,6 +57,11 @@ class TuneEnded(Protocol):
     @property
     def progress(self) -> TuneProgress:
         """As of now."""
+        ...
+
+    @property
+    def plan(self) -> TunePlan:
+        """What was asked for; its present setting is complete once it is known."""
         ...
 
     @property

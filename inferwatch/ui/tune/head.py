@@ -6,6 +6,7 @@ from textwrap import wrap
 from inferwatch.formatting import format_about
 from inferwatch.tune.progress import TuneProgress, TuneStage
 from inferwatch.tune.scores import score_sentence
+from inferwatch.tune.verdict import values_text
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,
@@ -17,7 +18,6 @@ from inferwatch.ui.shared.renderables.text import (
     spread,
     width_of,
 )
-from inferwatch.ui.tune.rows import values_text
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 BAR_CELLS = 20

@@ -71,11 +71,6 @@ class TuneRow:
         return f"{self.state}: {self.why}" if self.why else str(self.state)
 
 
-def values_text(point: Point) -> str:
-    """A setting where its flags are known: ``64 · 512``."""
-    return " · ".join(value for _, value in point.flags)
-
-
 def rows_of(progress: TuneProgress) -> Sequence[TuneRow]:
     """All settings: as they stand, then those to come, then those without number."""
     space, trials = progress.space, progress.trials

@@ -197,6 +197,7 @@ class ScriptedTune:
 
     def __init__(self, progress: TuneProgress) -> None:
         self.progress = progress
+        self.plan = PLAN
         self.outcome = "failed"
         self.over = asyncio.Event()
         """Set: it ends by itself."""
