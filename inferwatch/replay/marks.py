@@ -9,7 +9,7 @@ from collectors.clock import NS_PER_S, anchor
 from collectors.readings import LiveLimits, LoadKind, NoteKind
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.formatting import counted
-from inferwatch.metrics.engine.live_limits import Values, change_text, values_of
+from inferwatch.metrics.engine.live_limits import LimitChanges
 from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import DEFAULT_SHARE, Slo
@@ -23,8 +23,6 @@ from inferwatch.storage.tables.table import SourceNames, readable
 MOST_MARKS = 500
 CALM_NS = 5 * NS_PER_S
 """Preemptions that follow each other closer than this are one mark."""
-TOGETHER_NS = NS_PER_S
-"""Ranks that are told the same hear of it within this."""
 STALL_NS = 2 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
 LOAD_KINDS = {
@@ -119,22 +117,10 @@ def _notes(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
 
 
 def _limits(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
-    """Each change; ranks that change together are one mark."""
-    before: dict[tuple[str, int], Values] = {}
-    last: Mark | None = None
+    changes = LimitChanges()
     for _, told in readable(LIMIT_ROWS.read(connection, session, SourceNames())):
-        if not isinstance(told, LiveLimits):
-            continue
-        of = told.source, told.rank
-        text = change_text(before.get(of), told)
-        before[of] = values_of(told)
-        if text is None:
-            continue
-        mark = Mark(t_ns=told.t_ns, kind=MarkKind.LIMITS, text=text)
-        together = last is not None and mark.t_ns - last.t_ns < TOGETHER_NS
-        if last is None or mark.text != last.text or not together:
-            yield mark
-        last = mark
+        if isinstance(told, LiveLimits) and (text := changes.said(told)) is not None:
+            yield Mark(t_ns=told.t_ns, kind=MarkKind.LIMITS, text=text)
 
 
 def _preemptions(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:

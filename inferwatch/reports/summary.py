@@ -4,8 +4,10 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from collectors.clock import NS_PER_S
+from collectors.readings import LiveLimits
 from inferwatch.formatting import counted, format_count, format_rate
 from inferwatch.metrics.catalog import client_words
+from inferwatch.metrics.engine.live_limits import LABELS
 from inferwatch.metrics.snapshot import ClientView, PrefixCache, Snapshot
 from inferwatch.reports.causes import cause_lines, cause_rows
 from inferwatch.reports.findings import finding_lines, finding_rows
@@ -39,6 +41,21 @@ ENGINE_FIELDS = (
 )
 
 
+LIVE_FIELDS = (
+    "rank",
+    "version",
+    "change",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "start_max_num_seqs",
+    "start_max_num_batched_tokens",
+    "in_force",
+    "by",
+    "kept",
+    "fixed",
+)
+
+
 class HasUnrecorded(Protocol):
     """What the recorder knows of its own gaps."""
 
@@ -59,6 +76,7 @@ def summarise(
         "session_id": session_id,
         "window_s": snapshot.covered_ns / NS_PER_S,
         "engine": _engine(snapshot),
+        "live_limits": [_live(each) for each in snapshot.live_limits],
         "requests": {
             "finished": flow.finished,
             "failed": flow.failed,
@@ -128,6 +146,13 @@ def _engine(snapshot: Snapshot) -> Summary | None:
         **{name: getattr(info, name) for name in ENGINE_FIELDS},
         "model": _served_name(snapshot) or info.model,
     }
+
+
+def _live(limits: LiveLimits) -> Summary:
+    """What limits a rank now, where that may be changed while it runs."""
+    told = {name: getattr(limits, name) for name in LIVE_FIELDS}
+    since_s = limits.t_ns / NS_PER_S
+    return {"engine_id": limits.source, **told, "since_s": since_s}
 
 
 def _served_name(snapshot: Snapshot) -> str | None:
@@ -214,6 +239,7 @@ def _facts(summary: Summary) -> list[str]:
     usage = summary["kv_peak_usage"]
     peak = "–" if usage is None else f"{usage:.0%}"
     return [
+        *_lowered(summary["live_limits"]),
         _line("requests", requests["finished"], "finished")
         + _part(requests["failed"], "failed")
         + _part(requests["aborted"], "aborted")
@@ -233,6 +259,26 @@ def _facts(summary: Summary) -> list[str]:
         *spending_lines(summary),
         *limits_lines(summary),
         *hardware_lines(summary),
+    ]
+
+
+def _lowered(limits: list[Summary]) -> list[str]:
+    """Each rank whose limits are lower than it was started with."""
+    return [
+        visible(
+            f"{'limits':<10}   {', '.join(_lower(each))}"
+            + (f", by {each['by']}" if each["by"] else "")
+        )
+        for each in limits
+        if each["in_force"]
+    ]
+
+
+def _lower(limits: Summary) -> list[str]:
+    return [
+        f"{label} {limits[name]:,} of {limits[f'start_{name}']:,}"
+        for name, label in LABELS.items()
+        if limits[name] < limits[f"start_{name}"]
     ]
 
 

@@ -251,6 +251,7 @@ def _notes(data: PageData) -> Iterable[str]:
     told = [(note.t_ns, str(note.kind), as_html(note.text)) for note in notes]
     told += [(each.t_ns, str(NoteKind.STARTED), _folded(each.plan)) for each in plans]
     told += [(t_ns, "bookmark", as_html(text)) for t_ns, text in data.bookmarks]
+    told += [(t_ns, "limits", as_html(text)) for t_ns, text in data.limits]
     if not told:
         return
     yield '<h2>Notes</h2><table class="facts">'

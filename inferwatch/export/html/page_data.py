@@ -10,6 +10,7 @@ import numpy as np
 
 from collectors.clock import NS_PER_S
 from collectors.readings import (
+    LiveLimits,
     LoadPlanned,
     Note,
     NoteKind,
@@ -21,6 +22,7 @@ from collectors.readings import (
     Totals,
 )
 from inferwatch.export.recording import Recording
+from inferwatch.metrics.engine.live_limits import LimitChanges
 from inferwatch.metrics.engine.outcomes import Outcomes
 from inferwatch.metrics.engine.request_index import RequestIndex
 from inferwatch.metrics.engine.request_tracker import (
@@ -208,6 +210,8 @@ class PageData:
     client: ClientColumns
     plans: list[LoadPlanned]
     bookmarks: tuple[tuple[int, str], ...]
+    limits: tuple[tuple[int, str], ...] = ()
+    """When which limits were changed while it ran."""
 
 
 def gather(recording: Recording) -> PageData:
@@ -216,7 +220,16 @@ def gather(recording: Recording) -> PageData:
     tracker = RequestTracker(RequestIndex(), distributions, Outcomes())
     client = ClientColumns(max(recording.session.duration_ns, NS_PER_S))
     plans: list[LoadPlanned] = []
-    heard = _listeners(tracker, client) | {LoadPlanned: plans.append}
+    changes, limits = LimitChanges(), list[tuple[int, str]]()
+
+    def changed(told: LiveLimits) -> None:
+        if (text := changes.said(told)) is not None:
+            limits.append((told.t_ns, text))
+
+    heard = _listeners(tracker, client) | {
+        LoadPlanned: plans.append,
+        LiveLimits: changed,
+    }
     for reading in recording.readings():
         model.fold(reading)
         if hear := heard.get(type(reading)):
@@ -228,6 +241,7 @@ def gather(recording: Recording) -> PageData:
         client=client,
         plans=plans,
         bookmarks=tuple(recording.bookmarks),
+        limits=tuple(limits),
     )
 
 

@@ -18,6 +18,7 @@ from collectors.readings import (
     GpuSample,
     HostInfo,
     HostSample,
+    LiveLimits,
     LoadEvent,
     LoadPlanned,
     Note,
@@ -39,6 +40,7 @@ from inferwatch.export.perfetto.trace_format import (
 )
 from inferwatch.export.recording import Recording
 from inferwatch.export.tables import EVERYWHEN, TimeRange
+from inferwatch.metrics.engine.live_limits import LABELS, LimitChanges, values_of
 
 IDLE_NS = 50_000_000
 """With no step for longer than this, the batch was empty in between."""
@@ -77,6 +79,7 @@ class _Writer:
             Note: self._note,
             LoadPlanned: self._session.planned,
             LoadEvent: self._session.load,
+            LiveLimits: self._limits,
             GpuInfo: self._gpus.info,
             GpuSample: self._gpus.sample,
             HostInfo: self._hosts.info,
@@ -101,6 +104,10 @@ class _Writer:
     def _step(self, step: Step) -> None:
         self._engines.step(step)
         self._requests.step(step)
+
+    def _limits(self, limits: LiveLimits) -> None:
+        self._session.limits(limits)
+        self._engines.limits(limits)
 
     def _note(self, note: Note) -> None:
         self._session.note(note)
@@ -163,6 +170,12 @@ class EngineTracks:
         self._show(rank, "KV blocks", step.end_ns, kv)
         self._count(rank, step)
         rank.end_ns = step.end_ns
+
+    def limits(self, limits: LiveLimits) -> None:
+        """Write what limits it from then on, where that may be changed."""
+        rank = self._rank(limits.source, limits.rank)
+        held = dict(zip(LABELS.values(), values_of(limits), strict=True))
+        self._show(rank, "limits", limits.t_ns, held)
 
     def totals(self, totals: Totals) -> None:
         """Write the queue's counters, which hold at rest, too."""
@@ -349,6 +362,14 @@ class SessionTracks:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._tracks: dict[str, TraceTrack] = {}
+        self._changes = LimitChanges()
+
+    def limits(self, limits: LiveLimits) -> None:
+        """Write that they were changed, and by whom."""
+        text = self._changes.said(limits)
+        if text is not None:
+            asked = {"change": limits.change, "by": limits.by, "kept": limits.kept}
+            self._instant("limits", text, limits.t_ns, asked)
 
     def note(self, note: Note) -> None:
         """Write a note."""

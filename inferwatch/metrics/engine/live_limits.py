@@ -5,10 +5,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from collectors.clock import NS_PER_S
 from collectors.readings import EngineInfo, LimitChange, LiveLimits
 
 LABELS = {"max_num_seqs": "max seqs", "max_num_batched_tokens": "step tokens"}
 """What people call them, by the names of vLLM's flags."""
+TOGETHER_NS = NS_PER_S
+"""Ranks that are told the same hear of it within this."""
 Values = tuple[int, int]
 """In the order of ``LABELS``."""
 
@@ -81,6 +84,26 @@ def change_text(before: Values | None, now: LiveLimits) -> str | None:
         return None
     stays = "; they stay when it goes" if now.kept else ""
     return f"{', '.join(changed)}{by}{stays}"
+
+
+class LimitChanges:
+    """Says each change once: ranks that are told the same together are one."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, int], Values] = {}
+        self._said: tuple[str, int] | None = None
+
+    def said(self, limits: LiveLimits) -> str | None:
+        """What changed; None: nothing that was not said yet."""
+        of = limits.source, limits.rank
+        text = change_text(self._before.get(of), limits)
+        self._before[of] = values_of(limits)
+        if text is None:
+            return None
+        before, self._said = self._said, (text, limits.t_ns)
+        if before is None or before[0] != text:
+            return text
+        return text if limits.t_ns - before[1] >= TOGETHER_NS else None
 
 
 def in_force(limits: Iterable[LiveLimits]) -> tuple[LiveLimits, ...]:

@@ -30,6 +30,7 @@ from inferwatch.formatting import format_count, format_duration, format_duration
 from tests.inferwatch.export.conftest import Exported, Recorded
 from tests.inferwatch.export.parsed_page import CHROMIUM, Page, shown_by_browser
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
+from tests.inferwatch.metrics.scripted_live_limits import story
 
 EVIL = '<script>alert("x")</script><img src=x onerror=alert(1)>'
 
@@ -48,6 +49,15 @@ def page_of(
         return out, out.read_text("utf-8")
 
     return make
+
+
+def test_changed_limits_are_among_the_notes(
+    page_of: Callable[..., tuple[Path, str]], traffic: Any
+) -> None:
+    _, page = page_of([*traffic.start(), *traffic.run(2), *story()])
+
+    assert "0:02 limits</td><td>max seqs 12 → 4, by ada (pid 4)</td>" in page
+    assert "start-up limits are back: the watcher is gone" in page
 
 
 @pytest.fixture

@@ -31,6 +31,7 @@ from inferwatch.export.perfetto.session_trace import write_perfetto
 from inferwatch.export.perfetto.trace_format import Place, Trace
 from inferwatch.export.recording import opened
 from tests.inferwatch.export.conftest import Exported, Recorded
+from tests.inferwatch.metrics.scripted_live_limits import story
 
 S = 1_000_000_000
 Events = list[dict[str, Any]]
@@ -58,6 +59,24 @@ def trace_of(
         return in_session_time(out.read_bytes(), start_ns)
 
     return run
+
+
+def test_changed_limits_are_marks_and_counters(trace_of: Callable[..., Events]) -> None:
+    events = trace_of([*story()])
+
+    marks = [each for each in events if each["ph"] == "i"]
+    assert [(each["ts"], each["name"]) for each in marks] == [
+        (2 * S, "max seqs 12 → 4, by ada (pid 4)"),
+        (3 * S, "step tokens 512 → 64, by ada (pid 4)"),
+        (5 * S, "start-up limits are back: the watcher is gone"),
+    ]
+    held = [each["args"] for each in events if each["ph"] == "C"]
+    assert held == [
+        {"max seqs": 12, "step tokens": 512},
+        {"max seqs": 4, "step tokens": 512},
+        {"max seqs": 4, "step tokens": 64},
+        {"max seqs": 12, "step tokens": 512},
+    ]
 
 
 def in_session_time(whole: bytes, start_ns: int) -> Events:

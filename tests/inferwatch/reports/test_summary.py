@@ -22,6 +22,7 @@ from inferwatch.metrics.snapshot import PrefixCache, Snapshot, Window
 from inferwatch.reports.summary import share, summarise, summary_text
 from tests.inferwatch.metrics.scraped_servers import Served, contact
 from tests.inferwatch.metrics.scraped_servers import see as see_servers
+from tests.inferwatch.metrics.scripted_live_limits import live
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -71,6 +72,7 @@ def test_the_keys_are_those_of_the_contract(session: Snapshot) -> None:
         "session_id",
         "window_s",
         "engine",
+        "live_limits",
         "requests",
         "findings",
         "ttft_s",
@@ -154,6 +156,35 @@ def test_the_numbers_survive_json(session: Snapshot) -> None:
     assert summary["client"]["ttft_s"]["mean"] == pytest.approx(0.012)
     assert summary["client"]["ttft_s"]["vantage"] == "client"
     assert summary["window_s"] == 4
+
+
+def test_limits_of_ours_are_told(see: See) -> None:
+    lowered = live(5, max_num_seqs=4)
+
+    summary = json.loads(json.dumps(summarise(see([INFO, lowered], 9), "s1")))
+
+    assert summary["live_limits"] == [
+        {
+            "engine_id": "engine-1",
+            "rank": 0,
+            "version": 1,
+            "change": "set",
+            "max_num_seqs": 4,
+            "max_num_batched_tokens": 512,
+            "start_max_num_seqs": 12,
+            "start_max_num_batched_tokens": 512,
+            "in_force": True,
+            "by": "ada (pid 4)",
+            "kept": False,
+            "fixed": {},
+            "since_s": 5e-9,
+        }
+    ]
+    assert summary["engine"]["max_num_seqs"] == 4
+    text = summary_text(summary)
+    assert "limits       max seqs 4 of 12, by ada (pid 4)\n" in text
+    as_started = summary_text(summarise(see([INFO, live(5)], 9), "s1"))
+    assert "max seqs" not in as_started
 
 
 def test_each_load_run_has_rows_of_its_own(see: See) -> None:
