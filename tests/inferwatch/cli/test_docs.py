@@ -40,7 +40,8 @@ FOREIGN_OPTIONS = {
     *("--max-concurrency", "--enable-per-request-metrics", "--output"),
     *("--tensor-parallel-size", "--user", "--model", "--metrics", "--enable-metrics"),
     *("--otlp-traces-endpoint", "--kv-events-config", "--custom-histogram-buckets"),
-    *("--enable-feature", "--cap-add"),
+    *("--enable-feature", "--cap-add", "--scheduler-cls"),
+    *("--long-prefill-token-threshold",),
 }
 WATCHERS = {"serve", "attach", "record", "agent", "keys"}
 """They need an engine, or go on until told to stop."""
