@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferwatch.formatting import format_durations, format_figure
+from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.metrics.load.slo import Limit, Slo
 from inferwatch.storage.chosen_readings import chosen_readings
 from inferwatch.storage.file.connections import reading
@@ -25,7 +26,7 @@ from inferwatch.tune.goal import Goal
 from inferwatch.tune.rules import SearchRules
 from inferwatch.tune.space import Point, Space
 from inferwatch.tune.standings import Standing, neighbours, standings
-from inferwatch.tune.trial import Trial
+from inferwatch.tune.trial import Trial, TrialOutcome
 from inferwatch.whatif.heard import KINDS, CannotTellError
 from inferwatch.whatif.outcome import Outcome
 from inferwatch.whatif.prediction import MOST_RATE_ERROR, Prediction, WhatIf, what_if
@@ -34,6 +35,7 @@ from inferwatch.whatif.setting import Change, Setting
 
 SEQS, TOKENS = "max-num-seqs", "max-num-batched-tokens"
 BLOCKS = "num-gpu-blocks-override"
+LEFT_OUT = TrialOutcome.LEFT_OUT
 PREDICTED = (SEQS, TOKENS, BLOCKS)
 """Flags of which the model knows what they do."""
 JUDGED = {Goal.TOKENS, Goal.LATENCY, Goal.GOODPUT}
@@ -52,6 +54,33 @@ class LeftOut:
     point: Point
     cause: str
     """``predicted 41 tokens/s ± 8, the best measured 97``."""
+
+
+def left_out_by(
+    database: Path,
+    space: Space,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    plan: LoadPlan,
+) -> tuple[LeftOut, ...]:
+    """The points that need not be measured, as the latest trial's session tells.
+
+    Asked of the present setting's first trial, and of the first of each engine as it
+    was started: it took the largest steps, and of others the model knows nothing.
+
+    Raises:
+        StorageError: the record cannot be read.
+        UsageError: the session is gone.
+    """
+    base = next((e for e in trials[::-1] if e.record.outcome is not LEFT_OUT), None)
+    if base is None or base.numbers is None or base.record.repeat:
+        return ()
+    if base.record.live and base.point != space.present:
+        return ()
+    run = run_of_trial(database, base)
+    asked = objectives(plan)
+    slo = None if asked.classes else asked.slo
+    return () if run is None else cannot_win(space, rules, trials, base, run, slo)
 
 
 def run_of_trial(database: Path, trial: Trial) -> RecordedRun | None:

@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from inferwatch.errors import StorageError, UsageError
+from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.tune.answers import ASKED_TIMES
 from inferwatch.tune.engines import (
     AttachedEngine,
@@ -31,6 +32,7 @@ from inferwatch.tune.journal import TuneJournal, refuse_another, stored_tune
 from inferwatch.tune.numbers import numbers_of
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneProgress, TuneStage
+from inferwatch.tune.pruning import LeftOut, left_out_by
 from inferwatch.tune.result import TuneResult, result_of
 from inferwatch.tune.rules import SearchRules
 from inferwatch.tune.search import NextTrial, life_for, next_trial, trials_left
@@ -50,6 +52,9 @@ TRIES = 2
 """Of a trial whose engine died, or that nobody answered."""
 
 ReadNumbers = Callable[[Path, str, TunePlan], TrialNumbers]
+RuleOut = Callable[
+    [Path, Space, SearchRules, Sequence[Trial], LoadPlan], Sequence[LeftOut]
+]
 Made = TypeVar("Made")
 
 
@@ -64,6 +69,7 @@ class TuneParts:
     engines: Callable[[TunePlan, EngineNews], TunedEngines] | None = None
     measure: MeasureTrial = measured
     numbers: ReadNumbers = numbers_of
+    left_out: RuleOut = left_out_by
 
 
 @dataclass(slots=True)
@@ -227,7 +233,7 @@ class TuneRun:
         self._state.space = space_of(self._state.space.variables, present)
         self._plan = msgspec.structs.replace(self._plan, present=present.flags)
         await asyncio.to_thread(self._journal.begin, self._plan)
-        while (planned := await self._next(self._rules)) is not None:
+        while (planned := await self._next_worthwhile()) is not None:
             self._state.now = planned
             await self._try(planned, stop)
             self._state.now = None
@@ -267,6 +273,38 @@ class TuneRun:
             can_restart=plan.url is None,
         )
 
+    async def _next_worthwhile(self) -> NextTrial | None:
+        """The next trial, of a point that the what-if model does not rule out."""
+        state, plan = self._state, self._plan
+        try:
+            ruled_out = await asyncio.to_thread(
+                self._parts.left_out,
+                self._database,
+                state.space,
+                self._rules,
+                list(state.trials),
+                plan.load,
+            )
+        except (StorageError, UsageError) as error:
+            self.say(f"nothing can be predicted: {error}")
+            ruled_out = ()
+        for each in ruled_out:
+            record = TrialRecord(
+                number=self._next_number,
+                point=each.point,
+                repeat=0,
+                outcome=TrialOutcome.LEFT_OUT,
+                cause=each.cause,
+            )
+            await asyncio.to_thread(self._journal.keep, record)
+            state.trials.append(Trial(record=record))
+            self.say(f"{each.point.text} is left out: {each.cause}")
+        return await self._next(self._rules)
+
+    @property
+    def _next_number(self) -> int:
+        return 1 + max((each.record.number for each in self._trials), default=0)
+
     async def _next(self, rules: SearchRules) -> NextTrial | None:
         state, life = self._state, self._engines.life
         return await asyncio.to_thread(
@@ -295,9 +333,8 @@ class TuneRun:
         self, planned: NextTrial, stop: asyncio.Event
     ) -> tuple[TrialNumbers | None, TrialRecord]:
         point = planned.point
-        number = 1 + max((each.record.number for each in self._trials), default=0)
         record = TrialRecord(
-            number=number,
+            number=self._next_number,
             point=point,
             repeat=planned.repeat,
             outcome=TrialOutcome.FAILED,

@@ -94,7 +94,8 @@ def standings(
     fit = _Fit.of(scored, rules.goal) if scored else None
     if fit is None:
         return tuple(_unscored(each) for each in counts.values())
-    beside = neighbours(space, fit.points[fit.best])
+    settled = all(e.values or e.out or e.left_out for e in counts.values())
+    beside = neighbours(space, fit.points[fit.best]) if settled else frozenset()
     return tuple(
         _standing(space, rules, each, fit)
         if each.values
@@ -198,7 +199,7 @@ def _own_spread(trial: Trial, goal: Goal) -> float | None:
 
 
 def _unscored(count: _Counted, *, beside: bool = False) -> Standing:
-    """Next to the best no prediction keeps a point out, even one made before."""
+    """Next to the best of all, no prediction of before keeps a point out."""
     dropped = count.out or (None if beside else count.left_out)
     return Standing(
         point=count.point,

@@ -1,7 +1,7 @@
 """A tune without engine or load: settings score what they are told to score."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,15 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.tune.engines import EngineNews, PointRefusedError, Reached
+from inferwatch.tune.goal import Goal
 from inferwatch.tune.lives import EngineLife
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneStage
+from inferwatch.tune.pruning import LeftOut
+from inferwatch.tune.rules import SearchRules
 from inferwatch.tune.run import TuneParts, TuneRun
 from inferwatch.tune.space import Point, Space
-from inferwatch.tune.trial import TrialNumbers
+from inferwatch.tune.trial import Trial, TrialNumbers
 from inferwatch.tune.trial_load import TrialFailedError, TrialTask
 
 PRESENT = "32"
@@ -57,6 +60,8 @@ class Bench:
     """What goes wrong at a value, one after the other."""
     on_load: Callable[[int, asyncio.Event], None] = lambda *_: None
     """Hears of each load before its end: how many there were before."""
+    ruled_out: dict[str, str] = field(default_factory=dict)
+    """Values that cannot win, by the first trial of all, and why."""
     loads: list[TrialTask] = field(default_factory=list)
     told: dict[str, str] = field(default_factory=dict)
     """By session: the value that was measured."""
@@ -70,7 +75,10 @@ class Bench:
     def parts(self) -> TuneParts:
         """For a run."""
         return TuneParts(
-            engines=self._engines, measure=self._measure, numbers=self._numbers
+            engines=self._engines,
+            measure=self._measure,
+            numbers=self._numbers,
+            left_out=self._left_out,
         )
 
     def run(self, plan: TunePlan) -> TuneRun:
@@ -140,3 +148,19 @@ class Bench:
         assert plan.tune_id == "t1"
         score = self.scores[self.told[session]]
         return TrialNumbers(requests=30, goodput_per_s=score)
+
+    def _left_out(
+        self,
+        _: Path,
+        space: Space,
+        rules: SearchRules,
+        trials: Sequence[Trial],
+        *__: Any,
+    ) -> list[LeftOut]:
+        assert rules.goal is Goal.GOODPUT
+        tried = {each.point for each in trials}
+        return [
+            LeftOut(point=seqs(value), cause=cause)
+            for value, cause in self.ruled_out.items()
+            if trials and seqs(value) in set(space.points) - tried
+        ]

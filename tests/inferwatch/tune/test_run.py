@@ -106,6 +106,25 @@ async def test_a_tune_that_was_killed_ends_with_the_same_table(
     assert len(trials) == len(stored_tune(whole.database, "t1").records)
 
 
+async def test_what_is_left_out_is_a_result_and_is_kept(
+    bench: MakeBench,
+) -> None:
+    cause = "predicted 4 good requests/s, the best measured 20"
+    made = bench(ruled_out={"4": cause})
+    run = made.run(plan_of(4, 8, 16))
+
+    result = await ended(run)
+
+    (left,) = at(run.progress.trials, 4)
+    assert left.record.outcome is TrialOutcome.LEFT_OUT
+    assert left.record.number == 2
+    assert seqs(4) not in made.reached
+    assert [e.cause for e in result.points if e.point == seqs(4)] == [cause]
+    kept = [e for e in stored_tune(made.database, "t1").records if e.cause == cause]
+    assert [each.point for each in kept] == [seqs(4)]
+    assert any(cause in said for said in run.progress.said)
+
+
 async def test_half_a_trial_goes_to_the_bin_and_is_measured_anew(
     bench: MakeBench,
 ) -> None:
