@@ -54,6 +54,8 @@ def _notes(table: ResultTable) -> Iterator[str]:
         yield f"- {escaped(f'{setting}: {outcome}{because}')}"
     for whose, doubt in table.doubts:
         yield f"- **!** {escaped(f'{whose}: {doubt}')}"
+    for whose, said in table.answers:
+        yield f"- answers of {escaped(f'{whose}: {said}')}"
 
 
 def _follows(result: TuneResult) -> Iterator[str]:

@@ -20,6 +20,7 @@ APART = 2
 MARK, SIGN = 2, 3
 PLOT_HEIGHT = 18
 MOST_DOUBTS = 8
+ANSWERS = "Answers at temperature 0 against the present setting's:"
 NO_COST = "It was not shown to cost anything in TTFT, TPOT, E2EL or memory."
 Paint = Callable[[str, PlotStyle], str]
 """Colours a piece of text; colour is never the only signal."""
@@ -43,6 +44,7 @@ def tune_text(
         _others(table, room),
         _plots(result, plan, room, paint),
         _doubts(table, room),
+        _answers(table, room),
         _follows(result, room),
         _command(result, plan, room),
     ]
@@ -130,6 +132,13 @@ def _doubts(table: ResultTable, room: int) -> Iterator[str]:
         yield from wrapped(f"! {whose}: {doubt}", width=room)
     if (more := len(table.doubts) - MOST_DOUBTS) > 0:
         yield f"! and {counted(more, 'more doubt')} (--json tells all)"
+
+
+def _answers(table: ResultTable, room: int) -> Iterator[str]:
+    if table.answers:
+        yield ANSWERS
+    for whose, said in table.answers:
+        yield from wrapped(f"{whose}: {said}", width=room, first="  ", then="    ")
 
 
 def _follows(result: TuneResult, room: int) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Why the numbers of a trial may not be those of its setting."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from inferwatch.compare.checks.machine import (
     QUOTA_TOLERANCE,
 )
 from inferwatch.compare.reading.conditions import Conditions, Gaps, GpuClocks, HostLoad
+from inferwatch.compare.reading.live_limits import LIMITS, limit_text
 from inferwatch.compare.reading.span import ComparedSpan
 from inferwatch.compare.statistics.between_runs import LEAST
 from inferwatch.compare.statistics.resampling import BINS
@@ -34,6 +35,7 @@ def doubts_of(
     result: LoadResult,
     span: ComparedSpan,
     found: Conditions,
+    limits: Sequence[tuple[int, int]],
     *,
     on_cpu: bool,
 ) -> tuple[str, ...]:
@@ -43,6 +45,7 @@ def doubts_of(
         *_clocks(found.gpus),
         *(each for host in found.hosts for each in _host(host, on_cpu=on_cpu)),
         *_missing(found.gaps),
+        *_turned(limits),
         *_queue_grew(book),
         *_drift(book, span),
     ]
@@ -77,6 +80,13 @@ def _missing(gaps: Gaps) -> Iterator[str]:
     yield from gaps.lives
     for stepped_s in gaps.stepped_s:
         yield f"the clock stepped by {stepped_s:+.1f} s"
+
+
+def _turned(held: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """By somebody else, or as whoever turned them first is gone."""
+    if len(held) > 1:
+        moved = (f"{name} {limit_text(held, name)}" for name in LIMITS)
+        yield f"limits were changed while it was measured ({', '.join(moved)})"
 
 
 def _queue_grew(book: LoadBook) -> Iterator[str]:

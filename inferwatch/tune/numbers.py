@@ -15,6 +15,7 @@ import msgspec
 from collectors.readings import RequestRecord
 from inferwatch.compare.reading.conditions import conditions
 from inferwatch.compare.reading.configuration import engine_gpus
+from inferwatch.compare.reading.live_limits import limits_held
 from inferwatch.compare.reading.span import ComparedSpan, WarmupCut
 from inferwatch.errors import UsageError
 from inferwatch.limits.price import cost_per_million
@@ -81,6 +82,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
                     run.result,
                     span,
                     conditions(connection, session, span),
+                    limits_held(connection, session, _answered(run.book, span)),
                     on_cpu=engine.device == "cpu",
                 ),
                 *([UNENDED] if search and search.next_rate() is not None else ()),
@@ -182,6 +184,13 @@ def _span_of(book: LoadBook) -> ComparedSpan:
         cut=WarmupCut.GIVEN,
         load_runs=1,
     )
+
+
+def _answered(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
+    """From the first token on: limits turned before are told by the first step."""
+    firsts = [e.first_token_ns for e in book.records if e.first_token_ns is not None]
+    start_ns = min(firsts, default=span.start_ns)
+    return replace(span, start_ns=start_ns)
 
 
 def _cost(book: LoadBook, asked: Objectives, plan: TunePlan, gpus: int) -> float | None:

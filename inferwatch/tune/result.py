@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from inferwatch.tune.answers import AnswerComparison, answers_by_point
 from inferwatch.tune.command import flags_line, inferwatch_command
 from inferwatch.tune.consequences import TPOT, TTFT, binds_of, costs_of, standings_by
 from inferwatch.tune.goal import Goal
@@ -94,9 +95,22 @@ def result_of(
         present=by_point.get(space.present),
         verdict=verdict_of(space, rules, found, plan),
         binds=binds_of(space, trials, best) if best is not None else None,
-        costs=costs_of(space, rules, trials, best) if best is not None else (),
+        costs=(
+            *_other_answers(best, beside.answers),
+            *(costs_of(space, rules, trials, best) if best is not None else ()),
+        ),
         command=_command(best, plan),
     )
+
+
+def _other_answers(
+    best: Point | None, answers: Mapping[Point, AnswerComparison]
+) -> tuple[str, ...]:
+    """What weighs more than any latency."""
+    found = answers.get(best) if best is not None else None
+    if found is None or not found.differs:
+        return ()
+    return (f"other answers ({found.sentence})",)
 
 
 def _command(best: Point | None, plan: TunePlan | None) -> str | None:
@@ -112,6 +126,7 @@ class _Beside:
     tokens: Mapping[Point, Standing]
     ttft: Mapping[Point, Standing]
     tpot: Mapping[Point, Standing]
+    answers: Mapping[Point, AnswerComparison]
 
     @classmethod
     def of(cls, space: Space, rules: SearchRules, trials: Sequence[Trial]) -> "_Beside":
@@ -120,6 +135,7 @@ class _Beside:
             tokens={each.point: each for each in by_tokens},
             ttft={e.point: e for e in standings_by(TTFT, space, rules, trials)},
             tpot={e.point: e for e in standings_by(TPOT, space, rules, trials)},
+            answers=answers_by_point(space, trials),
         )
 
 
@@ -134,6 +150,7 @@ def _of_point(
     tokens, ttft, tpot = (
         each[point] for each in (beside.tokens, beside.ttft, beside.tpot)
     )
+    answers = beside.answers.get(point)
     outcome, cause = TrialOutcome.MEASURED, None
     if standing.score is None and odd:
         outcome, cause = odd[-1].record.outcome, odd[-1].record.cause
@@ -154,6 +171,7 @@ def _of_point(
         tpot_p99_s=tpot.score,
         tpot_p99_s_span=tpot.span,
         good_share=fmean(known) if known else None,
+        answers=answers.sentence if answers is not None else None,
         like_best=standing.like_best,
         doubts=(*standing.doubts, *(_failure(e) for e in odd if standing.trials)),
     )

@@ -1,6 +1,6 @@
 """The table of a tune's settings: which columns there are, and what stands in them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from inferwatch.compare.report import span_text
@@ -62,6 +62,8 @@ class ResultTable:
     """Setting, how it ended, and why."""
     doubts: tuple[tuple[str, str], ...]
     """Settings, and what throws doubt on them."""
+    answers: tuple[tuple[str, str], ...]
+    """Settings, and how their answers compare with the present's."""
 
     @property
     def legend(self) -> list[str]:
@@ -88,7 +90,8 @@ def result_table(result: TuneResult, plan: TunePlan) -> ResultTable:
         settings=tuple(visible(values_text(each.point)) for each in shown),
         columns=tuple(_columns(result, plan, shown)),
         others=tuple((values_text(e.point), *_outcome(e)) for e in others),
-        doubts=tuple(_doubts(shown)),
+        doubts=tuple(_said((e.point, d) for e in shown for d in e.doubts)),
+        answers=tuple(_said((e.point, e.answers) for e in shown if e.answers)),
     )
 
 
@@ -109,14 +112,13 @@ def _outcome(each: PointResult) -> tuple[str, str]:
     return ("no number" if measured else each.outcome.value), each.cause or ""
 
 
-def _doubts(shown: Sequence[PointResult]) -> Iterator[tuple[str, str]]:
+def _said(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:
     """The same of several settings is said once."""
     whose: dict[str, list[Point]] = {}
-    for each in shown:
-        for doubt in each.doubts:
-            whose.setdefault(doubt, []).append(each.point)
-    for doubt, points in whose.items():
-        yield ", ".join(map(values_text, points)), doubt
+    for point, sentence in each:
+        whose.setdefault(sentence, []).append(point)
+    for sentence, points in whose.items():
+        yield ", ".join(map(values_text, points)), sentence
 
 
 def _columns(

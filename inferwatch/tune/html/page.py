@@ -119,13 +119,15 @@ def _settings(shown: ResultTable) -> Iterator[str]:
 
 def _notes(shown: ResultTable) -> Iterator[str]:
     """What has no number, and what throws doubt on some."""
-    if not shown.others and not shown.doubts:
+    if not (shown.others or shown.doubts or shown.answers):
         return
     yield '<h2>What else there is to know</h2><ul class="checks">'
     for setting, outcome, why in shown.others:
         yield _item("unknown", f"– {outcome}", setting, why)
     for whose, doubt in shown.doubts:
         yield _item("doubtful", "▲ doubtful", whose, doubt)
+    for whose, said in shown.answers:
+        yield _item("unknown", "= answers", whose, said)
     yield "</ul>"
 
 

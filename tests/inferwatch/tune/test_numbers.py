@@ -14,6 +14,8 @@ from collectors.readings import (
     ClientSample,
     EngineInfo,
     HostSample,
+    LimitChange,
+    LiveLimits,
     LoadEvent,
     LoadKind,
     LoadPlanned,
@@ -237,6 +239,35 @@ def test_doubts_say_who_else_may_have_made_the_numbers(record: Any) -> None:
     assert len(found.doubts) == 2
     assert found.doubts[0].startswith("the client was too slow: ")
     assert found.doubts[1] == "12 readings were lost"
+
+
+def turned(at_s: float, limit: int) -> LiveLimits:
+    return LiveLimits(
+        source="engine-1",
+        t_ns=round(at_s * SECOND),
+        version=limit,
+        change=LimitChange.SET,
+        max_num_seqs=limit,
+        max_num_batched_tokens=512,
+        start_max_num_seqs=32,
+        start_max_num_batched_tokens=512,
+    )
+
+
+def test_limits_that_were_turned_on_the_way_are_said(record: Any) -> None:
+    run = run_of(plan_of(), [100] * 40)
+
+    found = numbers_of(record(turned(0, 32), *run, turned(2, 8)), "trial", tune_plan())
+
+    said = "max_num_seqs 32 → 8, max_num_batched_tokens 512"
+    assert found.doubts == (f"limits were changed while it was measured ({said})",)
+
+
+def test_limits_that_the_first_step_goes_by_were_turned_before(record: Any) -> None:
+    run = run_of(plan_of(), [100] * 40)
+    path = record(turned(0, 32), *run, turned(0.15, 8))
+
+    assert numbers_of(path, "trial", tune_plan()).doubts == ()
 
 
 def test_a_ttft_that_rises_throughout_is_said(record: Any) -> None:

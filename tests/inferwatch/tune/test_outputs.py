@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from inferwatch.cli.tune_result import ResultForm, print_result
-from inferwatch.errors import UsageError
 from inferwatch.export.destination import Destination
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.tune.as_json import tune_json
@@ -344,31 +342,3 @@ def test_a_browser_shows_the_page_without_a_complaint(tmp_path: Path) -> None:
     shown = shown_by_browser(path, tmp_path)
 
     assert "Throughput against p99" in shown.text
-
-
-# What the command calls.
-
-
-def test_each_form_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    result, plan, trials = tuned()
-
-    print_result(result, plan)
-    assert capsys.readouterr().out == f"{tune_text(result, plan)}\n"
-    print_result(result, plan, ResultForm.MARKDOWN)
-    assert capsys.readouterr().out.startswith("### inferwatch tune")
-    print_result(result, plan, ResultForm.JSON, trials=trials)
-    assert json.loads(capsys.readouterr().out)["tune_id"] == "t1"
-
-
-def test_a_page_is_written_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    result, plan, trials = tuned()
-    place = Destination(path=tmp_path / "tune.html")
-
-    print_result(result, plan, trials=trials, page=place)
-
-    assert capsys.readouterr().err == f"{place.path}\n"
-    assert place.path.read_text().startswith("<!doctype html>")
-    with pytest.raises(UsageError, match="already exists"):
-        print_result(result, plan, trials=trials, page=place)

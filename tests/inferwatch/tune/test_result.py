@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from collectors.readings import BoundBy
+from collectors.readings import AnswerHashes, BoundBy
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.intervals import Estimate
 from inferwatch.metrics.snapshot import Quantiles
+from inferwatch.tune.as_text import ANSWERS, tune_text
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.result import TuneResult, result_of
@@ -315,6 +316,29 @@ def test_only_shown_costs_are_told() -> None:
         "TTFT p99 +33 … +34% (400 ms instead of 300 ms)",
         "memory +49 … +51% (3.00 GB instead of 2.00 GB)",
     )
+
+
+def test_other_answers_than_the_present_s_are_a_cost() -> None:
+    def answered(trial: Trial) -> Trial:
+        first = [1, 2, 9, 9] if trial.point == seqs(32) else [1, 2, 3, 4]
+        each = [first, [5, 6, 7, 8]]
+        told_of = AnswerHashes(
+            t_ns=1, model="m", asked=7, by_tokens=True, alone=each, together=each
+        )
+        return told(trial, answers=told_of)
+
+    trials = [answered(e) for e in rounds({8: 1000.0, 16: 1100.0, 32: 1300.0}, 2)]
+
+    found = result_of(space_of_seqs(8, 16, 32, present=8), TOKENS, trials, plan_of())
+
+    said = "75.0% of 8 tokens equal; 1 of 2 prompts differs, first at token 3; "
+    assert found.costs[0].startswith(f"other answers ({said}")
+    by_point = {each.point: each.answers for each in found.points}
+    assert (by_point[seqs(32)] or "").startswith(said)
+    assert (by_point[seqs(16)] or "").startswith("100% of 8 tokens equal; ")
+    assert by_point[seqs(8)] is None
+    text = tune_text(found, plan_of())
+    assert f"{ANSWERS}\n  32: {said[:30]}" in text
 
 
 def test_the_present_costs_nothing_more_than_itself() -> None:
