@@ -98,10 +98,9 @@ SEARCH = [
     click.Option(
         ["--answers"],
         type=click.IntRange(0, 1_000),
-        default=0,
-        show_default=True,
         help="Ask N fixed prompts at temperature 0 at each setting, and say whether "
-        "the answers are the same; only hashes are kept.",
+        "the answers are the same; only hashes are kept.  [default: 32 where a varied "
+        "flag may change answers, else 0]",
     ),
     click.Option(
         ["--gpu-hour"],

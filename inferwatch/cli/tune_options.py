@@ -13,6 +13,7 @@ from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.slo import DEFAULT_SHARE
+from inferwatch.tune.answers import PROMPTS, may_change_answers
 from inferwatch.tune.flags import read_variables, split_present
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
@@ -62,7 +63,7 @@ class TuneOptions:
     trial_s: float | None
     warmup_s: float | None
     budget_s: float | None
-    answers: int
+    answers: int | None
     gpu_hour: float | None
     currency: str | None
     allow_load: bool
@@ -145,11 +146,18 @@ def tune_plan(options: TuneOptions) -> TunePlan:
         repeats=options.repeats,
         budget_s=options.budget_s,
         seed=load.seed,
-        answers=options.answers,
+        answers=_answers(options, variables),
         gpu_hour=options.gpu_hour,
         currency=options.currency or "$",
         name=options.name,
     )
+
+
+def _answers(options: TuneOptions, variables: tuple[Variable, ...]) -> int:
+    """How many prompts are asked, by themselves where a flag may change answers."""
+    if options.answers is not None:
+        return options.answers
+    return PROMPTS if any(may_change_answers(each.flag) for each in variables) else 0
 
 
 def new_tune_id() -> str:

@@ -23,6 +23,7 @@ UNSCORED = {
     Goal.KNEE: "no rate that was tried met the objectives",
 }
 """Why a setting that was measured has no score."""
+OTHER_ANSWERS = "it answers otherwise than the present, more than that does itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,15 @@ class TuneResult:
     """A command line to paste."""
 
 
+def answer_lines(result: TuneResult) -> list[str]:
+    """What was compared of answers, a sentence a setting."""
+    return [
+        f"Answers of {each.point.text}, temperature 0: {each.answers}."
+        for each in result.points
+        if each.answers is not None
+    ]
+
+
 def result_of(
     space: Space,
     rules: SearchRules,
@@ -86,6 +96,7 @@ def result_of(
     found = standings(space, rules, trials)
     beside = _Beside.of(space, rules, trials)
     results = [_of_point(each, rules, trials, beside) for each in found]
+    results = _with_answers(results, answers_by_point(space, trials))
     best = next((each.point for each in found if each.is_best), None)
     points = _in_order(_with_frontiers(results), best, rules.goal)
     by_point = {each.point: each for each in points}
@@ -175,6 +186,22 @@ def _of_point(
         like_best=standing.like_best,
         doubts=(*standing.doubts, *(_failure(e) for e in odd if standing.trials)),
     )
+
+
+def _with_answers(
+    results: Sequence[PointResult], compared: Mapping[Point, AnswerComparison]
+) -> list[PointResult]:
+    """Settings that answer otherwise are not wrong, but no mere faster present."""
+    return [
+        each
+        if (found := compared.get(each.point)) is None
+        else replace(
+            each,
+            answers=found.sentence,
+            doubts=(*each.doubts, *((OTHER_ANSWERS,) if found.differs else ())),
+        )
+        for each in results
+    ]
 
 
 def _failure(trial: Trial) -> str:

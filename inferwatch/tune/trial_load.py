@@ -8,7 +8,7 @@ first would look slow.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,7 @@ from collectors.runtime_dir import ProbeSocket
 from inferwatch.errors import SourceError, StorageError
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, objectives
 from inferwatch.loadgen.rate_search import RateSearch
+from inferwatch.loadgen.scenarios.scenario import fitted_plan
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.load.slo import DEFAULT_SHARE
@@ -60,13 +61,15 @@ class TrialTask:
     """Prompts are cached for this trial alone."""
     plan: TunePlan
     at: Reached
+    longest: int | None = None
+    """Tokens that prompt and answer may have together, where the engine says so."""
     ask_answers: Callable[[], None] | None = None
     """Fixed prompts are asked after the load, and this is called before."""
 
     @property
     def load(self) -> LoadPlan:
         """The load, aimed at the engine."""
-        load = self.plan.load
+        load = fitted_plan(self.plan.load, self.longest)
         return msgspec.structs.replace(
             load,
             run_id=new_run_id(),
@@ -98,6 +101,7 @@ async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
         recorder.close()
         raise StorageError(recorder.health.message or "nothing can be recorded")
     probe = await asyncio.to_thread(_probe, task.at.target)
+    task = replace(task, longest=await task.at.target.longest(task.at.model))
     session = LoadSession(
         clock, Pipeline(Model(), recorder), task.at.target, probe, task.at.engine
     )

@@ -8,7 +8,9 @@ gives a rate.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.scenarios.abandon import tell_abandon
@@ -31,6 +33,10 @@ UNTIL = ("duration_s", "requests")
 LENGTHS = ("prompt_tokens", "output_tokens")
 SPARE_TOKENS = 8
 """For what a chat's template or a tokenizer adds to a prompt."""
+
+
+LoadPlanLike = TypeVar("LoadPlanLike", bound=msgspec.Struct)
+"""A load plan: its fields name scenarios, so it cannot be named here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,11 +181,20 @@ def fitted(fields: Mapping[str, Any], longest: int | None) -> dict[str, Any]:
     if scenario is None or longest is None:
         return dict(fields)
     found = dict(fields)
-    if fields.get("classes") == scenario.fields.get("classes"):
-        found["classes"] = [_cut(each, longest) for each in fields.get("classes", ())]
+    classes = list(fields.get("classes", ()))
+    if classes and classes == scenario.fields.get("classes"):
+        found["classes"] = [_cut(each, longest) for each in classes]
     if fields.get("prompt_tokens") == scenario.fields.get("prompt_tokens"):
         found = _cut(found, longest)
     return found
+
+
+def fitted_plan(plan: LoadPlanLike, longest: int | None) -> LoadPlanLike:
+    """A whole plan, likewise."""
+    if getattr(plan, "scenario", None) is None:
+        return plan
+    fields = msgspec.to_builtins(plan)
+    return msgspec.convert(fitted(fields, longest), type(plan))
 
 
 def _cut(fields: Mapping[str, Any], longest: int) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from inferwatch.loadgen.prompts.prompts import Prompts
 from inferwatch.loadgen.scenarios.scenario import (
     SCENARIOS,
     fitted,
+    fitted_plan,
     scenario_row,
     with_scenario,
 )
@@ -111,6 +112,16 @@ def test_prompts_are_cut_to_what_the_server_holds() -> None:
 
     assert long.prompt_tokens == fixed(2048 - 16 - 8)
     assert (chat.prompt_tokens.low, chat.prompt_tokens.mean) == (64, 160)
+
+
+def test_a_whole_plan_is_cut_likewise() -> None:
+    mixed = plan_of(scenario="interference", rate_per_s=2.0)
+    twice = plan_of(scenario="cache-cold", rate_per_s=2.0)
+
+    assert fitted_plan(mixed, 2048).classes[1].prompt_tokens == fixed(2048 - 16 - 8)
+    assert fitted_plan(twice, 512).prompt_tokens == fixed(512 - 16 - 8)
+    assert fitted_plan(mixed, None) == mixed
+    assert fitted_plan(mixed, 1 << 20) == mixed
 
 
 def test_prompts_that_somebody_chose_are_not_cut() -> None:

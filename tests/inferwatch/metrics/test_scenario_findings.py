@@ -130,7 +130,7 @@ def test_what_a_long_prompt_costs_is_found_again() -> None:
     assert found.numbers["itl"]["otherwise"]["mean_s"] == pytest.approx(0.02)
     assert found.numbers["prefills_told_by"] == "client"
     assert found.sentence.startswith(
-        "each long prompt of 4,000 tokens keeps the chats beside it waiting for 100 ms "
+        "each long prompt of 4,000 tokens costs each chat beside it 100 ms (95%: "
     )
     assert "60 long prompts" in found.sentence
     assert "their ITL is 120 ms while one prefills, 20.0 ms otherwise" in found.sentence

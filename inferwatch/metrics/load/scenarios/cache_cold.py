@@ -44,20 +44,20 @@ def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
     if worth.n < FEWEST_EVENTS:
         said = too_few("prompts that were asked twice", worth.n, book)
         return ScenarioFinding(name=NAME, sentence=said, numbers=numbers)
-    means = f"TTFT {short(cold.mean_s)} cold, {short(warm.mean_s)} warm"
+    means = f"TTFT p50 {short(cold.median_s)} cold, {short(warm.median_s)} warm"
     n = counted(worth.n, "prompt asked twice", "prompts asked twice")
     if held is not None and held < MOSTLY:
         said = (
             f"the prefix cache did not keep them: it held {held:.0%} of the warm "
             f"prompts' tokens; {means} ({n})"
         )
-    elif not worth.told_from_zero:
+    elif not worth.median_told_from_zero:
         said = (
-            f"a prefix-cache hit is worth nothing that can be told: {worth.text(n)} of "
-            f"TTFT; {means}"
+            "a prefix-cache hit is worth nothing that can be told: "
+            f"{worth.median_text(n)} of TTFT; {means}"
         )
     else:
-        said = f"a prefix-cache hit is worth {worth.text(n)} of TTFT: {means}"
+        said = f"a prefix-cache hit is worth {worth.median_text(n)} of TTFT: {means}"
     if held is not None and held >= MOSTLY:
         said += f"; the cache held {held:.0%} of the warm prompts' tokens"
     elif held is None:

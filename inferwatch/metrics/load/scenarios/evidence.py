@@ -21,14 +21,15 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from inferwatch.formatting import format_duration, format_in, shared_unit
+from inferwatch.formatting import TimeUnit, format_duration, format_in, shared_unit
 from inferwatch.metrics.engine.outcomes import client_id
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.series.intervals import (
     FEWEST,
     Interval,
     Numbers,
-    mean_interval,
+    binomial_ranks,
+    intervals,
     student_t,
 )
 from inferwatch.metrics.series.quantiles import Ints
@@ -146,28 +147,32 @@ class ScenarioFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventMean:
-    """The mean of a duration over events, and how sure it is."""
+    """A duration over events: its mean and its median, and how sure both are."""
 
     n: int
     mean_s: float | None = None
     ci95: Interval = (None, None)
     median_s: float | None = None
+    median_ci95: Interval = (None, None)
     worst_s: float | None = None
 
     @property
     def told_from_zero(self) -> bool:
-        """Its interval leaves out zero."""
-        low, high = self.ci95
-        return low is not None and high is not None and (low > 0 or high < 0)
+        """The interval of the mean leaves out zero."""
+        return _leaves_out_zero(self.ci95)
+
+    @property
+    def median_told_from_zero(self) -> bool:
+        """The interval of the median does."""
+        return _leaves_out_zero(self.median_ci95)
 
     def text(self, of: str) -> str:
-        """``62 ms (95%: 55 to 70 ms, 48 long prompts)``."""
-        low, high = self.ci95
-        if low is None or high is None:
-            return f"{short(self.mean_s)} ({of})"
-        unit = shared_unit([low, high])
-        ends = " to ".join(format_in(unit, end).strip() for end in (low, high))
-        return f"{short(self.mean_s)} (95%: {ends} {unit.name}, {of})"
+        """The mean: ``62 ms (95%: 55 to 70 ms, 48 long prompts)``."""
+        return _with_interval(self.mean_s, self.ci95, of)
+
+    def median_text(self, of: str) -> str:
+        """The median likewise: what waited long by chance moves it little."""
+        return _with_interval(self.median_s, self.median_ci95, of)
 
     def as_json(self) -> dict[str, Any]:
         """One object."""
@@ -176,6 +181,7 @@ class EventMean:
             "mean_s": self.mean_s,
             "ci95_s": list(self.ci95),
             "median_s": self.median_s,
+            "median_ci95_s": list(self.median_ci95),
             "worst_s": self.worst_s,
         }
 
@@ -186,24 +192,51 @@ def event_mean(values_ns: Sequence[float] | Numbers | Ints) -> EventMean:
     n = len(values)
     if not n:
         return EventMean(n=0)
+    many = intervals(values) if n >= FEWEST else None
     return EventMean(
         n=n,
         mean_s=float(values.mean()),
-        ci95=_interval(values),
+        ci95=many["mean"] if many else _students(values),
         median_s=float(np.median(values)),
+        median_ci95=many["p50"] if many else _between_ranks(values),
         worst_s=float(values.max()),
     )
 
 
-def _interval(values: Numbers) -> Interval:
+def _students(values: Numbers) -> Interval:
     n = len(values)
-    if n >= FEWEST:
-        return mean_interval(values)
     if n < FEWEST_EVENTS:
         return None, None
     middle = float(values.mean())
     half = student_t(n - 1) * float(values.std(ddof=1)) / math.sqrt(n)
     return middle - half, middle + half
+
+
+def _between_ranks(values: Numbers) -> Interval:
+    n, ordered = len(values), np.sort(values)
+    lower, upper = binomial_ranks(n, 0.5)
+    if lower < 1 or upper > n:
+        return None, None
+    return float(ordered[lower - 1]), float(ordered[upper - 1])
+
+
+def _leaves_out_zero(interval: Interval) -> bool:
+    low, high = interval
+    return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def _with_interval(value_s: float | None, interval: Interval, of: str) -> str:
+    low, high = interval
+    if low is None or high is None:
+        return f"{short(value_s)} ({of})"
+    unit = shared_unit([abs(low), abs(high)])
+    ends = " to ".join(_signed(unit, end) for end in (low, high))
+    return f"{short(value_s)} (95%: {ends} {unit.name}, {of})"
+
+
+def _signed(unit: TimeUnit, duration_s: float) -> str:
+    sign = "-" if duration_s < 0 else ""
+    return sign + format_in(unit, abs(duration_s)).strip()
 
 
 def short(duration_s: float | None) -> str:

@@ -97,10 +97,7 @@ def _sentence(numbers: dict[str, Any], costs: EventMean) -> str:
             f"{costs.text(told)} each"
         )
     else:
-        said = (
-            f"each long prompt{size} keeps the chats beside it waiting for "
-            f"{costs.text(told)} each"
-        )
+        said = f"each long prompt{size} costs each chat beside it {costs.text(told)}"
     said += (
         f"; their ITL is {short(beside.mean_s)} while one prefills, "
         f"{short(otherwise.mean_s)} otherwise"
