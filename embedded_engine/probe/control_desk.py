@@ -12,7 +12,12 @@ from collectors.probe.control import (
     LimitRequest,
 )
 from collectors.readings import LimitChange, LiveLimits
-from embedded_engine.probe.live_limits import SEQS, TOKENS, SchedulerLimits
+from embedded_engine.probe.live_limits import (
+    LONGEST_REASON,
+    SEQS,
+    TOKENS,
+    SchedulerLimits,
+)
 
 LONGEST_NAME = 64
 """Characters of who asks."""
@@ -51,6 +56,8 @@ class ControlDesk:
             refused = self.limits.ended
             if refused is None:
                 self._reset(_shown(request.by))
+        if refused is not None:
+            refused = refused[:LONGEST_REASON]
         return LimitAnswer(limits=self.limits.wanted, refused=refused)
 
     def left(self, caller: Caller) -> None:

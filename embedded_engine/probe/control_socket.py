@@ -189,7 +189,7 @@ class ControlSocket:
         line, _, rest = bytes(caller.said).partition(b"\n")
         caller.said = bytearray(rest)
         heard = False
-        with suppress(msgspec.MsgspecError, OSError):
+        with suppress(ValueError, RecursionError, OSError):
             if len(line) <= LONGEST_LINE:
                 answer = self.desk.answer(self._decoder.decode(line), caller)
                 data = self._encoder.encode(answer) + b"\n"
@@ -212,8 +212,9 @@ def _remove(path: Path) -> None:
 
 def _log(now: LiveLimits) -> None:
     """In the server's own log, too, stands who turned what."""
-    sys.stderr.write(
-        f"inferwatch: max_num_seqs {now.max_num_seqs} of {now.start_max_num_seqs}, "
-        f"max_num_batched_tokens {now.max_num_batched_tokens} of "
-        f"{now.start_max_num_batched_tokens}: {now.change}, by {now.by}\n"
-    )
+    with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+        sys.stderr.write(
+            f"inferwatch: max_num_seqs {now.max_num_seqs} of {now.start_max_num_seqs}, "
+            f"max_num_batched_tokens {now.max_num_batched_tokens} of "
+            f"{now.start_max_num_batched_tokens}: {now.change}, by {now.by}\n"
+        )

@@ -1,6 +1,7 @@
 """Who may turn an engine's limits, when and how far; and who is hung up on."""
 
 import os
+import random
 import socket
 import stat
 import threading
@@ -221,6 +222,7 @@ class Client:
 
     @property
     def is_hung_up_on(self) -> bool:
+        """It is told nothing more."""
         try:
             return not self._lines.readline()
         except ConnectionError:
@@ -349,11 +351,14 @@ def test_the_kernel_says_who_we_are() -> None:
         b'{"action": "burn"}\n',
         b"[" * 4_000 + b"\n",
         b"\xff\x00\xfe\n",
+        b'{"action": "get", "by": "\xff"}\n',
+        b'{"action": "get", "by": "\\ud800"}\n',
+        b'{"action": "get", "x": ' + b"[" * 4_000 + b"\n",
         b"x" * (LONGEST_LINE + 1),
         b" " * LONGEST_LINE + b'{"action": "get"}\n',
         b'{"action": "set", "version": 0, "max_num_seqs": 1e99}\n',
     ],
-    ids=range(10),
+    ids=range(13),
 )
 def test_whoever_says_what_means_nothing_is_hung_up_on(
     place: Place, said: bytes
@@ -363,6 +368,34 @@ def test_whoever_says_what_means_nothing_is_hung_up_on(
 
     assert client.is_hung_up_on
     assert place.client().ask(GET).limits.version == 0
+
+
+def test_no_line_ends_it(place: Place) -> None:
+    draw = random.Random(3)
+    whole = b'{"action":"set","version":0,"max_num_seqs":9,"by":"me"}'
+    outcomes: set[bool] = set()
+    for _ in range(50):
+        said = bytearray(whole)
+        for _ in range(draw.randrange(1, 6)):
+            said[draw.randrange(len(said))] = draw.randrange(256)
+        client = place.client()
+        client.says(bytes(said) + b"\n")
+        outcomes.add(client.is_hung_up_on)  # or answered
+        client.goes()
+
+    assert outcomes == {True, False}
+    assert place.client().ask(GET).refused is None
+
+
+def test_the_answer_to_an_enormous_number_is_a_line_of_a_fair_length(
+    place: Place,
+) -> None:
+    client = place.client()
+    client.says(b'{"action":"set","version":0,"max_num_seqs":' + b"9" * 4_000 + b"}\n")
+
+    answer = client.hears()
+    assert len(msgspec.json.encode(answer)) < LONGEST_LINE
+    assert (answer.refused or "").startswith("max_num_seqs 99")
 
 
 def test_a_half_line_holds_nobody_up(place: Place) -> None:

@@ -38,6 +38,18 @@ def test_what_was_chosen_is_told_to_the_engine_and_nothing_else(
     assert other.environment()["INFERWATCH_BLOCK_MAP"] == "0"
 
 
+def test_control_is_off_unless_it_was_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INFERWATCH_CONTROL", raising=False)
+    plain = EngineConfig(model="m", log_path=tmp_path)
+    chosen = ProbeSettings(control=True)
+    other = EngineConfig(model="m", log_path=tmp_path, probe=chosen)
+
+    assert "INFERWATCH_CONTROL" not in plain.environment()
+    assert other.environment()["INFERWATCH_CONTROL"] == "1"
+
+
 def asked(kind: str, headers: list[tuple[bytes, bytes]]) -> str | None:
     """What is known where a request with these headers is handled."""
     hook = AskedHeader("X-Tenant").hooks()["asked"].before
