@@ -9,7 +9,7 @@ from functools import cache
 
 import msgspec
 
-from inferwatch.compare.reading.live_limits import LIMITS, limit_text, limits_held
+from inferwatch.compare.reading.live_limits import limits_turned
 from inferwatch.compare.reading.span import ComparedSpan
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.reports.summary import ENGINE_FIELDS
@@ -96,8 +96,8 @@ def _limits(
     connection: sqlite3.Connection, session: int, span: ComparedSpan | None
 ) -> dict[str, str | None]:
     """One that was turned to is as good as one that the engine was started with."""
-    held = limits_held(connection, session, span)
-    return {f"engine {name}": limit_text(held, name) for name in LIMITS if held}
+    turned = limits_turned(connection, session, span)
+    return {f"engine {name}": text for name, text in turned.items()}
 
 
 def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:

@@ -11,7 +11,8 @@ LIMITS = ("max_num_seqs", "max_num_batched_tokens")
 """In the order of their values, by the names of vLLM's flags."""
 Values = tuple[int, int]
 TOLD = """
-SELECT t_ns, max_num_seqs, max_num_batched_tokens FROM live_limits
+SELECT t_ns, max_num_seqs, max_num_batched_tokens, start_max_num_seqs,
+       start_max_num_batched_tokens FROM live_limits
 WHERE session = ?1 AND (source, rank) = (
   SELECT source, rank FROM live_limits WHERE session = ?1 ORDER BY ordinal DESC LIMIT 1)
 ORDER BY ordinal
@@ -22,19 +23,41 @@ ORDER BY ordinal
 def limits_held(
     connection: sqlite3.Connection, session: int, span: ComparedSpan | None = None
 ) -> tuple[Values, ...]:
-    """Those in force in a span, else in all of it, in order; none without control.
+    """Those in force in a span, else in all of it, in order; none without control."""
+    held = [(seqs, tokens) for _, seqs, tokens, *_ in _rows(connection, session, span)]
+    return tuple(held[:1] + [now for was, now in pairwise(held) if now != was])
+
+
+def limits_turned(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan | None = None
+) -> dict[str, str]:
+    """By its name what a limit was that was lower than at start, as text.
+
+    What was never lowered the engine told as it was typed.
+    """
+    rows = _rows(connection, session, span)
+    held = [(seqs, tokens) for _, seqs, tokens, *_ in rows]
+    return {
+        name: limit_text(held, name) or ""
+        for place, name in enumerate(LIMITS, 1)
+        if any(row[place] < row[place + len(LIMITS)] for row in rows)
+    }
+
+
+def _rows(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan | None
+) -> list[tuple[int, ...]]:
+    """When limits were told, these, and those at start.
 
     An engine tells them when it is born, or when it is first listened to: so the
     first told were in force before.
     """
-    rows = connection.execute(TOLD, (session,)).fetchall()
-    told: list[tuple[int, Values]] = [(t_ns, (s, t)) for t_ns, s, t in rows]
-    if span is not None:
-        before = [each for each in told if each[0] <= span.start_ns]
-        inside = [each for each in told if span.start_ns < each[0] < span.end_ns]
-        told = [*(before[-1:] or told[:1]), *inside]
-    held = [values for _, values in told]
-    return tuple(held[:1] + [now for was, now in pairwise(held) if now != was])
+    told: list[tuple[int, ...]] = connection.execute(TOLD, (session,)).fetchall()
+    if span is None:
+        return told
+    before = [row for row in told if row[0] <= span.start_ns]
+    inside = [row for row in told if span.start_ns < row[0] < span.end_ns]
+    return [*(before[-1:] or told[:1]), *inside]
 
 
 def limit_text(held: Sequence[Values], name: str) -> str | None:

@@ -16,7 +16,7 @@ from collectors.readings import (
     Totals,
     WorkerMemory,
 )
-from inferwatch.metrics.engine.live_limits import LABELS, under, values_of
+from inferwatch.metrics.engine.live_limits import in_place, under
 from inferwatch.metrics.series.history import KvBlocks
 
 Key = tuple[str, int]
@@ -43,34 +43,35 @@ class Rank(msgspec.Struct, array_like=True):
     """How long no step was under way before the latest, though there was work."""
     limits: LiveLimits | None = None
     """None where they may not be changed."""
+    told: EngineInfo | None = None
+    """As it was started."""
     limits_before: LiveLimits | None = None
     """Those of steps that began before it changed: they end after it is told."""
 
     def take_info(self, info: EngineInfo) -> None:
         """What it is; another process goes by none of the limits of the one before."""
-        if self.info is not None and self.info.pid != info.pid:
+        if self.told is not None and self.told.pid != info.pid:
             self.limits = self.limits_before = None
-        self.info = under(info, self.limits)
+        self.told, self.info = info, under(info, self.limits)
 
     def take_limits(self, limits: LiveLimits) -> None:
         """What limits it from a moment on."""
         self.limits_before, self.limits = self.limits, limits
-        if self.info is not None:
-            self.info = under(self.info, limits)
+        if self.told is not None:
+            self.info = under(self.told, limits)
 
     def token_budget(self, step: Step) -> int | None:
         """What this step could have had at most, None where it was not told.
 
         One that must serve more requests than that gets more.
         """
-        told = self.info.max_num_batched_tokens if self.info is not None else None
         limits = self.limits
-        if limits is None:
-            return told
-        if self.limits_before is not None and step.start_ns < limits.t_ns:
-            limits = self.limits_before
-        least = step.prefill_tokens + step.decode_tokens
-        return max(limits.max_num_batched_tokens, least)
+        if limits is not None and step.start_ns < limits.t_ns:
+            limits = self.limits_before or limits
+        held = in_place(limits).get("max_num_batched_tokens")
+        if held is not None:
+            return max(held, step.prefill_tokens + step.decode_tokens)
+        return self.told.max_num_batched_tokens if self.told is not None else None
 
     def take_step(self, step: Step) -> None:
         """The latest step."""
@@ -210,9 +211,7 @@ class Engines:
             return {}
         settings = dict(self.settings[first].settings)
         rank = self.ranks.get(first)
-        if rank is not None and rank.limits is not None:
-            settings |= zip(LABELS, values_of(rank.limits), strict=True)
-        return settings
+        return settings | in_place(rank.limits if rank is not None else None)
 
     def take_step(self, step: Step) -> KvBlocks:
         """A step ended; the KV blocks of all engines now."""

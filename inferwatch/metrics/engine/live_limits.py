@@ -52,15 +52,18 @@ def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
 
 
 def under(info: EngineInfo, limits: LiveLimits | None) -> EngineInfo:
-    """What an engine is, with the limits in force in place of those at start."""
-    if limits is None:
-        return info
-    seqs, tokens = values_of(limits)
-    if (info.max_num_seqs, info.max_num_batched_tokens) == (seqs, tokens):
-        return info
-    return msgspec.structs.replace(
-        info, max_num_seqs=seqs, max_num_batched_tokens=tokens
-    )
+    """What an engine is, with what is lower than at start in place of that."""
+    held = in_place(limits)
+    return msgspec.structs.replace(info, **held) if held else info
+
+
+def in_place(limits: LiveLimits | None) -> dict[str, int]:
+    """What is in force in place of what an engine was started with, by vLLM's flags.
+
+    What is as at start is told elsewhere, as it was typed: vLLM's budget of a step may
+    be less than its flag.
+    """
+    return {low.name: low.now for low in lowered(limits)} if limits else {}
 
 
 def change_text(before: Values | None, now: LiveLimits) -> str | None:

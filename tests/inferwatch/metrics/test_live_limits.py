@@ -87,6 +87,16 @@ def test_what_is_in_force_stands_where_start_up_values_did() -> None:
     assert [each.change for each in back.live_limits] == [LimitChange.WATCHER_GONE]
 
 
+def test_what_is_as_at_start_is_as_it_was_typed() -> None:
+    """The budget of a step may be less than the flag, as with speculative tokens."""
+    typed = replace(INFO, max_num_batched_tokens=640)
+
+    assert limits_shown(shown([typed, *story()[:1]])) == [(12, 640)]
+    assert limits_shown(shown([typed, *story()[:2]])) == [(4, 640)]
+    assert limits_shown(shown([typed, *story()[:3]])) == [(4, 64)]
+    assert limits_shown(shown([typed, *story()])) == [(12, 640)]
+
+
 def test_an_engine_without_control_has_none() -> None:
     assert shown([INFO]).live_limits == ()
 
