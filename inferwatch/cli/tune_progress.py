@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from inferwatch.cli.say import say, say_no_more, say_now
-from inferwatch.formatting import format_about, format_duration, format_rate
+from inferwatch.formatting import format_about, format_duration
 from inferwatch.tune.progress import TuneProgress, TuneStage, TuneTask
-from inferwatch.tune.scores import score_sentence
+from inferwatch.tune.scores import trial_text
 from inferwatch.tune.trial import Trial
 
 LIVE_S, LINES_S = 0.25, 0.5
@@ -77,16 +77,7 @@ class TuneLog:
 
 def trial_line(trial: Trial, now: TuneProgress) -> str:
     """What came of a trial, and how long the tune goes on."""
-    record, numbers = trial.record, trial.numbers
-    if numbers is None:
-        came = f"{record.outcome}: {record.cause or 'nobody knows why'}"
-    else:
-        ttft = numbers.latencies.get("ttft_s")
-        facts = [score_sentence(now.goal, trial.score(now.goal))]
-        facts += [f"TTFT p99 {_duration(ttft.quantiles.p99)}"] if ttft else []
-        facts += [f"{format_rate(numbers.tokens_per_s).strip()} tokens/s"]
-        facts += numbers.doubts
-        came = ", ".join(dict.fromkeys(facts))
+    record, came = trial.record, trial_text(trial, now.goal)
     left = f"; {left_text(now)}" if left_text(now) else ""
     elapsed = format_duration(now.elapsed_s)
     return f"{elapsed}  #{record.number} {record.point.text}: {came}{left}"
@@ -109,7 +100,3 @@ def stage_line(now: TuneProgress) -> str:
     at = f" {now.now.point.text}" if now.now else ""
     facts = [f"{now.stage}{at}", f"{now.stage_s:.0f} s", left_text(now)]
     return bar + "  ".join(each for each in facts if each)
-
-
-def _duration(seconds: float | None) -> str:
-    return format_duration(seconds).strip()

@@ -2,6 +2,7 @@
 
 from inferwatch.formatting import format_duration, format_figure, format_rate
 from inferwatch.tune.goal import Goal
+from inferwatch.tune.trial import Trial
 
 HEADS = {
     Goal.GOODPUT: "good/s",
@@ -47,3 +48,17 @@ def score_sentence(goal: Goal, score: float | None) -> str:
         Goal.COST: f"{text} a million good tokens",
         Goal.KNEE: f"{text} requests/s held",
     }[goal]
+
+
+def trial_text(trial: Trial, goal: Goal) -> str:
+    """What came of a trial, in one line: its score and TTFT, or why there is none."""
+    record, numbers = trial.record, trial.numbers
+    if numbers is None:
+        return f"{record.outcome}: {record.cause or 'nobody knows why'}"
+    facts = [score_sentence(goal, trial.score(goal))]
+    if "ttft_s" in numbers.latencies and goal is not Goal.LATENCY:
+        p99_s = numbers.latencies["ttft_s"].quantiles.p99
+        facts.append(f"TTFT p99 {format_duration(p99_s).strip()}")
+    if goal is not Goal.TOKENS:
+        facts.append(f"{format_rate(numbers.tokens_per_s).strip()} tokens/s")
+    return "; ".join([", ".join(facts), *numbers.doubts[:1]])

@@ -29,7 +29,7 @@ NUMBERS: Mapping[str, Sequence[str]] = {
             "much · ✗ did not start, or failed · ○ left out: the what-if model says "
             "it cannot win."
         ),
-        "▶ is measured now; ◆ is the present setting, which all is compared with.",
+        "▶ is measured now; ● is the present setting, which all is compared with.",
         "n: trials of this setting.",
         (
             "good/s: requests per second that met every objective. tok/s: output "

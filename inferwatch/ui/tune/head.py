@@ -132,4 +132,5 @@ def _ended(now: TuneProgress, width: int) -> Iterator[Line]:
     for text in filter(None, (result.binds, *result.costs)):
         yield from _marked(text, width, 2, "·")
     if result.command:
-        yield from _marked(result.command, width, 3, "$")
+        mark = "·" if result.command.startswith("-") else "$"
+        yield from _marked(result.command, width, 3, mark)

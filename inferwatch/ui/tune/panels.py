@@ -5,6 +5,8 @@ from textwrap import wrap
 
 from inferwatch.tune.plot import LEAST_HEIGHT, LEAST_WIDTH, PlotStyle, tune_plot
 from inferwatch.tune.progress import TuneProgress
+from inferwatch.tune.scores import trial_text
+from inferwatch.tune.verdict import values_text
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, ruled
 
@@ -52,26 +54,33 @@ class TunePlot(Panel):
 
 
 class TuneSaid(Panel):
-    """The latest sentences, the newest last; how far the machine drifts."""
+    """The latest sentences and trials; how far the machine drifts."""
 
     DEFAULT_CSS = """
     TuneSaid { height: 4; }
     """
 
     _said: Sequence[str] = ()
+    _trials: Sequence[str] = ()
     _drift: float | None = None
 
     def show(self, progress: TuneProgress, drift: float | None) -> None:
         """Take what was said so far."""
-        self._said, self._drift = progress.said, drift
+        self._said, self._drift = progress.said[-MOST_SENTENCES:], drift
+        self._trials = [
+            f"#{each.record.number} {values_text(each.point)}: "
+            f"{trial_text(each, progress.goal)}"
+            for each in progress.trials[-MOST_TRIALS:]
+            if each.numbers is not None  # else there is a sentence
+        ]
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """As many of the newest as there is room for."""
+        """The newest that there is room for: sentences first, then trials."""
         heading = ruled((TextRun("what happened", "muted"),), self._right(), width)
         room = max(height - 1, 0)
         lines: list[Line] = []
-        for text in reversed(self._said):
+        for text in reversed((*self._trials, *self._said)):
             folded = wrap(text, max(width - 3, 10), max_lines=3, placeholder=" …")
             if len(lines) + len(folded) > room and lines:
                 break
@@ -85,6 +94,7 @@ class TuneSaid(Panel):
         return (TextRun(f"the machine drifts by {self._drift:.1%}", ink),)
 
 
+MOST_SENTENCES, MOST_TRIALS = 2, 20
 DRIFT_WORTH = 0.05
 """From here on it is more than most settings differ by."""
 

@@ -114,7 +114,7 @@ def _state(standing: Standing, trials: Sequence[Trial]) -> tuple[RowState, str]:
         why = bad.cause or standing.dropped or ""
         return ENDED[bad.outcome], why
     if standing.is_best:
-        return RowState.BEST, "; ".join(standing.doubts)
+        return RowState.BEST, "but doubtful" if standing.doubts else ""
     if not standing.alive:
         return RowState.DROPPED, standing.dropped or ""
     if standing.score is None:

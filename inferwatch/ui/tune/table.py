@@ -9,6 +9,7 @@ from inferwatch.formatting import format_duration, format_rate
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.progress import TuneProgress
 from inferwatch.tune.scores import HEADS, score_text
+from inferwatch.tune.table import PRESENT
 from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of, fit, spread
 from inferwatch.ui.shared.table import CursorTable, TableColumn
 from inferwatch.ui.tune.rows import GLYPHS, RowState, TuneRow
@@ -18,7 +19,6 @@ NAMES = ("max-num-", "enable-")
 """Beginnings of flags that headings go without."""
 MOST_CELLS = 22
 """Of a variable's column."""
-PRESENT = "◆"
 BAR, POINT = "━", "●"
 
 

@@ -23,9 +23,11 @@ from textual.dom import DOMNode
 
 import inferwatch.ui
 from inferwatch.cli.main import inferwatch as program
+from inferwatch.cli.tune_options import tune_plan
 from inferwatch.errors import InferwatchError
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
+from tests.inferwatch.cli.test_tune_options import options_of as tune_options
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -177,7 +179,10 @@ def try_it(words: list[str], url: str) -> None:
     """Run a command, or as much of it as there is without an engine."""
     starts_engine = not words or words[0] in WATCHERS
     starts_engine |= words[:1] == ["demo"] and "--sample" not in words
-    if starts_engine or "--find-rate" in words:
+    if words[:1] == ["tune"] and not {"--resume", "--show", "--list"} & {*words}:
+        tune_plan(tune_options(*words[1:]))  # all but the engine
+        return
+    if starts_engine or {"--find-rate", "--resume", "--show"} & {*words}:
         if words:
             parse(words)
         return

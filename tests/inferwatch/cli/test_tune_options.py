@@ -13,6 +13,7 @@ from inferwatch.cli.tune_options import DEMO_USERS, TuneOptions, tune_plan
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.sample import sample_file
+from inferwatch.tune.answers import PROMPTS
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
 
@@ -162,6 +163,21 @@ def test_a_plan_holds_all_that_was_asked_for() -> None:
     assert plan.load.seed == 7
     assert plan.load.output_tokens.mean == 64
     assert plan.load.slo == "ttft_s<0.5"
+
+
+@pytest.mark.parametrize(
+    ("words", "prompts"),
+    [
+        (("--vary", "max-num-seqs=8,16"), 0),
+        (("--vary", "kv-cache-dtype=auto,fp8"), PROMPTS),
+        (("--vary", "kv-cache-dtype=auto,fp8", "--answers", "0"), 0),
+        (("--vary", "max-num-seqs=8,16", "--answers", "9"), 9),
+    ],
+)
+def test_answers_are_compared_where_a_flag_may_change_them(
+    words: tuple[str, ...], prompts: int
+) -> None:
+    assert planned("m", *words, "--rate", "5").answers == prompts
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ async def test_settings_stand_by_how_good_they_are() -> None:
         ]
         assert "like the best" in rows[1]
         assert [row.split()[:3] for row in rows if "present" in row] == [
-            ["▼◆", "32", "2048"]
+            ["▼●", "32", "2048"]
         ]
         assert any("▼" in row and "below the best" in row for row in rows)
         assert "✗" in rows[-2] + rows[-1]
