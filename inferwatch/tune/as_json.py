@@ -80,6 +80,7 @@ def _setting(result: TuneResult, each: PointResult) -> Object:
         "good_share": each.good_share,
         "on_ttft_frontier": each.on_frontier,
         "on_tpot_frontier": each.on_tpot_frontier,
+        "scenario": each.scenario,
         "answers": each.answers,
         "doubts": list(each.doubts),
     }

@@ -7,7 +7,7 @@ from inferwatch.tune.as_text import NO_COST, shows_no_cost
 from inferwatch.tune.command import flags_line, inferwatch_command, vllm_command
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.plot import latencies_of, tune_plot
-from inferwatch.tune.result import TuneResult, answer_lines
+from inferwatch.tune.result import TuneResult, scenario_lines
 from inferwatch.tune.table import ResultTable, result_table
 from inferwatch.visible import visible
 
@@ -66,7 +66,7 @@ def _follows(result: TuneResult) -> Iterator[str]:
         yield f"- {escaped(f'Against the present it costs: {costs}.')}"
     elif shows_no_cost(result):
         yield f"- {escaped(NO_COST)}"
-    yield from (f"- {escaped(line)}" for line in answer_lines(result))
+    yield from (f"- {escaped(line)}" for line in scenario_lines(result))
 
 
 def _command(result: TuneResult, plan: TunePlan) -> str:

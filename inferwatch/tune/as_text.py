@@ -8,7 +8,7 @@ from inferwatch.formatting import counted
 from inferwatch.tune.command import flags_line, inferwatch_command, vllm_command
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.plot import PlotRow, PlotStyle, latencies_of, tune_plot
-from inferwatch.tune.result import TuneResult, answer_lines
+from inferwatch.tune.result import TuneResult, scenario_lines
 from inferwatch.tune.table import BEST, PRESENT, ResultColumn, ResultTable, result_table
 from inferwatch.visible import visible
 
@@ -150,7 +150,7 @@ def _follows(result: TuneResult, room: int) -> Iterator[str]:
         yield from wrapped(said, width=room)
     elif shows_no_cost(result):
         yield from wrapped(NO_COST, width=room)
-    for line in answer_lines(result):
+    for line in scenario_lines(result):
         yield from wrapped(line, width=room)
 
 

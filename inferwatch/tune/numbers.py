@@ -36,6 +36,7 @@ from inferwatch.tune.answers import kept_answers
 from inferwatch.tune.doubts import doubts_of
 from inferwatch.tune.engine_use import EngineUse, engine_use
 from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.stress import kept_finding
 from inferwatch.tune.trial import TrialNumbers
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
@@ -88,7 +89,11 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
                 *([UNENDED] if search and search.next_rate() is not None else ()),
             ),
         )
-        return replace(found, answers=kept_answers(connection, session))
+        return replace(
+            found,
+            answers=kept_answers(connection, session),
+            scenario=kept_finding(connection, session, run.plan, run.book),
+        )
 
 
 def _numbers(

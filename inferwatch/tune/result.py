@@ -23,7 +23,6 @@ UNSCORED = {
     Goal.KNEE: "no rate that was tried met the objectives",
 }
 """Why a setting that was measured has no score."""
-OTHER_ANSWERS = "it answers otherwise than the present, more than that does itself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +50,8 @@ class PointResult:
     """No other has both more tokens/s and a lower TTFT p99."""
     on_tpot_frontier: bool = False
     """The same of TPOT p99."""
+    scenario: str | None = None
+    """What its latest run of a stress scenario means."""
     answers: str | None = None
     """How its answers compare with the present's, where that was asked."""
     like_best: bool = False
@@ -77,12 +78,12 @@ class TuneResult:
     """A command line to paste."""
 
 
-def answer_lines(result: TuneResult) -> list[str]:
-    """What was compared of answers, a sentence a setting."""
+def scenario_lines(result: TuneResult) -> list[str]:
+    """What each setting's runs of a stress scenario mean."""
     return [
-        f"Answers of {each.point.text}, temperature 0: {each.answers}."
+        f"{each.point.text}: {each.scenario}."
         for each in result.points
-        if each.answers is not None
+        if each.scenario is not None
     ]
 
 
@@ -96,7 +97,6 @@ def result_of(
     found = standings(space, rules, trials)
     beside = _Beside.of(space, rules, trials)
     results = [_of_point(each, rules, trials, beside) for each in found]
-    results = _with_answers(results, answers_by_point(space, trials))
     best = next((each.point for each in found if each.is_best), None)
     points = _in_order(_with_frontiers(results), best, rules.goal)
     by_point = {each.point: each for each in points}
@@ -182,26 +182,16 @@ def _of_point(
         tpot_p99_s=tpot.score,
         tpot_p99_s_span=tpot.span,
         good_share=fmean(known) if known else None,
+        scenario=_scenario(own),
         answers=answers.sentence if answers is not None else None,
         like_best=standing.like_best,
         doubts=(*standing.doubts, *(_failure(e) for e in odd if standing.trials)),
     )
 
 
-def _with_answers(
-    results: Sequence[PointResult], compared: Mapping[Point, AnswerComparison]
-) -> list[PointResult]:
-    """Settings that answer otherwise are not wrong, but no mere faster present."""
-    return [
-        each
-        if (found := compared.get(each.point)) is None
-        else replace(
-            each,
-            answers=found.sentence,
-            doubts=(*each.doubts, *((OTHER_ANSWERS,) if found.differs else ())),
-        )
-        for each in results
-    ]
+def _scenario(trials: Sequence[Trial]) -> str | None:
+    told = [each.numbers.scenario for each in trials if each.numbers is not None]
+    return next((each for each in reversed(told) if each is not None), None)
 
 
 def _failure(trial: Trial) -> str:

@@ -68,6 +68,8 @@ class TrialNumbers:
     """Of the time in steps, by what kept the head of the queue waiting."""
     memory_bytes: int | None = None
     """Of the device, or of the engine's processes where there is none."""
+    scenario: str | None = None
+    """The sentence of a stress scenario's run."""
     answers: AnswerHashes | None = None
     """Of fixed prompts, where they were asked."""
     doubts: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from inferwatch.tune.command import flags_line, inferwatch_command, vllm_command
 from inferwatch.tune.html.frontier import frontier_figure
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.plot import latencies_of
-from inferwatch.tune.result import TuneResult, answer_lines
+from inferwatch.tune.result import TuneResult, scenario_lines
 from inferwatch.tune.table import ResultTable, result_table
 from inferwatch.tune.trial import Trial
 from inferwatch.tune.verdict import goal_text, values_text
@@ -88,7 +88,7 @@ def _follows(result: TuneResult) -> Iterator[str]:
         said.append(f"Against the present it costs: {'; '.join(result.costs)}.")
     elif shows_no_cost(result):
         said.append(NO_COST)
-    said += answer_lines(result)
+    said += scenario_lines(result)
     if said:
         items = "".join(f"<li>{as_html(each)}</li>" for each in said)
         yield f'<ul class="follows">{items}</ul>'
