@@ -1,0 +1,176 @@
+"""Tunes of real vLLM: what is left of one that is killed, and how it goes on."""
+
+import asyncio
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from collectors.probe.limit_control import LimitControl
+from collectors.readings import LimitChange, LiveLimits
+from embedded_engine.config import demo_config
+from embedded_engine.launch import Engine
+from embedded_engine.probe_settings import ProbeSettings
+from inferwatch.storage.file.connections import reading
+from inferwatch.storage.sessions.sessions import list_sessions
+from inferwatch.tune.journal import StoredTune, stored_tune
+from inferwatch.tune.trial import TrialOutcome
+from tests.program.conftest import PROGRAM, Home, wait_for
+
+pytestmark = [pytest.mark.engine, pytest.mark.process]
+
+LOAD = ("--rate=8", "--trial=2", "--warmup=0.5", "--output-tokens=8-24", "--seed=3")
+GOAL = ("--slo", "ttft_s<5", "--repeats=2")
+TOOK_S = 150.0
+
+
+class Tune:
+    """The command, started in a home."""
+
+    def __init__(self, home: Home, *arguments: str) -> None:
+        self.home = home
+        self.process = subprocess.Popen(
+            [*PROGRAM, "tune", "--json", *arguments],
+            env=home.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def ended(self) -> tuple[int, dict[str, Any], str]:
+        """Its exit status, what it printed, and what it said."""
+        printed, said = self.process.communicate(timeout=TOOK_S)
+        return self.process.returncode, json.loads(printed or "{}"), said
+
+    def trials(self) -> int:
+        """So many are in the record."""
+        stored = stored_in(self.home)
+        return len(stored.records) if stored else 0
+
+
+def stored_in(home: Home) -> StoredTune | None:
+    """The only tune of a home."""
+    if not home.database.exists():
+        return None
+    with reading(home.database) as connection:
+        found = connection.execute("SELECT max(tune_id) FROM tunes").fetchone()
+    return stored_tune(home.database, found[0]) if found[0] else None
+
+
+def seqs_measured(stored: StoredTune) -> set[tuple[str, bool]]:
+    """Values of max-num-seqs, and whether each was turned to."""
+    return {
+        (each.point.flags[0][1], each.live)
+        for each in stored.records
+        if each.outcome is TrialOutcome.MEASURED
+    }
+
+
+def test_a_killed_tune_ends_its_engine_and_goes_on(home: Home) -> None:
+    tune = Tune(home, "demo", "--vary=max-num-seqs=2,8", *LOAD, *GOAL)
+    wait_for(lambda: tune.trials() >= 2, "two trials", TOOK_S)
+
+    tune.process.kill()
+    tune.process.communicate()
+
+    wait_for(lambda: not home.engines(), "the engine ends with its tuner", 20.0)
+    before = stored_in(home)
+    assert before is not None
+    assert before.ended_wall_ns is None
+
+    status, result, said = Tune(home, "--resume", before.plan.tune_id).ended()
+
+    assert status == 0, said
+    after = stored_in(home)
+    assert after is not None
+    assert after.records[: len(before.records)] == before.records
+    assert after.outcome == "done"
+    lives = {each.life for each in after.records}
+    assert lives == {1, 2}
+    assert {value for value, _ in seqs_measured(after)} == {"2", "8", "32"}
+    tagged = [row for row in list_sessions(home.database) if row.tags]
+    assert {row.id for row in tagged} == {each.session for each in after.records}
+
+    again = Tune(home, "--resume", before.plan.tune_id).ended()
+
+    assert again[1] == result
+    assert stored_in(home).records == after.records  # type: ignore[union-attr]
+
+
+def test_settings_that_do_not_start_are_told_with_their_cause(home: Home) -> None:
+    vary = ("--vary=block-size=32,33", "--", "--block-size=32")
+
+    status, result, said = Tune(home, "demo", *LOAD, *GOAL, *vary).ended()
+
+    assert status == 0, said
+    (bad,) = [
+        e for e in result["points"] if dict(e["point"]["flags"]) == {"block-size": "33"}
+    ]
+    assert bad["outcome"] == TrialOutcome.NOT_STARTED
+    assert "block" in bad["cause"].lower()
+    assert result["best"]["point"]["flags"] == [["block-size", "32"]]
+
+
+async def limits_of(engine: Engine) -> LiveLimits:
+    control = await LimitControl.open(engine.engine_id, by="the test")
+    try:
+        return (await control.limits())[0]
+    finally:
+        await control.close()
+
+
+async def until_in_force(engine: Engine, *, holds: bool) -> None:
+    """Wait until its limits are turned, or back."""
+    async with asyncio.timeout(60.0):
+        while (await limits_of(engine)).in_force is not holds:  # noqa: ASYNC110 - an engine tells nobody
+            await asyncio.sleep(0.2)
+
+
+async def test_an_engine_of_others_is_set_as_before_whatever_ends_the_tuner(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("INFERWATCH_RUNTIME_DIR", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, home.environment[name])
+    probe = ProbeSettings(control=True)
+    engine = await Engine.start(demo_config(probe), lambda _: None)
+    try:
+        url = str(engine.url)
+        vary = ("--vary=max-num-seqs=2,8,64", *LOAD, *GOAL)
+        status, result, said = await asyncio.to_thread(Tune(home, url, *vary).ended)
+
+        assert status == 0, said
+        limits = await limits_of(engine)
+        assert not limits.in_force
+        assert limits.change is LimitChange.RESET
+        stored = stored_in(home)
+        assert stored is not None
+        assert {life.life for life in stored.records} == {1}
+        assert seqs_measured(stored) >= {("2", True), ("8", True), ("32", False)}
+        assert {dict(e["point"]["flags"])["max-num-seqs"] for e in result["points"]}
+
+        killed = Tune(home, url, *vary)
+        await until_in_force(engine, holds=True)
+        killed.process.kill()
+        killed.process.communicate()
+
+        await until_in_force(engine, holds=False)
+        assert (await limits_of(engine)).change is LimitChange.WATCHER_GONE
+    finally:
+        await engine.stop()
+
+
+async def test_without_control_nothing_is_turned(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("INFERWATCH_RUNTIME_DIR", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, home.environment[name])
+    engine = await Engine.start(demo_config(), lambda _: None)
+    try:
+        tune = Tune(home, str(engine.url), "--vary=max-num-seqs=2,4", *LOAD)
+        status, _, said = await asyncio.to_thread(tune.ended)
+    finally:
+        await engine.stop()
+
+    assert status == 2
+    assert "was not started with control" in said
