@@ -1,6 +1,6 @@
 """How long a tune has gone on, what trials and starts take, and what is left."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import monotonic
@@ -18,18 +18,23 @@ class Stopwatch:
 
     spent_s: float = 0.0
     """By those who were killed before us."""
+    now_s: Callable[[], float] = monotonic
     stage: TuneStage = TuneStage.STARTING
-    _began_s: float = field(default_factory=monotonic)
-    _entered_s: float = field(default_factory=monotonic)
+    _began_s: float = field(init=False)
+    _entered_s: float = field(init=False)
     _took_s: dict[TuneStage, list[float]] = field(default_factory=dict)
     _load_s: float | None = None
     _left_s: float | None = None
     _left_at_s: float = 0.0
     _ended_s: float | None = None
 
+    def __post_init__(self) -> None:
+        """It goes on from now."""
+        self._began_s = self._entered_s = self.now_s()
+
     def enter(self, stage: TuneStage) -> None:
         """Another stage begins, or the same anew."""
-        now_s = monotonic()
+        now_s = self.now_s()
         if self.stage is not stage:
             took = self._took_s.setdefault(self.stage, [])
             took.append(now_s - self._entered_s)
@@ -43,12 +48,12 @@ class Stopwatch:
 
     def expect(self, left_s: float | None) -> None:
         """It is about so much longer, from now."""
-        self._left_s, self._left_at_s = left_s, monotonic()
+        self._left_s, self._left_at_s = left_s, self.now_s()
 
     @property
     def elapsed_s(self) -> float:
         """Of the whole tune."""
-        until_s = monotonic() if self._ended_s is None else self._ended_s
+        until_s = self.now_s() if self._ended_s is None else self._ended_s
         return self.spent_s + until_s - self._began_s
 
     @property
@@ -58,11 +63,11 @@ class Stopwatch:
             return 0.0
         if self._left_s is None:
             return None
-        return max(self._left_s - (monotonic() - self._left_at_s), 0.0)
+        return max(self._left_s - (self.now_s() - self._left_at_s), 0.0)
 
     def stage_now(self, warmup_s: float) -> tuple[TuneStage, float, float | None]:
         """The stage, for how long it goes on, and which share of it is over."""
-        seconds = monotonic() - self._entered_s
+        seconds = self.now_s() - self._entered_s
         if self.stage is not TuneStage.LOADING:
             return self.stage, seconds, self._share(seconds, None)
         if seconds < warmup_s:

@@ -1,0 +1,289 @@
+"""Does a tune find what an exhaustive grid finds, in a third of its time?
+
+On real vLLM (the demo's engine, CPU) over max-num-seqs. First a look at the engine
+chooses objectives that a value in the middle meets best: below it requests wait too
+long, above it tokens come too slowly. Then the tune; then the grid: each value started
+with its own flags, measured as often as the tune measured its best. Both send the same
+requests at the same moments. The best is the same where the grid's best is the tune's,
+or the tune says that the two are not told apart. Needs a machine at rest.
+
+    benchmarks/tune_grid.py                     one round
+    benchmarks/tune_grid.py --values 2,4,8,16,32
+    benchmarks/tune_grid.py --pairs 6           a cap of 8: turned to, and started with
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from tempfile import TemporaryDirectory
+
+import msgspec
+
+from inferwatch.loadgen.plan.lengths import Range, fixed
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.storage.sessions.housekeeping import retag
+from inferwatch.storage.sessions.sessions import find
+from inferwatch.tune.engines import EngineNews, OwnEngines
+from inferwatch.tune.numbers import numbers_of
+from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.run import TuneRun
+from inferwatch.tune.space import Point
+from inferwatch.tune.trial import TrialNumbers
+from inferwatch.tune.trial_load import TrialTask, measured
+
+FLAG = "max-num-seqs"
+PRESENT = "32"
+"""Of the demo's engine."""
+MIDDLE = 8
+USERS = 24
+AT_MOST = 1 / 3
+TUNE, GRID, LOOK = "tuned", "grid", "look"
+CAP = "8"
+PAIR_LOAD_S = 5.0
+
+
+def point(value: object) -> Point:
+    """That many requests at once."""
+    return Point(flags=((FLAG, str(value)),))
+
+
+def plan_of(tune_id: str, values: Sequence[str], load: LoadPlan) -> TunePlan:
+    """A tune of the demo's engine."""
+    return TunePlan(
+        tune_id=tune_id,
+        model="demo",
+        vary=((FLAG, tuple(values)),),
+        present=((FLAG, PRESENT),),
+        load=load,
+        repeats=5,
+    )
+
+
+@dataclass
+class Bench:
+    """Engines, and loads on them, outside of a tune."""
+
+    database: Path
+    plan: TunePlan
+    engines: OwnEngines = field(init=False)
+    n: int = 0
+
+    def __post_init__(self) -> None:
+        """No engine yet."""
+        news = EngineNews(stage=lambda _: None, say=print)
+        self.engines = OwnEngines(self.plan, news)
+
+    async def measure(self, value: object, start: object) -> tuple[str, TrialNumbers]:
+        """One load at a value, of an engine that was started so; its session."""
+        at = await self.engines.reach(point(value), point(start))
+        self.n += 1
+        name = f"{self.plan.tune_id} {self.n} {value}"
+        task = TrialTask(name=name, salt=name, plan=self.plan, at=at)
+        session = await measured(task, self.database, asyncio.Event())
+        return session, numbers_of(self.database, session, self.plan)
+
+
+# The objectives.
+
+
+async def objectives(database: Path, load: LoadPlan) -> str:
+    """Limits half-way between what the middle value brings and what its others do."""
+    bench = Bench(database, plan_of(LOOK, (), load))
+    found = {}
+    for value in (2 * MIDDLE, MIDDLE, MIDDLE // 2):
+        _, found[value] = await bench.measure(value, PRESENT)
+    await bench.engines.close()
+    tpot = {value: p50(each, "tpot_s") for value, each in found.items()}
+    ttft = {value: p50(each, "ttft_s") for value, each in found.items()}
+    for value in found:
+        print(
+            f"  {value:>3} at once: TTFT {ttft[value] * 1e3:6.0f} ms, "
+            f"TPOT {tpot[value] * 1e3:5.1f} ms"
+        )
+    tpot_s = math.sqrt(tpot[MIDDLE] * tpot[2 * MIDDLE])
+    ttft_s = math.sqrt(ttft[MIDDLE] * ttft[MIDDLE // 2])
+    return f"ttft_s<{ttft_s:.3f} tpot_s<{tpot_s:.5f}"
+
+
+def p50(numbers: TrialNumbers, name: str) -> float:
+    """The median of a latency; a machine that answers nobody has none."""
+    value = numbers.latencies[name].quantiles.p50
+    if value is None:
+        raise SystemExit(f"nothing was answered, so there is no {name}")
+    return value
+
+
+# The grid, and the tune.
+
+
+async def grid(
+    database: Path, plan: TunePlan, values: Sequence[str], repeats: int
+) -> dict[str, list[float]]:
+    """Goodput of each value, each in an engine that was started with it."""
+    bench = Bench(database, plan)
+    found: dict[str, list[float]] = {}
+    order = random.sample(list(values), len(values))
+    for value in order:
+        scores = []
+        for _ in range(repeats):
+            _, numbers = await bench.measure(value, value)
+            scores.append(numbers.goodput_per_s or 0.0)
+        found[value] = scores
+        await bench.engines.renew()
+    return found
+
+
+async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
+    """The tune against the grid; whether it held."""
+    values = arguments.values.split(",")
+    load = LoadPlan(
+        run_id="",
+        model="",
+        arrivals=Arrivals.CLOSED,
+        concurrency=USERS,
+        prompt_tokens=fixed(128),
+        output_tokens=fixed(48),
+        warmup_s=arguments.warmup,
+        duration_s=arguments.trial,
+        drain_s=0.0,
+        seed=arguments.seed,
+    )
+    slo = await objectives(database, load)
+    print(f"  objectives: {slo}")
+    load = msgspec.structs.replace(load, slo=slo)
+
+    began_s = time.monotonic()
+    run = TuneRun(plan_of(TUNE, values, load), database)
+    result = await run.run(asyncio.Event())
+    tune_s = time.monotonic() - began_s
+    if result.best is None:
+        raise SystemExit(f"the tune measured nothing: {run.progress.said}")
+    best = result.best.point.flags[0][1]
+    alike = {e.point.flags[0][1] for e in result.points if e.like_best} | {best}
+
+    began_s = time.monotonic()
+    plan = plan_of(GRID, values, load)
+    scores = await grid(database, plan, values, max(result.best.trials, 1))
+    grid_s = time.monotonic() - began_s
+    truth = max(scores, key=lambda value: fmean(scores[value]))
+
+    tuned = {each.point.flags[0][1]: each for each in result.points}
+    print(f"  {FLAG:<14}{'tune: good/s':>14}{'trials':>8}   grid: good/s")
+    for value in sorted(values, key=int):
+        each = tuned.get(value)
+        score = "–" if each is None or each.score is None else f"{each.score:.2f}"
+        told = str(each.outcome) if each and each.score is None else ""
+        trials = 0 if each is None else each.trials
+        listed = " ".join(f"{one:.2f}" for one in scores[value])
+        print(f"  {value:<14}{score:>14}{trials:>8}   {listed}  {told}")
+    ratio = tune_s / grid_s
+    same = truth in alike
+    print(f"  the tune says: {best}: {result.verdict}")
+    print(
+        f"  grid's best {truth}, tune's {best} (not told apart: "
+        f"{', '.join(sorted(alike - {best}, key=int)) or 'none'}): "
+        f"{'same' if same else 'NOT THE SAME'}"
+    )
+    trials = len(run.progress.trials)
+    print(
+        f"  tune {tune_s:.0f} s ({trials} trials), grid {grid_s:.0f} s "
+        f"({sum(map(len, scores.values()))} trials): ratio {ratio:.2f}, "
+        f"{'ok' if ratio <= AT_MOST else 'MORE THAN A THIRD'}"
+    )
+    return same and ratio <= AT_MOST
+
+
+# A cap that was turned to against one that was started with.
+
+
+async def pairs(database: Path, arguments: argparse.Namespace) -> None:
+    """Both caps, an engine each, in a drawn order."""
+    load = LoadPlan(
+        run_id="",
+        model="",
+        rate_per_s=arguments.rate,
+        prompt_tokens=Range(32, 128),
+        output_tokens=fixed(48),
+        warmup_s=1.0,
+        duration_s=PAIR_LOAD_S,
+        seed=arguments.seed,
+    )
+    bench = Bench(database, plan_of("cap", (), load))
+    for number in range(arguments.pairs):
+        for tag in random.sample(("live", "restarted"), 2):
+            start = PRESENT if tag == "live" else CAP
+            session, numbers = await bench.measure(CAP, start)
+            row = find(database, session)
+            retag(database, row.session, partial(_tagged, tag))
+            bound = numbers.bound_share.get("seqs", 0.0)
+            print(
+                f"  pair {number + 1} {tag:<10} {numbers.tokens_per_s or 0:7.0f} tok/s"
+                f"  TTFT {p50(numbers, 'ttft_s') * 1e3:6.1f} ms"
+                f"  TPOT {p50(numbers, 'tpot_s') * 1e3:5.2f} ms"
+                f"  bound by seqs {bound:.0%} of the time"
+            )
+            await bench.engines.renew()
+
+
+def _tagged(tag: str, before: Sequence[str]) -> list[str]:
+    return [*before, tag]
+
+
+def compared(database: Path) -> bool:
+    """What ``inferwatch compare`` says of both; whether it shows no difference."""
+    command = [sys.executable, "-m", "inferwatch.cli", "compare"]
+    sides = ["tag:restarted", "tag:live", "--db", str(database)]
+    shown = subprocess.run(
+        [*command, *sides, "--json"], check=False, capture_output=True, text=True
+    )
+    subprocess.run([*command, *sides], check=False)
+    found = sorted(verdicts(json.loads(shown.stdout)))
+    print(f"  verdicts: {', '.join(found)}")
+    return not any("better" in each or "worse" in each for each in found)
+
+
+def verdicts(comparison: object) -> set[str]:
+    """Every verdict in it."""
+    found: set[str] = set()
+    if isinstance(comparison, dict):
+        for name, value in comparison.items():
+            found |= {value} if name == "verdict" else verdicts(value)
+    elif isinstance(comparison, list):
+        for each in comparison:
+            found |= verdicts(each)
+    return found
+
+
+def main() -> int:
+    """One round, or pairs."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--values", default="2,4,8,16,32")
+    parser.add_argument("--trial", type=float, default=3.0, help="seconds")
+    parser.add_argument("--warmup", type=float, default=1.0, help="seconds")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--pairs", type=int, default=0)
+    parser.add_argument("--rate", type=float, default=15.0)
+    arguments = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        os.environ["INFERWATCH_RUNTIME_DIR"] = f"{folder}/run"
+        os.environ["XDG_STATE_HOME"] = f"{folder}/state"
+        database = Path(folder) / "sessions.db"
+        if arguments.pairs:
+            asyncio.run(pairs(database, arguments))
+            return 0 if compared(database) else 1
+        return 0 if asyncio.run(one_round(database, arguments)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
