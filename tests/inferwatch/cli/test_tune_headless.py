@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,24 @@ def test_markdown_and_a_page_are_written(
 
     assert "|" in capsys.readouterr().out
     assert "max-num-seqs" in page.read_text("utf-8")
+
+
+def test_colours_are_for_terminals_that_want_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "")
+    run = bench.run(plan_of(4, 16))
+    carry_out(run, asked())
+    printed = {}
+    capsys.readouterr()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for wish in ("", "1"):
+        monkeypatch.setenv("NO_COLOR", wish)
+        print_result(run, asked())
+        printed[wish] = capsys.readouterr().out
+
+    assert "\x1b[32m" in printed[""]
+    assert "\x1b" not in printed["1"]
 
 
 def test_what_does_not_start_is_told_and_the_others_are_measured(

@@ -1,6 +1,7 @@
 """A tune on the screen: what it shows, its keys, and how it ends."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -29,6 +30,8 @@ from tests.inferwatch.ui.scripted_tune import (
 )
 
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
+FRAME = {"c5c8c6", "ff5f57", "febc2e", "28c840"}
+"""Buttons that an exported picture has around it."""
 SIZES = pytest.mark.parametrize(
     "size", [SMALL, USUAL, LARGE], ids=["80x24", "120x40", "200x60"]
 )
@@ -247,6 +250,30 @@ async def test_a_small_terminal_shows_less_and_breaks_nothing(
         await pilot.pause()
 
         assert isinstance(pilot.app.screen, TuneScreen)
+
+
+async def test_without_colour_every_cell_is_grey(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    async with shown(ScriptedTune(middle())) as pilot:
+        picture = pilot.app.export_screenshot(simplify=True)
+
+    colours = set(re.findall(r"#([0-9a-f]{6})", picture)) - FRAME
+    assert len(colours) > 5
+    assert all(colour[:2] == colour[2:4] == colour[4:] for colour in colours)
+
+
+async def test_the_latest_trials_and_sentences_are_told_with_the_drift() -> None:
+    async with shown(ScriptedTune(middle())) as pilot:
+        said = text_of(pilot, "TuneSaid")
+
+        assert "the machine drifts by 0." in said
+        assert "#13 32 · 2048: 8.2" in said
+        assert said.splitlines()[-1] == (
+            " · max-num-seqs 16 is out: 40% to 48% below the best"
+        )
 
 
 Compare = Callable[..., bool]
