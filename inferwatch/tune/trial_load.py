@@ -157,7 +157,8 @@ async def _load(
 ) -> str | None:
     if task.plan.goal is Goal.KNEE:
         return await _find_knee(session, task, stop)
-    return _fault(await session.follow(task.load, stop))
+    run = await session.follow(task.load, stop)
+    return None if stop.is_set() else _fault(run)
 
 
 async def _find_knee(
@@ -170,11 +171,12 @@ async def _find_knee(
         runs = (each.runs for each in search.points if each.rate_per_s == rate)
         plan = at_rate(load, new_run_id(), rate, next(runs, 0))
         run = await session.follow(plan, stop)
+        if stop.is_set():
+            break
         point = PointRun(plan=plan, result=load_result(run.book, *objectives(plan)))
         if point.refused or not run.book.records:
             return _fault(run) or "nothing was sent"
-        if not stop.is_set():
-            search.add(point.point())
+        search.add(point.point())
     return None
 
 
