@@ -51,17 +51,29 @@ class LimitStretch:
             if self.from_ns <= (each.added_ns or self.from_ns) < self.to_ns
         }
 
+    def whole(self, told: Mapping[int, Told]) -> int:
+        """How many requests came and ended in it, which is what it can tell of."""
+        return sum(_ended_ns(each) is not None for each in self.requests(told).values())
+
     def _in_sight(self, told: Told) -> Told:
-        ended_ns = told.engine_finished_ns or told.finished_ns
+        ended_ns = _ended_ns(told)
         if ended_ns is None or ended_ns < self.to_ns:
             return told
         return replace(told, engine_finished_ns=None, finished_ns=None)
 
 
+def _ended_ns(told: Told) -> int | None:
+    return told.engine_finished_ns or told.finished_ns
+
+
 def limit_stretch(
-    steps: Sequence[Step], limits: Iterable[LiveLimits], *, latest: bool
+    steps: Sequence[Step],
+    limits: Iterable[LiveLimits],
+    told: Mapping[int, Told],
+    *,
+    latest: bool,
 ) -> LimitStretch:
-    """The longest stretch, or the latest: that of the present.
+    """The stretch with most requests, or the latest: that of the present.
 
     Raises:
         CannotTellError: it is too short to say what a step costs.
@@ -69,7 +81,10 @@ def limit_stretch(
     stretches = _stretches(steps, limits)
     if len(stretches) == 1:
         return stretches[0]
-    found = stretches[-1] if latest else max(stretches, key=lambda s: len(s.steps))
+    found = stretches[-1]
+    if not latest:
+        long = [each for each in stretches if len(each.steps) >= FEWEST_STEPS]
+        found = max(long or stretches, key=lambda each: each.whole(told))
     if len(found.steps) < FEWEST_STEPS:
         since = "since then" if latest else "between two changes"
         raise CannotTellError(

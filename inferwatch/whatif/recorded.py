@@ -88,8 +88,8 @@ def run_of(
 ) -> RecordedRun:
     """The same of readings by kind.
 
-    Where limits were changed on the way, of the longest stretch under the same, or of
-    the latest.
+    Where limits were changed on the way, of the stretch under the same with most
+    requests, or of the latest.
 
     Raises:
         CannotTellError: nothing can be predicted from them.
@@ -106,13 +106,13 @@ def run_of(
     _refuse(steps, engine, told)
     steps.sort(key=lambda step: step.end_ns)
     limits = [e for e in heard.limits if (e.source, e.rank) == (source, rank)]
-    stretch = limit_stretch(steps, limits, latest=latest)
-    steps, setting = stretch.steps, stretch.setting(started)
     every = {
         told.ordinal: told
         for (of, _), told in heard.requests.items()
         if of == source and told.ordinal is not None and rank_of(told.ordinal) == rank
     }
+    stretch = limit_stretch(steps, limits, every, latest=latest)
+    steps, setting = stretch.steps, stretch.setting(started)
     mine = stretch.requests(every)
     columns = recorded_steps(
         steps, {ordinal: told.prompt_tokens or 0 for ordinal, told in every.items()}

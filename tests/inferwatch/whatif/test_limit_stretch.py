@@ -11,7 +11,7 @@ from inferwatch.whatif.setting import Change
 from tests.inferwatch.whatif.scripted_engine import MS, ScriptedEngine, jobs
 
 S = 1_000 * MS
-AT_NS = 28 * S
+AT_NS = 20 * S
 SETTINGS = EngineSettings(source="e", t_ns=0, settings={"max_num_seqs": 32})
 
 
@@ -26,7 +26,7 @@ def latest_of(readings: list[AnyReading]) -> RecordedRun:
     return run_of(heard, latest=True)
 
 
-def test_of_a_recorded_session_it_is_the_longest() -> None:
+def test_of_a_recorded_session_it_is_the_one_with_most_requests() -> None:
     run = recorded_run(served({AT_NS: 4}))
 
     assert run.setting.max_num_seqs == 32
