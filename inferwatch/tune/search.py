@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from math import ceil
+from math import ceil, log, sqrt
 
 from inferwatch.tune.lives import EngineLife, life_for
 from inferwatch.tune.rules import SearchRules
 from inferwatch.tune.space import Point, Space
-from inferwatch.tune.standings import standings
+from inferwatch.tune.standings import Standing, standings
 from inferwatch.tune.trial import Trial, TrialOutcome
 
 __all__ = [
@@ -47,6 +47,10 @@ FINALISTS = 3
 CONFIRMED = 3
 """Trials of the best and of the present, however clear it is: who comes first of many
 by one trial was lucky, too."""
+SEEN = 2
+"""Trials of a rival before it may be given up as too near to be told apart."""
+HOPE = 2.0
+"""Times the difference, as measured, that would have to be outside of an interval."""
 IN_ONE_LIFE = 2
 """Trials of a point before the engine ends, where starting one costs more."""
 SHRINKS = 0.6
@@ -189,10 +193,25 @@ class _Race:
         each = self._standings[point]
         if each.is_best or not each.alive or each.close_to_best:
             return False
+        if self._is_hopeless(each):
+            return False
         if not each.like_best:  # Apart and yet alive: it had bad luck, perhaps.
             return True
         places = ceil(len(self._standings) / float(GO_ON) ** self._attempts[point])
         return place < max(FINALISTS, places)
+
+    def _is_hopeless(self, each: Standing) -> bool:
+        """All repeats would hardly tell it from the best, as near as it is measured.
+
+        Its interval would shrink with the root of the trials, and the difference would
+        have to be outside of it: were it twice as large as it seems, it still is not.
+        """
+        tried = self._attempts[each.point]
+        if tried < SEEN or each.against_best is None or each.ratio_to_best is None:
+            return False
+        low, high = each.against_best
+        reach = log(high / low) / 2 * sqrt(tried / self._rules.repeats)
+        return abs(log(each.ratio_to_best)) * HOPE < reach
 
     def _leaders(self) -> list[Point]:
         """For whom the last of the time is: the first two and the present."""

@@ -43,6 +43,10 @@ FARTHEST = math.log(20)
 """How much worse than the best a score is, at most: beyond, it is as bad as that."""
 DRIFTS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Variance of the drift over the whole tune, by that of a trial's noise."""
+KEPT_BY_DRIFT = 0.75
+"""Of the degrees of freedom, where there are many: by simulation."""
+FARTHEST_FREEDOM = 30.0
+"""Of intervals that a single trial's many requests tell."""
 STARTS = (0.0, 0.5, 2.0)
 """The same of what a start brings by chance; told only where there were several."""
 MOST_FAILURES = 2
@@ -214,7 +218,7 @@ def _standing(
 ) -> Standing:
     place, best = fit.places[count.point], fit.best
     present = fit.places.get(space.present)
-    against_best = fit.ratio_span(place, best, ALPHA / max(len(fit.means) - 1, 1))
+    against_best = fit.ratio_span(place, best, ALPHA / fit.pairs)
     apart = place != best and against_best is not None and fit.is_worse(against_best)
     dropped = count.out
     few = len(count.values) < FEWEST_BESIDE_BEST and count.point in neighbours(
@@ -329,6 +333,15 @@ class _Fit:
         """It hardly works: how much worse than the best it is was not asked."""
         return bool((values[self._whose == place] <= top - FARTHEST).any())
 
+    @property
+    def pairs(self) -> int:
+        """Any of them could have come to be compared, as the best is not known before.
+
+        All pairs, not only those with the best: of many that are alike the luckiest is
+        taken for the best, and would be told apart from the least lucky.
+        """
+        return max(len(self.points) * (len(self.points) - 1) // 2, 1)
+
     def score(self, place: int) -> float:
         """In the goal's unit."""
         if place in self._far:
@@ -383,17 +396,20 @@ class _Fit:
         own = self._own[place], self._own[other]
         return None if None in own else math.hypot(*(each or 0.0 for each in own))
 
+    @property
+    def _told_by(self) -> float:
+        """Degrees of freedom; some go into how large the drift is."""
+        if not self.freedom:
+            return FARTHEST_FREEDOM
+        return max(KEPT_BY_DRIFT * self.freedom, min(self.freedom, 2))
+
     def _around(self, at: float, error: float | None, alpha: float) -> Interval | None:
         if error is None:
             return None
-        reach = t_beyond(alpha, float(self.freedom or FARTHEST_FREEDOM)) * error
+        reach = t_beyond(alpha, self._told_by) * error
         ends = sorted((self.sign * (at - reach), self.sign * (at + reach)))
         low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in ends)
         return low, high
-
-
-FARTHEST_FREEDOM = 30
-"""Of intervals that a single trial's many requests tell."""
 
 
 @dataclass(frozen=True, slots=True)
