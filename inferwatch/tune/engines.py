@@ -31,7 +31,7 @@ from inferwatch.errors import SourceError, UsageError
 from inferwatch.loadgen.idle_server import drained, refuse_traffic
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.session.engine_source import LiveEngine, OnStage, require_vllm
-from inferwatch.tune.engine_flags import flag_value
+from inferwatch.tune.flags import split_present
 from inferwatch.tune.lives import EngineLife
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneStage
@@ -144,10 +144,9 @@ class LimitTurner:
             LimitRefusedError: the engine says why not.
             CollectorError: it is gone.
         """
-        now = self.limits
-        are = dict(
-            zip(LIVE_FLAGS, (now.max_num_seqs, now.max_num_batched_tokens), strict=True)
-        )
+        now = await self._look()
+        values = now.max_num_seqs, now.max_num_batched_tokens
+        are = dict(zip(LIVE_FLAGS, values, strict=True))
         wanted = {f: point.value(f) or value for f, value in self.start.items()}
         changed = {f: int(v) for f, v in wanted.items() if int(v) != are[f]}
         if not changed:
@@ -161,11 +160,33 @@ class LimitTurner:
             await self._control.set(max_num_seqs=seqs, max_num_batched_tokens=tokens)
         self._changed_s = monotonic()
 
-    async def close(self) -> None:
-        """The start-up values return."""
-        with suppress(CollectorError):
+    async def begin(self) -> None:
+        """See that they are ours to turn; what a tuner that was killed left goes.
+
+        Raises:
+            CollectorError: somebody else has turned them, or it is gone.
+        """
+        if (await self._look()).in_force:
             await self._control.reset()
+
+    async def close(self) -> None:
+        """The start-up values return, unless somebody else has chosen others."""
+        with suppress(CollectorError):
+            if (await self._look()).in_force:
+                await self._control.reset()
         await self._control.close()
+
+    async def _look(self) -> LiveLimits:
+        """As they are now.
+
+        Raises:
+            CollectorError: somebody else has turned them, or it is gone.
+        """
+        now, *_ = await self._control.limits()
+        if now.in_force and now.by != self._control.by:
+            who = now.by or "somebody else"
+            raise CollectorError(f"{who} turns its limits: they are to be reset first")
+        return now
 
 
 class OwnEngines:
@@ -201,9 +222,8 @@ class OwnEngines:
         """As people said, as our flags say, or as an engine started so tells."""
         said = dict(space.present.flags)
         base = self._config(Point(flags=())).flags
-        for each in space.variables:
-            if (value := flag_value(base, each.flag)) is not None:
-                said.setdefault(each.flag, value)
+        _, chosen = split_present(base, space.variables)
+        said = {**dict(chosen), **said}
         if any(each.is_live and each.flag not in said for each in space.variables):
             await self._ask(space, said)
         return _point(space.variables, said)
@@ -374,11 +394,10 @@ class AttachedEngine:
                 f"that: vary {' or '.join(LIVE_FLAGS)}, or give a model to start"
             )
         turner = await self._opened()
-        if turner.limits.in_force:
-            raise UsageError(
-                f"the limits of {self._target.name} are turned already, by "
-                f"{turner.limits.by or 'somebody else'}: let them be reset first"
-            )
+        try:
+            await turner.begin()
+        except CollectorError as error:
+            raise UsageError(f"{self._target.name}: {error}") from error
         present = _point(space.variables, turner.start)
         self._life = EngineLife(start=present, number=ONLY_LIFE)
         return present

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from collectors.clock import monotonic_ns
+from collectors.collector import CollectorError
 from collectors.probe.limit_control import LimitControl
-from collectors.readings import Endpoint
+from collectors.readings import Endpoint, LimitChange
 from embedded_engine.config import EngineConfig
 from embedded_engine.errors import EngineDiedError, ModelNotFoundError
 from inferwatch.errors import SourceError
@@ -284,3 +285,29 @@ async def test_at_the_end_the_start_up_values_return(works: Works) -> None:
         await turner.close()
 
     assert not rank.limits.in_force
+
+
+async def test_limits_that_others_turned_are_left_alone() -> None:
+    rank = FakeRank()
+    async with controlled(rank, engine_id="theirs"):
+        turner = LimitTurner(await LimitControl.open("theirs", by="tune t1"))
+        await turner.turn(point(max_num_seqs=8))
+        rank.turn(LimitChange.SET, "ann", max_num_seqs=4)
+
+        with pytest.raises(CollectorError, match=r"^ann turns its limits"):
+            await turner.turn(point(max_num_seqs=16))
+        await turner.close()
+
+    assert rank.limits.max_num_seqs == 4
+
+
+async def test_what_a_killed_tuner_left_is_reset_by_the_next() -> None:
+    rank = FakeRank()
+    rank.turn(LimitChange.SET, "tune t1", max_num_seqs=8)
+    async with controlled(rank, engine_id="left"):
+        turner = LimitTurner(await LimitControl.open("left", by="tune t1"))
+
+        await turner.begin()
+
+        assert rank.limits.change is LimitChange.RESET
+        await turner.close()
