@@ -85,8 +85,8 @@ def carry_out(task: TuneTask, options: TuneOptions) -> int:
 
 
 async def _headless(task: TuneTask) -> None:
-    now = task.progress
-    say(f"tune {now.tune_id} of {visible(now.model)}", err=True)
+    plan = task.plan
+    say(f"tune {plan.tune_id} of {visible(plan.url or plan.model)}", err=True)
     with interrupts() as stop, shown_tune(task):
         await task.run(stop)
 

@@ -33,12 +33,13 @@ class TuneHead(Panel):
     """
 
     _progress: TuneProgress | None = None
+    _name = ""
     _ending = False
     _looks = 0
 
-    def show(self, progress: TuneProgress, *, ending: bool) -> None:
-        """Take it as of now."""
-        self._progress, self._ending = progress, ending
+    def show(self, progress: TuneProgress, name: str, *, ending: bool) -> None:
+        """Take it as of now; the name is that of what is tuned."""
+        self._progress, self._name, self._ending = progress, name, ending
         self._looks += 1
         if self.size.width:
             needed = 1 + len(self._body(self.size.width))
@@ -57,7 +58,7 @@ class TuneHead(Panel):
         left = (
             TextRun(" Tune ", "chip"),
             TextRun(f" {now.goal} ", "strong"),
-            TextRun(f"{now.model}  "),
+            TextRun(f"{self._name}  "),
             TextRun(now.slo or "", "muted"),
         )
         facts = [(TextRun(age_text(now.elapsed_s)),)]

@@ -125,7 +125,9 @@ class TuneScreen(Screen[None]):
             return
         now = self.progress
         self._judge(now)
-        self.query_one(TuneHead).show(now, ending=self._ending)
+        plan = self.page.task.plan
+        name = plan.url or plan.model
+        self.query_one(TuneHead).show(now, name, ending=self._ending)
         rows = tuple(self._rows.values())
         self.query_one(TuneTable).show(now, rows)
         self._show_detail(now)
