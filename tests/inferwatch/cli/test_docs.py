@@ -189,7 +189,9 @@ def try_it(words: list[str], url: str) -> None:
     if words[0] == "load":
         words = [url if word == SERVER else word for word in words]
         words += ["--duration", "0.5"]
-        if not {"--trace", "--like", "--class", "--plan"} & {*words}:
+        words += ["--warmup", "0.3"] if "--scenario" in words else []
+        lengths_of_their_own = {"--trace", "--like", "--class", "--plan", "--scenario"}
+        if not lengths_of_their_own & {*words}:
             words += ["--output-tokens", "3"]
     if words[0] == "baseline":
         words = [url if word == SERVER else word for word in words]
