@@ -1,220 +1,63 @@
 """``k`` on Steps and Limits: what limits the engine, turned while it runs, and back."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from itertools import count
-from typing import Any
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
 
-import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Label
 
-from collectors.readings import LimitChange, LiveLimits, Step
 from inferwatch.errors import InferwatchError, SourceError, UsageError
-from inferwatch.feed import LimitPair
-from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot
+from inferwatch.feed import Feed, FeedState, Mark, MarkKind
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.replay.player import Player
+from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.knobs.fields import LimitField
 from inferwatch.ui.knobs.table import KnobTable
 from inferwatch.ui.pages import SessionPage
-from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedPlayback
+from tests.inferwatch.hostile import KEPT
+from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed
+from tests.inferwatch.ui.knob_sessions import (
+    BUDGET,
+    CHANGED_NS,
+    ScriptedDesk,
+    Turned,
+    app_of,
+    changed,
+    fields,
+    label,
+    limits,
+    lowered,
+    opened,
+    rested,
+    rows_around,
+    steps_around,
+    texts,
+    turned_by,
+    written,
+)
 from tests.inferwatch.ui.typed_keys import handed_out
 
 Compare = Callable[..., bool]
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 SIZES = ((80, 24), (120, 40), (200, 60))
 NAMES = [f"{width}x{height}" for width, height in SIZES]
-CHANGED_NS = NOW_NS - 40 * S
-BUDGET = "max_num_batched_tokens"
-
-
-def limits(**changes: Any) -> LiveLimits:
-    """As at start, or as changed."""
-    start = LiveLimits(
-        t_ns=8 * S,
-        version=0,
-        change=LimitChange.START,
-        max_num_seqs=32,
-        max_num_batched_tokens=2048,
-        start_max_num_seqs=32,
-        start_max_num_batched_tokens=2048,
-    )
-    return msgspec.structs.replace(start, **changes)
-
-
-def lowered(**changes: Any) -> LiveLimits:
-    """Eight requests at a time, by somebody, forty seconds ago."""
-    told = {
-        "t_ns": CHANGED_NS,
-        "version": 3,
-        "change": LimitChange.SET,
-        "max_num_seqs": 8,
-        "by": "bob (pid 7)",
-    }
-    return limits(**{**told, **changes})
-
-
-@dataclass
-class ScriptedDesk:
-    """An engine that does as asked, or refuses; the snapshot tells it at once."""
-
-    limits: LiveLimits = field(default_factory=limits)
-    unavailable: str | None = None
-    must_name_host: str | None = None
-    by: str = "us (pid 1)"
-    fails: InferwatchError | None = None
-    is_idle: bool = False
-    """It answers, and has no step that would tell."""
-    told: list[object] = field(default_factory=list)
-    asked: list[object] = field(default_factory=list)
-    answered: tuple[LiveLimits, ...] = ()
-
-    async def set(self, wanted: LimitPair, *, keep: bool = False) -> None:
-        self.asked.append((wanted.max_num_seqs, wanted.max_num_batched_tokens, keep))
-        values = {
-            name: value
-            for name in ("max_num_seqs", BUDGET)
-            if (value := getattr(wanted, name)) is not None
-        }
-        self._turn(LimitChange.SET, kept=keep, **values)
-
-    async def reset(self) -> None:
-        self.asked.append("reset")
-        start = {"max_num_seqs": 32, BUDGET: 2048}
-        self._turn(LimitChange.RESET, kept=False, **start)
-
-    def _turn(self, change: LimitChange, **values: Any) -> None:
-        if self.fails is not None:
-            raise self.fails
-        now = msgspec.structs.replace(
-            self.limits,
-            t_ns=NOW_NS,
-            version=self.limits.version + 1,
-            change=change,
-            by=self.by,
-            **values,
-        )
-        self.answered = (now,)
-        if not self.is_idle:
-            self.limits = now
-
-
-def steps_around(t_ns: int) -> list[Step]:
-    """A step every 50 ms, twice as many tokens before as after."""
-    first = (t_ns - 60 * S) // 50_000_000
-    return [
-        Step(
-            index=n,
-            start_ns=n * 50_000_000,
-            end_ns=n * 50_000_000 + 40_000_000,
-            duration_ns=40_000_000,
-            running=32 if n * 50_000_000 < t_ns else 8,
-            waiting=0 if n * 50_000_000 < t_ns else 20 + n % 5,
-            members=list(range(8)),
-            scheduled=[1] * 8,
-            produced=[4 if n * 50_000_000 < t_ns else 2] * 8,
-        )
-        for n in range(first, first + 2_400)
-    ]
-
-
-def rows_around(t_ns: int) -> tuple[RequestRow, ...]:
-    """Ten requests a second; after the change they wait ten times as long."""
-    rows = []
-    for n in count():
-        arrived_ns = t_ns - 60 * S + n * 100_000_000
-        if arrived_ns > t_ns + 45 * S:
-            break
-        slow = 10.0 if arrived_ns > t_ns else 1.0
-        noise = 1 + (n * 7919 % 13) / 20
-        rows.append(
-            RequestRow(
-                key=f"demo:{n}",
-                request_id=f"cmpl-{n}",
-                state=RequestState.FINISHED,
-                arrived_ns=arrived_ns,
-                ttft_s=0.05 * slow * noise,
-                tpot_s=0.01 * noise / slow**0.2,
-                e2el_s=0.05 * slow * noise + 0.3,
-            )
-        )
-    return tuple(reversed(rows))
-
-
-@dataclass
-class Turned:
-    """A feed of an engine with control, and its desk."""
-
-    feed: ScriptedFeed
-    desk: ScriptedDesk
 
 
 @pytest.fixture
 def turned(feed: ScriptedFeed) -> Turned:
     """A busy engine of ours whose limits are as at start."""
-    desk = ScriptedDesk()
-    feed.limit_desk = desk
-    feed.playback = ScriptedPlayback(goes_on=True, at_live=True, playing=True, marks=())
-
-    def told(made: Snapshot) -> Snapshot:
-        return replace(made, live_limits=(desk.limits,))
-
-    feed.change = told
-    return Turned(feed, desk)
+    return turned_by(feed)
 
 
-def changed(turned: Turned, at_ns: int = CHANGED_NS) -> Turned:
-    """The same, forty seconds after somebody lowered one."""
-    turned.desk.limits = lowered(t_ns=at_ns)
-    desk, rows = turned.desk, rows_around(at_ns)
-    turned.feed.recall.told = steps_around(at_ns)
-    turned.feed.change = lambda made: replace(
-        made, live_limits=(desk.limits,), requests=rows
-    )
-    return turned
-
-
-async def opened(pilot: Pilot[None], key: str = "3") -> KnobScreen:
-    await pilot.press(key, "k")
-    await handed_out(pilot)
-    return await rested(pilot)
-
-
-async def rested(pilot: Pilot[None]) -> KnobScreen:
-    """The dialog, once what it computes has come."""
-    await handed_out(pilot)
-    screen = pilot.app.screen
-    assert isinstance(screen, KnobScreen)
-    for _ in range(400):
-        if not screen.is_busy:
-            break
-        await pilot.pause(0.01)
-    await pilot.pause()
-    return screen
-
-
-def written(screen: KnobScreen) -> str:
-    table = screen.query_one(KnobTable)
-    lines = table.draw(table.size.width, table.size.height)
-    return "\n".join("".join(run.text for run in line).rstrip() for line in lines)
-
-
-def label(screen: KnobScreen, selector: str) -> str:
-    return str(screen.query_one(selector, Label).render())
-
-
-def texts(screen: KnobScreen, selector: str) -> list[str]:
-    return [str(each.render()) for each in screen.query(selector).results(Label)]
-
-
-def fields(screen: KnobScreen) -> list[str]:
-    return [each.value for each in screen.query(LimitField)]
-
-
-def app_of(turned: Turned) -> InferwatchApp:
-    return InferwatchApp(SessionPage(turned.feed))
+def limit_mark(text: str, t_ns: int = CHANGED_NS) -> Mark:
+    return Mark(t_ns=t_ns, kind=MarkKind.LIMITS, text=text)
 
 
 @pytest.mark.parametrize("screen", ["3", "6"], ids=["steps", "limits"])
@@ -453,3 +296,310 @@ async def test_who_does_not_name_it_turns_nothing(
 
         assert turned.desk.asked == []
         assert fields(shown)[0] == "8"
+
+
+async def test_what_came_of_it_stands_beside_what_was(
+    turned: Turned, settle: Settle
+) -> None:
+    changed(turned)
+    async with app_of(turned).run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        text = written(await opened(pilot))
+
+    lines = {line.split("  ")[0]: line for line in text.splitlines()}
+    assert "before and after 03:12:01" in text
+    assert lines["TTFT p50, ms"].split()[-1].startswith(("+9", "×10"))
+    assert lines["output tokens/s"].split()[-1] == "-50%"
+    assert "(" in lines["requests waiting"]
+
+
+async def test_unknown_stays_a_dash_until_time_has_passed(
+    turned: Turned, settle: Settle
+) -> None:
+    changed(turned, NOW_NS - 12 * S)
+    async with app_of(turned).run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        shown = await opened(pilot)
+        text = written(shown)
+        (ttft,) = [each for each in text.splitlines() if each.startswith("TTFT p50")]
+        assert "after: in 18 s" in text
+        assert ttft.split()[-2:] == ["–", "–"]
+
+        turned.feed.at_ns = NOW_NS + 19 * S
+        shown._look()
+        text = written(await rested(pilot))
+        assert "after: in" not in text
+        (ttft,) = [each for each in text.splitlines() if each.startswith("TTFT p50")]
+        assert "–" not in ttft.split()
+
+
+async def test_an_idle_engine_has_yet_to_go_by_them(
+    turned: Turned, settle: Settle
+) -> None:
+    turned.desk.is_idle = True
+    async with app_of(turned).run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await opened(pilot)
+        await pilot.press("8", "enter")
+        shown = await rested(pilot)
+
+        assert texts(shown, ".present")[-2] == "8"
+        assert "after its next step" in " ".join(written(shown).split())
+
+
+async def test_an_engine_that_dies_meanwhile_is_told(
+    turned: Turned, settle: Settle
+) -> None:
+    async with app_of(turned).run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        shown = await opened(pilot)
+        turned.feed.state = FeedState.LOST
+        turned.desk.unavailable = "no engine is up whose limits could be turned"
+        shown._look()
+        await pilot.press("8", "enter", "u")
+        await rested(pilot)
+
+        assert "▲ no engine is up" in label(shown, "#state")
+        assert turned.desk.asked == []
+
+
+async def test_it_closes_while_the_engine_has_yet_to_answer(
+    turned: Turned, settle: Settle
+) -> None:
+    answers = asyncio.Event()
+
+    async def slowly(*_: Any, **__: Any) -> None:
+        await answers.wait()
+
+    turned.desk.set = slowly  # type: ignore[method-assign]
+    async with app_of(turned).run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        await opened(pilot)
+        await pilot.press("8", "enter", "escape")
+        await settle(pilot)
+        answers.set()
+        await settle(pilot)
+
+        assert not isinstance(pilot.app.screen, KnobScreen)
+
+
+async def test_ranks_that_differ_are_shown_as_that(
+    turned: Turned, settle: Settle
+) -> None:
+    other = limits(rank=1)
+    turned.feed.change = lambda made: replace(made, live_limits=(lowered(), other))
+    async with app_of(turned).run_test(size=(80, 24)) as pilot:
+        await settle(pilot)
+        shown = await opened(pilot)
+        assert texts(shown, ".present")[-2] == "8–32"
+
+        await pilot.press("enter")
+        await rested(pilot)
+
+        assert turned.desk.asked == [(8, None, False)]
+
+
+async def test_texts_of_others_do_nothing_here(turned: Turned, settle: Settle) -> None:
+    changed(turned)
+    turned.desk.limits = lowered(by=KEPT, fixed={BUDGET: KEPT})
+    turned.desk.fails = UsageError(KEPT)
+    playback = turned.feed.playback
+    assert playback is not None
+    playback.marks = (limit_mark(KEPT),)
+    async with app_of(turned).run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        shown = await opened(pilot)
+        table = shown.query_one(KnobTable)
+        drawn = [table.render_line(y).text for y in range(table.size.height)]
+        await pilot.press("4", "enter")
+        shown = await rested(pilot)
+
+        told = [label(shown, "#state"), label(shown, "#told"), "\n".join(drawn)]
+        for text in told:
+            assert "[bold]" in text
+            assert "\x1b" not in text
+            assert "\u202e" not in text
+        assert pilot.app.return_code is None
+
+
+async def test_a_replay_shows_what_was_changed_and_turns_nothing(
+    replayed_feed: ScriptedFeed, settle: Settle
+) -> None:
+    playback = replayed_feed.playback
+    assert playback is not None
+    replayed_feed.at_ns = 130 * S
+    later = limit_mark("start-up limits are back", 150 * S)
+    playback.marks = (limit_mark("max seqs 32 → 8, by bob", 100 * S), later)
+    replayed_feed.change = lambda made: replace(
+        made, live_limits=(lowered(t_ns=100 * S),)
+    )
+    async with InferwatchApp(SessionPage(replayed_feed)).run_test(
+        size=(120, 40)
+    ) as pilot:
+        await settle(pilot)
+        shown = await opened(pilot)
+        await pilot.press("enter", "u", "k")
+        await rested(pilot)
+
+        assert "nothing can be turned here" in label(shown, "#state")
+        assert all(each.disabled for each in shown.query(LimitField))
+        text = written(shown)
+        assert "03:11:06  max seqs 32 → 8, by bob" in text
+        assert "start-up limits are back" not in text
+
+
+# Predictions, on the sample session as if it were live.
+
+
+@dataclass
+class LiveAgain:
+    """A recorded session that says it is live, and has a desk."""
+
+    player: Player
+    limit_desk: ScriptedDesk
+    state: FeedState = FeedState.LIVE
+
+    def __getattr__(self, name: str) -> Any:  # noqa: D105 - as the player has it
+        return getattr(self.player, name)
+
+    def present(self, source: str | None = None) -> Snapshot:
+        shown = self.player.present(source)
+        return replace(shown, live_limits=(self.limit_desk.limits,))
+
+
+@pytest.fixture
+def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveAgain]:
+    """The end of the sample session, at 32 and 512."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    at_start = limits(max_num_batched_tokens=512, start_max_num_batched_tokens=512)
+    with closing(Player.open(sample_file(), "last")) as player:
+        asyncio.run(player.playback.go_live())
+        yield LiveAgain(player, ScriptedDesk(limits=at_start))
+    monkeypatch.undo()
+    time.tzset()
+
+
+async def test_what_is_proposed_is_predicted_with_its_error(
+    sample: LiveAgain, settle: Settle
+) -> None:
+    app = InferwatchApp(SessionPage(cast("Feed", sample)))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await opened(pilot)
+        await pilot.press("8")
+        text = written(await rested(pilot))
+
+        assert "predicted: max_num_seqs 8" in text
+        assert "measured  predicted" in " ".join(text.split(" "))
+        (ttft,) = [line for line in text.splitlines() if line.startswith("TTFT p50")]
+        assert len(ttft.split()) >= 5
+        assert "%" in ttft
+
+
+async def test_where_nothing_can_be_told_that_is_said(
+    turned: Turned, settle: Settle
+) -> None:
+    async with app_of(turned).run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await opened(pilot)
+        await pilot.press("8")
+        text = written(await rested(pilot))
+
+        assert "Cannot say: no steps of an engine are known" in text
+
+
+# Pictures.
+
+
+def refusing(turned: Turned) -> Turned:
+    changed(turned)
+    turned.desk.limits = lowered(fixed={BUDGET: "a hybrid model aligns with it"})
+    turned.desk.fails = UsageError("max_num_seqs 4: wait 1.3 s")
+    return turned
+
+
+def without_control(turned: Turned) -> Turned:
+    turned.desk.unavailable = (
+        "this engine was not started with control: restart it with "
+        "`inferwatch serve --control`, or with INFERWATCH_CONTROL=1 beside the probe"
+    )
+    turned.feed.change = lambda made: made
+    return turned
+
+
+def waiting(turned: Turned) -> Turned:
+    changed(turned, NOW_NS - 12 * S)
+    turned.desk.limits = lowered(t_ns=NOW_NS - 12 * S, by=turned.desk.by, kept=True)
+    return turned
+
+
+def of_others(turned: Turned) -> Turned:
+    turned.desk.must_name_host = "gpu-7.example"
+    return turned
+
+
+VIEWS: dict[str, tuple[Callable[[Turned], Turned], tuple[str, ...]]] = {
+    "came-of-it": (changed, ()),
+    "waiting": (waiting, ()),
+    "refused": (refusing, ("4", "enter")),
+    "no-control": (without_control, ()),
+    "host": (of_others, ("8", "enter")),
+}
+
+
+def pressing(*keys: str) -> Callable[[Pilot[None]], Any]:
+    async def act(pilot: Pilot[None]) -> None:
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        app.look()
+        await pilot.pause()
+        await opened(pilot)
+        await pilot.press(*keys)
+        await handed_out(pilot)
+        if isinstance(app.screen, KnobScreen):
+            await rested(pilot)
+        await pilot.pause()
+
+    return act
+
+
+@pytest.mark.parametrize("size", SIZES, ids=NAMES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_picture(
+    snap_compare: Compare, turned: Turned, view: str, size: tuple[int, int]
+) -> None:
+    change, keys = VIEWS[view]
+    app = app_of(change(turned))
+
+    assert snap_compare(app, terminal_size=size, run_before=pressing(*keys))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=NAMES)
+def test_picture_of_a_prediction(
+    snap_compare: Compare, sample: LiveAgain, size: tuple[int, int]
+) -> None:
+    app = InferwatchApp(SessionPage(cast("Feed", sample)))
+
+    assert snap_compare(app, terminal_size=size, run_before=pressing("8"))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=NAMES)
+def test_picture_of_a_replay(
+    snap_compare: Compare, replayed_feed: ScriptedFeed, size: tuple[int, int]
+) -> None:
+    playback = replayed_feed.playback
+    assert playback is not None
+    playback.marks = (
+        limit_mark("max seqs 32 → 16, by bob (pid 7)", 60 * S),
+        limit_mark("max seqs 16 → 8, by bob (pid 7)", 90 * S),
+    )
+    steps, rows = steps_around(90 * S), rows_around(90 * S)
+    replayed_feed.recall.told = steps
+    replayed_feed.change = lambda made: replace(
+        made, live_limits=(lowered(t_ns=90 * S),), requests=rows
+    )
+    app = InferwatchApp(SessionPage(replayed_feed))
+
+    assert snap_compare(app, terminal_size=size, run_before=pressing())
