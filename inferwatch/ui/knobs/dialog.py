@@ -1,7 +1,6 @@
 """Turns limits of the engine that is shown, tells what came of it, and turns back."""
 
 import asyncio
-from collections.abc import Sequence
 from threading import Event
 from typing import ClassVar
 
@@ -12,9 +11,9 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
-from collectors.readings import LimitChange
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed, FeedState, LimitPair
+from inferwatch.formatting import counted
 from inferwatch.ui.knobs.fields import KeepSwitch, KnobRow, LimitField
 from inferwatch.ui.knobs.knob_state import NAMES, KnobState, knob_state
 from inferwatch.ui.knobs.outlook import GivenUpError, Outlook, changed_ns
@@ -25,30 +24,26 @@ from inferwatch.ui.knobs.table import (
     prediction_lines,
     said,
 )
-from inferwatch.ui.shared.host_question import HostAsked, HostQuestion
+from inferwatch.ui.knobs.words import (
+    ASKED,
+    HINT,
+    IDLE,
+    NO_OUTLOOK,
+    NOT_YET,
+    RECORDED,
+    done_text,
+    pair_text,
+    state_texts,
+)
+from inferwatch.ui.shared.host_question import HostQuestion
 from inferwatch.ui.shared.keys import KeyFooter
-from inferwatch.visible import visible
+from inferwatch.visible import visible, visible_lines
 
 LOOK_EVERY_S = 0.5
 TYPING_S = 0.4
 """So long after the last digit nothing is predicted."""
 ROWS_BESIDE = 12
 """Border, title, hint, the rows of limits, the switch, what is told, footer."""
-ASKED = HostAsked(
-    question="This engine has other users. Turn its limits?",
-    consequence="Their requests may wait longer, and tokens come slower or faster.",
-    anyway="To turn them anyway",
-    yes="Turn them",
-    no="Leave them",
-)
-HINT = (
-    "Only down from what the engine was started with, and back. Nothing is preempted."
-)
-RECORDED = "A recorded session: nothing can be turned here, only seen."
-NO_OUTLOOK = (
-    "↑ ↓ or digits propose another value: what it would have made of the last minutes "
-    "is told here, before anything is turned."
-)
 
 
 class KnobScreen(ModalScreen[None]):
@@ -115,6 +110,8 @@ class KnobScreen(ModalScreen[None]):
         self._drawn: tuple[object, ...] = ()
         """What the table is of."""
         self._kept_before = self._keep
+        self._refused: str | None = None
+        """Why nothing could be turned when we looked last."""
 
     def compose(self) -> ComposeResult:
         """The limits, a switch and two buttons, what is told, a table."""
@@ -160,6 +157,12 @@ class KnobScreen(ModalScreen[None]):
         """Whoever computes may stop."""
         self._given_up.set()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No keys for what the engine does not do."""
+        if action in {"turn", "reset", "keep"}:
+            return self._refused is None
+        return super().check_action(action, parameters)
+
     # What is.
 
     @property
@@ -192,8 +195,11 @@ class KnobScreen(ModalScreen[None]):
         self.query_one("#turn", Button).disabled = refusal is not None
         self.query_one("#back", Button).disabled = refusal is not None
         self.query_one("#state", Label).update(
-            visible("\n".join(_state_texts(state, refusal, self._us)))
+            visible_lines("\n".join(state_texts(state, refusal, self._us)))
         )
+        if self._refused != refusal:
+            self._refused = refusal
+            self.refresh_bindings()
         self._look_ahead()
 
     @property
@@ -254,23 +260,22 @@ class KnobScreen(ModalScreen[None]):
         except GivenUpError:
             return
         else:
-            table.show(lambda width: prediction_lines(title, told, width))
+            of = f"{title}, from the last {counted(told.measured.requests, 'request')}"
+            table.show(lambda width: prediction_lines(of, told, width))
 
     @work(exclusive=True, group="table")
     async def _tell_outcome(self, change_ns: int | None) -> None:
         table, outlook = self.query_one(KnobTable), self._outlook
         marks, wall_text = outlook.changes(), self._feed.wall_text
         if change_ns is None:
-            text = "" if self.is_recorded else NO_OUTLOOK
+            text = NO_OUTLOOK if self._refused is None else ""
             if self._state.pending:
-                text = (
-                    "The engine is idle: what comes of it is told after its next step."
-                )
+                text = IDLE
             if self.is_recorded and not marks:
-                text = "Nobody changed a limit up to the moment that is shown."
+                text = NOT_YET
             table.show(
                 lambda width: [
-                    *(said("what came of it", text, width) if text else ()),
+                    *(said("other values", text, width) if text else ()),
                     *change_list(marks, wall_text, width),
                 ]
             )
@@ -355,7 +360,7 @@ class KnobScreen(ModalScreen[None]):
             self._look()
             for row in self.query(KnobRow):
                 row.follow()
-            self._tell(f"✔ {_done_text(wanted, self._keep)}", "-done")
+            self._tell(f"✔ {done_text(wanted, keep=self._keep)}", "-done")
 
     def _asked_of(self, wanted: tuple[int | None, int | None]) -> LimitPair | None:
         """What differs from the present; None where nothing is to be done, said why."""
@@ -392,34 +397,3 @@ class KnobScreen(ModalScreen[None]):
         """Through the table, where it is higher than the screen."""
         scrolled = self.query_one(VerticalScroll)
         scrolled.scroll_relative(y=way * max(scrolled.size.height - 1, 1))
-
-
-def pair_text(asked: LimitPair) -> str:
-    """What is other."""
-    parts = zip(NAMES, (asked.max_num_seqs, asked.max_num_batched_tokens), strict=True)
-    return ", ".join(f"{name} {value:,}" for name, value in parts if value is not None)
-
-
-def _done_text(wanted: tuple[int | None, int | None], keep: bool) -> str:  # noqa: FBT001 - of a text
-    seqs, tokens = wanted
-    stays = "; they stay when we go" if keep else ""
-    return f"turned: max_num_seqs {seqs:,}, max_num_batched_tokens {tokens:,}{stays}"
-
-
-def _state_texts(state: KnobState, refusal: str | None, us: str) -> Sequence[str]:
-    """Who turned what is in force, what becomes of it, and what cannot be."""
-    texts = [f"▲ {refusal}"] if refusal is not None else []
-    if state.in_force:
-        ours = bool(us) and state.by == us
-        who = "us" if ours else state.by or "somebody"
-        gone = "10 s after we leave (q)" if ours else "10 s after that watcher leaves"
-        stays = "they stay when it goes" if state.kept else f"start-up returns {gone}"
-        texts.append(f"In force by {who}; {stays}.")
-    elif any(each.change is LimitChange.WATCHER_GONE for each in state.limits):
-        texts.append("Start-up values are back: who set others is gone.")
-    elif state.limits:
-        texts.append("Both are as at start.")
-    texts += [
-        f"{knob.name} is fixed: {knob.fixed}" for knob in state.knobs if knob.fixed
-    ]
-    return texts

@@ -38,6 +38,7 @@ class HostQuestion(ModalScreen[bool]):
     }
     HostQuestion Input { margin-top: 1; height: 1; background: $panel; }
     HostQuestion Input.-textual-compact { padding: 0 1 !important; }
+    HostQuestion #consequence { width: 100%; }
     HostQuestion #wrong { padding: 0 1; color: $error; }
     HostQuestion Horizontal { height: auto; margin-top: 1; align-horizontal: right; }
     HostQuestion Button { margin-left: 2; }

@@ -72,7 +72,7 @@ async def test_it_opens_with_what_is(
         assert texts(shown, ".start")[-2:] == ["32", "2,048"]
         assert texts(shown, ".present")[-2:] == ["8", "2,048"]
         assert fields(shown) == ["8", "2048"]
-        assert "by bob (pid 7); they stay" in label(shown, "#state")
+        assert "by bob (pid 7); when that goes, they stay" in label(shown, "#state")
         await pilot.press("escape")
         assert not isinstance(pilot.app.screen, KnobScreen)
 
@@ -87,7 +87,7 @@ async def test_digits_choose_and_enter_turns(turned: Turned, settle: Settle) -> 
         assert turned.desk.asked == [(8, None, False)]
         assert "✔ turned: max_num_seqs 8" in label(shown, "#told")
         assert texts(shown, ".present")[-2:] == ["8", "2,048"]
-        assert "In force by us; start-up returns 10 s after we leave (q)" in label(
+        assert "when we leave (q), start-up values return 10 s later" in label(
             shown, "#state"
         )
 
@@ -170,7 +170,7 @@ async def test_keep_is_said_to_the_engine(turned: Turned, settle: Settle) -> Non
         shown = await rested(pilot)
 
         assert turned.desk.asked == [(None, None, True)]
-        assert "In force by us; they stay when it goes" in label(shown, "#state")
+        assert "In force by us; when we leave (q), they stay" in label(shown, "#state")
 
 
 async def test_all_of_it_works_with_the_mouse(turned: Turned, settle: Settle) -> None:
