@@ -34,8 +34,7 @@ class TuneLog:
     def __init__(self, task: TuneTask) -> None:
         self._task = task
         self._live_line = sys.stderr.isatty()
-        before = task.progress
-        self._trials = len(before.trials)
+        self._trials = 0
         self._last_said: str | None = None
         self._said = 0
 
@@ -61,7 +60,8 @@ class TuneLog:
     def _new_trials(self, now: TuneProgress) -> Iterator[str]:
         fresh, self._trials = now.trials[self._trials :], len(now.trials)
         for trial in fresh:
-            yield trial_line(trial, now)
+            if trial.record.number > now.earlier:
+                yield trial_line(trial, now)
 
     def _sentences(self, now: TuneProgress) -> Iterator[str]:
         """Those that came since; the oldest are forgotten meanwhile."""

@@ -49,6 +49,8 @@ class TuneProgress:
     """As it stands."""
     said: tuple[str, ...] = ()
     """The latest sentences about it, oldest first."""
+    earlier: int = 0
+    """Trials up to this number were measured before it was taken up again."""
 
 
 class TuneEnded(Protocol):

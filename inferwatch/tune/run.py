@@ -192,6 +192,7 @@ class TuneRun:
             budget_s=self._plan.budget_s,
             result=state.result,
             said=tuple(state.said),
+            earlier=max((each.number for each in self._earlier), default=0),
         )
 
     def say(self, text: str) -> None:

@@ -124,9 +124,13 @@ def test_resumed_it_comes_to_the_same_result(
 
     status = carry_out(bench.resumed(), asked("--json"))
 
-    found = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    found = json.loads(said.out)
     assert status == 0
     assert before == 2
+    assert "goes on after trial 2" in said.err
+    assert "#2 " not in said.err
+    assert "#3 " in said.err
     assert found["best"] == {"max-num-seqs": "16"}
 
 
