@@ -50,7 +50,18 @@ def _covers(start: Point, point: Point) -> bool:
     if point.restart_flags != start.restart_flags:
         return False
     live = [each for each in point.flags if each[0] in LIVE_FLAGS]
-    return all(int(value) <= int(start.value(flag) or 0) for flag, value in live)
+    return all(_is_within(value, start.value(flag)) for flag, value in live)
+
+
+def _is_within(value: str, start: str | None) -> bool:
+    """What is no number is what the engine chooses, and nobody knows before."""
+    if value == start:
+        return True
+    return (
+        value.isdecimal()
+        and (start or "").isdecimal()
+        and int(value) <= int(start or 0)
+    )
 
 
 def _largest(points: Iterable[Point]) -> Point:
@@ -59,5 +70,6 @@ def _largest(points: Iterable[Point]) -> Point:
     flags = []
     for flag, value in first.flags:
         values = [value, *(each.value(flag) or value for each in others)]
-        flags.append((flag, max(values, key=int) if flag in LIVE_FLAGS else value))
+        turned = flag in LIVE_FLAGS and all(each.isdecimal() for each in values)
+        flags.append((flag, max(values, key=int) if turned else value))
     return Point(flags=tuple(flags))

@@ -55,6 +55,7 @@ IN_ONE_LIFE = 2
 """Trials of a point before the engine ends, where starting one costs more."""
 SHRINKS = 0.6
 """Of those who may go on to a round, so many do: for the time that is left, no more."""
+SEVERAL = 2
 KEPT = 4
 """Trials kept for the leaders when time is short."""
 
@@ -140,13 +141,21 @@ class _Race:
             size = max(size / GO_ON, min(size, FINALISTS)) if new else size * SHRINKS
             rounds.append(ceil(size * SHRINKS))
         trials = sum(rounds)
-        groups = {point.restart_flags for point in racing}
-        starts = sum(min(len(groups), each) for each in rounds)
-        if self._life is not None and self._life.start.restart_flags in groups:
-            starts -= 1
-        starts = starts if len(groups) > 1 else len(groups) - (self._life is not None)
         trials += trials // self._every + 1
-        return self._within_time(trials, max(starts, 0))
+        return self._within_time(trials, self._starts_of(racing, rounds))
+
+    def _starts_of(self, racing: Sequence[Point], rounds: Sequence[int]) -> int:
+        """Each round visits the engines of those who are still in it."""
+        groups = {point.restart_flags for point in racing}
+        runs = self._life is not None and self._life.start.restart_flags in groups
+        if len(groups) < SEVERAL:
+            return len(groups) - runs
+        shares = (SHRINKS**place for place in range(len(rounds)))
+        visits = (
+            min(ceil(len(groups) * share), size)
+            for share, size in zip(shares, rounds, strict=True)
+        )
+        return max(sum(visits) - runs, 0)
 
     def _within_time(self, trials: int, starts: int) -> tuple[int, int]:
         left_s = self._rules.left_s
@@ -336,6 +345,8 @@ class _Race:
                 return "once more: the first time it failed"
             done = sum(bool(e.trials) or not e.alive for e in self._standings.values())
             return f"each setting once: {done + 1} of {len(self._standings)}"
+        if each.is_best and each.doubts:
+            return f"the best so far again, as it is in doubt: {each.doubts[0]}"
         if each.is_best:
             return "the best so far again: how sure is it?"
         if each.like_best:

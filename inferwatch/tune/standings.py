@@ -124,16 +124,14 @@ def neighbours(space: Space, point: Point) -> frozenset[Point]:
     """One value further, up or down, in one of the variables."""
     found = set()
     for variable in space.variables:
-        value = point.value(variable.flag)
-        if value not in variable.values:
-            continue
-        at = variable.values.index(value)
-        for near in variable.values[max(at - 1, 0) : at + 2]:
-            flags = tuple(
-                (flag, near if flag == variable.flag else old)
-                for flag, old in point.flags
-            )
-            found.add(Point(flags=flags))
+        flag, value = variable.flag, point.value(variable.flag)
+        values = list(dict.fromkeys([*variable.values, *filter(None, [value])]))
+        if all(each.isdecimal() for each in values):
+            values.sort(key=int)
+        at = values.index(value) if value is not None else 0
+        for near in values[max(at - 1, 0) : at + 2]:
+            flags = ((name, near if name == flag else old) for name, old in point.flags)
+            found.add(Point(flags=tuple(flags)))
     return frozenset(found & set(space.points)) - {point}
 
 

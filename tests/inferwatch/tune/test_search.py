@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 import numpy as np
 import pytest
 
+from benchmarks.tune_search import World, cliff, flat, peak, plateau, tune, twins
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.search import (
     EngineLife,
@@ -326,3 +327,32 @@ def test_what_is_left_is_about_what_comes() -> None:
     assert told[0][0] == pytest.approx(len(tuner.trials), rel=0.75)
     assert told[-1][0] <= 3
     assert all(starts == 0 for _, starts in told[1:])
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        World(surface=peak, sizes=(8,)),
+        World(surface=plateau, sizes=(8,), noise=0.10),
+        World(surface=twins, sizes=(5,), tails=True),
+        World(surface=cliff, sizes=(4, 3)),
+        World(surface=flat, sizes=(5,), drift=0.0, noise=0.02),
+    ],
+    ids=["peak", "plateau, noisy", "twins, heavy tails", "cliff", "flat"],
+)
+def test_it_is_right_and_never_sure_of_what_is_wrong(world: World) -> None:
+    """Few of each; the benchmark has many."""
+    found = [tune(world, seed) for seed in range(30)]
+
+    assert sum(each.right for each in found) >= 29
+    assert sum(each.wrong for each in found) <= 4
+    assert sum(each.share for each in found) / 30 < 0.65
+
+
+def test_a_limit_that_the_engine_chooses_is_had_by_a_start_alone() -> None:
+    life = EngineLife(start=seqs(64), number=1)
+
+    assert not life.reaches(Point(flags=((SEQS, "default"),)))
+    assert EngineLife(start=Point(flags=((SEQS, "default"),))).reaches(
+        Point(flags=((SEQS, "default"),))
+    )

@@ -183,6 +183,13 @@ def test_neighbours_differ_by_one_step() -> None:
     assert neighbours(SPACE, seqs(32)) == {seqs(16)}
 
 
+def test_neighbours_go_by_numbers_whatever_order_they_were_given_in() -> None:
+    space = space_of_seqs(64, 2, 16, present=8)
+
+    assert neighbours(space, seqs(16)) == {seqs(2), seqs(64)}
+    assert neighbours(space, seqs(8)) == {seqs(2), seqs(16)}
+
+
 @pytest.mark.parametrize("slope", [0.0, 0.1], ids=["steady", "drifting"])
 def test_intervals_cover_the_truth(slope: float) -> None:
     """Of the ratio to the present, in a hundred tunes of 16 trials at 3% noise."""
