@@ -457,6 +457,17 @@ def test_a_mean_of_few_events_has_students_interval() -> None:
     assert (low, high) == pytest.approx((0.0104, 0.0496), abs=1e-4)
 
 
+def test_no_duration_is_below_zero_but_a_difference_may_be() -> None:
+    values = [1 * MS, 1 * MS, 1 * MS, 1 * MS, 100 * MS]
+
+    low, _ = event_mean(values).ci95
+    below, _ = event_mean(values, signed=True).ci95
+
+    assert low == 0.0
+    assert below is not None
+    assert below < 0
+
+
 def test_a_mean_of_fewer_has_none() -> None:
     assert event_mean([10 * MS] * 4).ci95 == (None, None)
     assert event_mean([]).mean_s is None

@@ -30,7 +30,7 @@ def tell_cache_cold(evidence: ScenarioEvidence) -> ScenarioFinding:
     book = evidence.book
     pairs = [pair for pair in _pairs(book.records) if None not in _ttfts(pair)]
     gains = [(cold or 0) - (warm or 0) for cold, warm in map(_ttfts, pairs)]
-    worth = event_mean(gains)
+    worth = event_mean(gains, signed=True)
     cold = event_mean(known_ns(ttft_ns, [cold for cold, _ in pairs]))
     warm = event_mean(known_ns(ttft_ns, [warm for _, warm in pairs]))
     held = _held_share([warm for _, warm in pairs], evidence.trail)

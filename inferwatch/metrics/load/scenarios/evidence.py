@@ -186,21 +186,32 @@ class EventMean:
         }
 
 
-def event_mean(values_ns: Sequence[float] | Numbers | Ints) -> EventMean:
-    """Of durations of events, in order of time."""
+def event_mean(
+    values_ns: Sequence[float] | Numbers | Ints, *, signed: bool = False
+) -> EventMean:
+    """Of durations of events, in order of time.
+
+    Unless these are differences (``signed``), an interval does not go below zero.
+    """
     values = np.asarray(values_ns, float) / NS_PER_S
     n = len(values)
     if not n:
         return EventMean(n=0)
     many = intervals(values) if n >= FEWEST else None
+    of_mean = many["mean"] if many else _students(values)
     return EventMean(
         n=n,
         mean_s=float(values.mean()),
-        ci95=many["mean"] if many else _students(values),
+        ci95=_from_zero(of_mean, signed=signed),
         median_s=float(np.median(values)),
         median_ci95=many["p50"] if many else _between_ranks(values),
         worst_s=float(values.max()),
     )
+
+
+def _from_zero(interval: Interval, *, signed: bool) -> Interval:
+    low, high = interval
+    return interval if signed or low is None else (max(low, 0.0), high)
 
 
 def _students(values: Numbers) -> Interval:

@@ -193,7 +193,7 @@ def _costs(
             continue
         later = gaps.lengths_ns[mine] - usual_ns
         found.append(float(later.sum()) / len(np.unique(gaps.request[mine])))
-    return event_mean(found)
+    return event_mean(found, signed=True)
 
 
 def _of_requests(
