@@ -191,9 +191,10 @@ class _Race:
         return [p for p in ranked if p in able and self._attempts[p] < fewest + ahead]
 
     def _ranked(self) -> list[Point]:
-        """All with a score, the best first."""
+        """All that run and have a score, the best first."""
         sign = 1 if self._rules.goal.lower_is_better else -1
-        scored = [e for e in self._standings.values() if e.score is not None]
+        every = self._standings.values()
+        scored = [e for e in every if e.score is not None and not e.fails]
         scored.sort(key=lambda each: sign * (each.score or 0.0))
         return [each.point for each in scored]
 
@@ -216,7 +217,7 @@ class _Race:
         have to be outside of it: were it twice as large as it seems, it still is not.
         """
         tried = self._attempts[each.point]
-        if tried < SEEN or each.against_best is None or each.ratio_to_best is None:
+        if tried < SEEN or each.against_best is None or not each.ratio_to_best:
             return False
         low, high = each.against_best
         reach = log(high / low) / 2 * sqrt(tried / self._rules.repeats)

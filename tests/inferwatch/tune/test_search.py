@@ -181,6 +181,17 @@ def test_it_ends_where_all_are_in_doubt() -> None:
     assert max(Tuner(LINE, doubted).go_on().counts.values()) < 20
 
 
+def test_a_score_of_nothing_next_to_a_noisy_best_is_no_trouble() -> None:
+    """16 answers some in time, at most; 32 nobody, and nobody can tell them apart."""
+    random = np.random.default_rng(2)
+
+    def hardly(point: Point) -> Trial:
+        by = float(random.uniform(0.01, 10)) if value(point) == 16 else 0.0
+        return measured(point, by)
+
+    assert max(Tuner(LINE, hardly).go_on().counts.values()) < 30
+
+
 def test_what_is_equal_is_repeated_no_more_than_asked() -> None:
     tuner = Tuner(LINE, lambda point: measured(point, 100.0)).go_on()
 
