@@ -838,8 +838,8 @@ class LiveLimits(Reading, frozen=True, kw_only=True):
     """What limits an engine's scheduler from this moment on, where it may be changed.
 
     Only an engine that was started with control tells it: once when it is born, and
-    at the first step that goes by other limits. Limits go down from their start-up
-    values, and back; never above.
+    at the first step that goes by other limits, or at once where there is none for now.
+    Limits go down from their start-up values, and back; never above.
     """
 
     t_ns: int

@@ -12,7 +12,8 @@ more tokens were scheduled than the budget; both hold whatever is turned meanwhi
   many. Steps differ in size all the time; where a model or a setting needs some least
   size of them (``BUDGET_RULES``), the budget stays as it is.
 
-As long as nothing is lowered no hook is set: being ready costs a step nothing.
+As long as nothing is lowered no hook is set: being ready costs a step nothing. What is
+turned is told with the first step that goes by it, and of an engine that rests at once.
 """
 
 import weakref
@@ -55,6 +56,7 @@ class SchedulerLimits:
         self._hook = hook
         self._tell, self._tell_later = tell, tell_later
         self._state = AttributeReader("Scheduler", names.RUNNING, missing)
+        self._queues = AttributeReader("Scheduler", names.QUEUES, missing)
         fixed = _fixed(scheduler)
         self._start_seqs = _start(scheduler, SEQS) or 0
         self._start_tokens = _start(scheduler, TOKENS) or 0
@@ -67,7 +69,7 @@ class SchedulerLimits:
         self._each = 1 + (_value(scheduler, names.SPECULATED) or 0)
         self.ended: str | None = None
         """Why nothing can be turned any more."""
-        self.wanted = self._applied = LiveLimits(
+        self.wanted = self._applied = self._told = LiveLimits(
             t_ns=monotonic_ns(),
             rank=rank,
             version=0,
@@ -107,6 +109,8 @@ class SchedulerLimits:
                 kept=kept,
             )
             self._hook.before = self._enter
+            if self._rests():
+                self._say(self.wanted, self._tell_later)
         return self.wanted
 
     def back(self, change: LimitChange, by: str | None = None) -> LiveLimits:
@@ -121,11 +125,22 @@ class SchedulerLimits:
         """
         if self.ended is not None:
             return
-        back = self.back(LimitChange.RESET, by=OURSELVES)
+        with suppress(Exception):  # the engine, which may have called, must not hear
+            self.back(LimitChange.RESET, by=OURSELVES)
         self.ended = why[:LONGEST_REASON]
         self._restore()
-        if self._applied.in_force:
-            self._tell_later(back)
+        if self._told.in_force:
+            self._say(self.wanted, self._tell_later)
+
+    def _rests(self) -> bool:
+        """Nothing runs or waits: no step may come for long."""
+        scheduler = self._scheduler()
+        return scheduler is not None and not any(map(len, self._queues.read(scheduler)))
+
+    def _say(self, limits: LiveLimits, tell: Callable[[LiveLimits], None]) -> None:
+        if self._told.version != limits.version:
+            self._told = limits
+            tell(limits)
 
     def _enter(self, scheduler: Vllm, _: Given, entered: int) -> None:
         """Before ``schedule()``."""
@@ -158,7 +173,7 @@ class SchedulerLimits:
         for name, value in self._start.items():
             if now[name] == value:
                 setattr(scheduler, name, value)
-        self._tell(replace(wanted, t_ns=entered))
+        self._say(replace(wanted, t_ns=entered), self._tell)
         if not wanted.in_force:
             self._hook.before = None
             if self.wanted is not wanted:  # meanwhile, before we stopped looking
@@ -167,7 +182,7 @@ class SchedulerLimits:
     def _restore(self) -> None:
         scheduler = self._scheduler()
         for name, value in self._start.items():
-            with suppress(Exception):  # the engine must not hear of it
+            with suppress(Exception):
                 setattr(scheduler, name, value)
 
 

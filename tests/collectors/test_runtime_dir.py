@@ -13,6 +13,7 @@ import pytest
 
 from collectors import runtime_dir as module
 from collectors.liveness import birth
+from collectors.probe.control import control_path
 from collectors.runtime_dir import hand_over, probe_sockets, runtime_dir, socket_path
 
 
@@ -122,6 +123,16 @@ def test_sockets_of_the_living_are_found_and_those_of_the_dead_removed(
         assert [found.path for found in probe_sockets("a.b")] == [mine]
         assert {found.engine_id for found in probe_sockets()} == {"a.b", "c"}
     assert not gone.exists()
+
+
+def test_where_the_dead_could_be_told_goes_with_where_they_were_heard() -> None:
+    gone, lives = socket_path("a", 1), socket_path("b", 2)
+    told = [left(control_path("a", 1)), left(control_path("b", 2))]
+    left(gone)
+    with closing(bound(lives)):
+        probe_sockets()
+
+    assert [path.exists() for path in told] == [False, True]
 
 
 @pytest.mark.process

@@ -21,7 +21,9 @@ class Scheduler:
         self.max_num_scheduled_tokens = 512
         self.num_spec_tokens = 0
         self.num_waiting_for_streaming_input = 0
-        self.running: list[int] = []
+        self.running: list[int] = [0]
+        self.waiting: list[int] = []
+        self.kv_holding_waiting: list[int] = []
         self.has_mamba_layers = False
         self.need_mamba_block_aligned_split = False
         self.max_num_encoder_input_tokens = 0

@@ -24,13 +24,19 @@ from embedded_engine.worker import answer_for_cpu_wheel
 CHANGES = 1_000
 ROUND = 48
 """Requests under way at a time, more than may run."""
-SEQS, TOKENS = 32, 512
+SEQS, CAP, TOKENS = 32, 8, 512
 
 
-def main(model: Path, dtype: str) -> None:
+def main(model: Path, *, restarted: bool) -> None:
     control_socket.TURN_S = 0.001
     answer_for_cpu_wheel()
-    bench = Bench(model, dtype)
+    bench = Bench(model, CAP if restarted else SEQS)
+    if restarted:
+        tell(bench.trace())
+        return
+    bench.set(seqs=CAP)
+    tell(bench.trace())
+    bench.set(seqs=SEQS)
     tell(bench.drain())
     tell(bench.starve())
     tell(bench.shake())
@@ -40,8 +46,8 @@ def main(model: Path, dtype: str) -> None:
 class Bench:
     """The engine, and whoever turns its limits."""
 
-    def __init__(self, model: Path, dtype: str) -> None:
-        self.engine = boot(model, dtype)
+    def __init__(self, model: Path, seqs: int) -> None:
+        self.engine = boot(model, seqs)
         self.scheduler = self.engine.engine_core.engine_core.scheduler
         control = probe.start()._control
         assert control is not None
@@ -81,13 +87,23 @@ class Bench:
         with closing(Caller(self.path)) as caller:
             caller.change(seqs, tokens, keep=True)
 
+    def trace(self) -> dict[str, Any]:
+        """Who ran in each step of a fixed load, and how far each had come."""
+        self.mixed("trace")
+        steps = []
+        while self.engine.has_unfinished_requests():
+            self.step()
+            running = self.scheduler.running
+            steps.append([(r.request_id, r.num_computed_tokens) for r in running])
+        return {"steps": steps, "outputs": sorted(self.outputs.items())}
+
     def drain(self) -> dict[str, Any]:
         """A cap lowered from 32 to 8 under load."""
         for index in range(64):
             self.add(f"drain {index}", own(index, 20), 20 + 3 * (index % 32))
         while len(self.scheduler.running) < SEQS:
             self.step()
-        self.set(seqs=8)
+        self.set(seqs=CAP)
         running = []
         while self.engine.has_unfinished_requests():
             self.step()
@@ -233,15 +249,15 @@ def own(index: int, length: int) -> list[int]:
     return [500 + (index * 37 + n * (1 + index % 7)) % 3000 for n in range(length)]
 
 
-def boot(model: Path, dtype: str) -> Any:
+def boot(model: Path, seqs: int) -> Any:
     from vllm import EngineArgs, LLMEngine  # noqa: PLC0415 - patched for above
 
     arguments = EngineArgs(
         model=str(model),
         enforce_eager=True,
-        dtype=dtype,
+        dtype="bfloat16",
         distributed_executor_backend="uni",
-        max_num_seqs=SEQS,
+        max_num_seqs=seqs,
         max_num_batched_tokens=TOKENS,
         max_model_len=1024,
         block_size=32,
@@ -257,4 +273,4 @@ def tell(what: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), restarted="restarted" in sys.argv)

@@ -77,6 +77,26 @@ def test_it_is_told_once_with_the_entry_of_the_step_that_goes_by_it() -> None:
     assert told.in_force
 
 
+def test_an_engine_that_rests_tells_at_once_and_not_again() -> None:
+    bench = Bench(Scheduler(running=[]))
+    bench.set(8)
+    assert [each.max_num_seqs for each in bench.told] == [8]
+
+    bench.step(3)
+    assert len(bench.told) == 1
+
+    bench.scheduler.running = []
+    bench.fuse.blow("too dear")
+    assert [each.change for each in bench.told] == ["set", "reset"]
+
+
+def test_one_that_has_something_waiting_does_not_rest() -> None:
+    bench = Bench(Scheduler(running=[], waiting=[0]))
+    bench.set(8)
+
+    assert bench.told == []
+
+
 def test_what_was_turned_back_before_any_step_is_told_as_it_is() -> None:
     bench = Bench()
     bench.set(8)

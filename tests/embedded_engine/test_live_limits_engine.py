@@ -37,6 +37,8 @@ class Story:
 
     def __init__(self) -> None:
         self.phases: list[dict[str, Any]] = []
+        self.restarted: dict[str, Any] = {}
+        """The first phase of another engine, which was started with that limit."""
         self.readings: list[AnyReading] = []
         self.left: list[str] = []
         """Files of sockets, once it was gone."""
@@ -57,8 +59,9 @@ async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story
         stream = ProbeStream(SessionClock(), "limited")
         listening = asyncio.create_task(hear(stream, made.readings))
         try:
-            made.phases = await run(model, home / "log")
+            made.phases = await run(model, home / "log", "limited")
             await asyncio.wait_for(listening, DEADLINE_S)
+            [made.restarted] = await run(model, home / "log", "restarted")
         finally:
             listening.cancel()
             await stream.close()
@@ -66,20 +69,20 @@ async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story
         yield made
 
 
-async def run(model: Path, log_path: Path) -> list[dict[str, Any]]:
+async def run(model: Path, log_path: Path, name: str) -> list[dict[str, Any]]:
     """The program, to its end."""
     environment = {
         **os.environ,
         "INFERWATCH_PROBE": "1",
         "INFERWATCH_CONTROL": "1",
-        "INFERWATCH_ENGINE_ID": "limited",
+        "INFERWATCH_ENGINE_ID": name,
         "HF_HUB_OFFLINE": "1",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     }
     with log_path.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, PROGRAM, str(model), "bfloat16"),
+            *(sys.executable, PROGRAM, str(model), name),
             stdout=PIPE,
             stderr=log,
             env=environment,
@@ -102,8 +105,19 @@ async def hear(stream: ProbeStream, readings: list[AnyReading]) -> None:
             readings += batch
 
 
+async def test_a_live_cap_makes_the_very_steps_of_an_engine_started_with_it(
+    story: Story,
+) -> None:
+    live, restarted = story.phases[0], story.restarted
+
+    assert max(map(len, live["steps"])) == 8
+    assert len(live["steps"]) > 100
+    assert live["steps"] == restarted["steps"]
+    assert live["outputs"] == restarted["outputs"]
+
+
 async def test_a_lowered_cap_preempts_nothing_and_drains(story: Story) -> None:
-    drain = story.phases[0]
+    drain = story.phases[1]
     running: list[int] = drain["running"]
     first = running.index(8)
 
@@ -115,7 +129,7 @@ async def test_a_lowered_cap_preempts_nothing_and_drains(story: Story) -> None:
 
 
 async def test_a_budget_of_one_token_starves_nobody_that_runs(story: Story) -> None:
-    starve = story.phases[1]
+    starve = story.phases[2]
 
     assert starve["tokens"] == [20] * 32  # each of 20 steps had one for each
     assert starve["budget"] == 32
@@ -124,7 +138,7 @@ async def test_a_budget_of_one_token_starves_nobody_that_runs(story: Story) -> N
 async def test_a_thousand_changes_fail_nothing_and_change_no_answer(
     story: Story,
 ) -> None:
-    shake = story.phases[2]
+    shake = story.phases[3]
 
     assert shake["changes"] >= 1_000
     assert shake["refused"] == []
@@ -134,7 +148,7 @@ async def test_a_thousand_changes_fail_nothing_and_change_no_answer(
 
 
 async def test_a_probe_that_blows_leaves_the_start_up_values(story: Story) -> None:
-    assert story.phases[3] == {
+    assert story.phases[4] == {
         "before": 4,
         "after": [32, 512],
         "refused": "the probe switched itself off: for a test",
@@ -167,9 +181,9 @@ async def test_limits_are_told_in_order_with_the_steps_that_go_by_them(
 
 
 async def test_what_binds_follows_the_limits(story: Story) -> None:
-    start, seqs = story.limits[:2]
-    assert (start.max_num_seqs, seqs.max_num_seqs) == (32, 8)
-    end = story.limits[2].t_ns
+    drained = [each.version for each in story.limits].index(3)
+    seqs, end = story.limits[drained], story.limits[drained + 1].t_ns
+    assert seqs.max_num_seqs == 8
     steps = [each for each in story.readings if isinstance(each, Step)]
     lowered = [each for each in steps if seqs.t_ns <= each.start_ns < end]
 
