@@ -17,7 +17,8 @@ turned is told with the first step that goes by it, and of an engine that rests 
 """
 
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from operator import attrgetter
 
@@ -44,17 +45,18 @@ class SchedulerLimits:
         rank: int,
         hook: Hook,
         tell: Callable[[LiveLimits], None],
-        tell_later: Callable[[LiveLimits], None],
+        tell_later: Callable[[deque[LiveLimits]], None],
         missing: Callable[[str], None],
     ) -> None:
         """``hook`` is that of ``schedule()``; what is in force is told.
 
-        ``tell`` is for the engine's own thread, in order with its steps, ``tell_later``
-        for any other.
+        ``tell`` is for the engine's own thread, in order with its steps. ``tell_later``
+        is for any other: what it is given is told soon, unless a step comes first.
         """
         self._scheduler: weakref.ref[Vllm] = weakref.ref(scheduler)
         self._hook = hook
         self._tell, self._tell_later = tell, tell_later
+        self._untold: deque[LiveLimits] = deque()
         self._state = AttributeReader("Scheduler", names.RUNNING, missing)
         self._queues = AttributeReader("Scheduler", names.QUEUES, missing)
         fixed = _fixed(scheduler)
@@ -110,7 +112,7 @@ class SchedulerLimits:
             )
             self._hook.before = self._enter
             if self._rests():
-                self._say(self.wanted, self._tell_later)
+                self._say_later(self.wanted)
         return self.wanted
 
     def back(self, change: LimitChange, by: str | None = None) -> LiveLimits:
@@ -130,17 +132,17 @@ class SchedulerLimits:
         self.ended = why[:LONGEST_REASON]
         self._restore()
         if self._told.in_force:
-            self._say(self.wanted, self._tell_later)
+            self._say_later(self.wanted)
 
     def _rests(self) -> bool:
         """Nothing runs or waits: no step may come for long."""
         scheduler = self._scheduler()
         return scheduler is not None and not any(map(len, self._queues.read(scheduler)))
 
-    def _say(self, limits: LiveLimits, tell: Callable[[LiveLimits], None]) -> None:
-        if self._told.version != limits.version:
-            self._told = limits
-            tell(limits)
+    def _say_later(self, limits: LiveLimits) -> None:
+        self._told = limits
+        self._untold.append(limits)
+        self._tell_later(self._untold)
 
     def _enter(self, scheduler: Vllm, _: Given, entered: int) -> None:
         """Before ``schedule()``."""
@@ -173,7 +175,11 @@ class SchedulerLimits:
         for name, value in self._start.items():
             if now[name] == value:
                 setattr(scheduler, name, value)
-        self._say(replace(wanted, t_ns=entered), self._tell)
+        for earlier in taken(self._untold):
+            self._tell(earlier)
+        if self._told is not wanted:
+            self._told = wanted
+            self._tell(replace(wanted, t_ns=entered))
         if not wanted.in_force:
             self._hook.before = None
             if self.wanted is not wanted:  # meanwhile, before we stopped looking
@@ -184,6 +190,13 @@ class SchedulerLimits:
         for name, value in self._start.items():
             with suppress(Exception):
                 setattr(scheduler, name, value)
+
+
+def taken(untold: deque[LiveLimits]) -> Iterator[LiveLimits]:
+    """What was not told yet; each goes to one of the threads that take."""
+    with suppress(IndexError):
+        while True:
+            yield untold.popleft()
 
 
 def _name(scheduler: Vllm, flag: str) -> str:

@@ -203,7 +203,7 @@ class Probe:
             story.rank,
             self._engine_hooks["schedule"],
             functools.partial(channel.put, story.limits),
-            functools.partial(channel.put_later, story.limits),
+            functools.partial(channel.put_later, story.limits_later),
             lacks,
         )
         path = control_path(self._engine_id, os.getpid())

@@ -20,6 +20,7 @@ from collectors.readings import (
 )
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+from embedded_engine.probe.live_limits import taken
 
 UNDER_WAY = 10_000
 """Steps that may wait to be told: seconds of them; the thread comes by sooner."""
@@ -246,6 +247,10 @@ class StepAssembler:
         """
         self._limits.append(limits)
         return [] if self.under_way else self._limits_until(None)
+
+    def limits_later(self, untold: deque[LiveLimits]) -> list[AnyReading]:
+        """What was turned between steps, unless it was told with one meanwhile."""
+        return [told for each in taken(untold) for told in self.limits(each)]
 
     def _limits_until(self, t_ns: int | None) -> list[AnyReading]:
         due: list[AnyReading] = []

@@ -1,5 +1,6 @@
 """A scheduler such as vLLM's, as far as its limits are concerned."""
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 from collectors.readings import LimitChange, LiveLimits
 from embedded_engine.probe import live_limits
 from embedded_engine.probe.hooks import Fuse, Hook, wrapped
-from embedded_engine.probe.live_limits import SchedulerLimits
+from embedded_engine.probe.live_limits import SchedulerLimits, taken
 
 
 class Scheduler:
@@ -64,6 +65,7 @@ class Bench:
     def __init__(self, scheduler: Scheduler | None = None) -> None:
         self.scheduler = scheduler or Scheduler()
         self.told: list[LiveLimits] = []
+        self.later: list[deque[LiveLimits]] = []
         self.reports: list[str] = []
         self.hook = Hook()
         self.fuse = Fuse(self.blown)
@@ -72,9 +74,14 @@ class Bench:
             0,
             self.hook,
             self.told.append,
-            self.told.append,
+            self.later.append,
             self.reports.append,
         )
+
+    def soon(self) -> None:
+        """What was to be told later is."""
+        for untold in self.later:
+            self.told += taken(untold)
 
     def blown(self, why: str) -> None:
         self.reports.append(why)

@@ -80,6 +80,7 @@ def test_it_is_told_once_with_the_entry_of_the_step_that_goes_by_it() -> None:
 def test_an_engine_that_rests_tells_at_once_and_not_again() -> None:
     bench = Bench(Scheduler(running=[]))
     bench.set(8)
+    bench.soon()
     assert [each.max_num_seqs for each in bench.told] == [8]
 
     bench.step(3)
@@ -87,7 +88,19 @@ def test_an_engine_that_rests_tells_at_once_and_not_again() -> None:
 
     bench.scheduler.running = []
     bench.fuse.blow("too dear")
+    bench.soon()
     assert [each.change for each in bench.told] == ["set", "reset"]
+
+
+def test_what_was_turned_at_rest_is_told_before_what_the_next_step_goes_by() -> None:
+    bench = Bench(Scheduler(running=[]))
+    bench.set(8)
+    bench.scheduler.running = [0]
+    bench.set(16)
+    bench.step()
+    bench.soon()
+
+    assert [each.version for each in bench.told] == [1, 2]
 
 
 def test_one_that_has_something_waiting_does_not_rest() -> None:
@@ -131,6 +144,7 @@ def test_a_blown_fuse_brings_the_start_up_values_back_for_good() -> None:
     assert bench.limits.turn(LimitChange.SET, 4, 32).in_force is False
     assert bench.step() == (32, 512)
     assert bench.limits.ended == "too dear"
+    bench.soon()
     assert [each.change for each in bench.told] == ["set", "reset"]
     assert bench.told[-1].by == "the probe"
 
