@@ -109,6 +109,8 @@ class KnobState:
 
 def knob_state(shown: Snapshot, answered: Sequence[LiveLimits] = ()) -> KnobState:
     """As the engine told, and as it answered us, whichever is later."""
+    if len({each.source for each in shown.live_limits}) > 1:
+        return _state(shown, shown.live_limits)  # of several, none is turned
     told = {each.rank: each for each in shown.live_limits}
     later = {
         each.rank: each
@@ -116,8 +118,14 @@ def knob_state(shown: Snapshot, answered: Sequence[LiveLimits] = ()) -> KnobStat
         if each.rank not in told or each.version > told[each.rank].version
     }
     limits = [each for _, each in sorted({**told, **later}.items())]
+    return _state(shown, limits, pending=bool(later))
+
+
+def _state(
+    shown: Snapshot, limits: Sequence[LiveLimits], *, pending: bool = False
+) -> KnobState:
     seqs, tokens = (_knob(name, shown, limits) for name in NAMES)
-    return KnobState(knobs=(seqs, tokens), limits=tuple(limits), pending=bool(later))
+    return KnobState(knobs=(seqs, tokens), limits=tuple(limits), pending=pending)
 
 
 def _knob(name: str, shown: Snapshot, limits: Sequence[LiveLimits]) -> Knob:

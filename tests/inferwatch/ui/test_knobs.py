@@ -42,6 +42,7 @@ from tests.inferwatch.ui.knob_sessions import (
     turned_by,
     written,
 )
+from tests.inferwatch.ui.test_type_ahead import type_in
 from tests.inferwatch.ui.typed_keys import handed_out
 
 Compare = Callable[..., bool]
@@ -123,11 +124,12 @@ async def test_what_is_typed_before_the_dialog_stands_is_not_lost(
 ) -> None:
     async with app_of(turned).run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        await pilot.press(*"3k16\t512\r".replace("\r", "").replace("\t", ""))
+        app = pilot.app
+        assert isinstance(app, InferwatchApp)
+        type_in(app, ["3", "k", "1", "6", "tab", "5", "1", "2", "\r", "\r"])
         await rested(pilot)
-        await pilot.press("escape")
 
-        assert turned.desk.asked == []
+        assert turned.desk.asked == [(16, 512, False)]
 
 
 async def test_one_key_goes_back(turned: Turned, settle: Settle) -> None:
