@@ -368,17 +368,19 @@ async def test_an_engine_that_dies_meanwhile_is_told(
 async def test_it_closes_while_the_engine_has_yet_to_answer(
     turned: Turned, settle: Settle
 ) -> None:
-    answers = asyncio.Event()
+    answers, asked = asyncio.Event(), []
 
-    async def slowly(*_: Any, **__: Any) -> None:
+    async def slowly(*wanted: Any, **_: Any) -> None:
+        asked.append(wanted)
         await answers.wait()
 
     turned.desk.set = slowly  # type: ignore[method-assign]
     async with app_of(turned).run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await opened(pilot)
-        await pilot.press("8", "enter", "escape")
+        await pilot.press("8", "enter", "enter", "u", "escape")
         await settle(pilot)
+        assert len(asked) == 1
         answers.set()
         await settle(pilot)
 
