@@ -116,8 +116,9 @@ def machine_drift(
     As the scores of all points tell together; None before anything was measured twice.
     """
     counts = [_Counted.of(point, rules.goal, trials) for point in space.points]
-    fit = _Fit.of([each for each in counts if each.values], rules.goal)
-    return fit.drift if fit.freedom else None
+    scored = [each for each in counts if each.values]
+    fit = _Fit.of(scored, rules.goal) if scored else None
+    return fit.drift if fit is not None and fit.freedom else None
 
 
 def neighbours(space: Space, point: Point) -> frozenset[Point]:

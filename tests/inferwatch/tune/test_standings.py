@@ -32,6 +32,7 @@ def test_nothing_measured_is_nothing_known() -> None:
 
     assert [each.point for each in found] == list(SPACE.points)
     assert all(each.alive and each.score is None for each in found)
+    assert machine_drift(SPACE, RULES, ()) is None
 
 
 def test_without_a_repeat_there_is_a_score_and_no_interval() -> None:
