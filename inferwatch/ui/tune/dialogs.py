@@ -5,6 +5,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.markup import escape
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -13,7 +14,7 @@ from inferwatch.ui.shared.dialogs import ConfirmScreen
 from inferwatch.ui.shared.keys import KeyFooter
 from inferwatch.ui.tune.detail import told
 from inferwatch.ui.tune.rows import TuneRow
-from inferwatch.visible import visible_lines
+from inferwatch.visible import visible, visible_lines
 
 
 class EndTuneScreen(ConfirmScreen):
@@ -57,7 +58,7 @@ class SettingScreen(ModalScreen[None]):
         """Its lines, folded where they are long."""
         text = "\n".join(told(self._row, self._progress))
         with VerticalScroll() as scroll:
-            scroll.border_title = visible_lines(self._row.point.text)
+            scroll.border_title = escape(visible(self._row.point.text))
             yield Static(visible_lines(text), markup=False)
         yield KeyFooter()
 

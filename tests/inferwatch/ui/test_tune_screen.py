@@ -14,6 +14,7 @@ from inferwatch.cli.pages import tune_page
 from inferwatch.errors import SourceError
 from inferwatch.tune.progress import TuneProgress, TuneStage
 from inferwatch.tune.result import TuneResult
+from inferwatch.tune.space import Point, Variable, space_of
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import TunePage
 from inferwatch.ui.shared.drawers import HelpDrawer
@@ -263,6 +264,25 @@ async def test_without_colour_every_cell_is_grey(
     colours = set(re.findall(r"#([0-9a-f]{6})", picture)) - FRAME
     assert len(colours) > 5
     assert all(colour[:2] == colour[2:4] == colour[4:] for colour in colours)
+
+
+async def test_values_of_settings_are_text_whatever_they_say() -> None:
+    odd = '{"method":"[/b]","ids":[1,2]}\x1b[31m'
+    space = space_of(
+        (Variable(flag="speculative-config", values=("default", odd)),),
+        Point(flags=(("speculative-config", odd),)),
+    )
+    task = ScriptedTune(replace(beginning(), space=space, now=None))
+
+    async with shown(task) as pilot:
+        assert "to come" in text_of(pilot, "TuneTable")
+        await pilot.press("enter")
+        await pilot.pause()
+
+        dialog = pilot.app.screen.query_one("VerticalScroll")
+        assert str(dialog.border_title).startswith("speculative-config {")
+        assert "[1,2]" in str(dialog._border_title)
+        assert "\x1b" not in pilot.app.export_screenshot()
 
 
 async def test_the_latest_trials_and_sentences_are_told_with_the_drift() -> None:
