@@ -398,6 +398,16 @@ def test_the_answer_to_an_enormous_number_is_a_line_of_a_fair_length(
     assert (answer.refused or "").startswith("max_num_seqs 99")
 
 
+def test_a_caller_however_busy_gets_an_answer_a_turn(place: Place) -> None:
+    busy = place.client()
+    began = time.monotonic()
+    busy.says((msgspec.json.encode(GET) + b"\n") * 25)
+    for _ in range(25):
+        busy.hears()
+
+    assert time.monotonic() - began > 24 * control_socket.TURN_S
+
+
 def test_a_half_line_holds_nobody_up(place: Place) -> None:
     slow = place.client()
     slow.says(b'{"action": ')

@@ -35,6 +35,23 @@ def test_nothing_is_hooked_until_something_is_turned_and_after_it_is_back() -> N
     assert [each.change for each in bench.told] == ["set", "reset"]
 
 
+def test_what_is_turned_just_as_the_hook_goes_is_not_lost() -> None:
+    bench = Bench()
+    bench.set(8)
+    bench.step()
+
+    class Turning(list[LiveLimits]):
+        def append(self, told: LiveLimits) -> None:
+            super().append(told)
+            if told.change is LimitChange.RESET:
+                bench.set(4)
+
+    bench.limits._tell = Turning().append
+    bench.limits.back(LimitChange.RESET)
+
+    assert [bench.step()[0], bench.step()[0]] == [32, 4]
+
+
 def test_a_limit_below_what_runs_waits_until_less_does() -> None:
     bench = Bench()
     bench.set(8)
