@@ -545,6 +545,7 @@ class Model:
             endpoints=tuple(self._engines.endpoints.values()),
             settings=self._engines.first_settings,
             live_limits=self._engines.live_limits,
+            limit_changes=self._engines.limit_changes,
             last_token_ns=self._last_token_ns,
             flow=flow_now,
             latencies=latencies,

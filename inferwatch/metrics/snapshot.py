@@ -818,6 +818,8 @@ class Snapshot:
     live_limits: tuple[LiveLimits, ...] = ()
     """Of engines whose limits may be changed while they run, one a rank; the infos of
     ``engines`` have what is in force."""
+    limit_changes: tuple[LiveLimits, ...] = ()
+    """The latest 64 of each rank, oldest first, those in force included."""
     requests: tuple[RequestRow, ...] = ()
     """Live ones and the latest ended ones, at most 2,000, newest arrival first."""
     requests_evicted: int = 0

@@ -20,6 +20,8 @@ from collectors.collector import SourceLostError
 from collectors.probe.stream import ProbeStream
 from collectors.readings import AnyReading, LiveLimits, Note, NoteKind, Step
 from embedded_engine.startup import make_tiny_model
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Window
 
 pytestmark = [
     pytest.mark.engine,
@@ -178,6 +180,22 @@ async def test_limits_are_told_in_order_with_the_steps_that_go_by_them(
             previous = reading.running
             checked += now.in_force
     assert checked > 500
+
+
+async def test_what_is_shown_follows_the_limits(story: Story) -> None:
+    model, looked = Model(), 0
+    for number, reading in enumerate(story.readings):
+        model.fold(reading)
+        if not isinstance(reading, LiveLimits) or number % 50 == 0:
+            continue
+        shown = model.snapshot(reading.t_ns, Window.TEN_SECONDS, requests=False)
+        (engine,), looked = shown.engines, looked + 1
+        assert engine.max_num_seqs == reading.max_num_seqs
+        assert engine.max_num_batched_tokens == reading.max_num_batched_tokens
+        assert shown.settings["max_num_seqs"] == reading.max_num_seqs
+        assert shown.live_limits == (reading,)
+        assert (shown.flow.budget_usage or 0) <= 1
+    assert looked > 500
 
 
 async def test_what_binds_follows_the_limits(story: Story) -> None:

@@ -16,12 +16,14 @@ from collectors.readings import (
     Totals,
     WorkerMemory,
 )
-from inferwatch.metrics.engine.live_limits import in_place, under
+from inferwatch.metrics.engine.live_limits import in_place, limits_at, under
 from inferwatch.metrics.series.history import KvBlocks
 
 Key = tuple[str, int]
 """Source and data-parallel rank."""
 AnyKey = TypeVar("AnyKey", Key, tuple[str, int, int])
+MOST_CHANGES = 64
+"""Of the limits of a rank."""
 Setting = str | int | float | bool | None
 
 
@@ -45,18 +47,20 @@ class Rank(msgspec.Struct, array_like=True):
     """None where they may not be changed."""
     told: EngineInfo | None = None
     """As it was started."""
-    limits_before: LiveLimits | None = None
-    """Those of steps that began before it changed: they end after it is told."""
+    limits_told: list[LiveLimits] = []
+    """The latest of this life, these included. A step that began before they changed
+    ends after that is told."""
 
     def take_info(self, info: EngineInfo) -> None:
         """What it is; another process goes by none of the limits of the one before."""
         if self.told is not None and self.told.pid != info.pid:
-            self.limits = self.limits_before = None
+            self.limits, self.limits_told = None, []
         self.told, self.info = info, under(info, self.limits)
 
     def take_limits(self, limits: LiveLimits) -> None:
         """What limits it from a moment on."""
-        self.limits_before, self.limits = self.limits, limits
+        self.limits = limits
+        self.limits_told = [*self.limits_told[1 - MOST_CHANGES :], limits]
         if self.told is not None:
             self.info = under(self.told, limits)
 
@@ -67,7 +71,7 @@ class Rank(msgspec.Struct, array_like=True):
         """
         limits = self.limits
         if limits is not None and step.start_ns < limits.t_ns:
-            limits = self.limits_before or limits
+            limits = limits_at(self.limits_told, step.start_ns)
         held = in_place(limits).get("max_num_batched_tokens")
         if held is not None:
             return max(held, step.prefill_tokens + step.decode_tokens)
@@ -202,6 +206,14 @@ class Engines:
         """Of those that live, where they may be changed; rank by rank."""
         ranks = [self.ranks[key] for key in sorted(self.ranks)]
         return tuple(r.limits for r in ranks if r.limits is not None and not r.lost)
+
+    @property
+    def limit_changes(self) -> tuple[LiveLimits, ...]:
+        """The latest that were told of those that live, in the order of time."""
+        told = (
+            each for r in self.ranks.values() if not r.lost for each in r.limits_told
+        )
+        return tuple(sorted(told, key=lambda each: (each.t_ns, each.source, each.rank)))
 
     @property
     def first_settings(self) -> dict[str, Setting]:

@@ -1,6 +1,6 @@
 """Limits changed while an engine runs: what is in force, and how it is said."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -64,6 +64,15 @@ def in_place(limits: LiveLimits | None) -> dict[str, int]:
     be less than its flag.
     """
     return {low.name: low.now for low in lowered(limits)} if limits else {}
+
+
+def limits_at(told: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
+    """Those in force at a moment, of one rank in the order of time.
+
+    Before the first that is known, as far as is known, it was likewise.
+    """
+    held = [each for each in told if each.t_ns <= t_ns]
+    return held[-1] if held else next(iter(told), None)
 
 
 def change_text(before: Values | None, now: LiveLimits) -> str | None:

@@ -21,6 +21,7 @@ from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.request.words import HOW_TO_READ
 from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.header import Tab
+from inferwatch.ui.shared.limit_words import highest
 from inferwatch.ui.shared.messages import LookAgain, LookAt, OpenRequest
 from inferwatch.ui.shared.status_lines import VerdictLine
 from inferwatch.ui.shared.view import REQUEST, View
@@ -152,7 +153,7 @@ class RequestScreen(WatchScreen):
     def show_panels(self, shown: Snapshot) -> None:
         """What is known of it; more is asked for where it may have changed."""
         self.query_one(VerdictLine).display = False  # it is about the server
-        self._budget = _budget(shown, self.key or "")
+        self._budget = _budget(shown, self.key or "", self._story)
         if self.key is not None and self._is_due(self.key, shown.now_ns):
             self._asking = True
             self.run_worker(self._ask(self.key, shown.now_ns), group="story")
@@ -308,8 +309,10 @@ class RequestScreen(WatchScreen):
         self.post_message(LookAgain())
 
 
-def _budget(shown: Snapshot, key: str) -> int | None:
-    """Tokens that a step of its engine may have, where that is one number."""
+def _budget(shown: Snapshot, key: str, story: RequestStory | None) -> int | None:
+    """Tokens that a step of its engine could have then, where that is one number."""
     own = [each for each in shown.engines if key.startswith(f"{each.source}/")]
-    found = {each.max_num_batched_tokens for each in own or shown.engines}
-    return found.pop() if len(found) == 1 else None
+    steps = story.steps if story is not None else ()
+    span_ns = (steps[0].start_ns, steps[-1].end_ns) if steps else (shown.now_ns,) * 2
+    source = own[0].source if own else ""
+    return highest(shown, "max_num_batched_tokens", span_ns, source)

@@ -5,7 +5,13 @@ from collections.abc import Sequence
 
 from collectors.readings import LiveLimits
 from inferwatch.formatting import counted
-from inferwatch.metrics.engine.live_limits import LABELS, in_force, lowered
+from inferwatch.metrics.engine.live_limits import (
+    LABELS,
+    in_force,
+    in_place,
+    limits_at,
+    lowered,
+)
 from inferwatch.metrics.snapshot import ServerState, Snapshot
 
 SHORT = {"max_num_seqs": "seqs", "max_num_batched_tokens": "tokens"}
@@ -30,6 +36,28 @@ def of_server(state: ServerState) -> str:
     """The same of one server among others; empty while nothing is lower."""
     held = in_force(state.live_limits)
     return f"{_whole(held)}{_by(held)}" if held else ""
+
+
+def highest(
+    shown: Snapshot, name: str, span_ns: tuple[int, int], source: str = ""
+) -> int | None:
+    """What a limit was at most in a span, where all engines of the source say the same.
+
+    What went on in it is held against that: a step of before is no fuller for what
+    was changed after it.
+    """
+    engines = [each for each in shown.engines if source in {"", each.source}]
+    found: set[int | None] = set()
+    for engine in engines:
+        of = engine.source, engine.rank
+        told = [e for e in shown.limit_changes if (e.source, e.rank) == of]
+        held = [e for e in told if span_ns[0] < e.t_ns <= span_ns[1]]
+        before = limits_at(told, span_ns[0])
+        held += [before] if before is not None else []
+        turned = any(name in in_place(each) for each in told)
+        values = [getattr(each, name) for each in held] if turned else []
+        found.add(max(values, default=getattr(engine, name)))
+    return found.pop() if len(found) == 1 else None
 
 
 def _whole(held: Sequence[LiveLimits]) -> str:

@@ -94,16 +94,6 @@ def usual_ns(shown: Snapshot) -> int:
     return round(1.2 * mean_s * NS_PER_S)
 
 
-def limits_of(shown: Snapshot) -> tuple[int | None, int | None]:
-    """Token budget and max_num_seqs, each where all engines say the same."""
-    budgets = {info.max_num_batched_tokens for info in shown.engines}
-    seqs = {info.max_num_seqs for info in shown.engines}
-    return (
-        budgets.pop() if len(budgets) == 1 else None,
-        seqs.pop() if len(seqs) == 1 else None,
-    )
-
-
 def prefilling(step: Step) -> set[int]:
     """Places of the members that prefilled.
 

@@ -11,6 +11,7 @@ from collectors.readings import Step
 from inferwatch.feed import Feed
 from inferwatch.formatting import counted
 from inferwatch.metrics.snapshot import RequestRow, Snapshot
+from inferwatch.ui.shared.limit_words import highest
 from inferwatch.ui.shared.messages import LookAgain
 from inferwatch.ui.shared.view import View
 from inferwatch.ui.steps.columns import (
@@ -18,7 +19,6 @@ from inferwatch.ui.steps.columns import (
     ZOOMS,
     StepKey,
     key_of,
-    limits_of,
     since_ns,
     usual_ns,
 )
@@ -122,7 +122,8 @@ class SingleSteps(Vertical):
     def _draw(self, shown: Snapshot) -> None:
         steps = self._recalled.steps
         title, step = self._step_of(shown)
-        budget, seqs = limits_of(shown)
+        first_ns = steps[0].start_ns if steps else shown.now_ns
+        span_ns = first_ns, steps[-1].end_ns if steps else shown.now_ns
         chosen: StepKey | None = None if step is None else key_of(step)
         end_ns = self._line_end_ns(shown)
         self.query_one(StepLine).show(
@@ -131,8 +132,8 @@ class SingleSteps(Vertical):
                 why_none=self._why_none(shown),
                 a_column=ZOOMS[self._zoom],
                 chosen=chosen,
-                budget=budget,
-                max_seqs=seqs,
+                budget=highest(shown, "max_num_batched_tokens", span_ns),
+                max_seqs=highest(shown, "max_num_seqs", span_ns),
                 end=self._feed.wall_text(end_ns, ms=True),
             )
         )

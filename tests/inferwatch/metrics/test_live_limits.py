@@ -97,6 +97,14 @@ def test_what_is_as_at_start_is_as_it_was_typed() -> None:
     assert limits_shown(shown([typed, *story()])) == [(12, 640)]
 
 
+def test_changes_are_remembered_as_they_were_told() -> None:
+    many = [live(n + 5, version=n, max_num_seqs=2 + n % 9) for n in range(1, 99)]
+
+    assert shown([INFO, *story()]).limit_changes == tuple(story())
+    assert shown([INFO, *many]).limit_changes == tuple(many[-64:])
+    assert shown([INFO, *many, replace(INFO, pid=8)]).limit_changes == ()
+
+
 def test_an_engine_without_control_has_none() -> None:
     assert shown([INFO]).live_limits == ()
 

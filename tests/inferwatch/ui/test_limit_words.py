@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 from collectors.readings import LimitChange, LiveLimits
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.shared.limit_words import limit_words
-from tests.inferwatch.metrics.scripted_live_limits import live
+from inferwatch.ui.shared.limit_words import highest, limit_words
+from tests.inferwatch.metrics.scripted_live_limits import S, live, story
 from tests.inferwatch.ui.conftest import snapshot
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
@@ -70,6 +70,33 @@ def test_words_are_of_what_is_lower_than_at_start(
     limits: list[LiveLimits], words: list[str]
 ) -> None:
     assert list(limit_words(under(*limits))) == words
+
+
+@pytest.mark.parametrize(
+    ("span_s", "tokens"),
+    [((0, 2.9), 512), ((2.5, 3.5), 512), ((3.1, 4.9), 64), ((3.1, 5.1), 512)],
+    ids=["before", "over the change", "after it", "till it was taken back"],
+)
+def test_what_went_on_is_held_against_what_was_in_force_then(
+    span_s: tuple[float, float], tokens: int
+) -> None:
+    changes = tuple(story())
+    shown = replace(
+        under(changes[2]),
+        limit_changes=changes,
+        engines=(structs.replace(snapshot().engines[0], source="engine-1"),),
+    )
+    span_ns = round(span_s[0] * S), round(span_s[1] * S)
+
+    assert highest(shown, "max_num_batched_tokens", span_ns) == tokens
+    assert highest(shown, "max_num_batched_tokens", span_ns, "engine-1") == tokens
+    assert highest(shown, "max_num_batched_tokens", span_ns, "other") is None
+
+
+def test_without_control_it_is_what_the_engine_was_started_with() -> None:
+    told = snapshot().engines[0].max_num_seqs
+
+    assert highest(snapshot(), "max_num_seqs", (0, S)) == told is not None
 
 
 def test_in_a_replay_nobody_is_us() -> None:
