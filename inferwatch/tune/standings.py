@@ -49,6 +49,8 @@ FARTHEST_FREEDOM = 30.0
 """Of intervals that a single trial's many requests tell."""
 STARTS = (0.0, 0.5, 2.0)
 """The same of what a start brings by chance; told only where there were several."""
+BAD_LUCK = 1.5
+"""Times as bad: what lies beyond is no bad luck."""
 MOST_FAILURES = 2
 """Of one point: it is out."""
 FEWEST_BESIDE_BEST = 2
@@ -223,7 +225,8 @@ def _standing(
     few = len(count.values) < FEWEST_BESIDE_BEST and count.point in neighbours(
         space, fit.points[best]
     )
-    if dropped is None and apart and not few:
+    far = apart and fit.is_worse(against_best or (1.0, 1.0), BAD_LUCK)
+    if dropped is None and apart and (far or not few):
         low, high = sorted(1 - end for end in against_best or ())
         dropped = _below(fit, low, high)
     return Standing(
@@ -381,9 +384,9 @@ class _Fit:
         far = place != other and self._far & {place, other}
         return None if far else self.ratio_span(place, other)
 
-    def is_worse(self, span: Interval) -> bool:
-        """A ratio to another score that is surely on the bad side of 1."""
-        return span[1] < 1 if self.sign > 0 else span[0] > 1
+    def is_worse(self, span: Interval, times: float = 1.0) -> bool:
+        """A ratio to another score that is surely on the bad side, so many times."""
+        return span[1] < 1 / times if self.sign > 0 else span[0] > times
 
     def is_within(self, place: int, other: int, share: float) -> bool:
         """Surely no further apart than that."""

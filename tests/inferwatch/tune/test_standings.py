@@ -169,14 +169,16 @@ def test_noise_of_a_point_that_hardly_works_does_not_hide_the_best() -> None:
 
 
 def test_a_neighbour_of_the_best_is_not_dropped_by_one_trial() -> None:
-    scores = [(8, 100.0), (4, 50.0), (8, 101.0), (2, 50.0), (8, 100.5), (8, 99.5)]
+    scores = [(8, 100.0), (4, 80.0), (8, 101.0), (2, 80.0), (8, 100.5), (8, 99.5)]
 
     once = stand(*of_scores(*scores))
-    twice = stand(*of_scores(*scores, (4, 50.5)))
+    twice = stand(*of_scores(*scores, (4, 80.5)))
+    far = stand(*of_scores(*scores, (16, 50.0)))
 
     assert once[4].alive
     assert not once[2].alive
     assert not twice[4].alive
+    assert not far[16].alive
 
 
 def test_neighbours_differ_by_one_step() -> None:
