@@ -220,6 +220,20 @@ def test_the_best_comes_first_and_what_did_not_run_last() -> None:
     ]
 
 
+def test_a_setting_that_keeps_failing_is_not_the_best_however_fast() -> None:
+    died = [not_measured(seqs(48), TrialOutcome.FAILED, "the engine died")] * 2
+    trials = numbered([*rounds(CLEAR | {48: 2000.0}, 2), *died])
+
+    found = result_of(SPACE, TOKENS, trials)
+
+    assert found.points[0] == found.best
+    assert [each.point for each in found.points] == [*map(seqs, (32, 48, 16, 8))]
+    assert found.points[1].doubts == (
+        "trial 9 failed: the engine died",
+        "trial 10 failed: the engine died",
+    )
+
+
 def test_the_frontier_is_what_no_other_beats_in_both() -> None:
     ttfts = {8: 0.3, 16: 0.2, 32: 0.4, 48: 0.5}
     trials = [
