@@ -39,6 +39,8 @@ class PlotAxis:
         ends = [into(max(end, 1e-12)) for _, span in values for end in span or ()]
         low, high = into(least), into(most)
         extent = max(high - low, LEAST_EXTENT * (1 if is_log else abs(high) or 1.0))
+        short = (extent - (high - low)) / 2
+        low, high = low - short, high + short
         low = max(min([*ends, low]), low - BEYOND * extent) - PAD * extent
         high = min(max([*ends, high]), high + BEYOND * extent) + PAD * extent
         if not is_log and least >= 0:

@@ -1,5 +1,6 @@
 """The table of a tune's settings: which columns there are, and what stands in them."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,7 @@ FRONTIER = (
     "capital letter: on the frontier, no other has both more tokens/s and a lower "
     "TTFT p99"
 )
+_FIGURES = re.compile(r"[\d.,]+")
 Interval = tuple[float, float] | None
 Values = Callable[[Sequence[float | None]], list[str]]
 
@@ -90,7 +92,7 @@ def result_table(result: TuneResult, plan: TunePlan) -> ResultTable:
         settings=tuple(visible(values_text(each.point)) for each in shown),
         columns=tuple(_columns(result, plan, shown)),
         others=tuple((values_text(e.point), *_outcome(e)) for e in others),
-        doubts=tuple(_said((e.point, d) for e in shown for d in e.doubts)),
+        doubts=tuple(_said((e.point, d) for e in shown for d in _kinds(e.doubts))),
         answers=tuple(_said((e.point, e.answers) for e in shown if e.answers)),
     )
 
@@ -110,6 +112,15 @@ def _outcome(each: PointResult) -> tuple[str, str]:
     if measured and each.cause is None:
         return "not measured", ""
     return ("no number" if measured else each.outcome.value), each.cause or ""
+
+
+def _kinds(doubts: Sequence[str]) -> Iterator[str]:
+    """The first of each kind: every trial of a setting has figures of its own."""
+    kinds: dict[str, list[str]] = {}
+    for doubt in doubts:
+        kinds.setdefault(_FIGURES.sub("", doubt.partition(":")[0]), []).append(doubt)
+    for first, *alike in kinds.values():
+        yield f"{first} (and {len(alike)} more alike)" if alike else first
 
 
 def _said(each: Iterable[tuple[Point, str]]) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,8 @@ def verdict_of(
         tried = [each.dropped for each in found if each.dropped]
         return "no setting could be measured" if tried else NOTHING_YET
     present = next((each for each in found if each.point == space.present), None)
+    if best == present and sum(each.score is not None for each in found) == 1:
+        return f"only the present setting ({values_text(best.point)}) has a number yet"
     said = _against_present(best, present, rules, goal_text(rules.goal, plan))
     return "; ".join([said, *_unsure(best, present, found, rules)])
 
@@ -68,7 +70,8 @@ def _unsure(
             yield f"not told apart from {_names(beside)}"
     doubted = [each for each in (best, present) if each is not None and each.doubts]
     if doubted:
-        yield f"but doubtful: {doubted[0].doubts[0]}"
+        kind, _, _ = doubted[0].doubts[0].partition(":")  # the rest stands below
+        yield f"but doubtful: {kind}"
 
 
 def _against_present(
@@ -76,7 +79,9 @@ def _against_present(
 ) -> str:
     name = best.point.text
     if best == present:
-        return f"{name}: the present setting is the best in {goal}"
+        said = f"{name}: the present setting is the best in {goal}"
+        few = "" if best.span is not None else _too_few(best.trials)
+        return f"{said}{few}"
     if present is None or present.score is None:
         why = present.dropped if present is not None else None
         return (
@@ -88,10 +93,8 @@ def _against_present(
     repeats = counted(min(best.trials, present.trials), "repeat")
     if not ends:
         ratio = _change(_gain(best.ratio_to_present, rules.goal))
-        return (
-            f"{name}: {ratio} than {of} in {goal}, but with only {repeats} nobody can "
-            "tell how sure that is"
-        )
+        few = _too_few(min(best.trials, present.trials))
+        return f"{name}: {ratio} than {of} in {goal}{few}"
     paired = f"(paired, {repeats}) in {goal}"
     low, high = ends
     if low > 0:
@@ -104,6 +107,11 @@ def _against_present(
         f"{name}: measured best, but not told apart from {of}: between {_change(low)} "
         f"and {_change(high)} {paired}"
     )
+
+
+def _too_few(repeats: int) -> str:
+    only = counted(repeats, "repeat")
+    return f", but with only {only} nobody can tell how sure that is"
 
 
 def _gain(ratio: float | None, goal: Goal) -> float:

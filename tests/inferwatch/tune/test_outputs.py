@@ -184,6 +184,23 @@ def test_what_has_no_number_stands_there_with_its_cause() -> None:
     assert f"\n! 16: {BUSY}\n" in text
 
 
+def test_doubts_of_a_kind_are_one_line_a_setting() -> None:
+    space = space_of_seqs(8, 16, present=8)
+    slow = [
+        told(each, doubts=(f"the client was too slow: {n}% of reads were merged",))
+        for n, each in enumerate(trials_of(space), 1)
+    ]
+    plan = plan_of()
+    result = result_of(space, SearchRules(goal=Goal.GOODPUT), slow, plan)
+
+    text = tune_text(result, plan)
+
+    assert result.verdict.endswith("; but doubtful: the client was too slow")
+    assert "! 8: the client was too slow: 1% of reads were merged (and 2 more" in text
+    assert text.count("! 8") == 1
+    assert len(tune_json(result, plan)["settings"][0]["doubts"]) == 3
+
+
 def test_what_was_not_reached_is_said_together() -> None:
     space = space_of_seqs(8, 16, 32, 48, present=8)
     trials = trials_of(space_of_seqs(8, 16, present=8))

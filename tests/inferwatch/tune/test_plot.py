@@ -101,7 +101,8 @@ def test_an_axis_has_few_round_marks() -> None:
 
     narrow = PlotAxis.of([(1000.0, None), (1010.0, None)])
     assert not narrow.is_log
-    assert [text for _, text in narrow.counts(4)] == ["1,000", "1,010"]
+    assert [text for _, text in narrow.counts(4)] == ["950", "1,000", "1,050"]
+    assert narrow.share(1010.0) - narrow.share(1000.0) < 0.15
     assert narrow.share(1000.0) > 0
 
     same = PlotAxis.of([(0.0, None), (0.0, None)])

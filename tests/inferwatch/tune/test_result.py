@@ -93,6 +93,18 @@ def test_the_present_may_be_the_best() -> None:
     )
 
 
+def test_of_the_present_one_repeat_says_no_more() -> None:
+    space = space_of_seqs(8, 16, present=16)
+
+    assert verdict(space, rounds({8: 1000.0, 16: 1200.0}, 1)) == (
+        "max-num-seqs 16: the present setting is the best in output tokens/s at "
+        "20 requests/s, but with only 1 repeat nobody can tell how sure that is"
+    )
+    assert verdict(space, rounds({16: 1200.0}, 3)) == (
+        "only the present setting (16) has a number yet"
+    )
+
+
 def test_one_repeat_says_nothing_of_how_sure_it_is() -> None:
     assert verdict(SPACE, rounds(CLEAR, 1)) == (
         "max-num-seqs 32: 22% better than the present (8) in output tokens/s at "
