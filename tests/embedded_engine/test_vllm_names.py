@@ -143,6 +143,18 @@ def test_every_field_the_probe_reads_is_there_by_one_of_its_names(release: str) 
     assert missing == []
 
 
+@releases
+def test_what_live_limits_stand_on_is_there_in_every_release(release: str) -> None:
+    paths = [rule.path for rule in names.BUDGET_RULES if not rule.is_newer]
+    paths += [*names.LIVE_LIMITS.values(), names.CHUNKED, names.SPECULATED]
+
+    assert [
+        path
+        for path in paths
+        if not any(has(release, "Scheduler", each) for each in path.split("|"))
+    ] == []
+
+
 def test_managers_that_only_append_are_there_by_their_names() -> None:
     assert set(names.APPENDING) < set(FACTS["0.32.0"])
 
