@@ -42,8 +42,10 @@ from inferwatch.visible import visible, visible_lines
 LOOK_EVERY_S = 0.5
 TYPING_S = 0.4
 """So long after the last digit nothing is predicted."""
-ROWS_BESIDE = 12
-"""Border, title, hint, the rows of limits, the switch, what is told, footer."""
+ROWS_BESIDE = 11
+"""Border, title, hint, the rows of limits, the switch, a free one, footer."""
+TEXTS = "state", "told"
+"""Labels that are as high as what they say."""
 
 
 class KnobScreen(ModalScreen[None]):
@@ -149,7 +151,11 @@ class KnobScreen(ModalScreen[None]):
     def on_resize(self) -> None:
         """The table has what the rest leaves."""
         self.set_class(self.size.height < 30, "-short")
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
         beside = ROWS_BESIDE - 2 * self.has_class("-short")
+        beside += sum(self.query_one(f"#{each}").size.height for each in TEXTS)
         most = max(self.size.height - beside, 3)
         self.query_one(VerticalScroll).styles.max_height = most
 
@@ -197,6 +203,7 @@ class KnobScreen(ModalScreen[None]):
         self.query_one("#state", Label).update(
             visible_lines("\n".join(state_texts(state, refusal, self._us)))
         )
+        self.call_after_refresh(self._fit)
         if self._refused != refusal:
             self._refused = refusal
             self.refresh_bindings()
