@@ -181,10 +181,13 @@ async def _find_knee(
 
 
 def _fault(run: FollowedPlan) -> str | None:
-    """Why a run says nothing of the engine; None where it says something."""
-    if run.book.succeeded:
-        return None
+    """Why a run says nothing of the engine; None where it says something.
+
+    Where nothing failed and nothing was answered to its end, the engine is slow.
+    """
     failures = run.book.failures()
+    if run.book.succeeded or (run.book.records and not failures):
+        return None
     first = next(iter(failures.values()), None)
     said = first.first if first else "nothing was sent"
     return f"no request was answered: {said}"
