@@ -49,7 +49,7 @@ MIDDLE = 8
 USERS = 24
 DRAIN_S = 0.2
 """What is in flight then is too late for its objective anyway."""
-LOOK_S = 3.0
+LOOK_S = 5.0
 AT_MOST = 1 / 3
 TUNE, GRID, LOOK = "tuned", "grid", "look"
 CAP = "8"

@@ -1,9 +1,6 @@
 """Tunes of real vLLM: what is left of one that is killed, and how it goes on."""
 
 import asyncio
-import json
-import subprocess
-from typing import Any
 
 import pytest
 
@@ -12,50 +9,13 @@ from collectors.readings import LimitChange, LiveLimits
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 from embedded_engine.probe_settings import ProbeSettings
-from inferwatch.storage.file.connections import reading
 from inferwatch.storage.sessions.sessions import list_sessions
-from inferwatch.tune.journal import StoredTune, stored_tune
+from inferwatch.tune.journal import StoredTune
 from inferwatch.tune.trial import TrialOutcome
-from tests.program.conftest import PROGRAM, Home, wait_for
+from tests.program.conftest import Home, wait_for
+from tests.program.tune_program import GOAL, LOAD, TOOK_S, Tune, stored_in
 
 pytestmark = [pytest.mark.engine, pytest.mark.process]
-
-LOAD = ("--rate=8", "--trial=2", "--warmup=0.5", "--output-tokens=8-24", "--seed=3")
-GOAL = ("--slo", "ttft_s<5", "--repeats=2")
-TOOK_S = 150.0
-
-
-class Tune:
-    """The command, started in a home."""
-
-    def __init__(self, home: Home, *arguments: str) -> None:
-        self.home = home
-        self.process = subprocess.Popen(
-            [*PROGRAM, "tune", "--json", *arguments],
-            env=home.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def ended(self) -> tuple[int, dict[str, Any], str]:
-        """Its exit status, what it printed, and what it said."""
-        printed, said = self.process.communicate(timeout=TOOK_S)
-        return self.process.returncode, json.loads(printed or "{}"), said
-
-    def trials(self) -> int:
-        """So many are in the record."""
-        stored = stored_in(self.home)
-        return len(stored.records) if stored else 0
-
-
-def stored_in(home: Home) -> StoredTune | None:
-    """The only tune of a home."""
-    if not home.database.exists():
-        return None
-    with reading(home.database) as connection:
-        found = connection.execute("SELECT max(tune_id) FROM tunes").fetchone()
-    return stored_tune(home.database, found[0]) if found[0] else None
 
 
 def seqs_measured(stored: StoredTune) -> set[tuple[str, bool]]:
@@ -88,7 +48,7 @@ def test_a_killed_tune_ends_its_engine_and_goes_on(home: Home) -> None:
     assert after.outcome == "done"
     lives = {each.life for each in after.records}
     assert lives == {1, 2}
-    assert {value for value, _ in seqs_measured(after)} == {"2", "8", "32"}
+    assert {e.point.value("max-num-seqs") for e in after.records} == {"2", "8", "32"}
     tagged = [row for row in list_sessions(home.database) if row.tags]
     assert {row.id for row in tagged} == {each.session for each in after.records}
 
@@ -104,12 +64,11 @@ def test_settings_that_do_not_start_are_told_with_their_cause(home: Home) -> Non
     status, result, said = Tune(home, "demo", *LOAD, *GOAL, *vary).ended()
 
     assert status == 0, said
-    (bad,) = [
-        e for e in result["points"] if dict(e["point"]["flags"]) == {"block-size": "33"}
-    ]
+    settings = {each["flags"]["block-size"]: each for each in result["settings"]}
+    bad = settings["33"]
     assert bad["outcome"] == TrialOutcome.NOT_STARTED
     assert "block" in bad["cause"].lower()
-    assert result["best"]["point"]["flags"] == [["block-size", "32"]]
+    assert result["best"] == {"block-size": "32"}
 
 
 async def limits_of(engine: Engine) -> LiveLimits:
@@ -137,7 +96,7 @@ async def test_an_engine_of_others_is_set_as_before_whatever_ends_the_tuner(
     try:
         url = str(engine.url)
         vary = ("--vary=max-num-seqs=2,8,64", *LOAD, *GOAL)
-        status, result, said = await asyncio.to_thread(Tune(home, url, *vary).ended)
+        status, _, said = await asyncio.to_thread(Tune(home, url, *vary).ended)
 
         assert status == 0, said
         limits = await limits_of(engine)
@@ -147,8 +106,6 @@ async def test_an_engine_of_others_is_set_as_before_whatever_ends_the_tuner(
         assert stored is not None
         assert {life.life for life in stored.records} == {1}
         assert seqs_measured(stored) >= {("2", True), ("8", True), ("32", False)}
-        assert {dict(e["point"]["flags"])["max-num-seqs"] for e in result["points"]}
-
         killed = Tune(home, url, *vary)
         await until_in_force(engine, holds=True)
         killed.process.kill()

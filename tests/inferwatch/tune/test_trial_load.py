@@ -111,7 +111,11 @@ async def test_an_engine_that_answers_nobody_fails_a_trial(tmp_path: Path) -> No
 async def test_an_engine_too_slow_for_a_trial_scores_nothing(
     truth_url: str, tmp_path: Path
 ) -> None:
-    slow = {"output_tokens": fixed(500), "duration_s": 1.0, "drain_s": 0.0}
+    slow: dict[str, Any] = {
+        "output_tokens": fixed(500),
+        "duration_s": 1.0,
+        "drain_s": 0.0,
+    }
     plan = plan_of(rate_per_s=20.0, slo="e2el_s<1", **slow)
 
     session = await measured(
