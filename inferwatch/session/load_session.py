@@ -19,7 +19,7 @@ from embedded_engine.errors import NoSuchEngineError
 from embedded_engine.launch import Engine
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.loadgen.scenarios.scenario import finding_of
+from inferwatch.loadgen.scenarios.finding import finding_of
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.cross_check import CrossCheck, ServerBook, cross_check

@@ -3,7 +3,7 @@
 import sqlite3
 
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.loadgen.scenarios.scenario import finding_of
+from inferwatch.loadgen.scenarios.finding import finding_of
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.scenarios.evidence import EngineTrail, ScenarioEvidence
 from inferwatch.storage.tables.reading_tables import every_table

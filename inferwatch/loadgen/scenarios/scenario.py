@@ -13,11 +13,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load.scenarios.abandon import tell_abandon
-from inferwatch.metrics.load.scenarios.burst import tell_burst
-from inferwatch.metrics.load.scenarios.cache_cold import tell_cache_cold
-from inferwatch.metrics.load.scenarios.evidence import ScenarioEvidence, ScenarioFinding
-from inferwatch.metrics.load.scenarios.interference import tell_interference
 
 HOW_MUCH = (
     "rate_per_s",
@@ -52,8 +47,6 @@ class Scenario:
     """A plan that says so cannot answer the question."""
     unless: str
     """What to say of such a plan."""
-    tell: Callable[[ScenarioEvidence], ScenarioFinding]
-    """The answer, of a run."""
 
 
 def _same(tokens: int) -> dict[str, Any]:
@@ -88,7 +81,6 @@ INTERFERENCE = Scenario(
     },
     lacks=lambda plan: len(plan.classes) < 2,
     unless="the interference scenario needs two classes: chats, and long prompts",
-    tell=tell_interference,
 )
 ABANDON = Scenario(
     name="abandon",
@@ -103,7 +95,6 @@ ABANDON = Scenario(
     },
     lacks=lambda plan: not plan.hang_up,
     unless="the abandon scenario needs clients that hang up: hang_up above 0",
-    tell=tell_abandon,
 )
 BURST = Scenario(
     name="burst",
@@ -118,7 +109,6 @@ BURST = Scenario(
     lacks=lambda plan: plan.burst_every_s is None,
     unless="the burst scenario needs bursts beside a rate: burst_every_s and "
     "burst_requests",
-    tell=tell_burst,
 )
 CACHE_COLD = Scenario(
     name="cache-cold",
@@ -134,7 +124,6 @@ CACHE_COLD = Scenario(
     lacks=lambda plan: not plan.ask_again_after,
     unless="the cache-cold scenario needs prompts that are asked twice: "
     "ask_again_after above 0",
-    tell=tell_cache_cold,
 )
 SCENARIOS: Mapping[str, Scenario] = {
     each.name: each for each in (INTERFERENCE, ABANDON, BURST, CACHE_COLD)
@@ -164,12 +153,6 @@ def with_scenario(given: Mapping[str, Any]) -> dict[str, Any]:
     if any(name in given for name in UNTIL):
         del defaults["duration_s"]
     return {**defaults, **given}
-
-
-def finding_of(name: str | None, evidence: ScenarioEvidence) -> ScenarioFinding | None:
-    """What a run of a scenario means; None where it was none that we know."""
-    scenario = SCENARIOS.get(name or "")
-    return scenario.tell(evidence) if scenario is not None else None
 
 
 def fitted(fields: Mapping[str, Any], longest: int | None) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.plan.rates import flat
 from inferwatch.loadgen.prompts.prompts import Prompts
+from inferwatch.loadgen.scenarios.finding import TELLS
 from inferwatch.loadgen.scenarios.scenario import (
     SCENARIOS,
     fitted,
@@ -44,6 +45,10 @@ def test_its_name_is_in_the_record_of_the_plan(name: str) -> None:
     recorded = public_plan(plan_of(scenario=name, rate_per_s=2.0))
 
     assert msgspec.json.decode(recorded)["scenario"] == name
+
+
+def test_somebody_tells_what_each_of_them_means() -> None:
+    assert list(TELLS) == list(SCENARIOS)
 
 
 def test_what_is_given_wins() -> None:
