@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.formatting import counted
-from inferwatch.tune.progress import TuneProgress
+from inferwatch.tune.progress import TuneProgress, TuneStage
 from inferwatch.tune.result import PointResult
 from inferwatch.tune.rules import SearchRules
 from inferwatch.tune.space import Point
@@ -17,8 +17,9 @@ class RowState(StrEnum):
     """How a setting stands."""
 
     BEST = "best"
-    LIKE_BEST = "like the best"
+    LIKE_BEST = "not told apart"
     OPEN = "may yet be best"
+    LEFT_SO = "not followed up"
     DROPPED = "dropped"
     NOT_STARTED = "did not start"
     FAILED = "failed"
@@ -30,6 +31,7 @@ GLYPHS = {
     RowState.BEST: ("★", "good"),
     RowState.LIKE_BEST: ("≈", "good"),
     RowState.OPEN: ("·", ""),
+    RowState.LEFT_SO: ("·", ""),
     RowState.DROPPED: ("▼", "faint"),
     RowState.NOT_STARTED: ("✗", "bad"),
     RowState.FAILED: ("✗", "bad"),
@@ -95,7 +97,8 @@ def _row(
 ) -> TuneRow:
     point = standing.point
     trials = tuple(each for each in progress.trials if each.point == point)
-    state, why = _state(standing, trials)
+    is_over = progress.stage is TuneStage.DONE
+    state, why = _state(standing, trials, is_over=is_over)
     return TuneRow(
         point=point,
         state=state,
@@ -108,7 +111,9 @@ def _row(
     )
 
 
-def _state(standing: Standing, trials: Sequence[Trial]) -> tuple[RowState, str]:
+def _state(
+    standing: Standing, trials: Sequence[Trial], *, is_over: bool
+) -> tuple[RowState, str]:
     bad = next((e.record for e in trials[::-1] if e.record.outcome in ENDED), None)
     if bad is not None and (standing.score is None or not standing.alive):
         why = bad.cause or standing.dropped or ""
@@ -126,6 +131,7 @@ def _state(standing: Standing, trials: Sequence[Trial]) -> tuple[RowState, str]:
                 "",
             )
         )
-    if standing.like_best and standing.trials > 1:
-        return RowState.LIKE_BEST, ""
-    return RowState.OPEN, counted(standing.trials, "trial") + " so far"
+    so_far = counted(standing.trials, "trial")
+    if standing.like_best and (is_over or standing.trials > 1):
+        return RowState.LIKE_BEST, so_far if standing.trials == 1 else ""
+    return (RowState.LEFT_SO if is_over else RowState.OPEN), so_far

@@ -20,6 +20,12 @@ NAMES = ("max-num-", "enable-")
 MOST_CELLS = 22
 """Of a variable's column."""
 BAR, POINT = "━", "●"
+FROM_BELOW, BEYOND_IT = "◂", "▸"
+"""Where an interval goes on beyond the scale."""
+BEYOND = 0.5
+"""Of the extent of the scores: so far intervals widen the scale, and no further."""
+LEAST_EXTENT = 0.1
+"""Of a score: what differs by less lies close together, as it is."""
 
 
 class TuneTable(CursorTable[TuneRow]):
@@ -148,17 +154,17 @@ def _state(row: TuneRow, width: int) -> Line:
 
 
 def _extent(rows: Sequence[TuneRow]) -> Span | None:
-    """From the lowest to the highest of all that is drawn."""
-    ends = [
-        end
-        for row in rows
-        if row.standing.score is not None
-        for end in (*(row.standing.span or ()), row.standing.score)
-    ]
-    if not ends:
+    """Room for all scores, and for intervals as far as that is sensible."""
+    known = [row.standing for row in rows if row.standing.score is not None]
+    scores = [each.score for each in known if each.score is not None]
+    if not scores:
         return None
-    low, high = min(ends), max(ends)
-    pad = (high - low) * 0.02 or abs(high) * 0.05 or 1.0
+    low, high = min(scores), max(scores)
+    extent = max(high - low, abs(high) * LEAST_EXTENT) or 1.0
+    ends = [end for each in known for end in each.span or ()]
+    low = max(min([low, *ends]), low - extent * BEYOND)
+    high = min(max([high, *ends]), high + extent * BEYOND)
+    pad = (high - low) * 0.02 or extent
     return max(low - pad, 0.0), high + pad
 
 
@@ -185,6 +191,8 @@ def interval_bar(score: float, span: Span | None, extent: Span, width: int) -> L
 
     >>> "".join(r.text for r in interval_bar(5, (3, 8), (0, 10), 11))
     '   ━━●━━━  '
+    >>> "".join(r.text for r in interval_bar(5, (3, 80), (0, 10), 11))
+    '   ━━●━━━━▸'
     """
     low, high = extent
 
@@ -195,5 +203,9 @@ def interval_bar(score: float, span: Span | None, extent: Span, width: int) -> L
     row, inks = [" "] * width, [""] * width
     for column in range(at(span[0]), at(span[1]) + 1) if span else ():
         row[column], inks[column] = BAR, "accent"
+    if span and span[0] < low:
+        row[0] = FROM_BELOW
+    if span and span[1] > high:
+        row[-1] = BEYOND_IT
     row[at(score)], inks[at(score)] = POINT, "strong"
     return tuple(TextRun(sign, ink) for sign, ink in zip(row, inks, strict=True))

@@ -20,7 +20,7 @@ from inferwatch.ui.pages import TunePage
 from inferwatch.ui.shared.drawers import HelpDrawer
 from inferwatch.ui.tune.dialogs import EndTuneScreen, SettingScreen
 from inferwatch.ui.tune.screen import TuneScreen
-from inferwatch.ui.tune.table import TuneTable
+from inferwatch.ui.tune.table import TuneTable, interval_bar
 from tests.inferwatch.ui.scripted_tune import (
     CAUSE,
     ScriptedTune,
@@ -84,7 +84,7 @@ async def test_settings_stand_by_how_good_they_are() -> None:
             ["★", "64", "2048"],
             ["▶≈", "64", "512"],
         ]
-        assert "like the best" in rows[1]
+        assert "not told apart" in rows[1]
         assert [row.split()[:3] for row in rows if "present" in row] == [
             ["▼●", "32", "2048"]
         ]
@@ -332,3 +332,22 @@ def drawn(*keys: str) -> Callable[[Pilot[None]], Any]:
             await settled(pilot)
 
     return act
+
+
+def test_an_interval_beyond_the_scale_says_that_it_goes_on() -> None:
+    whole = "".join(run.text for run in interval_bar(5, (3, 8), (0, 10), 11))
+    beyond = "".join(run.text for run in interval_bar(5, (-9, 80), (0, 10), 11))
+
+    assert whole == "   ━━●━━━  "
+    assert beyond == "◂━━━━●━━━━▸"
+
+
+async def test_after_its_end_a_tune_promises_no_more_trials() -> None:
+    done = ended()
+    few = replace(done, trials=done.trials[:5])
+
+    async with shown(ScriptedTune(few), LARGE) as pilot:
+        rows = text_of(pilot, "TuneTable")
+
+        assert "not told apart: 1 trial" in rows
+        assert "may yet be best" not in rows
