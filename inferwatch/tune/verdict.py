@@ -42,7 +42,7 @@ def verdict_of(
         return "no setting could be measured" if tried else NOTHING_YET
     present = next((each for each in found if each.point == space.present), None)
     if best == present and sum(each.score is not None for each in found) == 1:
-        return f"only the present setting ({values_text(best.point)}) has a number yet"
+        return f"only the present setting ({values_text(best.point)}) has a number"
     said = _against_present(best, present, rules, goal_text(rules.goal, plan))
     return "; ".join([said, *_unsure(best, present, found, rules)])
 

@@ -29,7 +29,9 @@ OF_COMPARISONS = "inferwatch.compare.html"
 """Whose style sheet has axes, lists of checks and leading sentences."""
 ABOUT = (
     "Each letter is a setting, each line through it a 95% interval. The dotted line is "
-    "the frontier: what lies below and right of it, another setting beats in both."
+    "the frontier: what lies below and right of it, another setting beats in both. "
+    "Filled is the best setting, in a square frame the present one; a line that ends "
+    "at the edge goes on beyond it."
 )
 
 

@@ -101,7 +101,7 @@ def test_of_the_present_one_repeat_says_no_more() -> None:
         "20 requests/s, but with only 1 repeat nobody can tell how sure that is"
     )
     assert verdict(space, rounds({16: 1200.0}, 3)) == (
-        "only the present setting (16) has a number yet"
+        "only the present setting (16) has a number"
     )
 
 
