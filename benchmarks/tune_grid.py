@@ -3,9 +3,11 @@
 On real vLLM (the demo's engine, CPU) over max-num-seqs. First a look at the engine
 chooses objectives that a value in the middle meets best: below it requests wait too
 long, above it tokens come too slowly. Then the tune; then the grid: each value started
-with its own flags, measured as often as the tune measured its best. Both send the same
-requests at the same moments. The best is the same where the grid's best is the tune's,
-or the tune says that the two are not told apart. Needs a machine at rest.
+with its own flags, measured as often as the tune measured its best: all repeats at once
+in one engine, or, as only rounds allow for a machine that drifts, ``--interleaved``,
+with a start for each. Both send the same requests at the same moments. The best is the
+same where the grid's best is the tune's, or the tune says that the two are not told
+apart. Needs a machine at rest.
 
     benchmarks/tune_grid.py                     one round
     benchmarks/tune_grid.py --values 2,4,8,16,32
@@ -132,20 +134,27 @@ def p50(numbers: TrialNumbers, name: str) -> float:
 
 
 async def grid(
-    database: Path, plan: TunePlan, values: Sequence[str], repeats: int
+    database: Path, plan: TunePlan, rounds: Sequence[tuple[str, int]]
 ) -> dict[str, list[float]]:
-    """Goodput of each value, each in an engine that was started with it."""
+    """Goodput of values, so many trials each in an engine that was started with it."""
     bench = Bench(database, plan)
     found: dict[str, list[float]] = {}
-    order = random.sample(list(values), len(values))
-    for value in order:
-        scores = []
-        for _ in range(repeats):
+    for value, trials in rounds:
+        for _ in range(trials):
             _, numbers = await bench.measure(value, value)
-            scores.append(numbers.goodput_per_s or 0.0)
-        found[value] = scores
+            found.setdefault(value, []).append(numbers.goodput_per_s or 0.0)
         await bench.engines.renew()
     return found
+
+
+def rounds_of(
+    values: Sequence[str], repeats: int, *, interleaved: bool
+) -> list[tuple[str, int]]:
+    """In a drawn order: all repeats of a value at once, or a start for each."""
+    if not interleaved:
+        return [(value, repeats) for value in random.sample(values, len(values))]
+    drawn = (random.sample(values, len(values)) for _ in range(repeats))
+    return [(value, 1) for each in drawn for value in each]
 
 
 async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
@@ -178,7 +187,9 @@ async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
 
     began_s = time.monotonic()
     plan = plan_of(GRID, values, load)
-    scores = await grid(database, plan, values, max(result.best.trials, 1))
+    repeats = max(result.best.trials, 1)
+    rounds = rounds_of(values, repeats, interleaved=arguments.interleaved)
+    scores = await grid(database, plan, rounds)
     grid_s = time.monotonic() - began_s
     truth = max(scores, key=lambda value: fmean(scores[value]))
 
@@ -276,6 +287,11 @@ def main() -> int:
     parser.add_argument("--trial", type=float, default=3.0, help="seconds")
     parser.add_argument("--warmup", type=float, default=1.0, help="seconds")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--interleaved",
+        action="store_true",
+        help="the grid's repeats in rounds, as the tune's are: a start for each trial",
+    )
     parser.add_argument("--pairs", type=int, default=0)
     parser.add_argument("--rate", type=float, default=15.0)
     arguments = parser.parse_args()
