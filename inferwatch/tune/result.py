@@ -6,7 +6,15 @@ from statistics import fmean
 
 from inferwatch.tune.answers import AnswerComparison, answers_by_point
 from inferwatch.tune.command import flags_line, inferwatch_command
-from inferwatch.tune.consequences import TPOT, TTFT, binds_of, costs_of, standings_by
+from inferwatch.tune.consequences import (
+    QUANTITIES,
+    TPOT,
+    TTFT,
+    Quantity,
+    binds_of,
+    costs_of,
+    standings_by,
+)
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.rules import SearchRules
@@ -95,7 +103,7 @@ def result_of(
 ) -> TuneResult:
     """What can be said so far; the plan tells of the load and of the command."""
     found = standings(space, rules, trials)
-    beside = _Beside.of(space, rules, trials)
+    beside = _Beside.of(space, rules, trials, found)
     results = [_of_point(each, rules, trials, beside) for each in found]
     best = next((each.point for each in found if each.is_best), None)
     points = _in_order(_with_frontiers(results), best, rules.goal)
@@ -108,7 +116,7 @@ def result_of(
         binds=binds_of(space, trials, best) if best is not None else None,
         costs=(
             *_other_answers(best, beside.answers),
-            *(costs_of(space, rules, trials, best) if best is not None else ()),
+            *beside.costs(rules, best, space.present),
         ),
         command=_command(best, plan),
     )
@@ -135,19 +143,47 @@ class _Beside:
     """How settings stand in what is shown of them besides the goal."""
 
     tokens: Mapping[Point, Standing]
-    ttft: Mapping[Point, Standing]
-    tpot: Mapping[Point, Standing]
+    quantities: Mapping[Quantity, Mapping[Point, Standing]]
     answers: Mapping[Point, AnswerComparison]
 
     @classmethod
-    def of(cls, space: Space, rules: SearchRules, trials: Sequence[Trial]) -> "_Beside":
-        by_tokens = standings(space, replace(rules, goal=Goal.TOKENS), trials)
+    def of(
+        cls,
+        space: Space,
+        rules: SearchRules,
+        trials: Sequence[Trial],
+        found: Sequence[Standing],
+    ) -> "_Beside":
+        """What the goal itself ranks by was ``found`` already."""
+
+        def by(goal: Goal) -> Sequence[Standing]:
+            same = goal is rules.goal
+            return (
+                found if same else standings(space, replace(rules, goal=goal), trials)
+            )
+
+        each = {
+            quantity: by(quantity.goal)
+            if quantity.goal is not None
+            else standings_by(quantity, space, rules, trials)
+            for quantity in QUANTITIES
+        }
         return cls(
-            tokens={each.point: each for each in by_tokens},
-            ttft={e.point: e for e in standings_by(TTFT, space, rules, trials)},
-            tpot={e.point: e for e in standings_by(TPOT, space, rules, trials)},
+            tokens={standing.point: standing for standing in by(Goal.TOKENS)},
+            quantities={
+                quantity: {standing.point: standing for standing in every}
+                for quantity, every in each.items()
+            },
             answers=answers_by_point(space, trials),
         )
+
+    def costs(
+        self, rules: SearchRules, best: Point | None, present: Point
+    ) -> tuple[str, ...]:
+        """What the best costs; nothing while there is none."""
+        if best is None:
+            return ()
+        return costs_of(self.quantities, rules, best, present)
 
 
 def _of_point(
@@ -159,7 +195,8 @@ def _of_point(
     shares = [e.numbers.good_share for e in own if e.numbers is not None]
     known = [each for each in shares if each is not None]
     tokens, ttft, tpot = (
-        each[point] for each in (beside.tokens, beside.ttft, beside.tpot)
+        each[point]
+        for each in (beside.tokens, beside.quantities[TTFT], beside.quantities[TPOT])
     )
     answers = beside.answers.get(point)
     outcome, cause = TrialOutcome.MEASURED, None
