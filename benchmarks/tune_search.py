@@ -3,8 +3,12 @@
 Engines that are a formula: a response surface, noise, drift of the machine, what a
 start brings by chance. Each tune is the search as it is, on scores that are drawn.
 
-Promised: the best is the true best or not told apart from it in 95%, a wrong one is
-told apart in at most 5%, with a third of the trials of an exhaustive grid.
+Promised: the best is the true best or not told apart from it in 95%, and what is as
+good or better is told apart from it in at most 5%. The aim is a third of the time of an
+exhaustive grid with as many repeats: met against a grid that starts an engine for each
+trial, and from 20 points on against one that starts each point once. Of 5 points each
+is measured, the present one again and again, the best three times: that is half of a
+grid's trials, however clear the result.
 
     benchmarks/tune_search.py [SIMULATIONS] [PART OF A NAME ...]
 """

@@ -5,8 +5,8 @@ and again, so that the machine's drift shows (:mod:`inferwatch.tune.standings` t
 out). Then whoever is clearly below the best is out, and the rest is measured again,
 and again: of the others only the foremost third goes on from round to round, as there
 repeats tell most; who rests is *not told apart*, never called worse. It ends when the
-best is told apart from all who go on, or the difference would not matter, or repeats
-are used up.
+best is told apart from all who go on, or the difference would not matter, or is so
+small that all repeats would hardly show it, or repeats are used up.
 
 Restarts cost what a few trials do: all that an engine can be turned to is measured
 before the next one starts. The present setting is measured at the beginning of each
