@@ -274,8 +274,11 @@ def test_a_life_starts_with_the_largest_of_each_limit() -> None:
     space = Space(variables=variables, present=present)
 
     start = life_for(space, RULES, (), space.points[1])
+    failed = not_measured(start, TrialOutcome.NOT_STARTED, "out of memory")
+    less = life_for(space, RULES, (failed,), space.points[1])
 
     assert dict(start.flags) == {flags[0]: "256", flags[1]: "2048"}
+    assert dict(less.flags) == {flags[0]: "16", flags[1]: "2048"}
 
 
 def test_of_somebody_elses_engine_only_what_it_reaches_is_measured() -> None:
