@@ -187,7 +187,10 @@ async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
 
     began_s = time.monotonic()
     plan = plan_of(GRID, values, load)
-    repeats = max(result.best.trials, 1)
+    repeats = sum(
+        each.point == result.best.point and each.numbers is not None
+        for each in run.progress.trials
+    )
     rounds = rounds_of(values, repeats, interleaved=arguments.interleaved)
     scores = await grid(database, plan, rounds)
     grid_s = time.monotonic() - began_s
