@@ -38,11 +38,12 @@ class SpanFigure:
     """It rests on too few."""
 
     def is_apart(self, other: "SpanFigure") -> bool | None:
-        """The intervals have nothing in common; None where one is not known."""
+        """The intervals have nothing in common; None where too little is known."""
         (low, high), (lower, higher) = self.interval, other.interval
-        if low is None or high is None or lower is None or higher is None:
-            return None
-        return high < lower or higher < low
+        ends = (high, lower), (higher, low)
+        if any(a is not None and b is not None and a < b for a, b in ends):
+            return True
+        return None if any(None in pair for pair in ends) else False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from inferwatch.whatif.table import NAMES, NOT_TOLD, rows, sentences
 UNKNOWN = "–"
 PREDICTED = ("TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "tokens/s", "binds")
 """Of what-if's table, the rows that tell whether a limit is worth turning."""
-SAME = "not told apart"
+SAME, CANNOT = "not told apart", "cannot tell"
 ALIGN = "  "
 MOST_CHANGES = 20
 
@@ -164,7 +164,7 @@ def _change(was: SpanFigure, now: SpanFigure) -> str:
         return UNKNOWN
     apart = was.is_apart(now)
     if not apart:
-        return SAME
+        return SAME if apart is False else CANNOT
     return format_change(now.value / was.value) if was.value else "more"
 
 
@@ -173,8 +173,8 @@ def _notes(before: SpanNumbers, after: SpanNumbers | None) -> Iterator[str]:
         yield "more requests ended since than are kept: latencies are not known."
     yield (
         "In brackets: where the number lies with 95% confidence; ? is unbounded by so "
-        "few. A change is told where the two have nothing in common. Load that came "
-        "otherwise changes numbers, too."
+        "few, no bracket by too few or too much alike. A change is told where the two "
+        "have nothing in common. Load that came otherwise changes numbers, too."
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from inferwatch.errors import UsageError
 from inferwatch.feed import LimitPair
+from inferwatch.metrics.series.intervals import Interval
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.knobs.knob_state import Knob, knob_state
 from inferwatch.ui.knobs.span_numbers import (
@@ -77,6 +78,23 @@ def test_few_values_have_no_interval_and_are_not_told_apart(shown: Snapshot) -> 
     assert side.value is not None
     assert side.interval == (None, None)
     assert side.is_apart(SpanFigure(value=9.0, interval=(8.0, 10.0))) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        ((1.0, 2.0), (3.0, 4.0), True),
+        ((3.0, 4.0), (1.0, 2.0), True),
+        ((None, 2.0), (3.0, None), True),
+        ((1.0, 3.0), (2.0, 4.0), False),
+        ((1.0, None), (2.0, 4.0), None),
+        ((None, None), (2.0, 4.0), None),
+    ],
+)
+def test_what_cannot_be_known_is_neither_apart_nor_the_same(
+    one: Interval, other: Interval, apart: bool | None
+) -> None:
+    assert SpanFigure(interval=one).is_apart(SpanFigure(interval=other)) is apart
 
 
 def test_the_later_word_holds(shown: Snapshot) -> None:
