@@ -2,12 +2,13 @@
 
 The first demo is looked at while it runs and then replayed; the second one is asked for
 more. Then an engine that takes 8 requests at once and one that takes 32 are sent the
-same, and compared. Then servers that know nothing of inferwatch are attached to:
-two of vLLM's, one loaded and one less, and an address at which nobody listens. Last, a
-demo on two simulated H100s; its pictures say so, and so do their names. Writes
+same, and compared. A demo whose limits are turned, and a tune of four settings, while it
+goes on and when it is over. Then servers that know nothing of inferwatch are attached
+to: two of vLLM's, one loaded and one less, and an address at which nobody listens.
+Last, a demo on two simulated H100s; its pictures say so, and so do their names. Writes
 ``<screen>-<columns>x<rows>.svg`` beside this file.
 
-    screenshots/make.py [simulated]    all, or the simulated GPUs alone
+    screenshots/make.py [PART]    all, or one of: watched attached tune simulated
 """
 
 import asyncio
@@ -26,7 +27,9 @@ from textual.pilot import Pilot
 
 from collectors.clock import SessionClock
 from collectors.server import Server
+from embedded_engine.probe_settings import ProbeSettings
 from embedded_engine.tiny_model import make
+from inferwatch.cli.pages import tune_page
 from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import LoadPlan
@@ -37,6 +40,9 @@ from inferwatch.session.demo import demo_load, demo_source
 from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.run import TuneRun
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import ComparePage, SessionPage
 from inferwatch.ui.shared.view import View
@@ -79,6 +85,20 @@ COMPARED = LoadPlan(
     duration_s=60.0,
 )
 """Enough requests for a p99; now and then it wants more than 8 at once."""
+FEWER = ("backspace", "backspace", "8")
+"""Requests at once, typed into the dialog."""
+TURNED_S = 40
+"""What came of it is told of 30 s."""
+TUNED = TunePlan(
+    tune_id="seqs",
+    model="demo",
+    vary=(("max-num-seqs", ("4", "8", "16", "32")),),
+    present=(("max-num-seqs", "8"),),
+    goal=Goal.TOKENS,
+    load=LoadPlan(run_id="", model="", concurrency=48, duration_s=8.0, warmup_s=2.0),
+)
+MIDDLE = 6
+"""Trials until it is looked at while it goes on."""
 
 Look = Callable[[InferwatchApp, Pilot[None], EngineSession], Awaitable[None]]
 
@@ -87,27 +107,35 @@ async def take() -> None:
     """Run without a terminal and export what is drawn."""
     with TemporaryDirectory() as folder:
         database = Path(folder) / "sessions.db"
-        if sys.argv[1:] != ["simulated"]:
-            await take_real(database, Path(folder))
-        FakeNvml(library())  # from now on it stands for the driver
-        await watch(database, SIMULATED, look_at_gpus)
+        parts = sys.argv[1:] or ["watched", "tune", "attached", "simulated"]
+        if "watched" in parts:
+            await take_watched(database)
+        if "tune" in parts:
+            await watch(database, "turned", turn_limits, ProbeSettings(control=True))
+            await tune(database)
+        if "attached" in parts:
+            await attach(database, Path(folder))
+        if "simulated" in parts:
+            FakeNvml(library())  # from now on it stands for the driver
+            await watch(database, SIMULATED, look_at_gpus)
 
 
-async def take_real(database: Path, folder: Path) -> None:
-    """With what this machine has."""
+async def take_watched(database: Path) -> None:
+    """Demos with what this machine has, and what is made of their records."""
     await watch(database, "before", look_at_all)
     await watch(database, "after", ask_for_more)
     await replay(database)
     await compare(database)
-    await attach(database, folder)
 
 
-async def watch(database: Path, name: str, look: Look) -> None:
+async def watch(
+    database: Path, name: str, look: Look, probe: ProbeSettings | None = None
+) -> None:
     """A demo, recorded and looked at."""
     clock = SessionClock()
     recorder = Recorder.open(database, clock=clock, name=name, command="demo")
     pipeline = Pipeline(Model(), recorder)
-    demo = EngineSession(clock, pipeline, demo_source(), demo_load(seed=0))
+    demo = EngineSession(clock, pipeline, demo_source(probe), demo_load(seed=0))
     app = InferwatchApp(SessionPage(demo, View(database=database)))
     watching = asyncio.create_task(demo.run())
     try:
@@ -165,6 +193,42 @@ async def ask_for_more(
         await pilot.resize_terminal(columns, rows)
         await pilot.pause(2)
         save(app, f"findings-{columns}x{rows}")
+
+
+async def turn_limits(
+    app: InferwatchApp, pilot: Pilot[None], demo: EngineSession
+) -> None:
+    """Fewer requests at once: before, and once half a minute of it is known."""
+    await demo.live.wait()
+    await asyncio.sleep(WATCH_S)
+    await pilot.press("3", "k", *FEWER)
+    await pilot.pause(10)
+    save(app, "knobs-asked-120x40")
+    await pilot.press("enter")
+    await pilot.pause(TURNED_S)
+    for columns, rows in SIZES:
+        await pilot.resize_terminal(columns, rows)
+        await pilot.pause(2)
+        save(app, f"knobs-{columns}x{rows}")
+
+
+async def tune(database: Path) -> None:
+    """Three settings of the demo's engine, in the middle and at the end."""
+    run = TuneRun(TUNED, database)
+    async with tune_page(run, print) as page:
+        app = InferwatchApp(page)
+        async with app.run_test(size=(120, 40)) as pilot:
+            while len(run.progress.trials) < MIDDLE and not page.running.done():
+                await pilot.pause(1)
+            await pilot.pause(4)
+            save(app, "tune-going-120x40")
+            while not page.running.done():
+                await pilot.pause(1)
+            await pilot.pause(2)
+            for columns, rows in SIZES:
+                await pilot.resize_terminal(columns, rows)
+                await pilot.pause(1)
+                save(app, f"tune-{columns}x{rows}")
 
 
 async def replay(database: Path) -> None:
