@@ -2,8 +2,8 @@
 
 The first demo is looked at while it runs and then replayed; the second one is asked for
 more. Then an engine that takes 8 requests at once and one that takes 32 are sent the
-same, and compared. A demo whose limits are turned, and a tune of four settings, while it
-goes on and when it is over. Then servers that know nothing of inferwatch are attached
+same, and compared. A demo whose limits are turned, and a tune of four settings, on its
+way and at its end. Then servers that know nothing of inferwatch are attached
 to: two of vLLM's, one loaded and one less, and an address at which nobody listens.
 Last, a demo on two simulated H100s; its pictures say so, and so do their names. Writes
 ``<screen>-<columns>x<rows>.svg`` beside this file.
