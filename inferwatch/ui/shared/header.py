@@ -88,13 +88,14 @@ class HeaderLine(Panel):
         rights = self._right(self._snapshot)
         lefts = _identity(self._snapshot)
         said = limit_words(self._snapshot, replay=self._time.replay)
-        worth = 2 if self._snapshot.server is not None else 0
-        if said:  # it is told in full before what watching costs
-            lefts, worth = _limited(lefts, said), len(rights)
         pairs = list(product(rights, lefts))
-        if worth:  # what it is matters more than our cost
+        if said:  # in full where the record has its place; in short, if need be
+            in_full, in_short = _limited(lefts, said)
+            pairs = [*product(rights[:2], in_full), *product(rights, in_short)]
+            lefts = in_short
+        elif self._snapshot.server is not None:  # what it is matters more than our cost
             pairs.sort(
-                key=lambda pair: rights.index(pair[0]) + worth * lefts.index(pair[1])
+                key=lambda pair: rights.index(pair[0]) + 2 * lefts.index(pair[1])
             )
         for right, left in pairs:
             if width_of(left) + width_of(right) + 4 <= width:
@@ -145,14 +146,13 @@ def _identity(snapshot: Snapshot) -> list[Line]:
     ]
 
 
-def _limited(lefts: Sequence[Line], said: Sequence[str]) -> list[Line]:
-    """Who is watched, under which limits: these are always told."""
-    full = (TextRun(said[0], "warn"),)
-    bare = lefts[-1]
-    return [
-        *(join((left, full)) for left in lefts),
-        *(join((bare, (TextRun(words, "warn"),))) for words in said[1:]),
-    ]
+def _limited(
+    lefts: Sequence[Line], said: Sequence[str]
+) -> tuple[list[Line], list[Line]]:
+    """Who is watched, under which limits: told in full, and in fewer words."""
+    full, bare = (TextRun(said[0], "warn"),), lefts[-1]
+    short = [join((bare, (TextRun(words, "warn"),))) for words in said[1:]]
+    return [join((left, full)) for left in lefts], short
 
 
 def _of_hosts(names: Sequence[str]) -> list[Line]:

@@ -27,7 +27,7 @@ class EndTuneScreen(ConfirmScreen):
     def __init__(self) -> None:
         super().__init__(
             "End the tune?",
-            "What was measured is told; --resume goes on with the rest.",
+            "What was measured is told; --resume takes up the rest.",
             "End it",
             "Go on",
         )

@@ -180,6 +180,8 @@ class TuneScreen(Screen[None]):
         running = self.page.running
         if self._ending or running.cancelled() or running.exception() is not None:
             self.post_message(GoBack())
+        if isinstance(self.app.screen, EndTuneScreen):
+            self.app.screen.dismiss(False)  # noqa: FBT003 - it has ended by itself
         self.set_class(True, "-over")  # noqa: FBT003 - Textual's
         self.refresh_bindings()
 

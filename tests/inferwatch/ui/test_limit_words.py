@@ -136,6 +136,7 @@ async def test_the_header_tells_it_beside_the_time(
     assert "tiny-llama" in header
     assert "03:12:41" in header
     assert narrow or "64 of 512, by us" in header
+    assert narrow or "rec s17" in header
 
 
 @pytest.mark.usefixtures("turned_down")
