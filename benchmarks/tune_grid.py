@@ -202,6 +202,9 @@ async def one_round(database: Path, arguments: argparse.Namespace) -> bool:
         each = tuned.get(value)
         score = "–" if each is None or each.score is None else f"{each.score:.2f}"
         told = str(each.outcome) if each and each.score is None else ""
+        if each is not None and each.ttft_p99_s and each.tpot_p99_s:
+            told += f"TTFT p99 {each.ttft_p99_s:.2f} s, "
+            told += f"TPOT p99 {each.tpot_p99_s * 1e3:.1f} ms in the tune"
         trials = 0 if each is None else each.trials
         listed = " ".join(f"{one:.2f}" for one in scores[value])
         print(f"  {value:<14}{score:>14}{trials:>8}   {listed}  {told}")
