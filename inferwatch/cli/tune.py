@@ -1,11 +1,32 @@
 """``inferwatch tune``: measure settings of an engine, find the best, say how sure."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from inferwatch.cli.load import LoadCommand
+
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+@contextmanager
+def _one_blas_thread() -> Iterator[None]:
+    """NumPy, which the options already need, leaves the other cores to the engine.
+
+    The matrices are small: threads that wait for each other beside a busy engine make
+    them slower, too. What we start does not inherit it.
+    """
+    if BLAS_THREADS in os.environ:
+        yield
+        return
+    os.environ[BLAS_THREADS] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[BLAS_THREADS]
 
 
 class TuneCommand(LoadCommand):
@@ -13,7 +34,8 @@ class TuneCommand(LoadCommand):
 
     @staticmethod
     def _sections() -> Mapping[str, Sequence[click.Option]]:
-        from inferwatch.cli.tune_flags import SECTIONS
+        with _one_blas_thread():
+            from inferwatch.cli.tune_flags import SECTIONS
 
         return SECTIONS
 
