@@ -269,9 +269,9 @@ def compared(database: Path) -> bool:
         [*command, *sides, "--json"], check=False, capture_output=True, text=True
     )
     subprocess.run([*command, *sides], check=False)
-    found = sorted(verdicts(json.loads(shown.stdout)))
-    print(f"  verdicts: {', '.join(found)}")
-    return not any("better" in each or "worse" in each for each in found)
+    sure = verdicts(json.loads(shown.stdout)) & {"better", "worse"}
+    print(f"  surely: {', '.join(sorted(sure)) or 'neither better nor worse'}")
+    return not sure
 
 
 def verdicts(comparison: object) -> set[str]:
