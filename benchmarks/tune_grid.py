@@ -36,13 +36,13 @@ from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.storage.sessions.housekeeping import retag
 from inferwatch.storage.sessions.sessions import find
-from inferwatch.tune.engines import EngineNews, OwnEngines
-from inferwatch.tune.numbers import numbers_of
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.run import TuneRun
+from inferwatch.tune.reading.numbers import numbers_of
+from inferwatch.tune.running.engines import EngineNews, OwnEngines
+from inferwatch.tune.running.run import TuneRun
+from inferwatch.tune.running.trial_load import TrialTask, measured
 from inferwatch.tune.space import Point
 from inferwatch.tune.trial import TrialNumbers
-from inferwatch.tune.trial_load import TrialTask, measured
 
 FLAG = "max-num-seqs"
 PRESENT = "32"

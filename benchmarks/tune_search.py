@@ -22,9 +22,9 @@ from itertools import product
 import numpy as np
 
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.search import EngineLife, SearchRules, life_for, next_trial
+from inferwatch.tune.search.race import EngineLife, SearchRules, life_for, next_trial
+from inferwatch.tune.search.standings import standings
 from inferwatch.tune.space import Point, Space, Variable
-from inferwatch.tune.standings import standings
 from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 
 MOST_TRIALS = 2_000

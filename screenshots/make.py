@@ -42,7 +42,7 @@ from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.run import TuneRun
+from inferwatch.tune.running.run import TuneRun
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import ComparePage, SessionPage
 from inferwatch.ui.shared.view import View

@@ -16,7 +16,7 @@ from inferwatch.errors import UsageError
 from inferwatch.session.engine_source import require_vllm
 from inferwatch.storage.file.location import default_database
 from inferwatch.tune.progress import TuneTask
-from inferwatch.tune.run import TuneRun
+from inferwatch.tune.running.run import TuneRun
 from inferwatch.visible import visible
 
 

@@ -13,10 +13,10 @@ from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.load.slo import DEFAULT_SHARE
-from inferwatch.tune.answers import PROMPTS, may_change_answers
 from inferwatch.tune.flags import read_variables, split_present
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.running.answers import PROMPTS, may_change_answers
 from inferwatch.tune.space import LIVE_FLAGS, UNSET, Point, Variable, space_of
 
 _ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")

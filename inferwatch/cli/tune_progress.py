@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from inferwatch.cli.say import say, say_no_more, say_now
 from inferwatch.formatting import format_about, format_duration
 from inferwatch.tune.progress import TuneProgress, TuneStage, TuneTask
-from inferwatch.tune.scores import trial_text
+from inferwatch.tune.result.scores import trial_text
 from inferwatch.tune.trial import Trial
 
 LIVE_S, LINES_S = 0.25, 0.5

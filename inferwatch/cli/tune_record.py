@@ -12,12 +12,12 @@ from inferwatch.errors import StorageError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.storage.file.connections import reading
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.journal import StoredTune, stored_tune
-from inferwatch.tune.numbers import numbers_of
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.result import result_of
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.reading.numbers import numbers_of
+from inferwatch.tune.result.tune_result import result_of
+from inferwatch.tune.running.journal import StoredTune, stored_tune
+from inferwatch.tune.search.rules import SearchRules
 from inferwatch.tune.space import Point, Variable, space_of
 from inferwatch.tune.trial import Trial, TrialOutcome, TrialRecord
 

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.result import TuneResult
-from inferwatch.tune.search import NextTrial
+from inferwatch.tune.result.tune_result import TuneResult
+from inferwatch.tune.search.race import NextTrial
 from inferwatch.tune.space import Space
 from inferwatch.tune.trial import Trial
 

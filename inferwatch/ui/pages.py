@@ -15,7 +15,7 @@ from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.session.nearby import LookAround, nobody
 from inferwatch.tune.progress import TuneTask
-from inferwatch.tune.result import TuneResult
+from inferwatch.tune.result.tune_result import TuneResult
 from inferwatch.ui.shared.messages import GoTo
 from inferwatch.ui.shared.view import ChosenSessions, View
 

@@ -10,7 +10,7 @@ from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 from embedded_engine.probe_settings import ProbeSettings
 from inferwatch.storage.sessions.sessions import list_sessions
-from inferwatch.tune.journal import StoredTune
+from inferwatch.tune.running.journal import StoredTune
 from inferwatch.tune.trial import TrialOutcome
 from tests.program.conftest import Home, wait_for
 from tests.program.tune_program import GOAL, LOAD, TOOK_S, Tune, stored_in

@@ -19,6 +19,8 @@ from inferwatch.storage.tables.load_plans import load_plans
 OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}
 """Of a plan: where and as which run, not what."""
 
+CACHE_SALT = "cache_salt"
+"""Keeps prompts out of each other's prefix cache, whatever it is."""
 LOAD = "load "
 FLAG = "flag "
 """What an engine is set to, by the name of vLLM's flag."""
@@ -204,6 +206,9 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
         return {}
     if row.imported_from is None:
         plan = _as_ever() | plan
+    body = plan.get("extra_body")
+    if isinstance(body, dict):  # a tune's trials have one each: the same in effect
+        plan["extra_body"] = {k: v for k, v in body.items() if k != CACHE_SALT}
     return {
         f"{LOAD}{name}": _text(value)
         for name, value in plan.items()

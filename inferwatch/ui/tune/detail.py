@@ -6,8 +6,8 @@ from textwrap import wrap
 from inferwatch.formatting import counted, format_bytes, format_duration, format_rate
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.progress import TuneProgress
-from inferwatch.tune.result import PointResult
-from inferwatch.tune.scores import score_sentence, score_text
+from inferwatch.tune.result.scores import score_sentence, score_text
+from inferwatch.tune.result.tune_result import PointResult
 from inferwatch.tune.trial import Trial, TrialNumbers
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, ruled

@@ -5,8 +5,8 @@ from textwrap import wrap
 
 from inferwatch.formatting import format_about
 from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.scores import score_sentence
-from inferwatch.tune.verdict import values_text
+from inferwatch.tune.result.scores import score_sentence
+from inferwatch.tune.result.verdict import values_text
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import (
     Line,

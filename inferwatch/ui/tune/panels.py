@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from inferwatch.tune.plot import LEAST_HEIGHT, LEAST_WIDTH, PlotStyle, tune_plot
 from inferwatch.tune.progress import TuneProgress
-from inferwatch.tune.scores import trial_text
-from inferwatch.tune.verdict import values_text
+from inferwatch.tune.result.plot import LEAST_HEIGHT, LEAST_WIDTH, PlotStyle, tune_plot
+from inferwatch.tune.result.scores import trial_text
+from inferwatch.tune.result.verdict import values_text
 from inferwatch.ui.shared.panel import Panel
 from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, ruled
 

@@ -6,10 +6,10 @@ from enum import StrEnum
 
 from inferwatch.formatting import counted
 from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.result import PointResult
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.result.tune_result import PointResult
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import Standing, standings
 from inferwatch.tune.space import Point
-from inferwatch.tune.standings import Standing, standings
 from inferwatch.tune.trial import Trial, TrialOutcome
 
 

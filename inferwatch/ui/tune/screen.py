@@ -9,8 +9,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
 from inferwatch.tune.progress import TuneProgress
-from inferwatch.tune.rules import SearchRules
-from inferwatch.tune.standings import machine_drift
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import machine_drift
 from inferwatch.ui.pages import TunePage
 from inferwatch.ui.shared.drawers import Key, toggle_help
 from inferwatch.ui.shared.keys import HERE, KeyFooter

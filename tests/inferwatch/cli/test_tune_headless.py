@@ -14,7 +14,7 @@ from inferwatch.cli.tune_options import TuneOptions
 from inferwatch.cli.tune_output import print_result
 from inferwatch.cli.tune_record import list_tunes, recorded_tune
 from inferwatch.errors import SourceError
-from inferwatch.tune.journal import stored_tune
+from inferwatch.tune.running.journal import stored_tune
 from tests.inferwatch.cli.test_tune_options import options_of
 from tests.inferwatch.tune.scripted_tune import Bench, plan_of
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from inferwatch.tune.result import PointResult, TuneResult
+from inferwatch.tune.result.tune_result import PointResult, TuneResult
 from inferwatch.tune.space import Point
 from inferwatch.tune.trial import TrialOutcome
 

@@ -10,17 +10,17 @@ from collectors.clock import SessionClock
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.tune.engines import EngineNews, PointRefusedError, Reached
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.lives import EngineLife
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneStage
-from inferwatch.tune.pruning import LeftOut
-from inferwatch.tune.rules import SearchRules
-from inferwatch.tune.run import TuneParts, TuneRun
+from inferwatch.tune.running.engines import EngineNews, PointRefusedError, Reached
+from inferwatch.tune.running.run import TuneParts, TuneRun
+from inferwatch.tune.running.trial_load import TrialFailedError, TrialTask
+from inferwatch.tune.search.lives import EngineLife
+from inferwatch.tune.search.pruning import LeftOut
+from inferwatch.tune.search.rules import SearchRules
 from inferwatch.tune.space import Point, Space
 from inferwatch.tune.trial import Trial, TrialNumbers
-from inferwatch.tune.trial_load import TrialFailedError, TrialTask
 
 PRESENT = "32"
 

@@ -9,8 +9,8 @@ import pytest
 from collectors.readings import AnswerHashes
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.target_server import TargetServer
-from inferwatch.tune import answers
-from inferwatch.tune.answers import (
+from inferwatch.tune.running import answers
+from inferwatch.tune.running.answers import (
     answer_prompts,
     answers_by_point,
     ask_answers,

@@ -21,7 +21,7 @@ from embedded_engine.config import EngineConfig, demo_config
 from embedded_engine.launch import Engine
 from embedded_engine.tiny_model import make
 from inferwatch.loadgen.target_server import TargetServer
-from inferwatch.tune.answers import (
+from inferwatch.tune.running.answers import (
     ANSWER_TOKENS,
     answer_prompts,
     ask_answers,

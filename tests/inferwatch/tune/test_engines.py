@@ -18,13 +18,13 @@ from embedded_engine.errors import EngineDiedError, ModelNotFoundError
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.session.engine_source import LiveEngine, OnStage
-from inferwatch.tune.engines import (
+from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.running.engines import (
     EngineNews,
     LimitTurner,
     OwnEngines,
     PointRefusedError,
 )
-from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.space import Point, Space, Variable, space_of
 from tests.collectors.fake_control import FakeRank, controlled
 

@@ -31,8 +31,8 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.sample import sample_file
 from inferwatch.session.running_load import public_plan
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.tune.numbers import numbers_of
 from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.reading.numbers import numbers_of
 
 MS, SECOND = 1_000_000, 1_000_000_000
 SLO = "ttft_s<0.5"

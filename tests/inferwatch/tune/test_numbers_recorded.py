@@ -10,8 +10,8 @@ import pytest
 
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.numbers import numbers_of
 from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.reading.numbers import numbers_of
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 SLO = "ttft_s<150ms"

@@ -9,15 +9,15 @@ import pytest
 
 from inferwatch.export.destination import Destination
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.tune.as_json import tune_json
-from inferwatch.tune.as_markdown import tune_markdown
-from inferwatch.tune.as_text import tune_text
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.html.page import page, write_tune
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.plot import PlotStyle
-from inferwatch.tune.result import TuneResult, result_of
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.result.as_json import tune_json
+from inferwatch.tune.result.as_markdown import tune_markdown
+from inferwatch.tune.result.as_text import tune_text
+from inferwatch.tune.result.html.page import page, write_tune
+from inferwatch.tune.result.plot import PlotStyle
+from inferwatch.tune.result.tune_result import TuneResult, result_of
+from inferwatch.tune.search.rules import SearchRules
 from inferwatch.tune.space import Point, Space, Variable, space_of
 from inferwatch.tune.trial import Trial, TrialOutcome
 from tests.inferwatch.export.parsed_page import CHROMIUM, Page, shown_by_browser

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from inferwatch.tune.axis import PlotAxis
-from inferwatch.tune.plot import PlotLatency, PlotStyle, latencies_of, tune_plot
-from inferwatch.tune.result import TuneResult
+from inferwatch.tune.result.axis import PlotAxis
+from inferwatch.tune.result.plot import PlotLatency, PlotStyle, latencies_of, tune_plot
+from inferwatch.tune.result.tune_result import TuneResult
 from tests.inferwatch.tune.made_up import a_result, measured, without
 
 EXPECTED = """\

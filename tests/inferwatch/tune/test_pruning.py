@@ -13,8 +13,8 @@ from inferwatch.metrics.load.slo import parse_slo
 from inferwatch.metrics.series.intervals import Estimate
 from inferwatch.storage.sessions.sessions import list_sessions
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.pruning import LeftOut, cannot_win, run_of_trial
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.search.pruning import LeftOut, cannot_win, run_of_trial
+from inferwatch.tune.search.rules import SearchRules
 from inferwatch.tune.space import Point, Space, Variable
 from inferwatch.tune.trial import Trial, TrialNumbers
 from inferwatch.whatif.outcome import measured as measured_outcome

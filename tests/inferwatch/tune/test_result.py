@@ -10,11 +10,11 @@ from collectors.readings import AnswerHashes, BoundBy
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.intervals import Estimate
 from inferwatch.metrics.snapshot import Quantiles
-from inferwatch.tune.as_text import ANSWERS, tune_text
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.result import TuneResult, result_of
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.result.as_text import ANSWERS, tune_text
+from inferwatch.tune.result.tune_result import TuneResult, result_of
+from inferwatch.tune.search.rules import SearchRules
 from inferwatch.tune.space import Point, Space, Variable, space_of
 from inferwatch.tune.trial import Trial, TrialOutcome
 from tests.inferwatch.tune.scripted_trials import (

@@ -10,10 +10,10 @@ import pytest
 
 from inferwatch.errors import UsageError
 from inferwatch.storage.sessions.sessions import SessionRow, list_sessions
-from inferwatch.tune.journal import stored_tune
 from inferwatch.tune.progress import TuneStage
-from inferwatch.tune.result import TuneResult
-from inferwatch.tune.run import TuneRun
+from inferwatch.tune.result.tune_result import TuneResult
+from inferwatch.tune.running.journal import stored_tune
+from inferwatch.tune.running.run import TuneRun
 from inferwatch.tune.trial import Trial, TrialOutcome
 from tests.inferwatch.tune.scripted_tune import Bench, KilledError, plan_of, seqs
 

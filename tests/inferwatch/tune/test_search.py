@@ -10,15 +10,15 @@ import pytest
 
 from benchmarks.tune_search import World, cliff, flat, peak, plateau, tune, twins
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.search import (
+from inferwatch.tune.search.race import (
     EngineLife,
     SearchRules,
     life_for,
     next_trial,
     trials_left,
 )
+from inferwatch.tune.search.standings import standings
 from inferwatch.tune.space import Point, Space, Variable
-from inferwatch.tune.standings import standings
 from inferwatch.tune.trial import Trial, TrialOutcome
 from tests.inferwatch.tune.scripted_trials import (
     SEQS,

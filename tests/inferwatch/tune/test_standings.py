@@ -6,8 +6,13 @@ import numpy as np
 import pytest
 
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.rules import SearchRules
-from inferwatch.tune.standings import Standing, machine_drift, neighbours, standings
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import (
+    Standing,
+    machine_drift,
+    neighbours,
+    standings,
+)
 from inferwatch.tune.trial import Trial, TrialOutcome
 from tests.inferwatch.tune.scripted_trials import (
     measured,

@@ -19,12 +19,12 @@ from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.scenarios.scenario import with_scenario
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.tune.as_text import tune_text
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.numbers import numbers_of
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.result import result_of
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.reading.numbers import numbers_of
+from inferwatch.tune.result.as_text import tune_text
+from inferwatch.tune.result.tune_result import result_of
+from inferwatch.tune.search.rules import SearchRules
 from tests.inferwatch.tune.scripted_trials import of_scores, seqs, space_of_seqs
 from tests.inferwatch.tune.test_numbers import MS, run_of, tune_plan
 

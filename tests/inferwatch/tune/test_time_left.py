@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from inferwatch.tune.progress import TuneStage
+from inferwatch.tune.running.time_left import UNKNOWN_S, Costs, Stopwatch, costs_of
 from inferwatch.tune.space import Point
-from inferwatch.tune.time_left import UNKNOWN_S, Costs, Stopwatch, costs_of
 from inferwatch.tune.trial import Trial, TrialOutcome, TrialRecord
 
 

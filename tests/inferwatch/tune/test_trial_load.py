@@ -13,11 +13,11 @@ from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.sessions.sessions import find
-from inferwatch.tune.engines import Reached
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.numbers import numbers_of
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.trial_load import (
+from inferwatch.tune.reading.numbers import numbers_of
+from inferwatch.tune.running.engines import Reached
+from inferwatch.tune.running.trial_load import (
     STARTS_S,
     TrialFailedError,
     TrialTask,

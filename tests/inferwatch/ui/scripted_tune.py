@@ -10,9 +10,9 @@ from inferwatch.metrics.snapshot import Quantiles
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.result import TuneResult, result_of
-from inferwatch.tune.rules import SearchRules
-from inferwatch.tune.search import NextTrial
+from inferwatch.tune.result.tune_result import TuneResult, result_of
+from inferwatch.tune.search.race import NextTrial
+from inferwatch.tune.search.rules import SearchRules
 from inferwatch.tune.space import Point, Space, Variable, space_of
 from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 

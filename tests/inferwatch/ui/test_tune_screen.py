@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from inferwatch.cli.pages import tune_page
 from inferwatch.errors import SourceError
 from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.result import TuneResult
+from inferwatch.tune.result.tune_result import TuneResult
 from inferwatch.tune.space import Point, Variable, space_of
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import TunePage

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from inferwatch.tune.answers import AnswerComparison, answers_by_point
-from inferwatch.tune.command import flags_line, inferwatch_command
-from inferwatch.tune.consequences import (
+from inferwatch.tune.goal import Goal
+from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.result.command import flags_line, inferwatch_command
+from inferwatch.tune.result.consequences import (
     QUANTITIES,
     TPOT,
     TTFT,
@@ -15,13 +16,12 @@ from inferwatch.tune.consequences import (
     costs_of,
     standings_by,
 )
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.result.verdict import verdict_of
+from inferwatch.tune.running.answers import AnswerComparison, answers_by_point
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import Standing, standings
 from inferwatch.tune.space import Point, Space
-from inferwatch.tune.standings import Standing, standings
 from inferwatch.tune.trial import Trial, TrialOutcome
-from inferwatch.tune.verdict import verdict_of
 
 UNSCORED = {
     Goal.GOODPUT: "no objectives were given, so nothing is good or bad (--slo)",

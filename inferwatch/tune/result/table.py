@@ -17,10 +17,10 @@ from inferwatch.formatting import (
 from inferwatch.metrics.load.slo import DEFAULT_SHARE
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.plot import marks_of
-from inferwatch.tune.result import PointResult, TuneResult
+from inferwatch.tune.result.plot import marks_of
+from inferwatch.tune.result.tune_result import PointResult, TuneResult
+from inferwatch.tune.result.verdict import values_text
 from inferwatch.tune.space import Point
-from inferwatch.tune.verdict import values_text
 from inferwatch.visible import visible
 
 BEST, LIKE_BEST, PRESENT = "★", "≈", "●"

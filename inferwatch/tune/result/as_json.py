@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-from inferwatch.tune.command import flags_line, inferwatch_command, vllm_command
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.result import PointResult, TuneResult
+from inferwatch.tune.result.command import flags_line, inferwatch_command, vllm_command
+from inferwatch.tune.result.tune_result import PointResult, TuneResult
+from inferwatch.tune.result.verdict import goal_text, load_text
 from inferwatch.tune.trial import Trial
-from inferwatch.tune.verdict import goal_text, load_text
 
 Object = dict[str, Any]
 SCORES = {

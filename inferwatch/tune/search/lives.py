@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import standings
 from inferwatch.tune.space import LIVE_FLAGS, Point, Space
-from inferwatch.tune.standings import standings
 from inferwatch.tune.trial import Trial, TrialOutcome
 
 

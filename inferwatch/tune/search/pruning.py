@@ -8,7 +8,7 @@ model sees requests as the engine does, while the score is the client's.
 
 Never left out are the present setting, the neighbours of the best, and whatever differs
 in other flags than those the model knows. Who becomes a neighbour of the best later is
-measured after all (:mod:`inferwatch.tune.standings` sees to that).
+measured after all (:mod:`inferwatch.tune.search.standings` sees to that).
 """
 
 import math
@@ -23,9 +23,9 @@ from inferwatch.storage.chosen_readings import chosen_readings
 from inferwatch.storage.file.connections import reading
 from inferwatch.storage.sessions.sessions import find
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import Standing, neighbours, standings
 from inferwatch.tune.space import Point, Space
-from inferwatch.tune.standings import Standing, neighbours, standings
 from inferwatch.tune.trial import Trial, TrialOutcome
 from inferwatch.whatif.heard import KINDS, CannotTellError
 from inferwatch.whatif.outcome import Outcome

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 from inferwatch.compare.as_markdown import aligned_table, escaped, folded
-from inferwatch.tune.as_text import NO_COST, shows_no_cost
-from inferwatch.tune.command import flags_line, inferwatch_command, vllm_command
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.plot import latencies_of, tune_plot
-from inferwatch.tune.result import TuneResult, scenario_lines
-from inferwatch.tune.table import ResultTable, result_table
+from inferwatch.tune.result.as_text import NO_COST, shows_no_cost
+from inferwatch.tune.result.command import flags_line, inferwatch_command, vllm_command
+from inferwatch.tune.result.plot import latencies_of, tune_plot
+from inferwatch.tune.result.table import ResultTable, result_table
+from inferwatch.tune.result.tune_result import TuneResult, scenario_lines
 from inferwatch.visible import visible
 
 PLOT_WIDTH, PLOT_HEIGHT = 90, 20

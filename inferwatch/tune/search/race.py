@@ -1,12 +1,13 @@
 """Chooses what to measure next, given all that was measured before.
 
 A race. First each point once in random order, the present setting between them again
-and again, so that the machine's drift shows (:mod:`inferwatch.tune.standings` takes it
-out). Then whoever is clearly below the best is out, and the rest is measured again,
-and again: of the others only the foremost third goes on from round to round, as there
-repeats tell most; who rests is *not told apart*, never called worse. It ends when the
-best is told apart from all who go on, or the difference would not matter, or is so
-small that all repeats would hardly show it, or repeats are used up.
+and again, so that the machine's drift shows, which
+:mod:`inferwatch.tune.search.standings` takes out. Then whoever is
+clearly below the best is out, and the rest is measured again, and again: of the others
+only the foremost third goes on from round to round, as there repeats tell most; who
+rests is *not told apart*, never called worse. It ends when the best is told apart from
+all who go on, or the difference would not matter, or is so small that all repeats would
+hardly show it, or repeats are used up.
 
 Restarts cost what a few trials do: all that an engine can be turned to is measured
 before the next one starts. The present setting is measured at the beginning of each
@@ -20,10 +21,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from math import ceil, log, sqrt
 
-from inferwatch.tune.lives import EngineLife, life_for
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.search.lives import EngineLife, life_for
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import Standing, standings
 from inferwatch.tune.space import Point, Space
-from inferwatch.tune.standings import Standing, standings
 from inferwatch.tune.trial import Trial, TrialOutcome
 
 __all__ = [

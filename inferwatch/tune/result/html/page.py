@@ -13,16 +13,16 @@ from inferwatch.formatting import (
     format_figure,
     format_rate,
 )
-from inferwatch.tune.as_json import SCORES, tune_json
-from inferwatch.tune.as_text import NO_COST, shows_no_cost
-from inferwatch.tune.command import flags_line, inferwatch_command, vllm_command
-from inferwatch.tune.html.frontier import frontier_figure
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.plot import latencies_of
-from inferwatch.tune.result import TuneResult, scenario_lines
-from inferwatch.tune.table import ResultTable, result_table
+from inferwatch.tune.result.as_json import SCORES, tune_json
+from inferwatch.tune.result.as_text import NO_COST, shows_no_cost
+from inferwatch.tune.result.command import flags_line, inferwatch_command, vllm_command
+from inferwatch.tune.result.html.frontier import frontier_figure
+from inferwatch.tune.result.plot import latencies_of
+from inferwatch.tune.result.table import ResultTable, result_table
+from inferwatch.tune.result.tune_result import TuneResult, scenario_lines
+from inferwatch.tune.result.verdict import goal_text, values_text
 from inferwatch.tune.trial import Trial
-from inferwatch.tune.verdict import goal_text, values_text
 from inferwatch.visible import as_html, visible
 
 OF_COMPARISONS = "inferwatch.compare.html"

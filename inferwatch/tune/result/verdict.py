@@ -8,9 +8,9 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.load.slo import DEFAULT_SHARE
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import Standing
 from inferwatch.tune.space import Point, Space
-from inferwatch.tune.standings import Standing
 
 MOST_NAMES = 3
 MANY_TIMES = 3.0

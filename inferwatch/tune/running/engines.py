@@ -32,9 +32,9 @@ from inferwatch.loadgen.idle_server import drained, refuse_traffic
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.session.engine_source import LiveEngine, OnStage, require_vllm
 from inferwatch.tune.flags import split_present
-from inferwatch.tune.lives import EngineLife
 from inferwatch.tune.plan import TunePlan
 from inferwatch.tune.progress import TuneStage
+from inferwatch.tune.search.lives import EngineLife
 from inferwatch.tune.space import LIVE_FLAGS, UNSET, Point, Space, Variable
 
 DEMO = "demo"

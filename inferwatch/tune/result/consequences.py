@@ -8,9 +8,9 @@ from collectors.readings import BoundBy
 from inferwatch.compare.report import short_span
 from inferwatch.formatting import format_bytes, format_durations
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.standings import Standing, standings
 from inferwatch.tune.space import Point, Space
-from inferwatch.tune.standings import Standing, standings
 from inferwatch.tune.trial import Trial, TrialNumbers
 
 ROOM = 0.95

@@ -5,11 +5,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from inferwatch.compare.as_text import wrapped
 from inferwatch.formatting import counted
-from inferwatch.tune.command import flags_line, inferwatch_command, vllm_command
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.plot import PlotRow, PlotStyle, latencies_of, tune_plot
-from inferwatch.tune.result import TuneResult, scenario_lines
-from inferwatch.tune.table import BEST, PRESENT, ResultColumn, ResultTable, result_table
+from inferwatch.tune.result.command import flags_line, inferwatch_command, vllm_command
+from inferwatch.tune.result.plot import PlotRow, PlotStyle, latencies_of, tune_plot
+from inferwatch.tune.result.table import (
+    BEST,
+    PRESENT,
+    ResultColumn,
+    ResultTable,
+    result_table,
+)
+from inferwatch.tune.result.tune_result import TuneResult, scenario_lines
 from inferwatch.visible import visible
 
 WIDTH = 80

@@ -12,8 +12,8 @@ from itertools import groupby, pairwise
 from operator import itemgetter
 from string import ascii_lowercase
 
-from inferwatch.tune.axis import PlotAxis
-from inferwatch.tune.result import PointResult, TuneResult
+from inferwatch.tune.result.axis import PlotAxis
+from inferwatch.tune.result.tune_result import PointResult, TuneResult
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 8
 GUTTER = 8

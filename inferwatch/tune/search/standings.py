@@ -29,7 +29,7 @@ from inferwatch.compare.statistics.significance import MOST_LOG, t_beyond
 from inferwatch.formatting import counted
 from inferwatch.metrics.series.intervals import ALPHA, Z
 from inferwatch.tune.goal import Goal
-from inferwatch.tune.rules import SearchRules
+from inferwatch.tune.search.rules import SearchRules
 from inferwatch.tune.space import Point, Space
 from inferwatch.tune.trial import Trial, TrialOutcome
 

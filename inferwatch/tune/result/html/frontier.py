@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from inferwatch.compare.html.plot import Tick, axis_labels, label, rules
 from inferwatch.export.html.svg_charts import HEIGHT, WIDTH
 from inferwatch.formatting import format_durations, format_rate
-from inferwatch.tune.axis import PlotAxis
-from inferwatch.tune.plot import (
+from inferwatch.tune.result.axis import PlotAxis
+from inferwatch.tune.result.plot import (
     PlotLatency,
     PlotPoint,
     PlotStyle,
@@ -18,7 +18,7 @@ from inferwatch.tune.plot import (
     plot_points,
     stairs,
 )
-from inferwatch.tune.result import TuneResult
+from inferwatch.tune.result.tune_result import TuneResult
 from inferwatch.visible import as_html
 
 X_TICKS, Y_TICKS = 6, 5

@@ -31,10 +31,10 @@ from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.running_load import new_run_id
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.storage.sessions.housekeeping import fitting_name
-from inferwatch.tune.answers import answer_prompts, ask_answers
-from inferwatch.tune.engines import Reached
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.running.answers import answer_prompts, ask_answers
+from inferwatch.tune.running.engines import Reached
 from inferwatch.watchdog import before_the_end
 
 COMMAND = "tune"

@@ -19,8 +19,12 @@ import msgspec
 
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.tune.answers import ASKED_TIMES
-from inferwatch.tune.engines import (
+from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.progress import TuneProgress, TuneStage
+from inferwatch.tune.reading.numbers import numbers_of
+from inferwatch.tune.result.tune_result import TuneResult, result_of
+from inferwatch.tune.running.answers import ASKED_TIMES
+from inferwatch.tune.running.engines import (
     AttachedEngine,
     EngineNews,
     OwnEngines,
@@ -28,24 +32,20 @@ from inferwatch.tune.engines import (
     Reached,
     TunedEngines,
 )
-from inferwatch.tune.journal import TuneJournal, refuse_another, stored_tune
-from inferwatch.tune.numbers import numbers_of
-from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.pruning import LeftOut, left_out_by
-from inferwatch.tune.result import TuneResult, result_of
-from inferwatch.tune.rules import SearchRules
-from inferwatch.tune.search import NextTrial, life_for, next_trial, trials_left
-from inferwatch.tune.space import Point, Space, Variable, space_of
-from inferwatch.tune.time_left import Stopwatch, costs_of
-from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
-from inferwatch.tune.trial_load import (
+from inferwatch.tune.running.journal import TuneJournal, refuse_another, stored_tune
+from inferwatch.tune.running.time_left import Stopwatch, costs_of
+from inferwatch.tune.running.trial_load import (
     MeasureTrial,
     TrialFailedError,
     TrialTask,
     expected_s,
     measured,
 )
+from inferwatch.tune.search.pruning import LeftOut, left_out_by
+from inferwatch.tune.search.race import NextTrial, life_for, next_trial, trials_left
+from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.space import Point, Space, Variable, space_of
+from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 
 MOST_SAID = 200
 TRIES = 2

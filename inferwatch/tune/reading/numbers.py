@@ -32,11 +32,11 @@ from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.tables.load_plans import load_plans
 from inferwatch.storage.tables.reading_tables import every_table
 from inferwatch.storage.tables.table import SessionPart, SourceNames, readable
-from inferwatch.tune.answers import kept_answers
-from inferwatch.tune.doubts import doubts_of
-from inferwatch.tune.engine_use import EngineUse, engine_use
 from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.stress import kept_finding
+from inferwatch.tune.reading.doubts import doubts_of
+from inferwatch.tune.reading.engine_use import EngineUse, engine_use
+from inferwatch.tune.reading.stress import kept_finding
+from inferwatch.tune.running.answers import kept_answers
 from inferwatch.tune.trial import TrialNumbers
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")

@@ -1,0 +1,1 @@
+"""A trial's session in numbers, and why to doubt them."""

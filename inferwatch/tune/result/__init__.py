@@ -1,0 +1,1 @@
+"""What a tune came to, and how it is told."""
