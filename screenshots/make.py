@@ -32,7 +32,7 @@ from embedded_engine.tiny_model import make
 from inferwatch.cli.pages import tune_page
 from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.loadgen.plan.lengths import Range
-from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.metrics.model import Model
 from inferwatch.replay.player import Player
 from inferwatch.session.attached_session import AttachedSession
@@ -95,7 +95,14 @@ TUNED = TunePlan(
     vary=(("max-num-seqs", ("4", "8", "16", "32")),),
     present=(("max-num-seqs", "8"),),
     goal=Goal.TOKENS,
-    load=LoadPlan(run_id="", model="", concurrency=48, duration_s=8.0, warmup_s=2.0),
+    load=LoadPlan(
+        run_id="",
+        model="",
+        arrivals=Arrivals.CLOSED,
+        concurrency=48,
+        duration_s=8.0,
+        warmup_s=2.0,
+    ),
 )
 MIDDLE = 6
 """Trials until it is looked at while it goes on."""
