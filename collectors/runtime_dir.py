@@ -98,8 +98,8 @@ def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
         holder = _holder(socket)
         if holder is None:
             with suppress(OSError):  # it may be for others to remove
-                socket.path.unlink()
                 socket.path.with_suffix(".ctl").unlink(missing_ok=True)
+                socket.path.unlink()  # last: by it the other is found
         elif engine_id in {None, socket.engine_id}:
             found.append(holder)
     return sorted(found, key=lambda socket: socket.pid)
