@@ -138,7 +138,8 @@ class ChartStack(Vertical):
         for chart in self.query(TimeChart):
             chart.head(shown, index)
             chart.mark(cursor_ns)
-        self.query_one(TimeAxisLine).show(self.axis(shown), cursor_ns, clock, end)
+        for line in self.query(TimeAxisLine):  # none any more, while the page is left
+            line.show(self.axis(shown), cursor_ns, clock, end)
 
     @property
     def _here(self) -> int:

@@ -1,6 +1,7 @@
 """Whatever others put into what is shown, no screen hands it to the terminal."""
 
 import ast
+import asyncio
 import dataclasses
 import inspect
 from collections.abc import Callable
@@ -206,9 +207,11 @@ async def test_a_load_that_cannot_be_started_says_so_without_obeying(
         hostile_feed.load_desk.unavailable = None
         hostile_feed.load_desk.must_name_host = HOSTILE
         await pilot.press("s")
-        await settle(pilot)
-        await settle(pilot)
-        assert "thenameofitshost:␛]52" in squeezed(app)
+        async with asyncio.timeout(30):  # the dialog comes when there is time for it
+            while not app.screen.query("#consequence"):
+                await settle(pilot)
+        asked = app.screen.query_one("#consequence", Label)
+        assert "the name of its host: ␛]52" in str(asked.content)
 
 
 async def test_a_message_is_no_markup() -> None:

@@ -51,7 +51,7 @@ async def shown(
 
 
 async def settled(pilot: Pilot[None]) -> None:
-    for _ in range(3):
+    for _ in range(6):  # a busy machine lays out late
         if isinstance(pilot.app.screen, TuneScreen):
             pilot.app.screen.look()
         await pilot.pause()
