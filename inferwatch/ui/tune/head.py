@@ -35,12 +35,10 @@ class TuneHead(Panel):
     _progress: TuneProgress | None = None
     _name = ""
     _ending = False
-    _looks = 0
 
     def show(self, progress: TuneProgress, name: str, *, ending: bool) -> None:
         """Take it as of now; the name is that of what is tuned."""
         self._progress, self._name, self._ending = progress, name, ending
-        self._looks += 1
         if self.size.width:
             needed = 1 + len(self._body(self.size.width))
             height = self.styles.height
@@ -77,7 +75,7 @@ class TuneHead(Panel):
         return [self._stage(now, width), *_why(now, width)]
 
     def _stage(self, now: TuneProgress, width: int) -> Line:
-        spin = SPINNER[self._looks % len(SPINNER)]
+        spin = SPINNER[int(now.elapsed_s * 2) % len(SPINNER)]
         said = "ending: the engine stops" if self._ending else str(now.stage)
         left = [TextRun(f" {spin} ", "accent"), TextRun(f"{said} ", "accent")]
         if now.now is not None:

@@ -51,10 +51,11 @@ async def shown(
 
 
 async def settled(pilot: Pilot[None]) -> None:
-    for _ in range(6):  # a busy machine lays out late
+    for _ in range(3):
         if isinstance(pilot.app.screen, TuneScreen):
             pilot.app.screen.look()
-        await pilot.pause()
+        for _ in range(3):  # a busy machine lays out late
+            await pilot.pause()
 
 
 def text_of(pilot: Pilot[None], name: str) -> str:
