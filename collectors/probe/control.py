@@ -25,7 +25,7 @@ LONGEST_LINE = 4_096
 
 
 class LimitAction(StrEnum):
-    """What is asked."""
+    """What a request wants of the limits: to read, to change or to restore them."""
 
     GET = "get"
     SET = "set"
@@ -49,7 +49,7 @@ class LimitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class LimitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line back."""
+    """What the engine says to each request, done or refused; one line."""
 
     limits: LiveLimits
     """As they are now: what was asked for is in force from the next step on."""

@@ -83,7 +83,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """What measuring takes."""
+    """What a trial and a start of an engine took on average, in seconds."""
 
     trial_s: float
     start_s: float
