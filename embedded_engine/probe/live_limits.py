@@ -69,6 +69,8 @@ class SchedulerLimits:
         }
         self._seqs, self._budget = _name(scheduler, SEQS), _name(scheduler, TOKENS)
         self._each = 1 + (_value(scheduler, names.SPECULATED) or 0)
+        self._followed = 0, 0
+        """What ran and what was paused when they were set last."""
         self.ended: str | None = None
         """Why nothing can be turned any more."""
         self.wanted = self._applied = self._told = LiveLimits(
@@ -154,6 +156,10 @@ class SchedulerLimits:
         wanted = self.wanted
         running, sessions = self._state.read(scheduler)
         here = len(running)
+        counts = here, sessions
+        if counts == self._followed and wanted is self._applied:
+            return  # In most steps: each microsecond counts, as caches are cold here.
+        self._followed = counts
         if wanted.max_num_seqs < self._start_seqs:
             seqs = max(wanted.max_num_seqs + sessions, here)
             setattr(scheduler, self._seqs, min(seqs, self._start_seqs))

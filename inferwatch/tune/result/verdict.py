@@ -8,6 +8,7 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.load.slo import DEFAULT_SHARE
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.plan import TunePlan
+from inferwatch.tune.result.scores import score_sentence
 from inferwatch.tune.search.rules import SearchRules
 from inferwatch.tune.search.standings import Standing
 from inferwatch.tune.space import Point, Space
@@ -90,12 +91,11 @@ def _against_present(
         )
     of = f"the present ({values_text(present.point)})"
     ends = sorted(_gain(each, rules.goal) for each in best.against_present or ())
-    repeats = counted(min(best.trials, present.trials), "repeat")
+    fewest = min(best.trials, present.trials)
+    paired = f"(paired, {counted(fewest, 'repeat')}) in {goal}"
     if not ends:
-        ratio = _change(_gain(best.ratio_to_present, rules.goal))
-        few = _too_few(min(best.trials, present.trials))
-        return f"{name}: {ratio} than {of} in {goal}{few}"
-    paired = f"(paired, {repeats}) in {goal}"
+        known = paired if best.beats_present else f"in {goal}{_too_few(fewest)}"
+        return f"{name}: {_how_much(best, present, of, rules.goal)} {known}"
     low, high = ends
     if low > 0:
         few = ", which is less than matters" if high < rules.matters else ""
@@ -107,6 +107,14 @@ def _against_present(
         f"{name}: measured best, but not told apart from {of}: between {_change(low)} "
         f"and {_change(high)} {paired}"
     )
+
+
+def _how_much(best: Standing, present: Standing, of: str, goal: Goal) -> str:
+    """Without an interval. No number of times is better than nothing: both are told."""
+    if best.ratio_to_present is not None:
+        return f"{_change(_gain(best.ratio_to_present, goal))} than {of}"
+    own, others = (score_sentence(goal, each.score) for each in (best, present))
+    return f"{own}, where {of} has {others}"
 
 
 def _too_few(repeats: int) -> str:

@@ -73,6 +73,8 @@ class Standing:
     against_present: Interval | None = None
     """95% of that ratio: below 1 is better where lower is better. None, too, where one
     of them is worse than the best by FARTHEST."""
+    beats_present: bool = False
+    """Surely better, also where no ratio tells by how much."""
     ratio_to_best: float | None = None
     against_best: Interval | None = None
     """Of that ratio; 95% for all points together."""
@@ -238,6 +240,7 @@ def _standing(
         against_present=None
         if present is None
         else fit.told_ratio_span(place, present),
+        beats_present=present is not None and fit.is_surely_worse(present, place),
         ratio_to_best=fit.ratio(place, best),
         against_best=against_best,
         is_best=place == best,
@@ -387,6 +390,11 @@ class _Fit:
     def is_worse(self, span: Interval, times: float = 1.0) -> bool:
         """A ratio to another score that is surely on the bad side, so many times."""
         return span[1] < 1 / times if self.sign > 0 else span[0] > times
+
+    def is_surely_worse(self, place: int, other: int) -> bool:
+        """Than another: its ratio to it is on the bad side."""
+        span = self.ratio_span(place, other)
+        return span is not None and self.is_worse(span)
 
     def is_within(self, place: int, other: int, share: float) -> bool:
         """Surely no further apart than that."""

@@ -112,6 +112,19 @@ def test_one_repeat_says_nothing_of_how_sure_it_is() -> None:
     )
 
 
+def test_a_present_setting_that_does_nothing_is_told_by_both_scores() -> None:
+    space = space_of_seqs(8, 16, present=8)
+
+    assert verdict(space, rounds({8: 0.0, 16: 1200.0}, 3)) == (
+        "max-num-seqs 16: 1,204 tokens/s, where the present (8) has 0.00 tokens/s "
+        "(paired, 3 repeats) in output tokens/s at 20 requests/s"
+    )
+    assert verdict(space, rounds({8: 0.0, 16: 1200.0}, 1)).endswith(
+        "has 0.00 tokens/s in output tokens/s at 20 requests/s, but with only 1 repeat "
+        "nobody can tell how sure that is"
+    )
+
+
 def test_where_noise_is_more_than_the_difference_nothing_was_told() -> None:
     said = verdict(SPACE, rounds(dict.fromkeys(CLEAR, 1000.0), 3, spread=0.1))
 
