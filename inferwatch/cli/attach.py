@@ -1,12 +1,12 @@
 """``inferwatch attach``: watch servers that run already."""
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from inferwatch.cli.options import WatchOptions, watch_options
+from inferwatch.cli.say import shows_screens
 from inferwatch.cli.servers.options import server_options
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> in
         if options.alarms.any:
             raise click.UsageError("--once looks once: rules need a watch that goes on")
         options = replace(options, headless=True, record=False, once=True)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not shows_screens():
         options = replace(options, headless=True)
     if not servers.name_any:
         return attach_here(servers, options)

@@ -1,12 +1,12 @@
 """``inferwatch compare``: did it get better, and could that be chance?"""
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from inferwatch.cli.options import SECONDS, FiniteRange
+from inferwatch.cli.say import shows_screens
 
 PARTS = "--"
 """Between the runs of one side and those of the next."""
@@ -164,7 +164,7 @@ def compare(
     destination = page_at(page, force=force, alone=form is None)
     results = click.get_current_context().with_resource(result_sessions())
     wanted = wanted_of(sessions, results=results, **given)
-    seen = sys.stdin.isatty() and sys.stdout.isatty()
+    seen = shows_screens()
     if seen and not (form or page or wanted.rules.conditions):
         return show_comparison(wanted)
     return print_comparison(wanted, form or OutputForm.TEXT, page=destination)

@@ -1,12 +1,12 @@
 """``inferwatch demo``: a small real engine under load, without a GPU."""
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from inferwatch.cli.options import WatchOptions, probe_options, watch_options
+from inferwatch.cli.say import shows_screens
 
 if TYPE_CHECKING:
     from embedded_engine.probe_settings import ProbeSettings
@@ -34,7 +34,7 @@ def demo(options: WatchOptions, probe: "ProbeSettings", seed: int, sample: bool)
     it runs headless for 30 s and prints its summary. --sample needs no engine either:
     it plays a recorded session of real vLLM from where its load began.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not shows_screens():
         options = replace(options, headless=True)
     if sample:
         return _show_sample(options)

@@ -1,13 +1,12 @@
 """``inferwatch`` alone: watch the engine that runs on this node."""
 
 import asyncio
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from collectors.readings import Prices
 from inferwatch.cli.options import WatchOptions
-from inferwatch.cli.say import say
+from inferwatch.cli.say import say, shows_screens
 from inferwatch.errors import SourceError
 from inferwatch.visible import visible
 
@@ -32,7 +31,7 @@ def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
     """
     from inferwatch.cli.servers.fleet import ServerOptions
 
-    headless = not (sys.stdin.isatty() and sys.stdout.isatty())
+    headless = not shows_screens()
     duration_s = LOOK_S if headless else None
     options = WatchOptions(
         headless=headless, duration_s=duration_s, slo=slo, prices=prices

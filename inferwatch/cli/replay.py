@@ -1,12 +1,12 @@
 """``inferwatch replay``: a recorded session in the screens it was watched in."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from collectors.readings import Prices
 from inferwatch.cli.options import FiniteRange, price_options, slo_options
+from inferwatch.cli.say import shows_screens
 
 
 @click.command(short_help="Look at a recorded session as if it were live.")
@@ -82,6 +82,6 @@ def replay(
         )
     path, wanted = where(session, database)
     chosen = chosen_of(slo, prices)
-    if headless or as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if headless or as_json or not shows_screens():
         return replay_headless(path, wanted, at, as_json=as_json, chosen=chosen)
     return replay_on_screen(path, wanted, ReplayStart(at=at, speed=speed), chosen)

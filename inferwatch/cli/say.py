@@ -17,6 +17,11 @@ CLEAR = "\r\x1b[2K"
 _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
 
 
+def shows_screens() -> bool:
+    """Somebody sits there: keys come from stdin, and Textual draws on stderr."""
+    return all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
+
+
 def say(text: str, *, err: bool = False) -> None:
     """Lines for people."""
     _write(visible_lines(text), err=err)

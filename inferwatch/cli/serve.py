@@ -1,6 +1,5 @@
 """``inferwatch serve``: embed an engine and watch it."""
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from inferwatch.cli.options import WatchOptions, probe_options, watch_options
+from inferwatch.cli.say import shows_screens
 
 if TYPE_CHECKING:
     from embedded_engine.probe_settings import ProbeSettings
@@ -62,7 +62,7 @@ def serve(
     from inferwatch.cli.session import run_engine_watch
     from inferwatch.session.engine_source import serve_source
 
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not shows_screens():
         options = replace(options, headless=True)
     hostage = with_ui or options.headless
     source = serve_source(

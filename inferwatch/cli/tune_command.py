@@ -2,11 +2,10 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 
 from inferwatch.cli.load_options import headers_of
-from inferwatch.cli.say import say
+from inferwatch.cli.say import say, shows_screens
 from inferwatch.cli.signals import interrupts
 from inferwatch.cli.tune_options import TuneOptions, tune_plan
 from inferwatch.cli.tune_output import print_result
@@ -67,7 +66,7 @@ def carry_out(task: TuneTask, options: TuneOptions) -> int:
     Raises:
         InferwatchError: it could not be carried out.
     """
-    on_screen = options.on_screen and sys.stdin.isatty() and sys.stdout.isatty()
+    on_screen = options.on_screen and shows_screens()
     try:
         if on_screen:
             from inferwatch.cli.on_screen import show_on_screen
