@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from inferwatch.cli.say import say, say_no_more, say_now
-from inferwatch.formatting import format_about, format_duration
+from inferwatch.formatting import format_about, format_duration, format_rate
 from inferwatch.tune.progress import TuneProgress, TuneStage, TuneTask
 from inferwatch.tune.result.scores import trial_text
 from inferwatch.tune.trial import Trial
@@ -98,5 +98,7 @@ def stage_line(now: TuneProgress) -> str:
         filled = round(min(share, 1.0) * BAR_CELLS)
         bar = "━" * filled + "╌" * (BAR_CELLS - filled) + "  "
     at = f" {now.now.point.text}" if now.now else ""
+    if now.rate_per_s is not None:
+        at += f" at {format_rate(now.rate_per_s).strip()} requests/s"
     facts = [f"{now.stage}{at}", f"{now.stage_s:.0f} s", left_text(now)]
     return bar + "  ".join(each for each in facts if each)

@@ -49,6 +49,8 @@ class TuneProgress:
     """As it stands."""
     said: tuple[str, ...] = ()
     """The latest sentences about it, oldest first."""
+    rate_per_s: float | None = None
+    """Requests per second that are tried now, where a rate is looked for."""
     earlier: int = 0
     """Trials up to this number were measured before it was taken up again."""
 

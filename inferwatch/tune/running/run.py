@@ -79,6 +79,7 @@ class _State:
     space: Space
     trials: list[Trial] = field(default_factory=list)
     now: NextTrial | None = None
+    rate_per_s: float | None = None
     result: TuneResult | None = None
     said: list[str] = field(default_factory=list)
 
@@ -184,6 +185,7 @@ class TuneRun:
             space=state.space,
             trials=tuple(state.trials),
             now=state.now,
+            rate_per_s=state.rate_per_s,
             stage=stage,
             stage_s=stage_s,
             stage_share=share,
@@ -390,6 +392,7 @@ class TuneRun:
             plan=self._plan,
             at=reached,
             ask_answers=self._enter_checking if self._asks(record) else None,
+            tell_rate=self._try_rate,
         )
         try:
             session = await self._parts.measure(task, self._database, stop)
@@ -401,6 +404,9 @@ class TuneRun:
             return session, await self._read(session)
         except UsageError as error:
             raise TrialFailedError(str(error), session) from error
+
+    def _try_rate(self, rate_per_s: float) -> None:
+        self._state.rate_per_s = rate_per_s
 
     def _enter_checking(self) -> None:
         self._enter(TuneStage.CHECKING)
@@ -437,6 +443,7 @@ class TuneRun:
             self.say(str(error))
 
     def _enter(self, stage: TuneStage) -> None:
+        self._state.rate_per_s = None
         self._clock.enter(stage)
 
     @property

@@ -65,6 +65,8 @@ class TrialTask:
     """Tokens that prompt and answer may have together, where the engine says so."""
     ask_answers: Callable[[], None] | None = None
     """Fixed prompts are asked after the load, and this is called before."""
+    tell_rate: Callable[[float], None] | None = None
+    """Is told each rate that is tried, in requests/s, where one is looked for."""
 
     @property
     def load(self) -> LoadPlan:
@@ -170,6 +172,8 @@ async def _find_knee(
     while (rate := search.next_rate()) is not None and not stop.is_set():
         runs = (each.runs for each in search.points if each.rate_per_s == rate)
         plan = at_rate(load, new_run_id(), rate, next(runs, 0))
+        if task.tell_rate is not None:
+            task.tell_rate(rate)
         run = await session.follow(plan, stop)
         if stop.is_set():
             break

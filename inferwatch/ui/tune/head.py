@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from inferwatch.formatting import format_about
+from inferwatch.formatting import format_about, format_rate
 from inferwatch.tune.progress import TuneProgress, TuneStage
 from inferwatch.tune.result.scores import score_sentence
 from inferwatch.tune.result.verdict import values_text
@@ -80,6 +80,8 @@ class TuneHead(Panel):
         left = [TextRun(f" {spin} ", "accent"), TextRun(f"{said} ", "accent")]
         if now.now is not None:
             point, repeat = now.now.point, f"  repeat {now.now.repeat + 1}"
+            if now.rate_per_s is not None:
+                repeat += f"  at {format_rate(now.rate_per_s).strip()} requests/s"
             room = width - width_of(left) - len(repeat) - BAR_CELLS - CLOCK_CELLS
             text = point.text if cells_of(point.text) <= room else values_text(point)
             left += [TextRun(text, "strong"), TextRun(repeat, "muted")]

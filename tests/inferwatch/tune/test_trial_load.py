@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,11 @@ async def test_the_knee_is_looked_for_in_one_session(
     stop = asyncio.Event()
     asyncio.get_running_loop().call_later(4.0, stop.set)
 
-    session = await measured(task_at(truth_url, plan), tmp_path / "a.db", stop)
+    told: list[float] = []
+    task = replace(task_at(truth_url, plan), tell_rate=told.append)
+    session = await measured(task, tmp_path / "a.db", stop)
 
+    assert told[:2] == [4_000.0, 2_000.0]
     runs = [
         each.plan
         async for batch in RecordedReadings(tmp_path / "a.db", session).batches()

@@ -76,6 +76,12 @@ async def test_what_is_measured_now_and_why_come_first() -> None:
         assert "★ max-num-seqs 64 · max-num-batched-tokens 2048: better than" in head
 
 
+async def test_where_a_rate_is_looked_for_the_one_that_is_tried_is_named() -> None:
+    searching = replace(middle(), rate_per_s=12.5)
+    async with shown(ScriptedTune(searching)) as pilot:
+        assert "repeat 3  at 12.5 requests/s" in text_of(pilot, "TuneHead")
+
+
 async def test_settings_stand_by_how_good_they_are() -> None:
     async with shown(ScriptedTune(middle()), LARGE) as pilot:
         titles, *rows = text_of(pilot, "TuneTable").strip("\n").splitlines()
