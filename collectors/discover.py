@@ -35,10 +35,12 @@ OTHERS |= {27017, 50051}
 """Ports of databases and queues, which would log our question as an attack."""
 USUAL = (8000, 8080, 30000, 8001, 8081, 11434, 1234, 5000)
 ENGINES = re.compile(
-    r"(?P<vllm>\bvllm\b)|(?P<sglang>\bsglang\b)|(?P<llamacpp>\bllama[-_](server|cpp))",
+    r"(?P<vllm>\bvllm\b|\bembedded_engine\.worker\b)|(?P<sglang>\bsglang\b)"
+    r"|(?P<llamacpp>\bllama[-_](server|cpp))",
     re.IGNORECASE,
 )
-"""In a command line: whose process it is, should it be too busy to answer."""
+"""In a command line: whose process it is, should it be too busy to answer. What we
+serve ourselves is vLLM."""
 
 INNER = re.compile(r"VLLM::(?!api)|sglang::|ray::", re.IGNORECASE)
 """Titles of engines' other processes, whose ports are none of ours to ask."""

@@ -15,6 +15,7 @@ from collectors.collector import Collector, CollectorError, TappedCollector
 from collectors.probe.stream import ProbeStream
 from collectors.readings import AnyReading, Endpoint, NoteKind
 from collectors.runtime_dir import ProbeSocket
+from collectors.server import Server
 from embedded_engine.errors import NoSuchEngineError
 from embedded_engine.launch import Engine
 from inferwatch.errors import SourceError
@@ -31,6 +32,7 @@ from inferwatch.metrics.load.scenarios.evidence import (
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.engine_source import LiveEngine
 from inferwatch.session.live_session import LiveSession
+from inferwatch.session.local_server import LocalServer, look_for
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.running_load import (
     RunningLoad,
@@ -74,6 +76,8 @@ class LoadSession:
         self._server = ServerBook()
         self._engine = engine or (_served(probe.engine_id) if probe else None)
         """The server, where we started it on this host."""
+        self._local = LocalServer(Server(url=target.url, uds=target.uds))
+        """The same, where somebody else did: its work is not that of others."""
         self._load: RunningLoad | None = None
         self._trail: EngineTrail | None = None
         """Of a scenario's run, where a probe is in the server."""
@@ -96,6 +100,8 @@ class LoadSession:
     async def opened(self) -> AsyncIterator[None]:
         """Watch, from here to the end of the context; then the record is closed."""
         async with self._session.recorded():
+            if self._engine is None:
+                await asyncio.to_thread(look_for, [self._local])
             collecting = asyncio.create_task(self._session.collect())
             try:
                 async with self._probed():
@@ -196,7 +202,7 @@ class LoadSession:
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._load.pid if self._load else None
         load = [(load_pid, "load")] if load_pid is not None else []
-        return [*(self._engine.processes() if self._engine else []), *load]
+        return [*(self._engine or self._local).processes(), *load]
 
 
 def new_book(plan: LoadPlan) -> LoadBook:

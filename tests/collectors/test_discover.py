@@ -163,3 +163,17 @@ def test_people_say_which_ports_may_be_asked(
 
     monkeypatch.setenv(discover.SWITCH, "")
     assert sockets(socket(9001), socket(9002)) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "known"),
+    [
+        ("python -m vllm.entrypoints.openai.api_server", True),
+        ("python -m embedded_engine.worker serve model --port 8000", True),
+        ("python -m http.server 8000", False),
+    ],
+)
+def test_an_engine_is_known_by_its_command_also_when_we_serve_it(
+    command: str, known: bool
+) -> None:
+    assert Listener(port=8000, host="127.0.0.1", command=command).is_engine is known

@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import re
 import signal
+import socket
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.model import Model
+from inferwatch.session import local_server
 from inferwatch.session.load_session import LoadSession
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.running_load import public_plan
@@ -25,6 +28,18 @@ def session_at(url: str) -> LoadSession:
     return LoadSession(
         SessionClock(), Pipeline(Model()), TargetServer.at(url, None, {})
     )
+
+
+async def test_the_work_of_a_server_on_this_host_is_not_that_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_server, "ENGINES", re.compile("pytest"))
+    monkeypatch.setattr(psutil.Process, "parent", lambda _: None)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        session = session_at(f"http://127.0.0.1:{listening.getsockname()[1]}")
+
+        async with session.opened():
+            assert (os.getpid(), "api") in session._processes()
 
 
 async def generator() -> psutil.Process:
