@@ -55,6 +55,12 @@ PEER = struct.Struct("3i")
 """pid, uid and gid of who is at the other end (unix(7): SO_PEERCRED)."""
 
 
+def peer_uid(connection: socket.socket) -> int:
+    """The user at the other end of a Unix socket, as the kernel knows."""
+    peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
+    return int(PEER.unpack(peer)[1])
+
+
 def listener(path: Path) -> int | None:
     """The process behind a Unix socket, by the pid it has here.
 

@@ -15,6 +15,7 @@ from typing import Self
 import msgspec
 
 from collectors.collector import CollectorError, SourceLostError
+from collectors.liveness import peer_uid
 from collectors.probe.control import (
     BETWEEN_CHANGES_S,
     LONGEST_LINE,
@@ -31,6 +32,8 @@ NO_CONTROL = (
     "this engine was not started with control: restart it with "
     "`inferwatch serve --control`, or with INFERWATCH_CONTROL=1 beside the probe"
 )
+NOT_OURS = "only the user whom the engine runs as may turn its limits"
+ROOT = 0
 MOST_SHOWN = 80
 """Characters of a name that somebody else chose."""
 
@@ -238,13 +241,16 @@ class _Rank:
         """
         try:
             async with asyncio.timeout(ANSWER_S):
-                return cls(
-                    *await asyncio.open_unix_connection(path, limit=LONGEST_LINE)
+                reader, writer = await asyncio.open_unix_connection(
+                    path, limit=LONGEST_LINE
                 )
+            # In a directory that a group shares, anybody's socket may lie.
+            if os.geteuid() not in (ROOT, peer_uid(writer.get_extra_info("socket"))):
+                writer.close()
+                raise NoControlError(NOT_OURS)
+            return cls(reader, writer)
         except PermissionError as error:
-            raise NoControlError(
-                "only the user whom the engine runs as may turn its limits"
-            ) from error
+            raise NoControlError(NOT_OURS) from error
         except (FileNotFoundError, ConnectionError) as error:
             raise _NobodyThereError(GONE) from error
         except TimeoutError as error:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from collectors.liveness import PEER
+from collectors.liveness import peer_uid
 from collectors.probe.control import LONGEST_LINE, LimitRequest
 from collectors.readings import LiveLimits
 from embedded_engine.probe.control_desk import ControlDesk
@@ -36,12 +36,6 @@ QUEUE = 64
 """Those that wait for theirs; for one more it looks as if nobody listened."""
 THREAD_NAME = "inferwatch-control"
 ROOT = 0
-
-
-def peer_uid(caller: socket.socket) -> int:
-    """Who connects, as the kernel knows."""
-    peer = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-    return int(PEER.unpack(peer)[1])
 
 
 def mode_of(path: Path) -> int:

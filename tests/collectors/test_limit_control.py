@@ -1,6 +1,7 @@
 """Turning the limits of an engine: what is asked, and what is made of the answers."""
 
 import asyncio
+import os
 import socket
 from pathlib import Path
 
@@ -96,6 +97,19 @@ async def test_sockets_are_found_where_the_directory_is_too_long(
 
         assert control.known[0].max_num_seqs == START_SEQS
         await control.close()
+
+
+async def test_what_another_user_put_there_is_not_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ROOT", -1)
+    monkeypatch.setattr(module, "peer_uid", lambda _: os.geteuid() + 1)
+    rank = FakeRank()
+    async with controlled(rank):
+        with pytest.raises(NoControlError, match="only the user"):
+            await LimitControl.open("eng")
+
+    assert not rank.requests
 
 
 async def test_whom_the_system_does_not_let_in_is_told(

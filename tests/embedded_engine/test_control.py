@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from collectors.clock import NS_PER_S
+from collectors.liveness import peer_uid
 from collectors.probe.control import (
     LONGEST_LINE,
     LimitAction,
@@ -240,7 +241,7 @@ class Place:
         self.office = SimpleNamespace(bench=Bench())
         self.broken: list[str] = []
         desk = ControlDesk(self.office.bench.limits, between_s=0, gone_s=0.05)
-        uid = uid or control_socket.peer_uid
+        uid = uid or peer_uid
         self.control = ControlSocket(path, desk, self.broken.append, uid)
         self.clients: list[Client] = []
 
@@ -338,7 +339,7 @@ def test_another_user_is_hung_up_on(tmp_path: Path) -> None:
 def test_the_kernel_says_who_we_are() -> None:
     one, other = socket.socketpair()
     with one, other:
-        assert control_socket.peer_uid(one) == os.geteuid()
+        assert peer_uid(one) == os.geteuid()
 
 
 @pytest.mark.parametrize(
