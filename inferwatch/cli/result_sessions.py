@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from inferwatch.compare.runs.sides import FoundSession
 from inferwatch.errors import UsageError
 from inferwatch.export.results.imported_sessions import store_runs
 from inferwatch.export.results.result_file import read_results
+from inferwatch.storage.file.scratch import scratch_folder
 from inferwatch.storage.sessions.sessions import find
 
 
@@ -47,8 +47,7 @@ class ResultSessions:
         if first != file.path:
             raise UsageError(f"{path} is a copy of {first}: that is one run, not two")
         if self._folder is None:
-            folder = TemporaryDirectory(prefix="inferwatch-compare-")
-            self._folder = Path(self._stack.enter_context(folder))
+            self._folder = self._stack.enter_context(scratch_folder("compare"))
         database = self._folder / f"{len(self._digests)}.db"
         stored = store_runs(database, [file])
         found = [

@@ -4,7 +4,6 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import msgspec
@@ -30,6 +29,7 @@ from inferwatch.loadgen.exchange.error_message import shown
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.storage.file.connections import reading
+from inferwatch.storage.file.scratch import scratch_folder
 from inferwatch.storage.file.sqlite import explain, transaction
 from inferwatch.storage.recording.session_writer import NewSession, SessionWriter
 from inferwatch.storage.sessions.housekeeping import (
@@ -95,8 +95,8 @@ def store_runs(
         for place, file in enumerate(files, 1)
         for title in _titles(file, name and (f"{name}-{place}" if several else name))
     ]
-    with TemporaryDirectory(prefix="inferwatch-import-") as folder:
-        staged = Path(folder) / "staged.db"
+    with scratch_folder("import") as folder:
+        staged = folder / "staged.db"
         for (file, run), title in zip(runs, names, strict=True):
             _stage(staged, file, run, title)
         numbers = adopt(database, staged) if runs else []

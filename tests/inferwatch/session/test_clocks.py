@@ -2,13 +2,13 @@
 
 from datetime import datetime
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from collectors import clock
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading, ClockAnchor
+from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.model import Model
 from inferwatch.session.engine_session import EngineSession
 from inferwatch.session.load_session import LoadSession
@@ -62,7 +62,7 @@ async def test_a_load_run_without_a_screen_records_the_new_time_too(
     host: SimpleNamespace,
 ) -> None:
     pipeline = HeardPipeline()
-    target: Any = SimpleNamespace()
+    target = TargetServer.at("http://127.0.0.1:9", None, {})
     session = LoadSession(SessionClock(), pipeline, target)
     host.wall += 7_200 * S
 
