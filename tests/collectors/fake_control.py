@@ -51,6 +51,15 @@ class FakeRank:
         """One caller, until it hangs up."""
         self.callers += 1
         self._writers.add(writer)
+        try:
+            await self._answer(reader, writer)
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _answer(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
         while line := await reader.readline():
             if self.says is not None:
                 writer.write(self.says)
@@ -63,8 +72,6 @@ class FakeRank:
             if not self.is_slow:
                 answer = LimitAnswer(limits=self.limits, refused=refused)
                 writer.write(msgspec.json.encode(answer) + b"\n")
-        self._writers.discard(writer)
-        writer.close()
 
     @property
     def watched(self) -> int:
@@ -123,7 +130,15 @@ async def controlled(
             path = control_path(engine_id, 100 + number)
             server = await asyncio.start_unix_server(rank.serve, path)
             stack.callback(path.unlink, missing_ok=True)
-            stack.callback(rank.hang_up)
-            stack.callback(server.close)
+            stack.push_async_callback(_end, server, rank)
             paths.append(path)
         yield paths
+
+
+async def _end(server: asyncio.Server, rank: FakeRank) -> None:
+    await asyncio.sleep(0.01)  # whoever is let in just now needs an open server
+    server.close()
+    rank.hang_up()
+    while rank.watched:  # noqa: ASYNC110 - handlers that end
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0)  # transports close their sockets a turn later

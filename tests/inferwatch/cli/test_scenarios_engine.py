@@ -45,11 +45,13 @@ async def test_capacity_is_freed_when_clients_hang_up(engine: Engine) -> None:
     assert hung >= 5
     assert found["requests"]["aborted"] == hung
     assert found["requests"]["unaccounted"] == 0
-    assert numbers["freed"]["n"] == hung
+    freed = numbers["freed"]["n"]
+    assert freed + numbers["left_at_their_end"] == hung
+    assert freed >= 5
     assert numbers["ran_on"]["n"] == numbers["end_unknown"] == 0
     assert numbers["freed"]["worst_s"] < 1.0  # 120 tokens more would take longer
     assert found["scenario"]["sentence"].startswith(
-        f"capacity is freed: the engine ended {hung} of {hung} abandoned requests"
+        f"capacity is freed: the engine ended {freed} of {freed} abandoned requests"
     )
 
 

@@ -260,7 +260,11 @@ def test_capacity_that_is_not_freed() -> None:
     engine = [
         each
         for n in range(10)
-        for each in ended(n, n * S + 190 * MS, 2000, "length" if n < 8 else "abort")
+        for each in (
+            ended(n, n * S + 190 * MS, 2000, "length")
+            if n < 8
+            else ended(n, n * S + 190 * MS, 10, "abort")
+        )
     ]
 
     found = told("abandon", abandoned(), engine)
@@ -268,6 +272,27 @@ def test_capacity_that_is_not_freed() -> None:
     assert found.sentence.startswith(
         "capacity is not freed: 8 of 10 abandoned requests ran on to their end, for "
         "2.00 s on average"
+    )
+
+
+def test_who_leaves_at_the_very_end_of_an_answer_tells_nothing() -> None:
+    engine = [
+        each
+        for n in range(10)
+        for each in ended(
+            n,
+            n * S + 190 * MS,
+            after_ms=3 if n < 2 else 10,
+            reason="length" if n < 2 else "abort",
+        )
+    ]
+
+    found = told("abandon", abandoned(), engine)
+
+    assert found.numbers["ran_on"]["n"] == 0
+    assert found.numbers["left_at_their_end"] == 2
+    assert found.sentence.startswith(
+        "capacity is freed: the engine ended 8 of 8 abandoned requests"
     )
 
 

@@ -7,6 +7,7 @@ would read it made all the same.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from collectors.readings import RequestRecord
@@ -42,14 +43,16 @@ class _Ends:
     freed: EventMean
     """From the hang-up to the end, of those it ended for that."""
     ran_on: EventMean
-    """Likewise, of those that came to their own end."""
+    """Likewise, of those that came to their own end although there was time."""
+    too_late: int
+    """Came to it sooner than requests are usually freed: they tell nothing."""
     unknown: int
     tokens_after: float | None
     """Made for each after the hang-up, on average."""
 
     @property
     def known(self) -> int:
-        """Whose end the engine told."""
+        """Whose end the engine told, and which tells something."""
         return self.freed.n + self.ran_on.n
 
 
@@ -65,6 +68,7 @@ def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
         numbers |= {
             "freed": ends.freed.as_json(),
             "ran_on": ends.ran_on.as_json(),
+            "left_at_their_end": ends.too_late,
             "end_unknown": ends.unknown,
             "tokens_after_hang_up_mean": ends.tokens_after,
         }
@@ -128,18 +132,21 @@ def _stayed(book: LoadBook) -> dict[str, Any]:
 
 def _ends(hung: Sequence[RequestRecord], trail: EngineTrail) -> _Ends:
     freed: list[float] = []
-    ran_on: list[float] = []
+    own: list[float] = []
     after: list[int] = []
     for record in hung:
         told, left_ns = trail.request(record), record.end_ns
         if told is None or told.finished_ns is None or left_ns is None:
             continue
         took = max(told.finished_ns - left_ns, 0)
-        (freed if told.reason == ABORT else ran_on).append(took)
+        (freed if told.reason == ABORT else own).append(took)
         after.append(sum(n for end, n in trail.tokens_of(told) if end > left_ns))
+    usual = median(freed) if freed else 0.0
+    ran_on = [each for each in own if each > usual]
     return _Ends(
         freed=event_mean(freed),
         ran_on=event_mean(ran_on),
+        too_late=len(own) - len(ran_on),
         unknown=len(hung) - len(after),
         tokens_after=sum(after) / len(after) if after else None,
     )

@@ -31,11 +31,20 @@ SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 
 
 async def looked(pilot: Pilot[Any]) -> None:
-    """Everything the browser looks up has come and is drawn."""
+    """Everything the browser looks up has come, has its place and is drawn."""
     await handed_out(pilot)
     while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
         await pilot.pause(0.01)
     await pilot.pause()
+    while not all(map(in_place, pilot.app.screen.query(SessionTable))):
+        await pilot.pause(0.01)
+    await pilot.pause()
+
+
+def in_place(table: SessionTable) -> bool:
+    """It has the height that its rows ask for, where they do."""
+    asked = table.styles.height
+    return asked is None or asked.cells in {None, table.size.height}
 
 
 async def shown(pilot: Pilot[Any]) -> None:
