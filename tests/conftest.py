@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.widgets import Input
 
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
@@ -96,6 +97,14 @@ def css_parsed_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as textual:
         textual.setattr(Stylesheet, "_parse_rules", parse_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def steady_cursor() -> Iterator[None]:
+    """On a busy machine a picture may be taken while a blinking one is dark."""
+    with pytest.MonkeyPatch.context() as textual:
+        textual.setattr(Input.cursor_blink, "_default", False)
         yield
 
 

@@ -33,6 +33,7 @@ from inferwatch.ui.load.form import LoadForm, WordChoice
 from inferwatch.ui.load.plan_form import FORM, read_form
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.load.sketch import LoadSketch
+from tests.inferwatch.ui.typed_keys import handed_out
 
 S = 1_000_000_000
 PLAN = LoadPlan(
@@ -1099,6 +1100,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
         for key in ("", "7", "", *keys, ""):
             if key:
                 await pilot.press(key)
+                await handed_out(pilot)
             app.look()
             await pilot.pause()
 

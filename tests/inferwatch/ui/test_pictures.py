@@ -9,6 +9,7 @@ from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui.typed_keys import handed_out
 
 Compare = Callable[..., bool]
 
@@ -37,6 +38,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
         for key in ("", *keys, ""):
             if key:
                 await pilot.press(key)
+                await handed_out(pilot)
             app.look()
             await pilot.pause()
 

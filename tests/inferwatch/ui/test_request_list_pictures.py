@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Input
 
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
@@ -34,9 +33,6 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
                 await pilot.press(key)
             app.look()
             await pilot.pause()
-        for field in app.screen.query(Input):
-            field.cursor_blink = False
-        await pilot.pause()  # it may have been dark
 
     return act
 

@@ -92,9 +92,6 @@ def test_picture(
         for key in keys:
             await pilot.press(key)
         await looked(pilot)
-        for field in app.screen.query(Input):
-            field.cursor_blink = False
-        await pilot.pause()  # it may have been dark
 
     assert snap_compare(app, terminal_size=size, run_before=show)
 
