@@ -174,8 +174,11 @@ class SessionBrowser(Vertical):
         self._tell_pointed()
 
     def _share_height(self) -> None:
-        """Above a preview, the table has the rows it needs, up to half of them."""
-        rows, most = len(self._table.rows) + 1, self.size.height // 2 - 2
+        """Above a preview, the table has the rows it needs, up to half of them.
+
+        Those that a filter leaves out count, too: nothing moves while it is typed.
+        """
+        rows, most = self._table.count_unfiltered + 1, self.size.height // 2 - 2
         below = self.has_class("-below")
         self._table.styles.height = min(max(rows, 2), most) if below else "1fr"
 
@@ -295,6 +298,7 @@ class SessionBrowser(Vertical):
         """List the bin, or the sessions that are kept."""
         self._table.unmark()
         self._table.within(bin=not self._table.bin)
+        self._share_height()
         self._tell_listed()
         self.refresh_bindings()
 

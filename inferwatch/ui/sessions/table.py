@@ -302,6 +302,11 @@ class SessionTable(CursorTable[ListedSession]):
         """It is kept, or it is in the bin, whichever is asked for."""
         return (row.row.deleted_ns is not None) == self.bin
 
+    @property
+    def count_unfiltered(self) -> int:
+        """How many would be listed without a filter."""
+        return sum(map(self.is_listed, self._all_rows))
+
     def words_of(self, row: ListedSession) -> Iterable[str | None]:
         """Who it is, how it was begun and how it ended."""
         each = row.row

@@ -96,6 +96,34 @@ def test_picture(
     assert snap_compare(app, terminal_size=size, run_before=show)
 
 
+async def test_the_preview_stays_where_it_is_while_a_filter_is_typed(
+    app: InferwatchApp,
+) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        table = app.screen.query_one(SessionTable)
+        height = table.size.height
+        assert height == len(table.rows) + 1
+
+        await pilot.press("slash", *"h200")
+        await looked(pilot)
+        app.screen.query_one(SessionBrowser).look()  # as every few seconds
+        await looked(pilot)
+
+        assert len(table.rows) == 2
+        assert table.size.height == height
+
+
+async def test_the_bin_has_the_height_of_what_is_in_it(app: InferwatchApp) -> None:
+    async with app.run_test(size=USUAL) as pilot:
+        await shown(pilot)
+        await pilot.press("e")
+        await looked(pilot)
+
+        table = app.screen.query_one(SessionTable)
+        assert table.size.height == len(table.rows) + 1 == 2
+
+
 def test_every_picture_belongs_to_a_test() -> None:
     """Left-over pictures would be reviewed for nothing."""
     folder = Path(__file__).parent / "__snapshots__" / "test_sessions_screen"
