@@ -44,7 +44,7 @@ class _Ends:
     """From the hang-up to the end, of those it ended for that."""
     ran_on: EventMean
     """Likewise, of those that came to their own end although there was time."""
-    too_late: int
+    left_at_their_end: int
     """Came to it sooner than requests are usually freed: they tell nothing."""
     unknown: int
     tokens_after: float | None
@@ -68,7 +68,7 @@ def tell_abandon(evidence: ScenarioEvidence) -> ScenarioFinding:
         numbers |= {
             "freed": ends.freed.as_json(),
             "ran_on": ends.ran_on.as_json(),
-            "left_at_their_end": ends.too_late,
+            "left_at_their_end": ends.left_at_their_end,
             "end_unknown": ends.unknown,
             "tokens_after_hang_up_mean": ends.tokens_after,
         }
@@ -146,7 +146,7 @@ def _ends(hung: Sequence[RequestRecord], trail: EngineTrail) -> _Ends:
     return _Ends(
         freed=event_mean(freed),
         ran_on=event_mean(ran_on),
-        too_late=len(own) - len(ran_on),
+        left_at_their_end=len(own) - len(ran_on),
         unknown=len(hung) - len(after),
         tokens_after=sum(after) / len(after) if after else None,
     )
