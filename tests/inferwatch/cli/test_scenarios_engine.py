@@ -88,7 +88,7 @@ async def test_a_prompt_that_is_asked_again_is_in_the_cache(engine: Engine) -> N
 async def test_a_long_prompt_holds_up_the_chats_beside_it(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "interference", "--rate", "5", "--duration", "20"),
+        *("--scenario", "interference", "--rate", "8", "--duration", "20"),
     )
 
     numbers = found["scenario"]["numbers"]
