@@ -16,6 +16,7 @@ from textual.widgets import Input
 
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
+from embedded_engine.probe_settings import ProbeSettings
 
 os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told
 os.environ["INFERWATCH_PORTS"] = ""  # whatever else runs here is left alone
@@ -26,6 +27,9 @@ STARTERS = frozenset({"home", "truth_uds", "truth_url", "under_load"})
 """Fixtures that start processes: what uses one is marked ``process``."""
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 """What the interpreter tells its audit hooks of a process that is started."""
+
+GROUP_HEADER = "x-tenant"
+"""Of the shared engine's requests."""
 
 hypothesis.settings.register_profile("busy", deadline=None)
 hypothesis.settings.load_profile("busy")  # a process that waits is no slow example
@@ -118,11 +122,17 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shared_engine(shared_home: Path) -> Iterator[Engine]:
     """The demo's engine on real vLLM, for whoever only asks it and reads of it.
 
+    All that a probe can do is on: its limits may be turned (and are turned back), blocks
+    are mapped, requests have a group header. It is served, so ``EngineSession`` adopts
+    it and ``inferwatch`` finds it in the home that it has.
+
     They are of one group, ``pytest.mark.xdist_group("shared engine")``: one worker
     starts it, and nobody else's requests come in between.
     """
+    probe = ProbeSettings(control=True, group_header=GROUP_HEADER)
     with living_in(shared_home):
-        engine = asyncio.run(Engine.start(demo_config(), lambda _: None))
+        engine = asyncio.run(Engine.start(demo_config(probe), lambda _: None))
+        engine.file.write()  # as a served one's is, though it dies with us
     yield engine
     with living_in(shared_home):
         asyncio.run(engine.stop())
