@@ -1,7 +1,7 @@
 # Two commands do everything: `make demo` and `make test`. Both set up .venv first.
 bin := .venv/bin
 
-.PHONY: demo test check light bench screenshots sample clean
+.PHONY: demo test light soak check bench screenshots sample clean
 
 .venv/.installed: pyproject.toml requirements/engine-cpu.txt .ci/setup
 	@.ci/setup
@@ -9,12 +9,14 @@ bin := .venv/bin
 demo: .venv/.installed  ## a live dashboard on a small vLLM engine, with load
 	@$(bin)/inferwatch demo
 
-# Tests that start processes mostly wait: the light ones take what they leave.
-test: .venv/.installed  ## all tests, real vLLM included; a failure ends no suite but its own
-	@$(bin)/python .ci/suites
+test: .venv/.installed  ## every behaviour once, real vLLM included; FILES=tests/... for a part
+	@$(bin)/python .ci/suites test $(FILES)
 
-light: .venv/.installed  ## the tests that start no process
-	@$(bin)/python .ci/suites light
+light: .venv/.installed  ## those of them that start no process
+	@$(bin)/python .ci/suites light $(FILES)
+
+soak: .venv/.installed  ## variants and what is exhaustive: before a change is called done
+	@$(bin)/python .ci/suites soak $(FILES)
 
 check: .venv/.installed  ## format, lint, types, arrows, spelling
 	@$(bin)/ruff format --check .

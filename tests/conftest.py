@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import hypothesis
+import platformdirs
 import pytest
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
@@ -21,6 +22,7 @@ from embedded_engine.probe_settings import ProbeSettings
 os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told
 os.environ["INFERWATCH_PORTS"] = ""  # whatever else runs here is left alone
 
+ROOT = Path(__file__).parent.parent
 DRAWN_BY = (3, 11)
 """The interpreter that draws the pictures: others wrap and number them otherwise."""
 STARTERS = frozenset({"home", "truth_uds", "truth_url", "under_load"})
@@ -85,6 +87,23 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     finally:
         guard.light = False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_ones_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept between runs of a program is the tests', not the user's.
+
+    But for the small models, which are made once for all runs.
+    """
+    home = tmp_path_factory.mktemp("home")
+    settings = platformdirs.user_config_path("pip") / "pip.conf"
+    with pytest.MonkeyPatch.context() as environment:
+        for name in ("STATE", "DATA", "CONFIG"):
+            environment.setenv(f"XDG_{name}_HOME", str(home / name.lower()))
+        environment.setenv("XDG_CACHE_HOME", str(ROOT / "build" / "cache"))
+        if settings.exists():  # to build a wheel, it takes the user's index
+            environment.setenv("PIP_CONFIG_FILE", str(settings))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,0 +1,137 @@
+"""Waits of Textual's pilot that end when nothing is left to do.
+
+Its own ask every widget whether it has come to the end of its messages, and then sleep
+until the process used no CPU for 20 ms: twice after each key, and longer the busier the
+machine is. Here the event loop itself is asked, and what the screen has yet to draw is
+drawn without waiting for the next frame.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from inspect import signature
+from time import monotonic, process_time
+from types import CodeType
+from typing import Any
+
+import pytest
+import textual._callback
+import textual.app
+import textual.pilot
+from textual._context import active_app
+from textual.app import App, ScreenStackError
+from textual.css.model import RuleSet
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+PATIENCE_S = 10.0
+"""For a loop that never comes to rest; then one sees what is there."""
+FRAMES = 50
+"""As many may follow each other: each can bring about another."""
+NAP_S = 0.001
+NAPS = 20
+"""A thread that used no CPU for so many waits for something else than a processor."""
+
+
+@contextmanager
+def quiet_pilots() -> Iterator[None]:
+    """Whatever a pilot waits for, it waits so."""
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (textual.app, textual.pilot):
+            patched.setattr(module, "wait_for_idle", _idle)
+        patched.setattr(Pilot, "_wait_for_screen", _reached)
+        patched.setattr(Pilot, "pause", _pause)
+        yield
+
+
+@contextmanager
+def quick_look_ups() -> Iterator[None]:
+    """Textual inspects each new closure, and asks a method of Python for identities."""
+    known: dict[CodeType, int] = {}
+
+    def count(function: Callable[..., Any]) -> int:
+        code = getattr(function, "__code__", None)
+        if code is None:
+            return len(signature(function).parameters)
+        if code not in known:
+            known[code] = len(signature(function).parameters)
+        return known[code]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(textual._callback, "_count_parameters", count)
+        patched.setattr(RuleSet, "__hash__", object.__hash__)
+        yield
+
+
+async def _idle(min_sleep: float = 0.0, max_sleep: float = PATIENCE_S) -> None:
+    app = active_app.get(None)
+    await (_at_rest() if app is None else _drawn(app))
+
+
+async def _reached(pilot: Pilot[Any], timeout: float = PATIENCE_S) -> bool:
+    await _at_rest()
+    return True
+
+
+async def _pause(pilot: Pilot[Any], delay: float | None = None) -> None:
+    if delay is not None:
+        await asyncio.sleep(delay)
+    await _drawn(pilot.app)
+
+
+async def _drawn(app: App[Any]) -> None:
+    """When messages, callbacks and threads have done, and all of it is drawn."""
+    for _ in range(FRAMES):
+        await _at_rest()
+        late = [each for each in _screens(app) if _is_late(each)]
+        if not late:
+            return
+        for screen in late:
+            screen._on_timer_update()
+
+
+def _screens(app: App[Any]) -> Sequence[Screen[Any]]:
+    try:
+        return [] if app._batch_count else [app.screen, *app._background_screens]
+    except ScreenStackError:  # it has ended
+        return []
+
+
+def _is_late(screen: Screen[Any]) -> bool:
+    """As it sees it itself when it has nothing else to do."""
+    return bool(
+        screen._layout_required
+        or screen._scroll_required
+        or screen._repaint_required
+        or screen._recompose_required
+        or screen._dirty_widgets
+        or screen._callbacks
+    )
+
+
+async def _at_rest() -> None:
+    """When all tasks wait for a time, for each other, or for something outside."""
+    loop: Any = asyncio.get_running_loop()
+    until_s = monotonic() + PATIENCE_S
+    while monotonic() < until_s:
+        await asyncio.sleep(0)
+        if not loop._ready and not await _threads_work(loop):
+            return
+
+
+async def _threads_work(loop: Any) -> bool:
+    """Whether one had something to do, and may have told it by now."""
+    threads, used_s = loop._default_executor, process_time()
+    if threads is None or _rest(threads):
+        return False
+    for _ in range(NAPS):
+        await asyncio.sleep(NAP_S)
+        if _rest(threads):
+            return True
+    return process_time() > used_s + NAP_S
+
+
+def _rest(threads: ThreadPoolExecutor) -> bool:
+    idle: Any = threads._idle_semaphore
+    return idle._value == len(threads._threads) and threads._work_queue.empty()
