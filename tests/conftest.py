@@ -141,9 +141,9 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shared_engine(shared_home: Path) -> Iterator[Engine]:
     """The demo's engine on real vLLM, for whoever only asks it and reads of it.
 
-    All that a probe can do is on: its limits may be turned (and are turned back), blocks
-    are mapped, requests have a group header. It is served, so ``EngineSession`` adopts
-    it and ``inferwatch`` finds it in the home that it has.
+    All that a probe can do is on: its limits may be turned (and are turned back),
+    blocks are mapped, requests have a group header. It is served, so ``EngineSession``
+    adopts it and ``inferwatch`` finds it in the home that it has.
 
     They are of one group, ``pytest.mark.xdist_group("shared engine")``: one worker
     starts it, and nobody else's requests come in between.
