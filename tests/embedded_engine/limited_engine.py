@@ -21,13 +21,13 @@ from embedded_engine.probe import control_socket, probe
 from embedded_engine.probe.live_limits import SchedulerLimits
 from embedded_engine.worker import answer_for_cpu_wheel
 
-CHANGES = 1_000
 ROUND = 48
 """Requests under way at a time, more than may run."""
 SEQS, CAP, TOKENS = 32, 8, 512
 
 
-def main(model: Path, *, restarted: bool) -> None:
+def main(model: Path, changes: int) -> None:
+    restarted = not changes
     control_socket.TURN_S = 0.001
     answer_for_cpu_wheel()
     bench = Bench(model, CAP if restarted else SEQS)
@@ -39,7 +39,7 @@ def main(model: Path, *, restarted: bool) -> None:
     bench.set(seqs=SEQS)
     tell(bench.drain())
     tell(bench.starve())
-    tell(bench.shake())
+    tell(bench.shake(changes))
     tell(bench.blow())
 
 
@@ -102,8 +102,8 @@ class Bench:
 
     def drain(self) -> dict[str, Any]:
         """A cap lowered from 32 to 8 under load."""
-        for index in range(64):
-            self.add(f"drain {index}", own(index, 20), 20 + 3 * (index % 32))
+        for index in range(56):
+            self.add(f"drain {index}", own(index, 20), 20 + 2 * (index % 32))
         while len(self.scheduler.running) < SEQS:
             self.step()
         self.set(seqs=CAP)
@@ -130,11 +130,11 @@ class Bench:
         self.finish()
         return {"tokens": sorted(got.values()), "budget": lowered}
 
-    def shake(self) -> dict[str, Any]:
-        """A mixed load while the limits change a thousand times, and one untouched."""
+    def shake(self, changes: int) -> dict[str, Any]:
+        """A mixed load while the limits change so often, and one untouched."""
         self.mixed("untouched")
         self.finish()
-        shaker = Shaker(self.path, self.desk.limits)
+        shaker = Shaker(self.path, self.desk.limits, changes)
         shaker.start()
         rounds = steps = 0
         while shaker.is_alive():
@@ -218,16 +218,17 @@ class Caller:
 class Shaker(threading.Thread):
     """Turns both limits at random, and goes back, as often as there are steps."""
 
-    def __init__(self, path: Path, limits: SchedulerLimits) -> None:
+    def __init__(self, path: Path, limits: SchedulerLimits, changes: int) -> None:
         super().__init__(daemon=True)
         self._limits = limits
+        self._most = changes
         self.changes = 0
         self.refused: list[str] = []
         self._path = path
 
     def run(self) -> None:
         draw = random.Random(7)
-        while self.changes < CHANGES:
+        while self.changes < self._most:
             with closing(Caller(self._path)) as caller:
                 for _ in range(draw.randrange(1, 60)):
                     self._change(caller, draw)
@@ -281,4 +282,4 @@ def tell(what: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
-    main(Path(sys.argv[1]), restarted="restarted" in sys.argv)
+    main(Path(sys.argv[1]), int(sys.argv[3]))

@@ -2,14 +2,9 @@
 
 import asyncio
 import json
-import os
-import sys
-from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import platformdirs
 import pytest
@@ -31,15 +26,16 @@ from collectors.readings import (
     WorkerMemory,
 )
 from embedded_engine.startup import make_tiny_model
+from tests.embedded_engine.loaded_vllm import loaded_vllm
 
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(240),
-    pytest.mark.xdist_group("lame probe"),
+    pytest.mark.xdist_group("loaded vLLM"),
 ]
 
-PROGRAM = str(Path(__file__).with_name("lame_engine.py"))
+PROGRAM = "tests.embedded_engine.lame_engine"
 DEADLINE_S = 200.0
 
 
@@ -60,60 +56,24 @@ class Story:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def story(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Story]:
     home = tmp_path_factory.mktemp("lame")
+    model = await make_tiny_model(
+        platformdirs.user_cache_path("inferwatch", appauthor=False)
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("INFERWATCH_RUNTIME_DIR", str(home))
+        patch.setenv("INFERWATCH_PROBE", "1")
+        patch.setenv("INFERWATCH_ENGINE_ID", "lame")
         stream = ProbeStream(SessionClock(), "lame")
         listening = asyncio.create_task(everything(stream))
-        async with engine(home / "log") as process:
-            first = await told(process)
-            go_on(process)
-            second = await told(process)
-            go_on(process)
-            readings = await asyncio.wait_for(listening, DEADLINE_S)
+        with closing(loaded_vllm().run(home / "log", PROGRAM, str(model))) as engine:
+            async with asyncio.timeout(DEADLINE_S):
+                first = await engine.told()
+                engine.go_on()
+                second = await engine.told()
+                engine.go_on()
+                readings = await listening
         await stream.close()
         yield Story(first, second, readings)
-
-
-@asynccontextmanager
-async def engine(log_path: Path) -> AsyncIterator[Process]:
-    environment = {
-        **os.environ,
-        "INFERWATCH_PROBE": "1",
-        "INFERWATCH_ENGINE_ID": "lame",
-        "HF_HUB_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_STREAM": "ext://sys.stderr",
-    }
-    cache = platformdirs.user_cache_path("inferwatch", appauthor=False)
-    model = await make_tiny_model(cache)
-    with log_path.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, PROGRAM, str(model)),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=log,
-            env=environment,
-        )
-    try:
-        yield process
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.communicate()
-
-
-async def told(engine: Process) -> dict[str, Any]:
-    """The result of its next phase."""
-    assert engine.stdout is not None
-    async with asyncio.timeout(DEADLINE_S):
-        while not (line := await engine.stdout.readline()).startswith(b"{"):
-            assert line, "it died"
-    return dict(json.loads(line))
-
-
-def go_on(engine: Process) -> None:
-    assert engine.stdin is not None
-    engine.stdin.write(b"\n")
 
 
 async def everything(stream: ProbeStream) -> list[AnyReading]:
