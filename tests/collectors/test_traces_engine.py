@@ -2,12 +2,8 @@
 
 import asyncio
 import json
-import os
 import random
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,10 +22,11 @@ from collectors.server import Server
 from embedded_engine.startup import make_tiny_model
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import PrefixCache, Window
+from tests.embedded_engine.loaded_vllm import Program, loaded_vllm
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
 
-DEADLINE_S = 240.0
+DEADLINE_S = 120.0
 BLOCK = 32
 SUMS = {
     "ttft_ns": "vllm:time_to_first_token_seconds",
@@ -51,7 +48,10 @@ def free_ports(count: int) -> list[int]:
 
 
 class Plain:
-    """A server as somebody else starts it, and all that is heard of it."""
+    """A server as somebody else starts it, and all that is heard of it.
+
+    But for vLLM being loaded when it starts.
+    """
 
     def __init__(self, log: Path, model: Path) -> None:
         self.port, pub, replay, self.traces = free_ports(4)
@@ -65,8 +65,7 @@ class Plain:
             "endpoint": f"tcp://*:{pub}",
             "replay_endpoint": f"tcp://*:{replay}",
         }
-        self._command = [
-            *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        self._arguments = [
             *("--model", str(model), "--served-model-name", "tiny"),
             *("--port", str(self.port), "--max-num-seqs", "32", "--enforce-eager"),
             *("--num-gpu-blocks-override", "256", "--block-size", str(BLOCK)),
@@ -74,38 +73,28 @@ class Plain:
             *("--otlp-traces-endpoint", f"http://127.0.0.1:{self.traces}{PATH}"),
             *("--kv-events-config", json.dumps(events)),
         ]
-        self._environment = os.environ | {
-            "OMP_NUM_THREADS": "1",
-            "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-            "VLLM_PLUGINS": "",
-            "VLLM_NO_USAGE_STATS": "1",
-            "HF_HUB_OFFLINE": "1",
-            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
-        }
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: Program | None = None
         self._listening: list[tuple[Collector, asyncio.Task[None]]] = []
 
     async def start(self) -> None:
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._program = loaded_vllm().run(
+            self.log,
+            "vllm.entrypoints.openai.api_server",
+            *self._arguments,
+            VLLM_PLUGINS="",
+            OTEL_EXPORTER_OTLP_TRACES_PROTOCOL="http/protobuf",
+        )
         async with asyncio.timeout(DEADLINE_S):
             while True:
-                assert self._process.poll() is None, self.log.read_text()[-3000:]
+                assert self._program.alive, self._program.log()
                 with suppress(httpx.HTTPError, AssertionError):
                     await self.metrics()
                     return
                 await asyncio.sleep(0.2)
 
     def kill(self) -> None:
-        if self._process is not None:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        if self._program is not None:
+            self._program.close()
 
     def listen(self) -> None:
         receiver = SpanReceiver(self.clock, port=self.traces, servers=[self.server])
@@ -237,10 +226,19 @@ async def test_traces_and_cache_events_agree_with_what_the_server_counts(
     assert cache.lifetime_s.n == cache.evicted
     assert (cache.missed, cache.partial) == (0, False)
 
-    # Another life of the server has an empty cache: all of it is told of, once a batch
-    # comes after we were heard of again.
+
+@pytest.mark.soak
+async def test_another_life_of_a_server_begins_with_an_empty_cache(
+    plain: Plain,
+) -> None:
+    plain.listen()
+    await plain.complete(prompts(4, 100, seed=1), tokens=10)
+    await plain.until_cache(blocks=12)
+
     plain.kill()
     await plain.start()
+
+    # All of it is told of, once a batch comes after we were heard of again.
     for sent in range(1, 11):
         await plain.complete(prompts(1, 100, seed=10 + sent), tokens=10)
         with suppress(TimeoutError):

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -24,9 +25,15 @@ from typing import IO, Any
 ROOT = Path(__file__).parents[2]
 ME = "tests.embedded_engine.loaded_vllm"
 LOADED = (
-    *("vllm", "vllm.v1.engine.llm_engine", "vllm.model_executor.models.llama"),
-    *("vllm.entrypoints.launchers.api_server.entry", "vllm.v1.metrics.perf"),
+    *("vllm", "vllm.v1.engine.llm_engine", "vllm.v1.executor.uniproc_executor"),
+    *("vllm.v1.worker.cpu_worker", "vllm.v1.metrics.perf"),
+    "vllm.entrypoints.launchers.api_server.entry",
 )
+MODELS = {
+    "LlamaForCausalLM": "vllm.model_executor.models.llama",
+    "Qwen2ForCausalLM": "vllm.model_executor.models.qwen2",
+}
+"""vLLM would start an interpreter to look at a class that it has not seen yet."""
 SETTINGS = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
@@ -69,14 +76,22 @@ class Program:
         self._stdin.write(text.encode() + b"\n")
         self._stdin.flush()
 
+    @property
+    def alive(self) -> bool:
+        """Nothing stays of one that ended."""
+        return Path(f"/proc/{self.pid}").exists()
+
     def log(self) -> str:
         """The end of what it logged."""
         return self.log_path.read_text("utf-8")[-3_000:]
 
     def close(self) -> None:
-        """End it, if it has not."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        """End it and all that it started, if it has not ended."""
+        for kill in (os.killpg, os.kill):  # it may not have its own group yet
+            with suppress(ProcessLookupError):
+                kill(self.pid, signal.SIGKILL)
+        while self.alive:  # whoever forked it buries it
+            time.sleep(0.01)
         self._stdin.close()
         self._stdout.close()
 
@@ -159,8 +174,14 @@ def load() -> None:
     answer_for_cpu_wheel()
     for each in LOADED:
         importlib.import_module(each)
+    registry = importlib.import_module("vllm.model_executor.models.registry")
+    for name, module in MODELS.items():
+        model = getattr(importlib.import_module(module), name)
+        registry.ModelRegistry.register_model(name, model)
     gc.freeze()
     gc.enable()
+    # To go through all of that at the end of an engine takes seconds.
+    gc.unfreeze = lambda: None
 
 
 def become(

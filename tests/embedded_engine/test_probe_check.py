@@ -3,21 +3,20 @@
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.embedded_engine.loaded_vllm import loaded_vllm
+
 
 @pytest.mark.engine
-def test_this_vllm_has_every_method_that_the_probe_wraps() -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "embedded_engine.probe.check"],
-        capture_output=True,
-        text=True,
-        timeout=170,
-        check=True,
-    )
-    told = json.loads(done.stdout.splitlines()[-1])
+@pytest.mark.xdist_group("loaded vLLM")
+async def test_this_vllm_has_every_method_that_the_probe_wraps(tmp_path: Path) -> None:
+    program = loaded_vllm().run(tmp_path / "log", "embedded_engine.probe.check")
+    with closing(program) as check:
+        told = await check.told()
     assert told["missing"] == []
     assert told["hooks"] > 10
 

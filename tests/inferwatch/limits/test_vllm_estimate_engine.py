@@ -8,10 +8,9 @@ is added here in full, and what remains must agree:
 - the keys and values of a chunk are read back in the step that wrote them.
 """
 
+import asyncio
 import json
-import subprocess
-import sys
-from pathlib import Path
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -20,11 +19,11 @@ from inferwatch.limits.cache import kv_bytes_per_token
 from inferwatch.limits.hf_config import shape_of
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepCosts, StepSums
+from tests.embedded_engine.loaded_vllm import loaded_vllm
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
 
 PROGRAM = "tests.inferwatch.limits.vllm_estimate"
-ROOT = Path(__file__).parents[3]
 Batch = list[tuple[int, int]]
 
 LLAMA: dict[str, Any] = {
@@ -84,16 +83,9 @@ def estimates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         directory.mkdir()
         (directory / "config.json").write_text(json.dumps(config))
         asked[str(directory)] = list(BATCHES.values())
-    done = subprocess.run(
-        [sys.executable, "-m", PROGRAM],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    counted = json.loads(done.stdout.splitlines()[-1]).values()
+    with closing(loaded_vllm().run(home / "log", PROGRAM)) as vllm:
+        vllm.go_on(json.dumps(asked))
+        counted = asyncio.run(vllm.told()).values()
     return {
         name: dict(zip(BATCHES, of_model, strict=True))
         for name, of_model in zip(SHAPES, counted, strict=True)

@@ -1,6 +1,6 @@
 """What vLLM itself estimates of steps, for shapes of which there are no weights.
 
-A program, not a test: reads batches by directory of a model on stdin as JSON, and
+A program, not a test: reads batches by directory of a model from a line of JSON, and
 prints what vLLM counts for each, as ``--enable-mfu-metrics`` would.
 """
 
@@ -13,9 +13,9 @@ from embedded_engine.worker import answer_for_cpu_wheel
 
 def main() -> None:
     answer_for_cpu_wheel()
-    asked = json.load(sys.stdin)
+    asked = json.loads(sys.stdin.readline())
     counted = {model: _of_model(model, batches) for model, batches in asked.items()}
-    print(json.dumps(counted))  # noqa: T201 - that is its purpose
+    print(json.dumps(counted), flush=True)  # noqa: T201 - that is its purpose
 
 
 def _of_model(model: str, batches: list[list[tuple[int, int]]]) -> list[dict[str, int]]:

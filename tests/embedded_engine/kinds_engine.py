@@ -1,0 +1,120 @@
+"""An engine in this process with adapters and priorities, or with a KV connector.
+
+A program, not a test: serves some requests, says so, and waits to be killed.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from embedded_engine.probe import block_maps
+from embedded_engine.worker import answer_for_cpu_wheel
+
+ADAPTERS = ("poet", "lawyer")
+PROMPT = list(range(300, 400))
+
+
+def main(model: Path, kind: str, directory: Path) -> None:
+    block_maps.EVERY_NS = 20_000_000
+    answer_for_cpu_wheel()
+    run = with_adapters if kind == "adapters" else with_connector
+    _engine = run(model, directory)  # it lives for as long as we do
+    print(json.dumps({"done": kind}), flush=True)  # noqa: T201 - that is its purpose
+    sys.stdin.readline()
+
+
+def with_adapters(model: Path, directory: Path) -> Any:
+    """One slot for two of them, so that requests wait for it."""
+    from vllm.lora.request import LoRARequest  # noqa: PLC0415 - patched for above
+
+    one_slot = {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}
+    engine = boot(model, scheduling_policy="priority", **one_slot)
+    add(engine, "plain", tokens=120)
+    for number, name in enumerate(ADAPTERS, start=1):
+        path = str(adapter(directory / name, model))
+        for priority in (0, 3):
+            asked = LoRARequest(name, number, path)
+            add(
+                engine,
+                f"{name} {priority}",
+                tokens=40,
+                lora_request=asked,
+                priority=priority,
+            )
+    finish(engine)
+    return engine
+
+
+def with_connector(model: Path, directory: Path) -> Any:
+    """It keeps no prefixes itself, but stores them in files."""
+    from vllm.config import KVTransferConfig  # noqa: PLC0415 - patched for above
+
+    connector = KVTransferConfig(
+        kv_connector="ExampleConnector",
+        kv_role="kv_both",
+        kv_connector_extra_config={"shared_storage_path": str(directory / "kv")},
+    )
+    engine = boot(model, kv_transfer_config=connector, enable_prefix_caching=False)
+    for name, tokens in (("first", 5), ("second", 100)):
+        add(engine, name, tokens=tokens)
+        finish(engine)
+    return engine
+
+
+def boot(model: Path, **more: Any) -> Any:
+    from vllm import EngineArgs, LLMEngine  # noqa: PLC0415 - patched for above
+
+    arguments = EngineArgs(
+        model=str(model),
+        enforce_eager=True,
+        distributed_executor_backend="uni",
+        max_num_seqs=16,
+        max_num_batched_tokens=256,
+        max_model_len=512,
+        block_size=32,
+        num_gpu_blocks_override=64,
+        kv_cache_memory_bytes=64 << 20,
+        **more,
+    )
+    return LLMEngine.from_engine_args(arguments)
+
+
+def add(engine: Any, name: str, *, tokens: int, **more: Any) -> None:
+    from vllm import SamplingParams, TokensPrompt  # noqa: PLC0415
+
+    sampled = SamplingParams(max_tokens=tokens, ignore_eos=True)
+    engine.add_request(name, TokensPrompt(prompt_token_ids=PROMPT), sampled, **more)
+
+
+def finish(engine: Any) -> None:
+    while engine.has_unfinished_requests():
+        engine.step()
+
+
+def adapter(directory: Path, model: Path) -> Path:
+    """A LoRA adapter that changes nothing."""
+    import torch  # noqa: PLC0415 - heavy
+    from safetensors.torch import save_file  # noqa: PLC0415
+
+    config = json.loads((model / "config.json").read_text("utf-8"))
+    size = config["hidden_size"]
+    layer = "base_model.model.model.layers.0.self_attn.q_proj"
+    heads = config["num_attention_heads"]
+    width = heads * config.get("head_dim", size // heads)
+    directory.mkdir()
+    save_file(
+        {
+            f"{layer}.lora_A.weight": torch.zeros(8, size),
+            f"{layer}.lora_B.weight": torch.zeros(width, 8),
+        },
+        directory / "adapter_model.safetensors",
+    )
+    asked = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "bias": "none"}
+    asked |= {"target_modules": ["q_proj"], "base_model_name_or_path": str(model)}
+    (directory / "adapter_config.json").write_text(json.dumps(asked), "utf-8")
+    return directory
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))

@@ -1,0 +1,97 @@
+"""Adapters, priorities and a KV connector, as the probe of a real vLLM tells them."""
+
+import asyncio
+from collections import Counter
+from contextlib import closing, suppress
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from collectors.clock import NS_PER_S, SessionClock
+from collectors.collector import SourceLostError
+from collectors.probe.stream import ProbeStream
+from collectors.readings import BlockMap, BoundBy, EventKind, PromptBlocks, Step
+from embedded_engine.probe_settings import ProbeSettings
+from embedded_engine.startup import make_tiny_model
+from tests.embedded_engine.kinds_engine import ADAPTERS
+from tests.embedded_engine.loaded_vllm import loaded_vllm
+from tests.embedded_engine.test_truth import DONE, Recorded
+
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
+
+PROGRAM = "tests.embedded_engine.kinds_engine"
+DEADLINE_S = 120.0
+
+
+async def recorded_of(
+    kind: str, home: Path, settings: ProbeSettings | None = None
+) -> Recorded:
+    """All that its probe told, to its end."""
+    model = await make_tiny_model(
+        platformdirs.user_cache_path("inferwatch", appauthor=False)
+    )
+    probed = {"INFERWATCH_PROBE": "1", "INFERWATCH_ENGINE_ID": kind}
+    probed["INFERWATCH_RUNTIME_DIR"] = str(home)
+    stream = ProbeStream(SessionClock(), kind)
+    recorded = Recorded(stream)
+    listening = asyncio.create_task(hear(recorded))
+    asked = (str(model), kind, str(home))
+    chosen = (settings or ProbeSettings()).environment
+    with closing(
+        loaded_vllm().run(home / "log", PROGRAM, *asked, **probed, **chosen)
+    ) as engine:
+        async with asyncio.timeout(DEADLINE_S):
+            await engine.told()
+            while not recorded.at_rest():  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
+    await asyncio.wait_for(listening, DEADLINE_S)
+    await stream.close()
+    return recorded
+
+
+async def hear(recorded: Recorded) -> None:
+    with suppress(SourceLostError):
+        async for batch in recorded.stream.batches():
+            recorded.readings += batch
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+async def test_adapter_and_priority_are_told_and_who_lacks_a_slot_is_deferred(
+    home: Path,
+) -> None:
+    recorded = await recorded_of("adapters", home, ProbeSettings(block_map=False))
+
+    added = recorded.events(EventKind.ADDED, DONE).values()
+    told = Counter((event.lora, event.priority) for event in added)
+    expected = [(name, priority) for name in ADAPTERS for priority in (0, 3)]
+    assert told == Counter([*expected, (None, 0)])
+    waited = [step for step in recorded.steps if step.waiting]
+    assert {step.bound_by for step in waited} == {BoundBy.DEFERRED}
+    assert len(waited) > 20
+    assert {event.external_tokens for event in added} == {None}
+
+    # Nobody asked for block maps, so the pool is left alone.
+    span_ns = recorded.steps[-1].end_ns - recorded.steps[0].start_ns
+    assert span_ns > NS_PER_S / 4  # many maps would have come
+    kinds_of_readings = {type(reading) for reading in recorded.readings}
+    assert Step in kinds_of_readings
+    assert not kinds_of_readings & {BlockMap, PromptBlocks}
+
+
+async def test_what_a_kv_connector_brought_is_told_apart(home: Path) -> None:
+    recorded = await recorded_of("connector", home)
+
+    scheduled = recorded.events(EventKind.SCHEDULED, DONE).values()
+    told = [(e.cached_tokens, e.external_tokens) for e in scheduled]
+    assert told == [(0, 0), (96, 96)]
+    # Nothing is kept here for reuse, so nobody tells of content; blocks are held.
+    assert not [r for r in recorded.readings if isinstance(r, PromptBlocks)]
+    maps = [r for r in recorded.readings if isinstance(r, BlockMap)]
+    assert any(told.holders for told in maps)
+    assert not any(told.cached for told in maps)
