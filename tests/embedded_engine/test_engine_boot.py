@@ -44,7 +44,7 @@ async def complete(client: httpx.AsyncClient, model: str, tokens: int) -> str:
     return str(response.json()["choices"][0]["text"])
 
 
-async def test_an_engine_comes_up_in_stages_answers_and_ends_without_a_trace(
+async def test_an_engine_comes_up_in_stages_and_answers_until_its_core_is_killed(
     engine_config: Callable[..., EngineConfig],
     family_of: Callable[[int], EngineProcesses],
 ) -> None:
@@ -67,10 +67,12 @@ async def test_an_engine_comes_up_in_stages_answers_and_ends_without_a_trace(
     assert log.stat().st_mode & 0o777 == 0o600
     assert "Application startup complete" in "\n".join(engine.log_tail(50))
 
-    began_s = time.monotonic()
+    reason, took_s = await kill_and_wait(engine, "core")
     await engine.stop()
 
-    assert time.monotonic() - began_s < STOP_S
+    assert reason.startswith("EngineCore (pid ")
+    assert len(reason.splitlines()) > 1  # the end of the log goes with it
+    assert took_s < DEATH_S
     assert family.members() == set()
     assert list(runtime_dir().iterdir()) == []
     assert not any(path.exists() for path in rendezvous_files(log))
@@ -86,40 +88,31 @@ async def kill_and_wait(engine: Engine, role: str) -> tuple[str, float]:
     return reason, time.monotonic() - began_s
 
 
-@pytest.mark.parametrize("role", ["core", "api"])
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("role", "who", "flags"),
+    [
+        ("api", "the API server (pid ", ()),
+        ("worker", "a worker (pid ", ("--distributed-executor-backend=mp",)),
+    ],
+    ids=["api", "worker"],
+)
 async def test_the_death_of_a_process_is_noticed_at_once_and_nothing_stays(
     engine_config: Callable[..., EngineConfig],
     family_of: Callable[[int], EngineProcesses],
     role: str,
+    who: str,
+    flags: tuple[str, ...],
 ) -> None:
-    engine = await Engine.start(engine_config(), lambda _: None)
+    config = engine_config(*flags, env={"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+    engine = await Engine.start(config, lambda _: None)
     family = family_of(engine.pid)
 
     reason, took_s = await kill_and_wait(engine, role)
     await engine.stop()
 
-    who = {"core": "EngineCore (pid ", "api": "the API server (pid "}[role]
     assert reason.startswith(who)
-    assert len(reason.splitlines()) > 1  # the end of the log goes with it
-    assert took_s < DEATH_S
-    assert family.members() == set()
-
-
-async def test_the_death_of_a_worker_is_noticed(
-    engine_config: Callable[..., EngineConfig],
-    family_of: Callable[[int], EngineProcesses],
-) -> None:
-    config = engine_config(
-        "--distributed-executor-backend=mp",
-        env={"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
-    )
-    engine = await Engine.start(config, lambda _: None)
-    family = family_of(engine.pid)
-
-    reason, took_s = await kill_and_wait(engine, "worker")
-    await engine.stop()
-
-    assert reason.startswith("a worker (pid ")
+    assert len(reason.splitlines()) > 1
     assert took_s < DEATH_S
     assert family.members() == set()
 
@@ -182,7 +175,10 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for text in texts for child in text.split()]
 
 
-@pytest.mark.parametrize("moment", ["process up", "plug-in in API server"])
+@pytest.mark.parametrize(
+    "moment",
+    ["process up", pytest.param("plug-in in API server", marks=pytest.mark.soak)],
+)
 async def test_a_hostage_dies_with_its_killed_parent_even_half_started(
     start_parent: Callable[..., Parent],
     family_of: Callable[[int], EngineProcesses],
@@ -198,7 +194,7 @@ async def test_a_hostage_dies_with_its_killed_parent_even_half_started(
     assert await family.gone_within(STOP_S)
 
 
-async def test_a_served_engine_outlives_its_parent_and_is_found_again(
+async def test_a_served_engine_outlives_its_parent_is_found_again_and_leaves_no_trace(
     engine_home: Path,
     start_parent: Callable[..., Parent],
     family_of: Callable[[int], EngineProcesses],
@@ -221,9 +217,13 @@ async def test_a_served_engine_outlives_its_parent_and_is_found_again(
     ) as client:
         await complete(client, engine.endpoint.model, 5)
     assert engine.pid == pid
+    log = Path(engine.file.log_path)
+    began_s = time.monotonic()
     await engine.stop()
 
+    assert time.monotonic() - began_s < STOP_S
     assert family.members() == set()
     assert served_engines() == []
     assert not uds.exists()
     assert list(runtime_dir().iterdir()) == []
+    assert not any(path.exists() for path in rendezvous_files(log))

@@ -158,19 +158,20 @@ async def test_who_hears_ends_at_once(start: Start) -> None:
     assert time.monotonic() - began_s < GRACE_S
 
 
-async def test_a_killed_grandchild_is_named_at_once(start: Start) -> None:
-    family = start(f"{CORE} & wait")
-    await until(lambda: len(family.roles()) == 2)
-    (core,) = named(family, "VLLM::EngineCore")
+@pytest.mark.parametrize("role", ["core", "worker", "api"])
+async def test_whoever_is_killed_is_named_at_once(start: Start, role: str) -> None:
+    family = start(f"{CORE} & {WORKER} & wait")
+    await until(lambda: len(family.roles()) == 3)
+    (killed,) = [who for who, name in family.roles().items() if name == role]
     watching = asyncio.create_task(first_death(family))
     await asyncio.sleep(0)  # it watches now
     began_s = time.monotonic()
 
-    core.signal(signal.SIGKILL)
+    killed.signal(signal.SIGKILL)
     death = await asyncio.wait_for(watching, DEADLINE_S)
 
     assert time.monotonic() - began_s < 0.5
-    assert (death.role, death.pid) == ("core", core.pid)
+    assert (death.role, death.pid) == (role, killed.pid)
     assert death.status in {-signal.SIGKILL, None}  # an old kernel may not tell
 
 

@@ -325,7 +325,7 @@ async def test_block_maps_agree_with_the_steps_they_were_taken_after(
     engine: Engine,
 ) -> None:
     async with measured(engine) as (client, recorded, _):
-        for seed in (17, 18, 19):
+        for seed in (17, 18):
             await gather(*(complete(client, p, 150) for p in prompts(32, seed)))
 
     maps = [r for r in recorded.readings if isinstance(r, BlockMap)]
@@ -353,7 +353,7 @@ async def test_block_maps_agree_with_the_steps_they_were_taken_after(
             assert len(cached - used) == step.kv_cached_blocks
             assert set(step.members) >= held.keys() or step.waiting
             compared += 1
-    assert compared > 5
+    assert compared > 3
 
 
 async def test_what_steps_read_is_derived_from_the_context_of_each_request(
@@ -486,8 +486,8 @@ async def test_a_prompt_that_is_too_long_is_no_request(engine: Engine) -> None:
 
 async def test_preemptions_and_what_they_cost(engine: Engine) -> None:
     async with measured(engine) as (client, recorded, server):
-        given = prompts(24, seed=11)
-        asked = await gather(*(complete(client, p[:150], 500) for p in given))
+        given = prompts(20, seed=11)
+        asked = await gather(*(complete(client, p[:150], 420) for p in given))
 
     assert recorded.tokens == server.rise("generation_tokens_total") == asked
     preempted = Counter(o for step in recorded.steps for o in step.preempted)
@@ -525,6 +525,7 @@ async def test_who_comes_late_leaves_and_returns_misses_nothing(engine: Engine) 
     assert returned.tokens == returned.totals_at_rest.output_tokens
 
 
+@pytest.mark.soak
 async def test_two_front_ends(engine_home: Path) -> None:
     config = demo_config()
     flags = (*config.flags, "--api-server-count=2")
