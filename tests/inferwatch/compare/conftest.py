@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,9 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.cli.compare import compare
+from inferwatch.compare.comparison import Comparison
+from inferwatch.compare.reading.session_reader import ProgressListener
+from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.errors import InferwatchError
 from inferwatch.storage.recording.recorder import Recorder
 
@@ -204,6 +208,35 @@ def overloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     engine = TinyEngine(5, per_s=30.0, slots=4, step_ms=15)
     write(path, "flooded", engine.run(60, load_s=10))
     return path
+
+
+@pytest.fixture(scope="session")
+def computed() -> dict[object, Comparison]:
+    """Comparisons by what was wanted, and of which file."""
+    return {}
+
+
+@pytest.fixture(autouse=True)
+def compared_once(
+    computed: dict[object, Comparison], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same sessions it is always the same, and nothing in it can be changed."""
+
+    def run(
+        wanted: ComparisonRequest, tell: ProgressListener = lambda _: None
+    ) -> Comparison:
+        of_files = any("/" in each or "." in each for each in wanted.sessions)
+        if of_files or not wanted.database.exists():
+            return run_comparison(wanted, tell)
+        file = wanted.database.stat()
+        what = repr(replace(wanted, results=None))
+        key = what, file.st_ino, file.st_size, file.st_mtime_ns
+        if key not in computed:
+            computed[key] = run_comparison(wanted, tell)
+        return computed[key]
+
+    for module in ("inferwatch.ui.compare.screen", "inferwatch.cli.compare_command"):
+        monkeypatch.setattr(f"{module}.run_comparison", run)
 
 
 @pytest.fixture(scope="session")

@@ -611,8 +611,9 @@ async def test_what_goes_wrong_the_second_time_is_said_and_the_first_stays(
         assert failure_of(app) is None
 
 
+@pytest.mark.parametrize("times", [1, pytest.param(3, marks=pytest.mark.soak)])
 async def test_typing_ahead_and_resizing_while_it_is_read_do_no_harm(
-    sessions: Path,
+    sessions: Path, times: int
 ) -> None:
     app = app_of(sessions, "before", "slow")
 
@@ -622,7 +623,7 @@ async def test_typing_ahead_and_resizing_while_it_is_read_do_no_harm(
             await pilot.resize_terminal(*size)
             await pilot.pause()
         await ready(pilot)
-        await pilot.press(*["tab", "x", "space", "down", "up", "w", "end"] * 3)
+        await pilot.press(*["tab", "x", "space", "down", "up", "w", "end"] * times)
         for size in ((20, 6), (3, 2), SMALL):
             await pilot.resize_terminal(*size)
             await ready(pilot)

@@ -23,7 +23,7 @@ Put = Callable[[list[AnyReading]], Recorder]
 @pytest.fixture(scope="session")
 def readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
     """Half a minute of a small engine."""
-    traffic = traffic_of()
+    traffic = traffic_of(step_ms=20.0)
     return [*traffic.start(), *traffic.run(30)]
 
 

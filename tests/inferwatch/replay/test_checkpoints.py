@@ -13,7 +13,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 from random import Random
 from shutil import copyfile, copytree
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 import pytest
@@ -46,17 +46,45 @@ from inferwatch.storage.tables.codec import ReadingDecoder
 
 S = 1_000_000_000
 LONG_S = 45
-MOST_BYTES = 1_300_000
 PAGE_BYTES = 8_192
 """Small, as the files are: some hundred pages, as a day's has thousands."""
 NO_MORE = "no checkpoints from here on, so seeking takes longer"
 AsOf = Callable[[list[AnyReading], int, Window], Snapshot]
 
 
+class Size(NamedTuple):
+    """How much happens in a session, and what its checkpoints may cost."""
+
+    step_ms: float
+    effort: int
+    """Between two checkpoints."""
+    crowded: int
+    """So many checkpoints in the place of one, and of them room for a fourth."""
+    most_bytes: int
+
+
+SMALL = Size(20.0, 2_500, 15, 550_000)
+USUAL = Size(5.0, saving.MOST_EFFORT, 40, 1_300_000)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(SMALL, id="small"),
+        pytest.param(USUAL, id="usual", marks=pytest.mark.soak),
+    ],
+)
+def size(request: pytest.FixtureRequest) -> Iterator[Size]:
+    chosen: Size = request.param
+    with pytest.MonkeyPatch.context() as efforts:
+        efforts.setattr(saving, "MOST_EFFORT", chosen.effort)
+        yield chosen
+
+
 @pytest.fixture(scope="module")
-def long_readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
+def long_readings(traffic_of: Callable[..., Any], size: Size) -> list[AnyReading]:
     """An engine with a queue, for long enough to need some checkpoints."""
-    traffic = traffic_of(slots=6)
+    traffic = traffic_of(slots=6, step_ms=size.step_ms)
     return [*traffic.start(), *traffic.run(LONG_S)]
 
 
@@ -450,23 +478,23 @@ def test_a_file_of_checkpoints_grows_no_further_than_it_may(
 
 
 @pytest.fixture
-def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+def crowded(monkeypatch: pytest.MonkeyPatch, size: Size) -> None:
     """Room for a fourth of the checkpoints."""
-    monkeypatch.setattr(saving, "MOST_EFFORT", 250)
-    monkeypatch.setattr(checkpoint_file, "MOST_FILE_BYTES", MOST_BYTES)
+    monkeypatch.setattr(saving, "MOST_EFFORT", size.effort // size.crowded)
+    monkeypatch.setattr(checkpoint_file, "MOST_FILE_BYTES", size.most_bytes)
     monkeypatch.setattr(checkpoint_file, "PAGE_BYTES", PAGE_BYTES)
 
 
 @pytest.mark.usefixtures("crowded")
 async def test_a_long_session_has_its_checkpoints_further_apart_but_to_its_end(
-    long_record: Path, long_readings: list[AnyReading], as_of: AsOf
+    long_record: Path, long_readings: list[AnyReading], as_of: AsOf, size: Size
 ) -> None:
     builder = CheckpointBuilder(long_record, find(long_record, "last"))
     builder.build()
 
     assert builder.trouble is None
     assert builder.covered_ns == (LONG_S + 1) * S
-    assert file_of(long_record).stat().st_size <= MOST_BYTES
+    assert file_of(long_record).stat().st_size <= size.most_bytes
     numbers, stride = numbers_of(long_record), stride_of(long_record)
     assert stride >= 4
     gaps = {after - before for before, after in pairwise(numbers)}
@@ -480,9 +508,10 @@ async def test_blocks_that_no_window_reaches_from_any_checkpoint_go_with_the_oth
     long_record: Path,
     long_readings: list[AnyReading],
     as_of: AsOf,
+    size: Size,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(saving, "MOST_EFFORT", 250)
+    monkeypatch.setattr(saving, "MOST_EFFORT", size.effort // size.crowded)
     monkeypatch.setattr(recent, "KEPT_NS", 12 * S)
     monkeypatch.setattr(gather, "LONGER", Window.TEN_SECONDS)
     Checkpoints.open(file_of(long_record), to_write=True).close()

@@ -1,8 +1,7 @@
 """Single steps are told alike from memory, from the record and from both."""
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from time import monotonic, sleep
 from typing import Any
 
 import msgspec
@@ -17,18 +16,25 @@ from inferwatch.session.recent_readings import RecentReadings, RecentSteps
 from inferwatch.storage.recording.recorder import Recorder
 
 S = 1_000_000_000
-Until = Callable[..., Awaitable[None]]
+PATIENCE_S = 60.0
 
 
 class TwoEngines:
     """The readings of two engines, recorded; who asks for steps gets those of both."""
 
     def __init__(self, recorder: Recorder | None, readings: list[AnyReading]) -> None:
-        self.recorder = recorder
         self.pipeline = Pipeline(Model(), recorder)
         self.readings = readings
         self.now_ns = 31 * S
         self.recall = LiveRecall(self.pipeline, lambda: self.now_ns)
+        self.remember(300 * S)
+
+    def remember(self, kept_ns: int) -> None:
+        """Forget what is longer ago."""
+        recent = RecentReadings(kept_ns=kept_ns)
+        for each in self.readings:
+            recent.take(each)
+        self.pipeline.recent = recent
 
     @property
     def steps(self) -> list[Step]:
@@ -42,7 +48,7 @@ class TwoEngines:
 @pytest.fixture(scope="module")
 def readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
     """Half a minute, in which the second engine's steps come a second late."""
-    traffic = traffic_of()
+    traffic = traffic_of(step_ms=10.0)
     made = [*traffic.start(), *traffic.run(30)]
     late: list[Step] = []
     both: list[AnyReading] = []
@@ -62,22 +68,27 @@ def readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
     return [*both, *late]
 
 
-@pytest.fixture
-async def engines(
-    tmp_path: Path, readings: list[AnyReading], until: Until
-) -> AsyncIterator[TwoEngines]:
+@pytest.fixture(scope="module")
+def recorder(
+    tmp_path_factory: pytest.TempPathFactory, readings: list[AnyReading]
+) -> Iterator[Recorder]:
+    """All of it is in its file, and it still goes on."""
+    path = tmp_path_factory.mktemp("steps") / "s.db"
     clock: Any = type("Clock", (), {"start_ns": 0, "now_ns": lambda _: 31 * S})()
-    recorder = Recorder.open(tmp_path / "s.db", clock=clock, floor_bytes=0)
-    made = TwoEngines(recorder, readings)
-    yield made
-    await asyncio.to_thread(recorder.close)
+    recorder = Recorder.open(path, clock=clock, floor_bytes=0)
+    for numbered in enumerate(readings, 1):
+        recorder.put(*numbered)
+    deadline_s = monotonic() + PATIENCE_S
+    while recorder.health.written < len(readings):
+        assert monotonic() < deadline_s, f"written: {recorder.health.written}"
+        sleep(0.01)
+    yield recorder
+    recorder.close()
 
 
-async def taken(engines: TwoEngines, until: Until) -> None:
-    engines.pipeline.take(engines.readings)
-    recorder = engines.recorder
-    assert recorder is not None
-    await until(lambda: recorder.health.written == len(engines.readings))
+@pytest.fixture
+def engines(recorder: Recorder, readings: list[AnyReading]) -> TwoEngines:
+    return TwoEngines(recorder, readings)
 
 
 SPANS = [(0, 31 * S), (9 * S, 11 * S), (27 * S, 30 * S), (3 * S, 3 * S + 1)]
@@ -86,10 +97,9 @@ SPANS = [(0, 31 * S), (9 * S, 11 * S), (27 * S, 30 * S), (3 * S, 3 * S + 1)]
 @pytest.mark.parametrize("kept_s", [300, 20, 0], ids=["memory", "both", "record"])
 @pytest.mark.parametrize("span", SPANS, ids=str)
 async def test_steps_of_a_span_are_all_there_whoever_remembers(
-    engines: TwoEngines, until: Until, kept_s: int, span: tuple[int, int]
+    engines: TwoEngines, kept_s: int, span: tuple[int, int]
 ) -> None:
-    engines.pipeline.recent = RecentReadings(kept_ns=kept_s * S)
-    await taken(engines, until)
+    engines.remember(kept_s * S)
 
     found = await engines.recall.steps(*span)
     of_one = await engines.recall.steps(*span, "engine-2")
@@ -99,9 +109,8 @@ async def test_steps_of_a_span_are_all_there_whoever_remembers(
 
 
 async def test_only_what_is_past_at_the_moment_shown_is_told(
-    engines: TwoEngines, until: Until
+    engines: TwoEngines,
 ) -> None:
-    await taken(engines, until)
     engines.now_ns = 12 * S
 
     found = await engines.recall.steps(10 * S, 30 * S)
@@ -110,10 +119,9 @@ async def test_only_what_is_past_at_the_moment_shown_is_told(
 
 
 async def test_a_replay_tells_the_same_as_of_its_position(
-    engines: TwoEngines, until: Until, tmp_path: Path
+    engines: TwoEngines, recorder: Recorder
 ) -> None:
-    await taken(engines, until)
-    player = Player.open(tmp_path / "s.db", "last")
+    player = Player.open(recorder.path, "last")
     try:
         await player.playback.seek(20 * S)
 
@@ -126,13 +134,10 @@ async def test_a_replay_tells_the_same_as_of_its_position(
 
 
 async def test_of_more_than_can_be_told_the_latest_are(
-    engines: TwoEngines, until: Until, monkeypatch: pytest.MonkeyPatch
+    engines: TwoEngines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("inferwatch.session.live_recall.MOST_STEPS", 50)
-    await taken(engines, until)
-    engines.pipeline.recent = RecentReadings(kept_ns=S // 5)
-    for each in engines.readings:
-        engines.pipeline.recent.take(each)
+    engines.remember(S // 5)
 
     found = await engines.recall.steps(0, 31 * S, "engine-2")
 

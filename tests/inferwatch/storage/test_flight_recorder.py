@@ -40,6 +40,12 @@ MB = 10**6
 ReadBack = Callable[..., list[tuple[int, AnyReading]]]
 
 
+@pytest.fixture
+def traffic(traffic_of: Callable[..., Any]) -> Any:
+    """Slow steps: what counts is how long ago something was."""
+    return traffic_of(step_ms=20.0)
+
+
 def armed(path: Path, keep_s: float = 15, most: int = 100 * MB) -> FlightRecorder:
     kept = KeptReadings(round(keep_s * NS_PER_S), most)
     return FlightRecorder(path, SessionClock(), kept, command="demo")
@@ -90,11 +96,18 @@ async def watched_again(path: Path, zero_ns: int) -> dict[int, dict[str, Any]]:
     return seen
 
 
-@pytest.mark.parametrize("slots", [3, 24], ids=["queueing", "roomy"])
+@pytest.mark.parametrize(
+    ("slots", "step_ms"),
+    [
+        pytest.param(3, 20.0, id="queueing"),
+        pytest.param(3, 5.0, id="queueing, many steps", marks=pytest.mark.soak),
+        pytest.param(24, 5.0, id="roomy", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_session_that_began_in_the_past_replays_what_was_seen(
-    path: Path, traffic_of: Callable[..., Any], slots: int
+    path: Path, traffic_of: Callable[..., Any], slots: int, step_ms: float
 ) -> None:
-    traffic = traffic_of(slots=slots)
+    traffic = traffic_of(slots=slots, step_ms=step_ms)
     recorder = armed(path, keep_s=25)
 
     live = watched(recorder, [*traffic.start(), *traffic.run(60)], fire_at_s=45)

@@ -60,14 +60,22 @@ async def watched_again(path: Path) -> list[list[Snapshot]]:
     return seen
 
 
-@pytest.mark.parametrize("slots", [3, 24], ids=["queueing", "roomy"])
+@pytest.mark.parametrize(
+    ("slots", "step_ms"),
+    [
+        pytest.param(3, 15.0, id="queueing"),
+        pytest.param(3, 5.0, id="queueing, many steps", marks=pytest.mark.soak),
+        pytest.param(24, 5.0, id="roomy", marks=pytest.mark.soak),
+    ],
+)
 async def test_live_and_replayed_snapshots_are_equal_at_recorded_ticks(
     record: Callable[..., Recorder],
     path: Path,
     traffic_of: Callable[..., Any],
     slots: int,
+    step_ms: float,
 ) -> None:
-    traffic = traffic_of(slots=slots)
+    traffic = traffic_of(slots=slots, step_ms=step_ms)
     lost = Note(t_ns=15 * 10**9, kind=NoteKind.DROPPED, text="7 lost", count=7)
     readings = [*traffic.start(), *traffic.run(15), lost, *traffic.run(15)]
 
@@ -127,16 +135,16 @@ async def test_the_memory_is_replayed_as_it_was(
 ) -> None:
     monkeypatch.setattr(f"{__name__}.WINDOWS", [*WINDOWS, Window.MINUTE])
     pool, readings = Pool(150), [*traffic.start()]
-    for reading in shared_load(pool, 20):
+    for reading in shared_load(pool, 12):
         readings.append(reading)
         if isinstance(reading, BlockMap):
             readings.append(Tick(t_ns=reading.t_ns))
-    readings += [pool.map(21 * 10**9), Tick(t_ns=21 * 10**9)]
+    readings += [pool.map(13 * 10**9), Tick(t_ns=13 * 10**9)]
 
     live = watched_live(record(), readings)
     again = await watched_again(path)
 
-    assert len(live) > 75
+    assert len(live) > 40
     assert live == again
     shown = again[-1][-1]
     refs = [sum(block in held for held in pool.held.values()) for block in range(150)]

@@ -83,7 +83,9 @@ def readings_of(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
     )
 
 
-GENERATED = settings(max_examples=150, deadline=None)
+MANY = pytest.mark.parametrize(
+    "examples", [15, pytest.param(200, marks=pytest.mark.soak)]
+)
 ALL_KINDS = st.one_of([readings_of(kind) for kind in KINDS])
 REQUESTS_AND_STEPS = readings_of(RequestEvent) | readings_of(Step)
 
@@ -100,22 +102,28 @@ def written_and_read(batches: list[list[AnyReading]]) -> list[AnyReading]:
         return [reading for _, reading in recorded(connection, 1)]
 
 
-@GENERATED
-@given(batches=st.lists(st.lists(ALL_KINDS, max_size=12), max_size=3))
-def test_any_readings_come_back_equal_and_in_order(
-    batches: list[list[AnyReading]],
-) -> None:
-    assert written_and_read(batches) == list(chain(*batches))
+def come_back(examples: int, of: st.SearchStrategy[list[list[AnyReading]]]) -> None:
+    """Whatever is put into so many records is read from them."""
+
+    @settings(max_examples=examples, deadline=None)
+    @given(batches=of)
+    def check(batches: list[list[AnyReading]]) -> None:
+        assert written_and_read(batches) == list(chain(*batches))
+
+    check()
 
 
-@GENERATED
-@given(
-    batches=st.lists(st.lists(REQUESTS_AND_STEPS, max_size=30), min_size=1, max_size=3)
-)
+@MANY
+def test_any_readings_come_back_equal_and_in_order(examples: int) -> None:
+    come_back(examples, st.lists(st.lists(ALL_KINDS, max_size=12), max_size=3))
+
+
+@MANY
 def test_events_of_the_same_requests_come_back_equal_and_in_order(
-    batches: list[list[AnyReading]],
+    examples: int,
 ) -> None:
-    assert written_and_read(batches) == list(chain(*batches))
+    few = st.lists(REQUESTS_AND_STEPS, max_size=30)
+    come_back(examples, st.lists(few, min_size=1, max_size=3))
 
 
 def test_a_request_that_was_forgotten_is_not_lost() -> None:
