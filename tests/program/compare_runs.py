@@ -13,12 +13,18 @@ import msgspec
 from collectors.clock import SessionClock
 from collectors.readings import LoadKind
 from embedded_engine.config import EngineConfig, demo_config
+from embedded_engine.launch import Engine
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.engine_source import LiveEngine, StartedEngine
+from inferwatch.session.engine_source import (
+    EngineSource,
+    FoundEngine,
+    LiveEngine,
+    StartedEngine,
+)
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.recorded_trace import trace_like
 from inferwatch.session.running_load import new_run_id
@@ -60,23 +66,37 @@ async def record_both(
 ) -> None:
     """One run of each, of the same requests."""
     await record(database, first, plan)
-    _, trace = trace_like(database, first.name)
-    again = LoadPlan(
+    await record(database, second, the_same(database, first.name))
+
+
+def the_same(database: Path, name: str) -> LoadPlan:
+    """The requests of that session, at the same moments."""
+    _, trace = trace_like(database, name)
+    return LoadPlan(
         run_id="", model="", arrivals=Arrivals.TRACE, trace=trace, warmup_s=0.0
     )
-    await record(database, second, again)
 
 
 async def record(database: Path, setting: Setting, plan: LoadPlan) -> None:
     """One run, until the last of its requests has ended."""
+    source = StartedEngine(configure=setting.config)
+    await _record(database, setting.name, source, plan)
 
+
+async def record_of(engine: Engine, database: Path, name: str, plan: LoadPlan) -> None:
+    """The same on an engine that runs already."""
+    await _record(database, name, FoundEngine.of(engine.engine_id), plan)
+
+
+async def _record(
+    database: Path, name: str, source: EngineSource, plan: LoadPlan
+) -> None:
     def load(engine: LiveEngine, known: Snapshot) -> LoadPlan:
         model = engine.endpoint.model
         return msgspec.structs.replace(plan, run_id=new_run_id(), model=model)
 
     clock = SessionClock()
-    recorder = Recorder.open(database, clock=clock, name=setting.name, command="demo")
-    source = StartedEngine(configure=setting.config)
+    recorder = Recorder.open(database, clock=clock, name=name, command="demo")
     watch = EngineSession(clock, Pipeline(Model(), recorder), source, load)
     watching = asyncio.create_task(watch.run())
     try:

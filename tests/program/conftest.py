@@ -1,24 +1,38 @@
 """The program as people start it: real processes, a real terminal, a real engine."""
 
+import asyncio
 import os
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 
+import httpx
 import pexpect
 import psutil
 import pyte
 import pytest
 
+from collectors.clock import SessionClock
+from embedded_engine.launch import Engine
+from inferwatch.metrics.model import Model
+from inferwatch.session.engine_session import EngineSession
+from inferwatch.session.engine_source import FoundEngine
+from inferwatch.session.load_desk import MakeLoad
+from inferwatch.session.pipeline import Pipeline
+
 PROGRAM = [sys.executable, "-m", "inferwatch.cli"]
 STAND_IN = Path(__file__).parent / "stand_in"
 DEADLINE_S = 90.0
+"""For anything an engine must do on a busy machine; an idle one needs 20 s."""
 LONGEST_READ_S = 0.5
 GRACE_S = 5.0
 """What is about to end by itself is given so long."""
-"""For anything an engine must do on a busy machine; an idle one needs 20 s."""
 
 
 def wait_for(what: Callable[[], object], why: str, seconds: float = DEADLINE_S) -> None:
@@ -27,6 +41,16 @@ def wait_for(what: Callable[[], object], why: str, seconds: float = DEADLINE_S) 
     while not what():
         assert time.monotonic() < deadline_s, f"not within {seconds} s: {why}"
         time.sleep(0.05)
+
+
+async def until(
+    holds: Callable[[], object], why: str, seconds: float = DEADLINE_S
+) -> None:
+    """As :func:`wait_for`, while others of the same loop go on."""
+    deadline_s = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline_s, f"not within {seconds} s: {why}"
+        await asyncio.sleep(0.05)
 
 
 class Home:
@@ -191,3 +215,100 @@ def terminal(home: Home) -> Iterator[Callable[..., Terminal]]:
     yield start
     for each in started:
         each.child.close(force=True)
+
+
+@pytest.fixture
+def beside(engine: Engine, shared_home: Path, tmp_path: Path) -> Iterator[Home]:
+    """A home with a record of its own, in which our program finds the shared engine."""
+    home = Home(tmp_path)
+    home.runtime_dir = shared_home / "run"
+    home.environment["INFERWATCH_RUNTIME_DIR"] = str(home.runtime_dir)
+    before = set(home.processes())
+    yield home
+    started = set(home.processes()) - before
+    _, left = psutil.wait_procs(started, timeout=GRACE_S)
+    names = [" ".join(process.cmdline())[:80] for process in left]
+    for process in left:
+        process.kill()
+    assert names == []
+
+
+@asynccontextmanager
+async def adopted(
+    engine: Engine,
+    load: MakeLoad | None = None,
+    *,
+    clock: SessionClock | None = None,
+    pipeline: Pipeline | None = None,
+) -> AsyncIterator[EngineSession]:
+    """A watch of the shared engine, as ``inferwatch`` finds one that is served."""
+    clock = clock or SessionClock()
+    source = FoundEngine.of(engine.engine_id)
+    watch = EngineSession(clock, pipeline or Pipeline(Model()), source, load)
+    watching = asyncio.create_task(watch.run())
+    try:
+        await asyncio.wait_for(watch.live.wait(), DEADLINE_S)
+        yield watch
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+
+@contextmanager
+def asking(engine: Engine, clients: int, tokens: int) -> Iterator[None]:
+    """So many clients that ask again as soon as they are answered."""
+    enough = Event()
+    body = {
+        "model": engine.endpoint.model,
+        "prompt": [300] * 20,
+        "max_tokens": tokens,
+        "ignore_eos": True,
+    }
+
+    def client() -> None:
+        with httpx.Client(
+            base_url=str(engine.url), timeout=DEADLINE_S, trust_env=False
+        ) as http:
+            while not enough.is_set():
+                http.post("/v1/completions", json=body).raise_for_status()
+
+    with ThreadPoolExecutor(clients) as pool:
+        asked = [pool.submit(client) for _ in range(clients)]
+        try:
+            yield
+        finally:
+            enough.set()
+            for each in asked:
+                each.result()
+
+
+SLO = "ttft_s<0.025 e2el_s<0.8"
+"""The demo's load is too much for this."""
+
+
+@dataclass(frozen=True)
+class HeadlessDemo:
+    """What is left of one that has ended."""
+
+    home: Path
+    done: subprocess.CompletedProcess[str]
+    engines: list[psutil.Process]
+    """Which should have ended, too."""
+
+
+@pytest.fixture(scope="session")
+def headless_demo(tmp_path_factory: pytest.TempPathFactory) -> HeadlessDemo:
+    """``inferwatch demo --json`` on real vLLM, once for all: group "headless demo"."""
+    home = Home(tmp_path_factory.mktemp("demo"))
+    done = subprocess.run(
+        [
+            *(*PROGRAM, "demo", "--json", "--duration", "10"),
+            *("--slo", SLO, "--gpu-hour", "0.5"),
+        ],
+        env=home.environment,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    return HeadlessDemo(home.path, done, home.processes())

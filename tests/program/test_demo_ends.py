@@ -8,6 +8,9 @@ from typing import Any
 import psutil
 import pytest
 
+from tests.program.conftest import Home
+from tests.program.test_demo_terminal import left_by_q, notes
+
 GONE_S = 10.0
 """How long an engine may outlive the demo; it takes 1 to 3 s, a busy machine more."""
 
@@ -18,7 +21,15 @@ def gone(home: Any) -> None:
     assert [" ".join(process.cmdline())[:60] for process in alive] == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGTERM,
+        # A terminal that hangs up sends it.
+        pytest.param(signal.SIGHUP, marks=pytest.mark.soak),
+        signal.SIGKILL,
+    ],
+)
 def test_a_signal_that_ends_the_demo_ends_its_engine(
     terminal: Callable[..., Any], home: Any, number: signal.Signals
 ) -> None:
@@ -32,10 +43,12 @@ def test_a_signal_that_ends_the_demo_ends_its_engine(
     gone(home)
 
 
+@pytest.mark.soak
 @pytest.mark.engine
 def test_vllm_itself_ends_after_a_demo_that_was_killed(
     terminal: Callable[..., Any], home: Any
 ) -> None:
+    """As it does after any parent of its in test_engine_boot."""
     shown = terminal("demo")
     shown.shows("tok/s")
     assert home.engine_core()
@@ -55,3 +68,32 @@ def test_a_terminal_that_hangs_up_takes_the_engine_along(
     shown.hang_up()
 
     gone(home)
+
+
+@pytest.mark.parametrize(
+    "real",
+    [False, pytest.param(True, marks=pytest.mark.soak)],
+    ids=["stand-in", "vllm"],
+)
+def test_r_starts_another_engine_and_q_ends_that(
+    terminal: Callable[..., Any], home: Any, real: bool
+) -> None:
+    if not real:
+        home.stand_in()
+    demo = terminal("demo")
+    demo.shows("tok/s")
+    (home.engine_core() if real else server_of(home)).kill()
+    demo.shows("was killed by SIGKILL", seconds=GONE_S)
+
+    demo.press("r")
+
+    demo.shows("HEALTHY" if real else "engine up")
+    assert home.engines()
+    assert len(notes(home, "lost")) == len(notes(home, "restarted")) == 1
+    left_by_q(demo, home)
+
+
+def server_of(home: Home) -> psutil.Process:
+    """The process of a stand-in."""
+    (server,) = [p for p in home.engines() if "embedded_engine.worker" in p.cmdline()]
+    return server

@@ -1,8 +1,6 @@
 """``inferwatch demo --json``: the whole program, once, end to end on real vLLM."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.sessions.sessions import find
+from tests.program.conftest import HeadlessDemo
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("headless demo")]
 
@@ -20,41 +19,22 @@ LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s")
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("demo")
-
-
-@pytest.fixture(scope="module")
-def done(home: Path) -> subprocess.CompletedProcess[str]:
-    import os  # noqa: PLC0415 - only here
-
-    environment = {
-        **os.environ,
-        "INFERWATCH_DB": str(home / "sessions.db"),
-        "INFERWATCH_RUNTIME_DIR": str(home / "run"),
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "inferwatch.cli", "demo", "--json", "--duration", "8"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=150,
-        check=False,
-    )
-
-
-@pytest.fixture(scope="module")
-def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 0, done.stderr
+def summary(headless_demo: HeadlessDemo) -> dict[str, Any]:
+    done = headless_demo.done
+    assert done.returncode == 1, done.stderr  # its SLO is missed
     loaded: dict[str, Any] = json.loads(done.stdout)
     return loaded
 
 
 def test_it_prints_one_json_object_and_progress_elsewhere(
-    done: subprocess.CompletedProcess[str], summary: dict[str, Any]
+    headless_demo: HeadlessDemo, summary: dict[str, Any]
 ) -> None:
     assert summary["session_id"]
-    assert "tok/s" in done.stderr
+    assert "tok/s" in headless_demo.done.stderr
+
+
+def test_it_leaves_no_process(headless_demo: HeadlessDemo) -> None:
+    assert headless_demo.engines == []
 
 
 def test_requests_finish_and_none_fails(summary: dict[str, Any]) -> None:
@@ -101,11 +81,12 @@ async def snapshots_of(database: Path, session: str) -> list[Snapshot]:
 
 
 async def test_the_recorded_session_shows_the_same_requests(
-    home: Path, summary: dict[str, Any]
+    headless_demo: HeadlessDemo, summary: dict[str, Any]
 ) -> None:
-    session = find(home / "sessions.db", summary["session_id"])
+    database = headless_demo.home / "sessions.db"
+    session = find(database, summary["session_id"])
 
-    *_, last = await snapshots_of(home / "sessions.db", session.id)
+    *_, last = await snapshots_of(database, session.id)
 
     finished = [row for row in last.requests if row.reason in {"stop", "length"}]
     assert len(finished) >= summary["requests"]["finished"]

@@ -92,18 +92,20 @@ def test_a_live_demo_is_held_scrubbed_and_followed_again(
     assert recorded(home, "select text from bookmarks") == [("held",)]
 
 
-def test_a_killed_engine_is_named_at_once_and_r_starts_another(
-    demo: Terminal, home: Home
-) -> None:
+def test_a_killed_engine_is_named_at_once(demo: Terminal, home: Home) -> None:
     home.engine_core().kill()
 
     demo.shows("was killed by SIGKILL", seconds=GONE_S)
-    demo.press("r")
-    demo.shows("HEALTHY")
-    assert len(notes(home, "lost")) == len(notes(home, "restarted")) == 1
+    assert len(notes(home, "lost")) == 1
 
 
 def test_q_leaves_nothing_but_the_record(demo: Terminal, home: Home) -> None:
+    left_by_q(demo, home)
+    assert recorded(home, "select * from requests where finished_ns is not null")
+
+
+def left_by_q(demo: Terminal, home: Home) -> None:
+    """It is left as it was found, and no process stays."""
     demo.press("q")
 
     assert demo.ended(GONE_S) == 0
@@ -113,4 +115,3 @@ def test_q_leaves_nothing_but_the_record(demo: Terminal, home: Home) -> None:
     assert b"\x1b[?1049l" in demo.raw  # the terminal is restored
     assert home.engines() == []
     assert recorded(home, "select state from sessions") == [("complete",)]
-    assert recorded(home, "select * from requests where finished_ns is not null")

@@ -1,31 +1,81 @@
-"""``inferwatch demo --record-on``: what led to it, on real vLLM."""
+"""``--record-on``: what led to it, on real vLLM."""
 
+import asyncio
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from collectors.readings import EngineInfo, Step, Tick
+from collectors.readings import AnyReading, EngineInfo, Step, Tick
+from embedded_engine.launch import Engine
+from inferwatch.cli.main import inferwatch
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.sessions.sessions import find
+from tests.program.conftest import PROGRAM, Home, asking
 
-pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("flight demo")]
+pytestmark = pytest.mark.engine
+
+
+@pytest.mark.xdist_group("shared engine")
+def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
+    engine: Engine, tmp_path: Path
+) -> None:
+    path = tmp_path / "sessions.db"
+    flags = (
+        *("--duration", "8", "--keep", "8s", "--record-after", "1min"),
+        *("--record-on", "finished>12|p99(ttft_s)>100", "--db", str(path)),
+    )
+    with asking(engine, clients=2, tokens=60):
+        run = CliRunner().invoke(
+            inferwatch, ["record", str(engine.url), "--json", *flags]
+        )
+
+    assert run.exit_code == 0, run.output
+    assert json.loads(run.stdout)["session_ids"] == ["s1"]
+    assert "finished>12: finished" in run.stderr
+    led_to_it(path, "finished>12", before_s=1, ticks=4, finished=5)
+
+
+def led_to_it(
+    path: Path, rule: str, *, before_s: int, ticks: int, finished: int
+) -> list[Step]:
+    """So many seconds before the rule held, the engine's steps are there already."""
+    row = find(path, "s1")
+    model, steps, infos, seen = Model(), [], [], []
+    for reading in asyncio.run(readings_of(path)):
+        model.fold(reading)
+        if isinstance(reading, Step):
+            steps.append(reading)
+        if isinstance(reading, EngineInfo):
+            infos.append(reading)
+        if isinstance(reading, Tick):
+            seen.append(reading.t_ns)
+    assert len(infos) == 1
+    assert row.unrecorded == 0
+    assert len(seen) >= ticks
+    alerts = [note for note in model.notes if rule in note.text]
+    before = [step for step in steps if step.end_ns < alerts[0].t_ns - before_s * 10**9]
+    assert len(before) > 50
+    last = model.snapshot(seen[-1], Window.TEN_SECONDS)
+    assert last.flow.finished > finished
+    assert last.engines[0].model
+    return steps
+
+
+async def readings_of(path: Path) -> list[AnyReading]:
+    batches = RecordedReadings(path, "s1").batches()
+    return [reading async for batch in batches for reading in batch]
 
 
 def demo(home: Path, *flags: str) -> tuple[dict[str, Any], str]:
     done = subprocess.run(
-        [sys.executable, "-m", "inferwatch.cli", "demo", "--json", *flags],
-        env={
-            **os.environ,
-            "INFERWATCH_DB": str(home / "sessions.db"),
-            "INFERWATCH_RUNTIME_DIR": str(home / "run"),
-        },
+        [*PROGRAM, "demo", "--json", *flags],
+        env=Home(home).environment,
         capture_output=True,
         text=True,
         timeout=170,
@@ -35,7 +85,8 @@ def demo(home: Path, *flags: str) -> tuple[dict[str, Any], str]:
     return json.loads(done.stdout), done.stderr
 
 
-async def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
+@pytest.mark.soak
+def test_a_demo_of_which_a_rule_holds_leaves_a_session_with_what_was_before(
     tmp_path: Path,
 ) -> None:
     found, said = demo(
@@ -46,31 +97,14 @@ async def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
 
     assert found["session_ids"] == ["s1"]
     assert "finished>40: finished" in said
-    row = find(tmp_path / "sessions.db", "s1")
-    model, steps, infos, seen = Model(), [], [], []
-    async for batch in RecordedReadings(tmp_path / "sessions.db", "s1").batches():
-        for reading in batch:
-            model.fold(reading)
-            if isinstance(reading, Step):
-                steps.append(reading)
-            if isinstance(reading, EngineInfo):
-                infos.append(reading)
-            if isinstance(reading, Tick):
-                seen.append(reading.t_ns)
-    assert len(infos) == 1
-    assert row.unrecorded == 0
-    assert len(seen) >= 8
-    # The engine's steps of the seconds before the rule held are there.
-    alerts = [note for note in model.notes if "finished>40" in note.text]
-    before = [step for step in steps if step.end_ns < alerts[0].t_ns - 4 * 10**9]
-    assert len(before) > 50
-    last = model.snapshot(seen[-1], Window.TEN_SECONDS)
-    assert last.flow.finished > 20
-    assert last.engines[0].model
+    path = tmp_path / "sessions.db"
+    steps = led_to_it(path, "finished>40", before_s=4, ticks=8, finished=20)
     assert min(step.end_ns for step in steps) >= 0
 
 
-def test_a_rule_that_never_holds_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.soak
+def test_a_demo_of_which_no_rule_ever_holds_leaves_nothing(tmp_path: Path) -> None:
+    """As test_flight_terminal shows it on a stand-in for vLLM."""
     found, said = demo(
         tmp_path, "--duration", "6", "--record-on", "waiting>5000|p99(ttft_s)>1"
     )

@@ -21,8 +21,11 @@ import psutil
 import pyte
 import pytest
 
+from collectors.clock import NS_PER_S
 from collectors.runtime_dir import SOCKET_PATH_LIMIT
+from embedded_engine.launch import Engine
 from inferwatch.sample import sample_file
+from tests.program.conftest import Home, asking, wait_for
 
 PROGRAM = [sys.executable, "-m", "inferwatch.cli"]
 COLUMNS, ROWS = 120, 40
@@ -140,28 +143,43 @@ STATES = {
 """Arguments, what shows that it is up, how to get there, what makes it draw."""
 
 
+HOW = {
+    "looked at": (False, False, False),
+    "q pressed": (False, False, True),
+    "stalled": (False, True, False),
+    "stalled, q pressed": (False, True, True),
+    "stalled, told by SIGHUP": (True, True, False),
+}
+"""Told by a signal, the terminal stalls, it is about to be left."""
+PAIRS = {
+    ("dialog", "looked at"),
+    ("start screen", "q pressed"),
+    ("comparison", "stalled"),
+    ("replay", "stalled, q pressed"),
+    ("start screen", "stalled, told by SIGHUP"),
+}
+"""Each state and each way at least once; all pairs are for a soak."""
+
+
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize(
-    ("told", "stalled", "leaving"),
+    ("state", "how"),
     [
-        pytest.param(False, False, False, id="looked at"),
-        pytest.param(False, False, True, id="q pressed"),
-        pytest.param(False, True, False, id="stalled"),
-        pytest.param(False, True, True, id="stalled, q pressed"),
-        pytest.param(True, True, False, id="stalled, told by SIGHUP"),
+        pytest.param(
+            *(state, how), marks=() if (state, how) in PAIRS else pytest.mark.soak
+        )
+        for state in STATES
+        for how in HOW
     ],
 )
 def test_a_closed_terminal_ends_it_whatever_is_shown(
     window: Callable[..., Window],
     home: Any,
-    *,
     state: str,
-    told: bool,
-    stalled: bool,
-    leaving: bool,
+    how: str,
 ) -> None:
     arguments, up, way, draws = STATES[state]
+    told, stalled, leaving = HOW[how]
     shown = window(*arguments, told=told)
     shown.shows(up)
     if way:
@@ -179,7 +197,14 @@ def test_a_closed_terminal_ends_it_whatever_is_shown(
 
 
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize("arguments", [(), ("replay",), ("compare", "s1", "other.db")])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param((), marks=pytest.mark.soak),
+        ("replay",),
+        pytest.param(("compare", "s1", "other.db"), marks=pytest.mark.soak),
+    ],
+)
 def test_a_terminal_that_is_gone_at_once_ends_it(
     window: Callable[..., Window], home: Any, arguments: tuple[str, ...]
 ) -> None:
@@ -222,7 +247,13 @@ def test_a_terminal_that_takes_pictures_again_gets_a_whole_one(
 
 
 @pytest.mark.engine
-@pytest.mark.parametrize("stalled", [True, False], ids=["stalled", "read"])
+@pytest.mark.parametrize(
+    "stalled",
+    [
+        pytest.param(True, id="stalled"),
+        pytest.param(False, id="read", marks=pytest.mark.soak),
+    ],
+)
 def test_a_terminal_that_is_closed_while_vllm_starts_takes_it_along(
     window: Callable[..., Window], home: Any, *, stalled: bool
 ) -> None:
@@ -238,8 +269,18 @@ def test_a_terminal_that_is_closed_while_vllm_starts_takes_it_along(
     assert session_state(home) == "complete"
 
 
-@pytest.mark.parametrize("stalled", [True, False], ids=["stalled", "read"])
-@pytest.mark.parametrize("state", ["dashboard", "dialog", "leaving"])
+@pytest.mark.parametrize(
+    ("state", "stalled"),
+    [
+        pytest.param("dashboard", True, id="dashboard-stalled"),
+        pytest.param("dialog", False, id="dialog-read"),
+        pytest.param("leaving", True, id="leaving-stalled", marks=pytest.mark.soak),
+        # test_demo_ends has it, too.
+        pytest.param("dashboard", False, id="dashboard-read", marks=pytest.mark.soak),
+        pytest.param("dialog", True, id="dialog-stalled", marks=pytest.mark.soak),
+        pytest.param("leaving", False, id="leaving-read", marks=pytest.mark.soak),
+    ],
+)
 def test_a_closed_terminal_takes_the_demo_and_its_engine_along(
     window: Callable[..., Window], home: Any, *, state: str, stalled: bool
 ) -> None:
@@ -263,6 +304,42 @@ def test_a_closed_terminal_takes_the_demo_and_its_engine_along(
     assert session_state(home) == "complete"
 
 
+def goes_on(database: Path, seconds: float) -> None:
+    """So much more is recorded."""
+
+    def steps_ns() -> int:
+        with closing(sqlite3.connect(database)) as file:
+            (end_ns,) = file.execute("SELECT max(end_ns) FROM steps").fetchone()
+        return int(end_ns or 0)
+
+    until_ns = steps_ns() + seconds * NS_PER_S
+    wait_for(lambda: steps_ns() >= until_ns, "the recording goes on", READY_S)
+
+
+@pytest.mark.engine
+@pytest.mark.xdist_group("shared engine")
+def test_a_stalled_terminal_holds_up_no_recording_and_no_engine(
+    engine: Engine, beside: Home
+) -> None:
+    shown = Window(beside, (), told=False)
+    try:
+        shown.shows("IDLE")
+        with asking(engine, clients=2, tokens=100):
+            shown.shows("HEALTHY")
+            shown.stall("t", PRESSED)
+            goes_on(beside.database, 2)
+
+            shown.close()
+
+            psutil.wait_procs([shown.program], timeout=ENDS_S)
+        assert not shown.program.is_running()
+        assert session_state(beside) == "complete"
+        assert httpx.get(f"{engine.url}/health", trust_env=False).is_success
+    finally:
+        shown.end()
+
+
+@pytest.mark.soak
 @pytest.mark.engine
 def test_a_stalled_terminal_holds_up_no_recording_and_takes_vllm_along(
     window: Callable[..., Window], home: Any
@@ -270,17 +347,7 @@ def test_a_stalled_terminal_holds_up_no_recording_and_takes_vllm_along(
     shown = window("demo")
     shown.shows("tok/s")
     shown.stall("t", PRESSED)
-
-    def steps() -> int:
-        with closing(sqlite3.connect(home.database)) as file:
-            (count,) = file.execute("SELECT max(end_ns) FROM steps").fetchone()
-        return int(count or 0)
-
-    before = steps()
-    deadline_s = time.monotonic() + READY_S
-    while steps() < before + 3_000_000_000:
-        assert time.monotonic() < deadline_s, "the recording stands still"
-        time.sleep(0.1)
+    goes_on(home.database, 3)
     assert home.engine_core()
 
     shown.close()
@@ -289,8 +356,14 @@ def test_a_stalled_terminal_holds_up_no_recording_and_takes_vllm_along(
     assert session_state(home) == "complete"
 
 
-@pytest.mark.parametrize("stalled", [True, False], ids=["stalled", "read"])
-def test_a_served_engine_outlives_a_closed_terminal(
+@pytest.mark.parametrize(
+    "stalled",
+    [
+        pytest.param(True, id="stalled"),
+        pytest.param(False, id="read", marks=pytest.mark.soak),
+    ],
+)
+def test_a_served_engine_outlives_a_closed_terminal_until_it_is_stopped(
     window: Callable[..., Window], home: Any, tmp_path: Path, *, stalled: bool
 ) -> None:
     """That vLLM itself does stands in test_load_terminal."""
@@ -311,7 +384,11 @@ def test_a_served_engine_outlives_a_closed_terminal(
     with httpx.Client(transport=transport, base_url="http://localhost") as client:
         assert client.get("/health").status_code == httpx.codes.OK
     assert session_state(home) == "complete"
-    for engine in home.engines():
-        with suppress(psutil.NoSuchProcess):
-            engine.terminate()
+
+    found = window()
+    found.shows("1 Overview")
+    found.press("Q")
+    found.shows("Stop the engine?")
+    found.press("y")
     nothing_left(home, ENGINE_ENDS_S)
+    assert found.process.wait() == 0

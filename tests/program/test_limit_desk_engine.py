@@ -5,27 +5,24 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 
+import msgspec
 import pytest
 
-from collectors.clock import NS_PER_S, SessionClock
-from collectors.probe.control import WATCHER_GONE_S
+from collectors.clock import NS_PER_S
+from collectors.probe.control import BETWEEN_CHANGES_S, WATCHER_GONE_S
 from collectors.readings import LimitChange, LiveLimits
-from embedded_engine.config import demo_config
-from embedded_engine.probe_settings import ProbeSettings
+from embedded_engine.launch import Engine
 from inferwatch.errors import UsageError
 from inferwatch.feed import LimitPair
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.demo import demo_load
 from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.engine_source import StartedEngine
-from inferwatch.session.pipeline import Pipeline
+from inferwatch.session.engine_source import LiveEngine
+from tests.program.conftest import adopted, until
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]
 
 WATCHER = """
 import asyncio, sys
@@ -42,25 +39,12 @@ asyncio.run(main())
 """Another process that turns a limit and stays."""
 
 
-async def until(holds: Callable[[], bool], seconds: float = 90) -> None:
-    async with asyncio.timeout(seconds):
-        while not holds():  # noqa: ASYNC110 - another process tells nothing
-            await asyncio.sleep(0.05)
-
-
-@asynccontextmanager
-async def watched() -> AsyncIterator[EngineSession]:
-    """A small engine with control, and a load that keeps it stepping."""
-    source = StartedEngine(configure=lambda: demo_config(ProbeSettings(control=True)))
-    pipeline = Pipeline(Model())
-    watch = EngineSession(SessionClock(), pipeline, source, demo_load(seed=1))
-    watching = asyncio.create_task(watch.run())
-    try:
-        await asyncio.wait_for(watch.live.wait(), 150)
-        yield watch
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+def light_load(engine: LiveEngine, known: Snapshot) -> LoadPlan:
+    """A few requests that keep it stepping: limits are told with steps."""
+    plan = demo_load(seed=1)(engine, known)
+    return msgspec.structs.replace(
+        plan, rate_per_s=4.0, warmup_s=0.0, burst_every_s=None, burst_tokens=0
+    )
 
 
 def told(watch: EngineSession) -> LiveLimits | None:
@@ -73,19 +57,14 @@ def seqs(watch: EngineSession) -> int | None:
     return limits.max_num_seqs if limits is not None else None
 
 
-async def test_a_limit_is_turned_told_and_never_left_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path / "run"))
-    async with watched() as watch:
+async def test_a_limit_is_turned_told_and_never_left_behind(engine: Engine) -> None:
+    async with adopted(engine, light_load) as watch:
         desk = watch.limit_desk
-        await until(lambda: seqs(watch) is not None)
-        start = seqs(watch)
-        assert start == 32
+        await until(lambda: seqs(watch) == 32, "the limit is known")
         assert desk.unavailable is None
 
         await desk.set(LimitPair(max_num_seqs=8))
-        await until(lambda: seqs(watch) == 8)
+        await until(lambda: seqs(watch) == 8, "it is turned")
         limits = told(watch)
         assert limits is not None
         assert (limits.change, limits.by) == (LimitChange.SET, desk.by)
@@ -95,34 +74,30 @@ async def test_a_limit_is_turned_told_and_never_left_behind(
         with pytest.raises(UsageError, match="above 32"):
             await desk.set(LimitPair(max_num_seqs=33))
         await desk.reset()
-        await until(lambda: seqs(watch) == start)
+        await until(lambda: seqs(watch) == 32, "it is turned back")
 
         await _killed_watcher(watch)
-        await until(lambda: seqs(watch) == start, 60)
-        limits = told(watch)
-        assert limits is not None
-        assert limits.change is LimitChange.WATCHER_GONE
 
 
 async def _killed_watcher(watch: EngineSession) -> None:
     """Somebody turns a limit, and is killed; it holds for a while."""
     (engine,) = watch.present().engines
-    engine_id = engine.source
-    await asyncio.sleep(2.5)  # a change may come so long after the one before
+    await asyncio.sleep(BETWEEN_CHANGES_S + 0.5)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", WATCHER, engine_id), stdout=PIPE
+        *(sys.executable, "-c", WATCHER, engine.source), stdout=PIPE
     )
     try:
         assert process.stdout is not None
         line = await asyncio.wait_for(process.stdout.readline(), 60)
         assert line == b"turned\n"
-        await until(lambda: seqs(watch) == 16)
+        await until(lambda: seqs(watch) == 16, "another turned it")
     finally:
         os.kill(process.pid, signal.SIGKILL)
         await process.wait()
     killed_ns = watch.clock.now_ns()
-    await until(lambda: seqs(watch) == 32, 60)
+    await until(lambda: seqs(watch) == 32, "it is as at start")
     limits = told(watch)
     assert limits is not None
+    assert limits.change is LimitChange.WATCHER_GONE
     waited_s = (limits.t_ns - killed_ns) / NS_PER_S
     assert WATCHER_GONE_S - 1 < waited_s < WATCHER_GONE_S + 10

@@ -1,28 +1,27 @@
 """A recorded session of real vLLM shows what the live one showed, step for step."""
 
-import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from collectors.clock import SessionClock
-from collectors.readings import AnyReading, Step, Tick
+from collectors.readings import AnyReading, Note, NoteKind, Step, Tick
+from embedded_engine.launch import Engine
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.receipt_clock import ReceiptClock
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
-from inferwatch.session.demo import demo_load, demo_source
-from inferwatch.session.engine_session import EngineSession
+from inferwatch.session.demo import demo_load
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recorded_readings import RecordedReadings
 from inferwatch.storage.recording.recorder import Recorder
+from tests.program.conftest import adopted, until
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]
 
-WATCH_S = 8
-
-
+TICKS, PICTURES = 6, 20
+"""So much is watched."""
 STEPS = 10
 """Between two pictures."""
 
@@ -51,46 +50,49 @@ class RememberingPipeline(Pipeline):
         self.shown.append(self.snapshot(now_ns, Window.TEN_SECONDS))
 
 
-async def live(database: Path) -> RememberingPipeline:
+async def live(engine: Engine, database: Path) -> RememberingPipeline:
     clock = SessionClock()
     pipeline = RememberingPipeline(Model(), Recorder.open(database, clock=clock))
-    watch = EngineSession(clock, pipeline, demo_source(), demo_load(seed=1))
-    watching = asyncio.create_task(watch.run())
-    try:
-        await asyncio.wait_for(watch.live.wait(), 90)
-        await asyncio.sleep(WATCH_S)
-    finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+    async with adopted(engine, demo_load(seed=1), clock=clock, pipeline=pipeline):
+        await until(lambda: len(pipeline.shown_at_steps) >= PICTURES, "it steps")
+        await until(lambda: len(pipeline.shown) >= TICKS, "it ticks")
     return pipeline
 
 
 async def replayed(database: Path) -> list[Snapshot]:
+    """At every tick, with what it found."""
     model, shown = Model(), []
+    tick_ns: int | None = None
     async for batch in RecordedReadings(database, "last").batches():
         for reading in batch:
+            if tick_ns is not None and not is_finding(reading):
+                shown.append(model.snapshot(tick_ns, Window.TEN_SECONDS))
+                tick_ns = None
             model.fold(reading)
             if isinstance(reading, Tick):
-                shown.append(model.snapshot(reading.t_ns, Window.TEN_SECONDS))
+                tick_ns = reading.t_ns
+    if tick_ns is not None:
+        shown.append(model.snapshot(tick_ns, Window.TEN_SECONDS))
     return shown
 
 
-async def test_live_and_replayed_snapshots_are_equal_at_ticks_and_steps(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path / "run"))
+def is_finding(reading: AnyReading) -> bool:
+    return isinstance(reading, Note) and reading.kind is NoteKind.FINDING
 
-    watched = await live(tmp_path / "sessions.db")
+
+async def test_live_and_replayed_snapshots_are_equal_at_ticks_and_steps(
+    engine: Engine, tmp_path: Path
+) -> None:
+    watched = await live(engine, tmp_path / "sessions.db")
     were_shown, are_shown = watched.shown, await replayed(tmp_path / "sessions.db")
 
-    assert were_shown[-1].steps.count > 100
+    assert were_shown[-1].flow.finished
     assert len(are_shown) == len(were_shown)
     for was, is_ in zip(were_shown, are_shown, strict=True):
         assert is_ == was
 
     player = Player.open(tmp_path / "sessions.db", "last")
     try:
-        assert len(watched.shown_at_steps) > 10
         for was in sorted(watched.shown_at_steps, key=lambda each: hash(each.now_ns)):
             await player.playback.seek(was.now_ns)
             assert player.snapshot(was.window) == was

@@ -37,7 +37,14 @@ def clock_of(shown: Any) -> str:
 
 
 @pytest.mark.usefixtures("recorded")
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        (80, 24),
+        pytest.param(120, 40, marks=pytest.mark.soak),
+        pytest.param(200, 60, marks=pytest.mark.soak),
+    ],
+)
 def test_a_session_is_played_scrubbed_and_marked(
     terminal: Callable[..., Any], home: Any, columns: int, rows: int
 ) -> None:

@@ -8,7 +8,6 @@ from collectors.probe.limit_control import LimitControl
 from collectors.readings import LimitChange, LiveLimits
 from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
-from embedded_engine.probe_settings import ProbeSettings
 from inferwatch.storage.sessions.sessions import list_sessions
 from inferwatch.tune.running.journal import StoredTune
 from inferwatch.tune.trial import TrialOutcome
@@ -16,6 +15,9 @@ from tests.program.conftest import Home, wait_for
 from tests.program.tune_program import GOAL, LOAD, TOOK_S, Tune, stored_in
 
 pytestmark = [pytest.mark.engine, pytest.mark.process]
+
+VARY = "--vary=max-num-seqs=1,64"
+"""The first may be turned to live, the second is above what the engine started with."""
 
 
 def seqs_measured(stored: StoredTune) -> set[tuple[str, bool]]:
@@ -27,6 +29,7 @@ def seqs_measured(stored: StoredTune) -> set[tuple[str, bool]]:
     }
 
 
+@pytest.mark.soak
 def test_a_killed_tune_ends_its_engine_and_goes_on(home: Home) -> None:
     tune = Tune(home, "demo", "--vary=max-num-seqs=2,8", *LOAD, *GOAL)
     wait_for(lambda: tune.trials() >= 2, "two trials", TOOK_S)
@@ -58,7 +61,9 @@ def test_a_killed_tune_ends_its_engine_and_goes_on(home: Home) -> None:
     assert stored_in(home).records == after.records  # type: ignore[union-attr]
 
 
+@pytest.mark.soak
 def test_settings_that_do_not_start_are_told_with_their_cause(home: Home) -> None:
+    """As a stand-in for vLLM tells it in test_tune_ends."""
     vary = ("--vary=block-size=32,33", "--", "--block-size=32")
 
     status, result, said = Tune(home, "demo", *LOAD, *GOAL, *vary).ended()
@@ -86,40 +91,44 @@ async def until_in_force(engine: Engine, *, holds: bool) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_an_engine_of_others_is_set_as_before_whatever_ends_the_tuner(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.xdist_group("shared engine")
+async def test_a_killed_tune_leaves_an_engine_of_others_as_it_was_and_goes_on(
+    engine: Engine, beside: Home
 ) -> None:
-    for name in ("INFERWATCH_RUNTIME_DIR", "XDG_STATE_HOME"):
-        monkeypatch.setenv(name, home.environment[name])
-    probe = ProbeSettings(control=True)
-    engine = await Engine.start(demo_config(probe), lambda _: None)
-    try:
-        url = str(engine.url)
-        vary = ("--vary=max-num-seqs=2,8,64", *LOAD, *GOAL)
-        status, _, said = await asyncio.to_thread(Tune(home, url, *vary).ended)
+    killed = Tune(beside, str(engine.url), VARY, *LOAD, *GOAL)
+    await until_in_force(engine, holds=True)
+    killed.process.kill()
+    killed.process.communicate()
 
-        assert status == 0, said
-        limits = await limits_of(engine)
-        assert not limits.in_force
-        assert limits.change is LimitChange.RESET
-        stored = stored_in(home)
-        assert stored is not None
-        assert {life.life for life in stored.records} == {1}
-        assert seqs_measured(stored) >= {("2", True), ("8", True), ("32", False)}
-        killed = Tune(home, url, *vary)
-        await until_in_force(engine, holds=True)
-        killed.process.kill()
-        killed.process.communicate()
+    await until_in_force(engine, holds=False)
+    assert (await limits_of(engine)).change is LimitChange.WATCHER_GONE
+    before = stored_in(beside)
+    assert before is not None
+    assert before.records
 
-        await until_in_force(engine, holds=False)
-        assert (await limits_of(engine)).change is LimitChange.WATCHER_GONE
-    finally:
-        await engine.stop()
+    resumed = Tune(beside, "--resume", before.plan.tune_id)
+    status, result, said = await asyncio.to_thread(resumed.ended)
+
+    assert status == 0, said
+    limits = await limits_of(engine)
+    assert not limits.in_force
+    assert limits.change is LimitChange.RESET
+    stored = stored_in(beside)
+    assert stored is not None
+    assert stored.outcome == "done"
+    assert stored.records[: len(before.records)] == before.records
+    assert {each.life for each in stored.records} == {1}
+    assert seqs_measured(stored) == {("1", True), ("32", False)}
+    tagged = [row for row in list_sessions(beside.database) if row.tags]
+    assert {row.id for row in tagged} == {each.session for each in stored.records}
+    assert result["best"] == {"max-num-seqs": "32"}  # one at a time is far too slow
 
 
+@pytest.mark.soak
 async def test_without_control_nothing_is_turned(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a server that others started, test_attach_truth_engine tells the same."""
     for name in ("INFERWATCH_RUNTIME_DIR", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, home.environment[name])
     engine = await Engine.start(demo_config(), lambda _: None)

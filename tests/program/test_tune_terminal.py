@@ -10,7 +10,18 @@ from typing import Any
 
 import psutil
 
-TUNE = ("tune", "demo", "--vary", "block-size=16,32", "--trial", "2", "--repeats", "1")
+TUNE = (
+    "tune",
+    "demo",
+    "--vary",
+    "block-size=16,32",
+    "--trial",
+    "1",
+    "--warmup",
+    "0.2",
+    "--repeats",
+    "1",
+)
 """With a stand-in for vLLM: limits cannot be turned in it, so it is started again."""
 GONE_S = 10.0
 

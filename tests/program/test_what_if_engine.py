@@ -5,29 +5,29 @@ the same twice: ``benchmarks/what_if.py`` measures that.
 """
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from collectors.readings import BoundBy
+from embedded_engine.launch import Engine
 from inferwatch.whatif.outcome import measured
 from inferwatch.whatif.prediction import what_if
 from inferwatch.whatif.recorded import RecordedRun
 from inferwatch.whatif.setting import Change
-from tests.program.what_if_runs import served
+from tests.conftest import living_in
+from tests.program.what_if_runs import served_by
 
-pytestmark = [pytest.mark.engine, pytest.mark.process]
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]
+SECONDS = 7.0
+"""With a burst."""
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedRun]:
-    """The plan as the demo's engine serves it: 32 requests at once, 255 blocks."""
-    path: Path = tmp_path_factory.mktemp("what-if")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("INFERWATCH_RUNTIME_DIR", str(path / "run"))
-        environment.setenv("XDG_STATE_HOME", str(path / "state"))
-        yield asyncio.run(served())
+def recorded(shared_engine: Engine, shared_home: Path) -> RecordedRun:
+    """A few seconds as the demo's engine serves them: 32 at once, 255 blocks."""
+    with living_in(shared_home):
+        return asyncio.run(served_by(shared_engine, SECONDS))
 
 
 def test_every_request_that_vllm_served_is_predicted(recorded: RecordedRun) -> None:

@@ -1,7 +1,7 @@
 """A load as real vLLM serves it, recorded: what predictions are made from."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from random import Random
@@ -31,13 +31,13 @@ class Sent:
     tokens: int
 
 
-def plan() -> list[Sent]:
+def plan(seconds: float) -> list[Sent]:
     """Requests at random, and a burst now and then; the same each time."""
     random, at_s, moments = Random(11), 0.0, []
-    while at_s < SECONDS:
+    while at_s < seconds:
         at_s += random.expovariate(PER_S)
         moments.append(at_s)
-    for burst in range(1, int(SECONDS / BURST_EVERY_S)):
+    for burst in range(1, int(seconds / BURST_EVERY_S)):
         moments += [burst * BURST_EVERY_S] * BURST
     return [
         Sent(
@@ -51,8 +51,8 @@ def plan() -> list[Sent]:
 
 @asynccontextmanager
 async def listening(engine: Engine) -> AsyncIterator[list[AnyReading]]:
-    """All that its probe tells."""
-    stream = ProbeStream(SessionClock(), engine.engine_id)
+    """All that its probe tells, from now on."""
+    stream = ProbeStream(SessionClock(), engine.engine_id, backfill=False)
     heard: list[AnyReading] = []
 
     async def pump() -> None:
@@ -61,6 +61,9 @@ async def listening(engine: Engine) -> AsyncIterator[list[AnyReading]]:
 
     task = asyncio.create_task(pump())
     try:
+        async with asyncio.timeout(DEADLINE_S):
+            while len(stream.hellos) < 2:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.05)
         yield heard
         await asyncio.sleep(1.2)  # the last of it
     finally:
@@ -80,14 +83,19 @@ async def served(*flags: str) -> RecordedRun:
     )
     engine = await Engine.start(config, lambda _: None)
     try:
-        async with listening(engine) as heard:
-            await load(engine)
+        return await served_by(engine)
     finally:
         await engine.stop()
+
+
+async def served_by(engine: Engine, seconds: float = SECONDS) -> RecordedRun:
+    """What that one makes of the plan, or of its beginning."""
+    async with listening(engine) as heard:
+        await load(engine, plan(seconds))
     return recorded_run(heard)
 
 
-async def load(engine: Engine) -> None:
+async def load(engine: Engine, requests: Sequence[Sent]) -> None:
     """Send each when it is due, whatever became of those before."""
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(
@@ -104,10 +112,10 @@ async def load(engine: Engine) -> None:
             answer = await client.post("/v1/completions", json=body)
             answer.raise_for_status()
 
-        await asyncio.gather(*(ask(each) for each in plan()[:4]))
+        await asyncio.gather(*(ask(each) for each in requests[:4]))
         loop, asked = asyncio.get_running_loop(), []
         begun_s = loop.time()
-        for each in plan():
+        for each in requests:
             await asyncio.sleep(max(begun_s + each.at_s - loop.time(), 0))
             asked.append(asyncio.create_task(ask(each)))
         await asyncio.gather(*asked)

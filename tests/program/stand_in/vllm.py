@@ -13,8 +13,15 @@ from inferwatch.loadgen.truth.server import TruthServer
 
 
 def serve() -> None:
-    """Take the two flags that tell where to listen, and leave the others."""
+    """Take the two flags that tell where to listen, and leave the others.
+
+    Raises:
+        ValueError: of a block size that a kernel cannot have.
+    """
     asked = dict(zip(sys.argv, sys.argv[1:], strict=False))
+    sizes = [each.partition("=")[2] for each in sys.argv if "--block-size" in each]
+    if sizes and int(sizes[-1]) % 16:
+        raise ValueError(f"{sizes[-1]} is no block size")
     if path := asked.get("--uds"):
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(path)
