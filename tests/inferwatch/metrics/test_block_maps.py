@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.readings import AnyReading, BlockMap, Note, NoteKind
@@ -13,6 +12,7 @@ from inferwatch.metrics.kv import block_maps
 from inferwatch.metrics.kv.memory import BlockPicture, BlockState
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
+from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_pool import Pool, S, shared_load
 
 ENGINE = "engine-1"
@@ -173,8 +173,9 @@ def test_pools_beyond_all_measure_have_no_picture(
 ids = st.lists(st.integers(-1, 9), max_size=4)
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+@drawn(
+    40,
+    200,
     st.lists(
         st.builds(
             BlockMap,
@@ -193,7 +194,7 @@ ids = st.lists(st.integers(-1, 9), max_size=4)
             cleared=st.booleans(),
         ),
         max_size=6,
-    )
+    ),
 )
 def test_nonsense_never_raises(maps: list[BlockMap]) -> None:
     model = Model()

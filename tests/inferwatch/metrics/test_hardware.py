@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -23,6 +22,7 @@ from collectors.readings import (
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import GpuState, Snapshot, Window
 from inferwatch.reports.summary import summarise
+from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_hardware import (
     LIMIT_W,
     PEAK,
@@ -231,8 +231,7 @@ def in_turn(
         yield from stream
 
 
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 4), max_size=200))
+@drawn(6, 30, st.lists(st.integers(0, 4), max_size=200))
 def test_it_does_not_matter_who_is_heard_first(order: list[int]) -> None:
     told = plausible(8, gpus=3, hz=10)
     streams = [
@@ -245,14 +244,15 @@ def test_it_does_not_matter_who_is_heard_first(order: list[int]) -> None:
     assert shuffled == look(in_turn(streams, []), 8)
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+@drawn(
+    15,
+    60,
     st.lists(
         st.tuples(
             st.integers(1, 3_000), st.integers(0, 2_000), st.none() | st.floats(0, 1)
         ),
         max_size=40,
-    )
+    ),
 )
 def test_means_and_energy_are_those_of_plain_arithmetic(
     told: list[tuple[int, int, float | None]],
@@ -279,8 +279,7 @@ def test_means_and_energy_are_those_of_plain_arithmetic(
         assert (gpu.energy_j or 0) == pytest.approx(rises / 1000, abs=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(1, 500), st.integers(1, 40))
+@drawn(8, 40, st.integers(1, 500), st.integers(1, 40))
 def test_the_session_is_charted_whole_however_long_it_is(
     seconds: int, every_s: int
 ) -> None:
@@ -375,8 +374,7 @@ def test_a_reading_of_long_ago_takes_no_more_memory_than_others(
 HEARD: list[Any] = [GpuInfo, GpuSample, GpuProcesses, HostInfo, HostSample]
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.one_of([readings_of(each) for each in HEARD]), max_size=12))
+@drawn(6, 25, st.lists(st.one_of([readings_of(each) for each in HEARD]), max_size=12))
 def test_no_reading_breaks_the_picture(told: list[AnyReading]) -> None:
     model = Model()
     for reading in told:

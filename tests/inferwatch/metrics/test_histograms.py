@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from inferwatch.metrics.series.histograms import (
@@ -15,6 +14,7 @@ from inferwatch.metrics.series.histograms import (
 )
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import Bracket
+from tests.inferwatch.metrics.drawn import drawn
 
 VALUES = st.lists(st.floats(0, 20), min_size=1, max_size=60)
 BOUNDS = st.lists(
@@ -44,7 +44,7 @@ def holds(bracket: Bracket | None, value: float) -> bool:
     return above and (bracket.high is None or value <= bracket.high)
 
 
-@given(held=HELD)
+@drawn(25, 100, held=HELD)
 def test_every_percentile_lies_in_its_bracket_whatever_the_bounds(
     held: list[tuple[tuple[float, ...], list[float]]],
 ) -> None:
@@ -57,7 +57,7 @@ def test_every_percentile_lies_in_its_bracket_whatever_the_bounds(
     assert holds(brackets.max, values[-1])
 
 
-@given(held=HELD)
+@drawn(25, 100, held=HELD)
 def test_count_and_mean_are_exact(
     held: list[tuple[tuple[float, ...], list[float]]],
 ) -> None:
@@ -68,7 +68,12 @@ def test_count_and_mean_are_exact(
     assert pool.quantiles.p50 is pool.quantiles.p99 is None
 
 
-@given(held=HELD, limit=st.sampled_from([0.01, 0.07, 0.25, 0.3, 1.0, 7.0, 10.0, 11.0]))
+@drawn(
+    25,
+    100,
+    held=HELD,
+    limit=st.sampled_from([0.01, 0.07, 0.25, 0.3, 1.0, 7.0, 10.0, 11.0]),
+)
 def test_the_share_within_a_limit_lies_in_its_range(
     held: list[tuple[tuple[float, ...], list[float]]], limit: float
 ) -> None:
@@ -82,7 +87,7 @@ def test_the_share_within_a_limit_lies_in_its_range(
         assert least == most
 
 
-@given(bounds=BOUNDS, one=VALUES, other=VALUES)
+@drawn(25, 100, bounds=BOUNDS, one=VALUES, other=VALUES)
 def test_histograms_with_equal_bounds_tell_as_much_as_one(
     bounds: tuple[float, ...], one: list[float], other: list[float]
 ) -> None:

@@ -3,13 +3,15 @@
 import importlib.util
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from _pytest.mark import ParameterSet
 
 from inferwatch.metrics.series.intervals import (
     Interval,
@@ -50,7 +52,10 @@ def told(good: Numbers, series: Sequence[Numbers] = ()) -> tuple[float, float]:
     return share_interval(float(good.mean()) * certain if certain else 0.0, certain)
 
 
-@pytest.mark.parametrize("n", [60, 500, 3000])
+@pytest.mark.parametrize(
+    "n",
+    [500, *(pytest.param(n, marks=pytest.mark.soak) for n in (60, 3000))],
+)
 def test_independent_values_are_covered(n: int) -> None:
     shares = coverage(lambda rng: rng.standard_exponential(n))
 
@@ -67,6 +72,14 @@ def test_neighbours_that_resemble_each_other_are_covered_too() -> None:
     assert min(shares.values()) > 0.88
 
 
+def cases(*lengths: int) -> Iterator[ParameterSet]:
+    """Each length with each memory; one of each in the quick run."""
+    memories = (0.0, 0.5, 0.8, 0.95)
+    quick = set(zip(lengths, memories[-len(lengths) :], strict=True))
+    for case in product(lengths, memories):
+        yield pytest.param(*case, marks=() if case in quick else pytest.mark.soak)
+
+
 @pytest.fixture(scope="module")
 def benchmark() -> ModuleType:
     """``benchmarks/interval_coverage.py``, whose promise this keeps."""
@@ -81,8 +94,7 @@ def benchmark() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("n", [30, 50, 100, 400])
-@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize(("n", "rho"), cases(30, 50, 100, 400))
 def test_what_is_printed_of_a_first_order_memory_is_an_interval(
     benchmark: ModuleType, n: int, rho: float
 ) -> None:
@@ -97,8 +109,7 @@ def test_what_is_printed_of_a_first_order_memory_is_an_interval(
     )
 
 
-@pytest.mark.parametrize("n", [30, 100, 400])
-@pytest.mark.parametrize("rho", [0.0, 0.5, 0.8, 0.95])
+@pytest.mark.parametrize(("n", "rho"), cases(30, 100, 400))
 def test_a_share_of_requests_that_share_a_queue_is_covered(
     benchmark: ModuleType, n: int, rho: float
 ) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collectors.readings import EventKind, Note, NoteKind, Vantage
@@ -15,6 +14,7 @@ from inferwatch.metrics.snapshot import (
     Snapshot,
     Window,
 )
+from tests.inferwatch.metrics.drawn import drawn
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -69,12 +69,7 @@ def test_rows_tell_who_measured(see: See) -> None:
     }
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
-    max_examples=40,
-)
-@given(data=st.data())
+@drawn(10, 40, data=st.data())
 def test_it_does_not_matter_which_stream_is_heard_first(
     data: st.DataObject, make_life: Make
 ) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferwatch.metrics.series import quantiles as count_table
@@ -13,6 +12,7 @@ from inferwatch.metrics.series import recent_rows as recent
 from inferwatch.metrics.series.quantiles import PERCENTS, weak_percentiles
 from inferwatch.metrics.series.samples import Counters, Samples
 from inferwatch.metrics.snapshot import Quantiles, Window
+from tests.inferwatch.metrics.drawn import drawn
 
 S = 1_000_000_000
 Sample = tuple[int, int, int]
@@ -51,7 +51,7 @@ def filled(samples: Sequence[Sample]) -> Samples:
     return held
 
 
-@given(samples_of_ten_minutes, st.sampled_from([w for w in Window if w.value]))
+@drawn(25, 100, samples_of_ten_minutes, st.sampled_from([w for w in Window if w.value]))
 def test_a_window_is_exact_whatever_the_order(
     samples: list[Sample], window: Window
 ) -> None:
@@ -61,7 +61,7 @@ def test_a_window_is_exact_whatever_the_order(
     assert filled(samples).quantiles(now_ns, window) == observed(inside)
 
 
-@given(samples_of_ten_minutes)
+@drawn(25, 100, samples_of_ten_minutes)
 def test_the_session_is_exact_to_a_microsecond(samples: list[Sample]) -> None:
     counted = filled(samples).quantiles(0, Window.SESSION)
     true = observed(samples)
@@ -74,8 +74,7 @@ def test_the_session_is_exact_to_a_microsecond(samples: list[Sample]) -> None:
             assert of_all - 1e-6 <= getattr(counted, name) <= of_all
 
 
-@settings(max_examples=20, deadline=None)
-@given(st.lists(values_ns, min_size=200, max_size=400), st.integers(3, 20))
+@drawn(5, 20, st.lists(values_ns, min_size=200, max_size=400), st.integers(3, 20))
 def test_forgetting_old_rows_forgets_nothing_of_the_session(
     values: list[int], seconds_apart: int
 ) -> None:
@@ -113,8 +112,9 @@ def test_a_window_leaves_out_its_first_moment_and_holds_its_last() -> None:
     assert held.quantiles(10 * S, Window.TEN_SECONDS).n == 2
 
 
-@settings(max_examples=50, deadline=None)
-@given(
+@drawn(
+    15,
+    50,
     st.lists(st.tuples(st.integers(0, 600), st.integers(-1, 9)), max_size=80),
     st.sampled_from(Window),
 )

@@ -5,12 +5,12 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from collectors.readings import EventKind, Note, NoteKind, Vantage
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
+from tests.inferwatch.metrics.drawn import drawn
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -107,12 +107,7 @@ def lives(draw: Any, make_life: Make, make_event: Make, make_step: Make) -> Stre
     return front, engine
 
 
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-@given(data=some.data())
+@drawn(25, 150, data=some.data())
 def test_no_row_contradicts_itself_whichever_stream_is_behind(
     make_life: Make, make_event: Make, make_step: Make, data: Any
 ) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.readings import EngineInfo, Note, NoteKind, PromptBlocks
@@ -16,6 +15,7 @@ from inferwatch.metrics.kv.reuse import LruOrder, Reuse
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.snapshot import Window
+from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
 
 S = 1_000_000_000
@@ -96,8 +96,7 @@ def test_the_curve_is_what_caches_of_each_size_hit(pool: int) -> None:
 blocks = st.lists(st.integers(0, 30), max_size=9, unique=True)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.lists(st.tuples(blocks, blocks), max_size=30), st.integers(1, 12))
+@drawn(60, 300, st.lists(st.tuples(blocks, blocks), max_size=30), st.integers(1, 12))
 def test_any_prompts_hit_as_in_a_simulation(prompts: list[Prompt], pool: int) -> None:
     chained = [_chained(prompt) for prompt in prompts]
     if not any(prompt for prompt, _ in chained):
@@ -225,8 +224,9 @@ class PlainOrder:
         self.keys = self.keys[-self._most :]
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+@drawn(
+    40,
+    200,
     st.integers(1, 1_500),
     st.lists(
         st.tuples(st.integers(0, 3_000), st.integers(0, 1_200), st.integers(1, 9)),
@@ -327,8 +327,9 @@ def test_a_pool_that_is_really_larger_hits_what_was_foretold() -> None:
 numbers = st.integers(-2, 9) | st.sampled_from([1 << 31, (1 << 63) - 1, 1 << 63])
 
 
-@settings(max_examples=200, deadline=None)
-@given(
+@drawn(
+    40,
+    200,
     st.lists(
         st.builds(
             PromptBlocks,

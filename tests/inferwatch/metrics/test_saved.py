@@ -235,9 +235,10 @@ def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(
 ) -> None:
     monkeypatch.setattr(requests, "MOST_ROWS", 5)
     readings = list(traffic_of().run(60))
-    events = [each for each in readings if isinstance(each, RequestEvent)]
-    front = [each for each in events if each.vantage is Vantage.FRONTEND]
-    engine = [each for each in readings if each not in front]
+    front, engine = list[AnyReading](), list[AnyReading]()
+    for each in readings:
+        seen = isinstance(each, RequestEvent) and each.vantage is Vantage.FRONTEND
+        (front if seen else engine).append(each)
     model, keeps = Model(), Keeps()
     for reading in front:
         model.fold(reading)

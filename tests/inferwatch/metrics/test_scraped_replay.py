@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.readings import (
@@ -26,6 +25,7 @@ from inferwatch.storage.cursor import Cursor
 from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.tables.codec import ReadingEncoder, recorded
 from inferwatch.storage.tables.migrations import migrate
+from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scraped_servers import ITL, S, Served, contact
 from tests.inferwatch.metrics.test_saved import Keeps
 from tests.inferwatch.storage.test_round_trip import readings_of
@@ -84,8 +84,7 @@ def pictures(model: Model, now_ns: int) -> list[object]:
     ]
 
 
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 10_000), length=st.sampled_from([5, 40, 120]))
+@drawn(6, 25, seed=st.integers(0, 10_000), length=st.sampled_from([5, 40, 120]))
 def test_live_replayed_and_restored_are_equal(seed: int, length: int) -> None:
     readings = list(eventful(seed, length))
     now_ns = 1 + max(getattr(each, "t_ns", 0) for each in readings)
@@ -135,8 +134,7 @@ ANYTHING = st.one_of(
 MOMENTS = st.integers(0, 1_000 * S)
 
 
-@settings(max_examples=60, deadline=None)
-@given(told=st.lists(st.tuples(MOMENTS, ANYTHING), max_size=10))
+@drawn(15, 60, told=st.lists(st.tuples(MOMENTS, ANYTHING), max_size=10))
 def test_nothing_that_a_server_may_say_breaks_a_picture(
     told: list[tuple[int, EngineSample]],
 ) -> None:

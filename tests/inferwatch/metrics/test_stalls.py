@@ -91,7 +91,7 @@ def found(readings: Iterable[AnyReading], now_ms: float = 60_000) -> tuple[Stall
     """What a Model finds; one that is saved and restored all along finds the same."""
     told = list(readings)
     model, other, keeps = Model(), Model(), Keeps()
-    often = max(7, len(told) // 300)
+    often = max(7, len(told) // 60)
     for number, reading in enumerate(told):
         model.fold(reading)
         other.fold(reading)

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collectors.readings import BoundBy, Note, NoteKind, Step
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
+from tests.inferwatch.metrics.drawn import drawn
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -231,12 +231,9 @@ def test_the_day_is_kept_in_few_bins(make_step: Make) -> None:
     assert sum(timeline.steps) == 86_400 // 20
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
-    max_examples=40,
-)
-@given(
+@drawn(
+    10,
+    40,
     ends_ms=st.lists(st.integers(0, 400_000), max_size=60),
     looks=st.sets(st.integers(0, 60)),
     window=st.sampled_from(Window),

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from collectors.readings import AnyReading, BoundBy, Note, NoteKind
@@ -13,6 +12,7 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import RequestRow, Snapshot, Window
 from tests.inferwatch.metrics.causes.scripted_engine import MS, Script
+from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.test_saved import Keeps
 
 PROMPT = 50
@@ -144,11 +144,7 @@ def check(row: RequestRow, *, lossless: bool) -> None:
         assert total_s == pytest.approx(row.prefill_s, abs=1e-9)
 
 
-QUICK = settings(max_examples=40, deadline=None)
-
-
-@QUICK
-@given(seed=some.integers(0, 10**9))
+@drawn(8, 40, seed=some.integers(0, 10**9))
 def test_all_of_a_ttft_is_explained_where_nothing_is_lost(seed: int) -> None:
     model = Model()
     for place, reading in enumerate(schedules(Random(seed))):
@@ -163,8 +159,7 @@ def test_all_of_a_ttft_is_explained_where_nothing_is_lost(seed: int) -> None:
     assert shown.slowest is None or shown.slowest.of == len(told)
 
 
-@QUICK
-@given(seed=some.integers(0, 10**9))
+@drawn(8, 40, seed=some.integers(0, 10**9))
 def test_what_is_lost_is_unknown_and_restored_as_it_was(seed: int) -> None:
     draw = Random(seed)
     told = list(with_losses(draw, schedules(draw)))
