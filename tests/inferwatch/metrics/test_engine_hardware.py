@@ -209,8 +209,10 @@ def test_energy_that_was_counted_long_before_the_engine_is_spread(traffic: Any) 
 def test_below_five_seconds_a_token_has_no_energy(traffic: Any) -> None:
     readings = list(powered(traffic, 500.0, 30, since_s=25))
 
-    assert look(readings, 30).hardware.energy_j == pytest.approx(4 * 500)
-    assert look(readings, 30).hardware.joules_per_token is None
+    hardware = look(readings, 30).hardware
+
+    assert hardware.energy_j == pytest.approx(4 * 500)
+    assert hardware.joules_per_token is None
 
 
 def test_idle_power_is_part_of_the_energy_of_tokens(traffic: Any) -> None:

@@ -312,7 +312,7 @@ def test_a_pool_that_is_really_larger_hits_what_was_foretold() -> None:
     really, foretold = [], list[float]()
     for factor in (1, 2, 4, 8):
         pool, counted = Pool(400 * factor), Reuse()
-        load = shared_load(pool, 60, per_s=16, most=8, prompt=(3, 30), prefixes=40)
+        load = shared_load(pool, 30, per_s=16, most=8, prompt=(3, 30), prefixes=40)
         for reading in load:
             if isinstance(reading, PromptBlocks):
                 counted.take(reading, pool.num_blocks - 1, None)

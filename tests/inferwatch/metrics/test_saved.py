@@ -234,7 +234,7 @@ def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(
     traffic_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "MOST_ROWS", 5)
-    readings = list(traffic_of().run(60))
+    readings = list(traffic_of().run(20))
     front, engine = list[AnyReading](), list[AnyReading]()
     for each in readings:
         seen = isinstance(each, RequestEvent) and each.vantage is Vantage.FRONTEND
@@ -250,10 +250,10 @@ def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(
         model.fold(reading)
         again.fold(reading)
 
-    assert len(front) > 1_000
+    assert len(front) > 300
     for window in Window:
-        now = again.snapshot(60 * S, window)
-        assert now == model.snapshot(60 * S, window)
+        now = again.snapshot(20 * S, window)
+        assert now == model.snapshot(20 * S, window)
 
 
 def test_requests_that_traces_told_of_are_restored() -> None:
@@ -316,7 +316,7 @@ def failed(external_id: str, t_ns: int) -> RequestEvent:
 
 def test_what_has_not_changed_is_saved_as_equal_parts(traffic: Any) -> None:
     model = Model()
-    for reading in [*traffic.start(), *traffic.run(60)]:
+    for reading in [*traffic.start(), *traffic.run(30)]:
         model.fold(reading)
     before = model.saved()
     for reading in traffic.run(1):

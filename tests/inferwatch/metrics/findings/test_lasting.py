@@ -47,7 +47,7 @@ def without_ticks(readings: Iterable[AnyReading]) -> list[AnyReading]:
     return [each for each in readings if not isinstance(each, Tick)]
 
 
-def beside(*engines: Engine, seconds: float = 60) -> Iterator[AnyReading]:
+def beside(*engines: Engine, seconds: float = 30) -> Iterator[AnyReading]:
     """Several servers in one session, in the order of time, with ticks of its own."""
 
     def at(reading: AnyReading) -> int:
@@ -83,7 +83,7 @@ def test_what_holds_for_most_of_the_time_begins_and_is_dated_back() -> None:
 
 def test_it_does_not_flicker_and_its_span_is_told_when_it_is_over() -> None:
     seen, model = [], Model()
-    for reading in replace(BUSY).run(150):
+    for reading in replace(BUSY).run(80):
         model.fold(reading)
         if isinstance(reading, Tick):
             seen.append(bool(model.findings))
@@ -116,7 +116,9 @@ def test_it_is_the_same_whenever_the_session_began() -> None:
     assert undated(other.findings, 1_000_000 * S) == list(one.findings)
 
 
-@pytest.mark.parametrize("at_s", [8, 20, 33, 48])
+@pytest.mark.parametrize(
+    "at_s", [20, *(pytest.param(at_s, marks=pytest.mark.soak) for at_s in (8, 33, 48))]
+)
 def test_from_a_checkpoint_it_goes_on_as_it_would_have(at_s: int) -> None:
     readings = list(replace(BUSY).run(60))
     whole, halfway, keeps = Model(), Model(), Keeps()
@@ -158,10 +160,10 @@ def test_equal_findings_of_several_servers_are_one() -> None:
 
     assert found.sources == ("a", "b")
     assert found.sentence.startswith("2 of 3 servers let requests wait")
-    alone = model.snapshot(60 * S, Window.MINUTE, source="b").findings
+    alone = model.snapshot(30 * S, Window.MINUTE, source="b").findings
     assert [each.name for each in alone] == ["batch_too_small"]
     assert alone[0].sources == ()
-    assert model.snapshot(60 * S, Window.MINUTE, source="c").findings == ()
+    assert model.snapshot(30 * S, Window.MINUTE, source="c").findings == ()
 
 
 def test_of_one_server_among_others_its_name_is_told() -> None:
@@ -186,7 +188,7 @@ def test_waiting_at_one_server_while_another_has_room_is_imbalance() -> None:
 
 def test_a_live_session_notes_what_begins_and_ends_once() -> None:
     pipeline = Pipeline(model := Model())
-    for reading in replace(BUSY).run(150):
+    for reading in replace(BUSY).run(80):
         if isinstance(reading, Tick):
             pipeline.tick(reading.t_ns)
         else:
