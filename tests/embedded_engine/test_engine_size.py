@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 from embedded_engine.probe.engine_size import EngineSize
+from embedded_engine.probe.vllm_names import GRAPHS_IN_PEAK
 from embedded_engine.probe.worker_memory import all_questions, memory_of
 
 Ask = Callable[[Callable[[Any], Any]], list[Any]]
+
+
+@pytest.fixture(autouse=True)
+def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To load it, and torch, takes longer than all of these."""
+    torch = SimpleNamespace(version=SimpleNamespace(cuda=None))
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, GRAPHS_IN_PEAK[0], None)  # type: ignore[arg-type]
 
 
 def page(size: int, tokens: int = 16, **fields: Any) -> SimpleNamespace:

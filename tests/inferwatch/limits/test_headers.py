@@ -1,16 +1,21 @@
 """Counts of parameters against the headers of safetensors that transformers writes."""
 
+import asyncio
 import json
-import struct
+from contextlib import closing
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inferwatch.limits.hf_config import shape_of
 from inferwatch.limits.parameters import parameters, weight_bytes
+from tests.embedded_engine.loaded_vllm import loaded_vllm
 
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
+"""transformers comes with vLLM."""
+
+PROGRAM = "tests.inferwatch.limits.written_models"
 SIZES = {
     "num_hidden_layers": 4,
     "hidden_size": 64,
@@ -114,28 +119,23 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def header(path: Path) -> dict[str, Any]:
-    """What a safetensors file says of its tensors."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        told = json.loads(file.read(length))
-    return {name: each for name, each in told.items() if name != "__metadata__"}
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is in their files, by name."""
+    log = tmp_path_factory.mktemp("models") / "log"
+    with closing(loaded_vllm().run(log, PROGRAM)) as program:
+        program.go_on(json.dumps(MODELS))
+        return asyncio.run(program.told())
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 @pytest.mark.parametrize("name", MODELS)
-def test_counts_are_those_of_the_checkpoint(name: str, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    kind, sizes = MODELS[name]
-    config = transformers.AutoConfig.for_model(kind, **sizes, dtype="bfloat16")
-    model = transformers.AutoModelForCausalLM.from_config(config)
-    model.save_pretrained(tmp_path)
-    tensors = header(tmp_path / "model.safetensors").values()
+def test_counts_are_those_of_the_checkpoint(name: str, models: dict[str, Any]) -> None:
+    model = models[name]
+    tensors = model["tensors"].values()
     stored = sum(prod(each["shape"]) for each in tensors)
     n_bytes = sum(b - a for a, b in (each["data_offsets"] for each in tensors))
 
-    written = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    for told in (written, config.to_dict()):
+    for told in (model["written"], model["held"]):
         shape = shape_of(told)
 
         assert parameters(shape).total == pytest.approx(stored, rel=0.01)
