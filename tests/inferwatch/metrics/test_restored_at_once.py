@@ -33,8 +33,9 @@ PROGRAM = """
 
 
 @pytest.mark.process
-def test_threads_that_restore_first_at_once_do_not_crash() -> None:
-    for _ in range(3):
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.soak)])
+def test_threads_that_restore_first_at_once_do_not_crash(times: int) -> None:
+    for _ in range(times):
         run = subprocess.run(
             [sys.executable, "-c", dedent(PROGRAM)],
             capture_output=True,
