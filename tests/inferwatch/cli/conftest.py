@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,7 @@ from typing import Any
 import pytest
 
 from inferwatch.cli.main import main
-
-COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
-
+from inferwatch.loadgen import idle_server
 
 @pytest.fixture
 def server(truth_url: str) -> str:
@@ -37,18 +34,37 @@ Done = subprocess.CompletedProcess[str]
 
 
 @pytest.fixture
-def load(server: str, environment: dict[str, str]) -> Callable[..., Done]:
-    """``load(*flags, url=..., **environment)``: the command, run to its end."""
+def here(
+    environment: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> Callable[..., Done]:
+    """``here(*words, **environment)``: a command, run to its end in this process.
+
+    It looks for others' traffic as often as ever, but not for as long.
+    """
+
+    def run(*words: str, **more: str) -> Done:
+        capsys.readouterr()
+        with pytest.MonkeyPatch.context() as patched:
+            for name in {*os.environ} - {*environment}:
+                patched.delenv(name)
+            for name, value in {**environment, **more}.items():
+                patched.setenv(name, value)
+            patched.setattr(idle_server, "TRAFFIC_LOOK_S", 0.01)
+            with pytest.raises(SystemExit) as ended:
+                main(words)
+        status = ended.value.code
+        assert isinstance(status, int)
+        return Done(words, status, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def load(server: str, here: Callable[..., Done]) -> Callable[..., Done]:
+    """``load(*flags, url=..., **environment)``: the load, run to its end."""
 
     def run(*flags: str, url: str = server, **more: str) -> Done:
-        return subprocess.run(
-            [*COMMAND, url, *flags],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env={**environment, **more},
-            check=False,
-        )
+        return here("load", url, *flags, **more)
 
     return run
 

@@ -21,7 +21,7 @@ from inferwatch.storage.sessions.sessions import list_sessions
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 Done = subprocess.CompletedProcess[str]
-SHORT = ("--rate", "40", "--duration", "1", "--output-tokens", "5", "--seed", "7")
+SHORT = ("--rate", "80", "--duration", "0.5", "--output-tokens", "5", "--seed", "7")
 GOOD = "ttft=0.05,itl=0.02"
 KEY = "sk-nobody-may-keep-this"
 
@@ -49,7 +49,7 @@ def test_the_summary_is_what_the_server_knows(
     assert summary["ttft_s"]["mean"] >= summary["ttft_from_send_s"]["mean"]
     assert summary["itl_s"]["n"] == 4 * len(truth)
     assert summary["target"]["model"] == GOOD
-    assert summary["rate"]["asked"] == 40
+    assert summary["rate"]["asked"] == 80
 
 
 def test_equal_seeds_send_equal_loads(found: Callable[..., dict[str, Any]]) -> None:
@@ -102,7 +102,7 @@ def test_people_get_a_table(load: Callable[..., Done]) -> None:
 
     assert done.returncode == 0
     assert "from the send" in done.stdout
-    assert "asked 40.0/s" in done.stdout
+    assert "asked 80.0/s" in done.stdout
 
 
 def test_users_of_a_closed_loop_wait_for_their_answers(
@@ -380,7 +380,7 @@ def test_calibration_tells_the_error_and_later_results_carry_it(
 SLOTS = "ttft=0.05,itl=0.001,slots=2"
 """Two at a time, 51 ms each: at most 39 a second."""
 SEARCH = (
-    *("--find-rate", "--rate", "16", "--arrival", "constant", "--duration", "1"),
+    *("--find-rate", "--rate", "32", "--arrival", "constant", "--duration", "1"),
     *("--slo", "ttft_s<150ms", "--share", "0.8"),
     *("--model", SLOTS, "--output-tokens", "2"),
 )
@@ -388,8 +388,13 @@ SEARCH = (
 
 @pytest.mark.timing
 def test_the_knee_is_found_and_the_search_can_be_resumed(
-    tmp_path: Path, found: Callable[..., dict[str, Any]], load: Callable[..., Done]
+    tmp_path: Path,
+    found: Callable[..., dict[str, Any]],
+    load: Callable[..., Done],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("inferwatch.loadgen.rate_search.CLOSE_ENOUGH", 1.5)
+
     summary = found(*SEARCH)
 
     search = summary["find_rate"]

@@ -43,14 +43,18 @@ def runs_of(server: str) -> set[str]:
     return {each["request_id"].rpartition("-")[0] for each in told}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.soak), signal.SIGKILL]
+)
 def test_a_search_that_was_cut_off_goes_on_where_it_was(
     tmp_path: Path,
     server: str,
     environment: dict[str, str],
     found: Found,
     number: signal.Signals,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("inferwatch.loadgen.rate_search.CLOSE_ENOUGH", 1.5)
     with subprocess.Popen(
         [*COMMAND, server, *SEARCH],
         stdout=subprocess.PIPE,
@@ -148,19 +152,25 @@ def test_a_plan_file_may_hold_the_objectives(tmp_path: Path, load: Load) -> None
     assert done.returncode == 1
 
 
-def test_progress_counts_the_run_that_goes_on(load: Load) -> None:
+def test_progress_counts_the_run_that_goes_on(
+    load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Runs of a second are over before a line is due: these are not."""
+    monkeypatch.setattr("inferwatch.cli.load_progress.LINES_S", 0.5)
+
     done = load(
-        *("--sweep", "concurrency=1,2", "--requests", "2000", "--duration", "6"),
+        *("--sweep", "concurrency=1,2", "--requests", "2000", "--duration", "3"),
         *("--output-tokens", "2", "--model", "ttft=0.05,itl=0.001", "--no-record"),
     )
 
     head, *told = done.stderr.splitlines()
     assert "TTFT p50" in head
     told = [line for line in told if " done  " in line]
-    assert [line[:8] for line in told] == ["1 of 2  ", "2 of 2  "]
+    last = {line[:8]: line for line in told}
+    assert [*last] == ["1 of 2  ", "2 of 2  "]
     first, second = (
-        int(line.partition(" done")[0].split()[-1].replace(",", "")) for line in told
+        int(line.partition(" done")[0].split()[-1].replace(",", ""))
+        for line in last.values()
     )
     assert 0 < first < second < 2.6 * first
     assert all("TTFT p50 5" in line and "0 failed" in line for line in told)
@@ -224,12 +234,12 @@ def tiring(answers: int, *, leaves: bool = False) -> Iterator[str]:
         server.server_close()
 
 
-POINTS = ("--sweep", "concurrency=1,2,3", "--requests", "3", "--duration", "1")
+POINTS = ("--sweep", "concurrency=1,2,3", "--requests", "3", "--duration", "0.5")
 
 
 def test_a_point_that_nobody_answers_is_a_point(load: Load, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text("request_timeout_s = 2.0\n")
+    plan.write_text("request_timeout_s = 1.0\n")
 
     with tiring(answers=3) as url:
         done = load(*POINTS, "--plan", str(plan), "--model", "m", "--json", url=url)
@@ -247,14 +257,14 @@ def test_a_point_that_nobody_answers_is_a_point(load: Load, tmp_path: Path) -> N
 
 def test_people_are_told_why_a_point_failed(load: Load, tmp_path: Path) -> None:
     plan = tmp_path / "plan.toml"
-    plan.write_text("request_timeout_s = 2.0\n")
+    plan.write_text("request_timeout_s = 1.0\n")
 
     with tiring(answers=1) as url:
         sweep = ("--sweep", "concurrency=1,2", "--requests", "1", "--duration", "1")
         done = load(*sweep, "--plan", str(plan), "--model", "m", url=url)
 
     (why,) = (line for line in done.stdout.splitlines() if "×" in line)
-    assert why.startswith("  1 × timeout: after 2 s")
+    assert why.startswith("  1 × timeout: after 1 s")
     assert len(why) <= 80
 
 

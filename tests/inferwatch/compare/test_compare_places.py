@@ -12,7 +12,7 @@ from inferwatch.compare.where.place import Cut
 from inferwatch.compare.where.places import PlaceFinder
 from tests.inferwatch.compare.placed_sessions import Floats, Sent, compared, said
 
-SEEDS = 3
+SEEDS = 2
 
 
 def alike(factor: float) -> Callable[[Sent], Floats]:
