@@ -233,7 +233,7 @@ async def test_another_life_of_a_server_begins_with_an_empty_cache(
 ) -> None:
     plain.listen()
     await plain.complete(prompts(4, 100, seed=1), tokens=10)
-    await plain.until_cache(blocks=12)
+    cache = await plain.until_cache(blocks=12)
 
     plain.kill()
     await plain.start()

@@ -18,8 +18,8 @@ Ask = Callable[[Callable[[Any], Any]], list[Any]]
 def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     """To load it, and torch, takes longer than all of these."""
     torch = SimpleNamespace(version=SimpleNamespace(cuda=None))
-    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, GRAPHS_IN_PEAK[0], None)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, GRAPHS_IN_PEAK[0], None)
 
 
 def page(size: int, tokens: int = 16, **fields: Any) -> SimpleNamespace:

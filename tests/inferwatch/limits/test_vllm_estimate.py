@@ -10,7 +10,10 @@ from inferwatch.limits.presets import PRESETS
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepCosts, StepSums
 
-pytestmark = [pytest.mark.process, pytest.mark.soak]
+pytestmark = [
+    *(pytest.mark.process, pytest.mark.soak),
+    pytest.mark.xdist_group("vLLM estimate"),
+]
 """Importing vLLM asks programs of the host for its processor."""
 STEPS: dict[str, list[tuple[int, int]]] = {
     "one token": [(1, 1000)],

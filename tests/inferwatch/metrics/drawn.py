@@ -18,7 +18,8 @@ def drawn(few: int, many: int, *values: Any, **named: Any) -> Callable[[Test], A
             deadline=None,
             suppress_health_check=[HealthCheck.function_scoped_fixture],
         )
-        return sized(given(*values, **named)(test))
+        given_some: Any = given(*values, **named)
+        return sized(given_some(test))
 
     def decorate(test: Test) -> Any:
         name = f"{test.__name__}_of_many"
