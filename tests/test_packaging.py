@@ -4,13 +4,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import inferwatch
-
-pytestmark = pytest.mark.process
 
 ROOT = Path(__file__).parent.parent
 
@@ -21,6 +20,7 @@ def test_the_version_is_one_everywhere() -> None:
     assert project["version"] == inferwatch.__version__
 
 
+@pytest.mark.process
 def test_the_top_level_holds_only_what_was_agreed() -> None:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -41,6 +41,11 @@ def test_the_documentation_goes_where_the_source_goes() -> None:
     assert {"README.md", "docs", "CHANGELOG.md"} <= {*packed}
 
 
+def of_the_wheel(test: Callable[[Path], None]) -> Callable[[Path], None]:
+    """It is built once, by whoever has all of them."""
+    return pytest.mark.process(pytest.mark.xdist_group("wheel")(test))
+
+
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
@@ -53,6 +58,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
+@of_the_wheel
 def test_the_wheel_holds_exactly_the_three_packages(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names if ".dist-info/" not in name}
@@ -60,6 +66,7 @@ def test_the_wheel_holds_exactly_the_three_packages(wheel: Path) -> None:
     assert tops == {"inferwatch", "collectors", "embedded_engine"}
 
 
+@of_the_wheel
 def test_the_wheel_installs_the_probe_by_general_plugins_only(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     (name,) = (n for n in archive.namelist() if n.endswith("entry_points.txt"))
@@ -69,6 +76,7 @@ def test_the_wheel_installs_the_probe_by_general_plugins_only(wheel: Path) -> No
     assert "stat_logger" not in text
 
 
+@of_the_wheel
 def test_the_wheel_brings_a_sample_session_that_is_small(wheel: Path) -> None:
     (sample,) = (
         entry

@@ -12,6 +12,7 @@ import pytest
 from inferwatch.cli.main import main
 from inferwatch.loadgen import idle_server
 
+
 @pytest.fixture
 def server(truth_url: str) -> str:
     """The truth server's URL."""

@@ -22,15 +22,18 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 import inferwatch.ui
+from inferwatch.cli import measure_peak
 from inferwatch.cli.main import inferwatch as program
 from inferwatch.cli.tune_options import tune_plan
 from inferwatch.errors import InferwatchError
+from inferwatch.loadgen import idle_server
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from tests.inferwatch.cli.test_tune_options import options_of as tune_options
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OTHERS = PAGES[1:]
 RESULTS = Path(__file__).parents[1] / "export" / "samples"
 SERVER = "localhost:8000"
 FOREIGN = {"vllm", "guidellm", "aiperf"}
@@ -114,24 +117,30 @@ def names(pages: list[Path]) -> list[str]:
     return [page.stem for page in pages]
 
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with all that the pages speak of: records, files of others, a plan."""
-    for name in ("CACHE", "STATE", "DATA"):
-        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
-    monkeypatch.setenv("INFERWATCH_DB", str(tmp_path / "inferwatch.db"))
-    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path / "run"))
-    monkeypatch.chdir(tmp_path)
-    copyfile(sample_file(), "inferwatch.db")
-    with closing(sqlite3.connect("inferwatch.db")) as record, record:
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with all sessions that the pages speak of."""
+    path = Path(copyfile(sample_file(), tmp_path_factory.mktemp("records") / "all.db"))
+    with closing(sqlite3.connect(path)) as record, record:
         for number, name in enumerate(("after", "search", "before2", "after2"), 2):
             copy_session(record, number)
             record.execute(
                 "UPDATE sessions SET name = ? WHERE session = ?", (name, number)
             )
         record.execute("UPDATE sessions SET name = 'before' WHERE session = 1")
-    for name in ("yesterday.db", "damaged.db"):
-        copyfile("inferwatch.db", name)
+    return path
+
+
+@pytest.fixture
+def home(records: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all that the pages speak of: records, files of others, a plan."""
+    for name in ("CACHE", "STATE", "DATA"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name))
+    monkeypatch.setenv("INFERWATCH_DB", str(tmp_path / "inferwatch.db"))
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path / "run"))
+    monkeypatch.chdir(tmp_path)
+    for name in ("inferwatch.db", "yesterday.db", "damaged.db"):
+        copyfile(records, name)
     copyfile(RESULTS / "vllm_bench.json", "a.json")
     copyfile(RESULTS / "guidellm.json", "b.json")
     Path("artifacts").mkdir()
@@ -175,11 +184,23 @@ def parse(words: list[str]) -> None:
     command.make_context(words[0], list(words[1:]))
 
 
+def keep_plans(page: Path) -> None:
+    """Where the commands look for the plans that it shows."""
+    for block in blocks(page):
+        if block.language == "toml":
+            Path("plan.toml").write_text(block.text)
+
+
+def is_new_tune(words: list[str]) -> bool:
+    """It would start an engine."""
+    return words[:1] == ["tune"] and not {"--resume", "--show", "--list"} & {*words}
+
+
 def try_it(words: list[str], url: str) -> None:
     """Run a command, or as much of it as there is without an engine."""
     starts_engine = not words or words[0] in WATCHERS
     starts_engine |= words[:1] == ["demo"] and "--sample" not in words
-    if words[:1] == ["tune"] and not {"--resume", "--show", "--list"} & {*words}:
+    if is_new_tune(words):
         tune_plan(tune_options(*words[1:]))  # all but the engine
         return
     if starts_engine or {"--find-rate", "--resume", "--show"} & {*words}:
@@ -195,21 +216,46 @@ def try_it(words: list[str], url: str) -> None:
             words += ["--output-tokens", "3"]
     if words[0] == "baseline":
         words = [url if word == SERVER else word for word in words]
-        words += ["--output-tokens", "3"]
+        words += ["--output-tokens", "3", "--repeats", "2"]
     if words[0] == "calibrate":
         words = [*words, "--duration", "0.5"]
     assert run(words) == 0 or JUDGES & {*words}, words
 
 
-@pytest.mark.process
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 @pytest.mark.usefixtures("home")
-def test_every_command_of_a_page_works(page: Path, truth_url: str) -> None:
-    for block in blocks(page):
-        if block.language == "toml":
-            Path("plan.toml").write_text(block.text)
+def test_every_command_of_a_page_is_understood(page: Path) -> None:
+    keep_plans(page)
 
     for program_name, *words in commands(page):
+        if program_name != "inferwatch" or not words:
+            continue
+        parse(words)
+        if is_new_tune(words):
+            tune_plan(tune_options(*words[1:]))
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(PAGES[0], id=PAGES[0].stem),
+        *(pytest.param(page, id=page.stem, marks=pytest.mark.soak) for page in OTHERS),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_every_command_of_a_page_works(
+    page: Path, truth_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idle_server, "TRAFFIC_LOOK_S", 0.01)
+    if page is PAGES[0]:  # half a minute of all cores, which docs/hardware.md takes
+        monkeypatch.setattr(measure_peak, "measure_peak", lambda: None)
+    keep_plans(page)
+    found = commands(page)
+
+    for program_name, *words in found:
+        if words == ["doctor"] and [program_name, *words, "--measure-peak"] in found:
+            continue  # that looks at the same, afterwards
         if program_name == "inferwatch":
             try_it(words, truth_url)
         elif program_name == "make":
@@ -222,7 +268,14 @@ def test_every_command_of_a_page_works(page: Path, truth_url: str) -> None:
             assert program_name in FOREIGN, program_name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+PROGRAMMED = [
+    page
+    for page in PAGES
+    if not {"sql", "python"}.isdisjoint(each.language for each in blocks(page))
+]
+
+
+@pytest.mark.parametrize("page", PROGRAMMED, ids=names(PROGRAMMED))
 @pytest.mark.usefixtures("home")
 def test_every_query_and_program_of_a_page_works(page: Path) -> None:
     known: dict[str, Any] = {}
