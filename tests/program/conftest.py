@@ -105,6 +105,11 @@ class Home:
         return runtime_dir == str(self.runtime_dir)
 
 
+def servers_of(home: Home) -> list[psutil.Process]:
+    """Processes of an engine, be it vLLM or what stands in for it."""
+    return [p for p in home.engines() if "embedded_engine.worker" in p.cmdline()]
+
+
 def is_program(process: psutil.Process) -> bool:
     """It is ours, or ending just now: only who started a process may wait for it."""
     try:

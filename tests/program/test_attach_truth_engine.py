@@ -347,33 +347,41 @@ async def attached(
 
 @dataclass
 class Story:
-    """Two servers at once; then one of them is killed and started anew."""
+    """What servers were asked, and what was told of it in each way."""
 
     watched: Watched
+    machines: dict[str, Machine]
     got: dict[str, Got]
-    again: Got
-    killed_at: int
-    """As many readings had come when the server was killed."""
     latencies: dict[tuple[str, Kinds], dict[str, Latency]]
-    """By server and kinds, before that."""
+    """By server and kinds."""
     spans: dict[str, list[RequestSpan]]
     counts: dict[str, dict[str, int]]
     first_number_s: float
     once: dict[str, Any]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def story(home: Path) -> AsyncIterator[Story]:
+ONE, TWO = "one server", "two servers"
+SENT = {ONE: 24, TWO: 40}
+"""To each."""
+
+
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=[ONE, pytest.param(TWO, marks=pytest.mark.soak)],
+)
+async def story(home: Path, request: pytest.FixtureRequest) -> AsyncIterator[Story]:
     traces, relay = free_port(), f"tcp://127.0.0.1:{free_port()}"
     flags = ("--otlp-traces-endpoint", f"http://127.0.0.1:{traces}/v1/traces")
-    plain = await machine(home, PLAIN, *API_SERVER, *flags)
     probed = await machine(
         *(home, PROBED, *API_SERVER, *flags),
         VLLM_PLUGINS="inferwatch",
         INFERWATCH_PROBE=relay,
         INFERWATCH_RUNTIME_DIR=str(home / "run"),
     )
-    machines = {PLAIN: plain, PROBED: probed}
+    machines = {PROBED: probed}
+    if request.param == TWO:
+        machines[PLAIN] = await machine(home, PLAIN, *API_SERVER, *flags)
     servers = [Server(url=each.url, name=name) for name, each in machines.items()]
 
     far = Server(url=probed.url, name=FAR, probe=relay)
@@ -387,10 +395,10 @@ async def story(home: Path) -> AsyncIterator[Story]:
             each.start()
             await each.up()  # one after the other: they would take as long at once
         watched = await stack.enter_async_context(attached([*servers, far], receiver))
-        yield await told(watched, machines)
+        yield await told(watched, machines, SENT[request.param])
 
 
-async def told(watched: Watched, machines: dict[str, Machine]) -> Story:
+async def told(watched: Watched, machines: dict[str, Machine], requests: int) -> Story:
     def counts(name: str) -> dict[str, int]:
         return {
             "scraped requests": watched.rise(name, ended),
@@ -401,16 +409,15 @@ async def told(watched: Watched, machines: dict[str, Machine]) -> Story:
 
     await watched.until(
         lambda: bool(
-            watched.of(PLAIN, EngineSample)
-            and watched.of(PROBED, EngineSample)
+            all(watched.of(name, EngineSample) for name in machines)
             and watched.of(PROBED, EngineInfo)
             and watched.of(FAR, EngineInfo)
         ),
-        "both are watched",
+        "all are watched",
     )
     async with asyncio.TaskGroup() as tasks:
         loads = {
-            name: tasks.create_task(load(each, 40, seed=at))
+            name: tasks.create_task(load(each, requests, seed=at))
             for at, (name, each) in enumerate(machines.items())
         }
     got = {name: task.result() for name, task in loads.items()}
@@ -430,89 +437,65 @@ async def told(watched: Watched, machines: dict[str, Machine]) -> Story:
             (PROBED, PROBED_KINDS),
         )
     }
-    spans = {name: watched.of(name, RequestSpan) for name in machines}
-    before = {name: counts(name) for name in machines}
+    counted = {name: counts(name) for name in machines}
     await watched.until(
         lambda: watched.finished(FAR) == got[PROBED].requests, "all was told afar"
     )
-    before[PROBED]["far output"] = watched.tokens(FAR)
-    before[PROBED]["probe output"] = watched.tokens(PROBED)
-    before[PROBED]["probe requests"] = watched.finished(PROBED)
-
-    killed_at = len(watched.pipeline.readings)
-    under_way = asyncio.create_task(load(machines[PROBED], 4, seed=7))
-    await watched.until(
-        lambda: watched.tokens(PROBED, killed_at) > 20, "it works when it is killed"
-    )
-    machines[PROBED].kill()
-    await asyncio.gather(under_way, return_exceptions=True)
-    machines[PROBED].start()
-    await machines[PROBED].up()
-    await watched.until(
-        lambda: bool(watched.of(PROBED, EngineInfo, since=killed_at)),
-        "the probe is new",
-    )
-    restarted = len(watched.pipeline.readings)
-    again = await load(machines[PROBED], 20, seed=8)
-    await watched.until(
-        lambda: (
-            watched.finished(PROBED, restarted) == again.requests
-            and ended(watched.of(PROBED, EngineSample)[-1]) == again.requests
-        ),
-        "all were told",
-    )
-    await watched.until(
-        lambda: watched.tokens(FAR, restarted) == again.output_tokens,
-        "the second life was told afar",
-    )
+    counted[PROBED]["far output"] = watched.tokens(FAR)
+    counted[PROBED]["probe output"] = watched.tokens(PROBED)
+    counted[PROBED]["probe requests"] = watched.finished(PROBED)
     began_s = time.monotonic()
-    once = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "inferwatch.cli", "attach", machines[PROBED].url),
-        *("--once", "--json"),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    said, _ = await once.communicate()
+    url = machines[PROBED].url
+    status, said, _ = await ours("attach", url, "--once", "--json")
+    assert status == 0
     return Story(
         watched=watched,
+        machines=machines,
         got=got,
-        again=again,
-        killed_at=restarted,
         latencies=latencies,
-        spans=spans,
-        counts=before,
+        spans={name: watched.of(name, RequestSpan) for name in machines},
+        counts=counted,
         first_number_s=time.monotonic() - began_s,
         once=json.loads(said),
     )
 
 
-@pytest.mark.parametrize("name", [PLAIN, PROBED])
-async def test_every_view_counts_what_the_client_got(story: Story, name: str) -> None:
-    got, counts = story.got[name], story.counts[name]
-    spans = story.spans[name]
+async def ours(*arguments: str) -> tuple[int | None, bytes, bytes]:
+    """Our program's exit status, what it printed, and what it said."""
+    program = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "inferwatch.cli", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    printed, said = await program.communicate()
+    return program.returncode, printed, said
 
-    assert counts["scraped requests"] == counts["spans"] == got.requests
-    assert counts["scraped output"] == got.output_tokens
-    assert counts["scraped prompts"] == got.prompt_tokens
-    assert sum(each.output_tokens or 0 for each in spans) == got.output_tokens
-    assert sum(each.prompt_tokens or 0 for each in spans) == got.prompt_tokens
-    if name == PROBED:
-        assert counts["probe output"] == counts["far output"] == got.output_tokens
-        assert counts["probe requests"] == got.requests
+
+async def test_every_view_counts_what_the_client_got(story: Story) -> None:
+    for name, got in story.got.items():
+        counts, spans = story.counts[name], story.spans[name]
+        assert counts["scraped requests"] == counts["spans"] == got.requests
+        assert counts["scraped output"] == got.output_tokens
+        assert counts["scraped prompts"] == got.prompt_tokens
+        assert sum(each.output_tokens or 0 for each in spans) == got.output_tokens
+        assert sum(each.prompt_tokens or 0 for each in spans) == got.prompt_tokens
+    counts, got = story.counts[PROBED], story.got[PROBED]
+    assert counts["probe output"] == counts["far output"] == got.output_tokens
+    assert counts["probe requests"] == got.requests
 
 
 @pytest.mark.parametrize("metric", OF_REQUESTS)
-@pytest.mark.parametrize("name", [PLAIN, PROBED])
-async def test_means_of_all_views_agree(story: Story, name: str, metric: str) -> None:
-    views = [
-        rows[metric].quantiles
-        for (server, _), rows in story.latencies.items()
-        if server == name and metric in rows
-    ]
-
-    assert len(views) == (2 if name == PLAIN else 3)
-    assert {view.n for view in views} == {story.got[name].requests}
-    for view in views:
-        assert view.mean == pytest.approx(views[0].mean, rel=0.01, abs=0.0005)
+async def test_means_of_all_views_agree(story: Story, metric: str) -> None:
+    for name, got in story.got.items():
+        views = [
+            rows[metric].quantiles
+            for (server, _), rows in story.latencies.items()
+            if server == name and metric in rows
+        ]
+        assert len(views) == (2 if name == PLAIN else 3)
+        assert {view.n for view in views} == {got.requests}
+        for view in views:
+            assert view.mean == pytest.approx(views[0].mean, rel=0.01, abs=0.0005)
 
 
 async def test_the_mean_gap_between_tokens_is_that_of_the_probe(story: Story) -> None:
@@ -523,50 +506,33 @@ async def test_the_mean_gap_between_tokens_is_that_of_the_probe(story: Story) ->
     assert probe.mean == pytest.approx(scraped.mean, rel=0.01)
 
 
-@pytest.mark.parametrize("name", [PLAIN, PROBED])
-async def test_the_client_waited_longer_than_the_server_says(
-    story: Story, name: str
-) -> None:
-    got, rows = story.got[name], story.latencies[name, SCRAPED]
-
-    for metric, own in (("ttft_s", got.ttft_s), ("e2el_s", got.e2el_s)):
-        server_s = rows[metric].quantiles.mean
-        assert server_s is not None
-        assert server_s < sum(own) / len(own) < server_s + 2.0  # on a busy machine
+async def test_the_client_waited_longer_than_the_server_says(story: Story) -> None:
+    for name, got in story.got.items():
+        rows = story.latencies[name, SCRAPED]
+        for metric, own in (("ttft_s", got.ttft_s), ("e2el_s", got.e2el_s)):
+            server_s = rows[metric].quantiles.mean
+            assert server_s is not None
+            assert server_s < sum(own) / len(own) < server_s + 2.0  # on a busy machine
 
 
 @pytest.mark.parametrize("metric", OF_REQUESTS)
-@pytest.mark.parametrize("name", [PLAIN, PROBED])
 async def test_each_bracket_holds_the_true_percentile(
-    story: Story, name: str, metric: str
+    story: Story, metric: str
 ) -> None:
     of = {"ttft_s": "ttft_ns", "e2el_s": "e2el_ns"}.get(metric)
     of = of or metric.replace("_s", "_ns")
-    true_s = sorted(getattr(span, of) / NS_PER_S for span in story.spans[name])
-    brackets = story.latencies[name, SCRAPED][metric].brackets
-    assert brackets is not None
-
-    for at, bracket in ((0.5, brackets.p50), (0.9, brackets.p90), (0.95, brackets.p95)):
-        percentile_s = true_s[math.ceil(at * len(true_s)) - 1]
-        assert bracket is not None
-        assert bracket.low <= percentile_s
-        assert bracket.high is None or percentile_s <= bracket.high
-    assert brackets.max is not None
-    assert brackets.max.low <= true_s[-1]
-
-
-async def test_a_server_killed_and_started_anew_is_another_life(story: Story) -> None:
-    watched, again, since = story.watched, story.again, story.killed_at
-    contacts = watched.of(PROBED, Contact)
-    notes = watched.of(PROBED, Note)
-
-    assert [each.answers for each in contacts if not each.answers]
-    assert any(each.restarted for each in contacts)
-    assert [note for note in notes if note.kind is NoteKind.LOST]
-    assert watched.tokens(PROBED, since) == again.output_tokens
-    assert generated(watched.of(PROBED, EngineSample)[-1]) == again.output_tokens
-    assert not [note for note in notes if note.kind is NoteKind.DROPPED]
-    assert not [each for each in watched.of(PLAIN, Contact) if not each.answers]
+    for name in story.got:
+        true_s = sorted(getattr(span, of) / NS_PER_S for span in story.spans[name])
+        brackets = story.latencies[name, SCRAPED][metric].brackets
+        assert brackets is not None
+        within = ((0.5, brackets.p50), (0.9, brackets.p90), (0.95, brackets.p95))
+        for at, bracket in within:
+            percentile_s = true_s[math.ceil(at * len(true_s)) - 1]
+            assert bracket is not None
+            assert bracket.low <= percentile_s
+            assert bracket.high is None or percentile_s <= bracket.high
+        assert brackets.max is not None
+        assert brackets.max.low <= true_s[-1]
 
 
 async def test_the_first_number_comes_soon(story: Story) -> None:
@@ -574,7 +540,7 @@ async def test_the_first_number_comes_soon(story: Story) -> None:
     sys.stdout.write(f"first true number: {told_s} after `inferwatch attach`\n")
 
     assert story.first_number_s < 20.0  # on a busy machine; 3 s on an idle one
-    assert story.once["ttft_s"]["n"] == story.again.requests
+    assert story.once["ttft_s"]["n"] == story.got[PROBED].requests
 
 
 async def test_nothing_can_be_changed_of_a_server_without_control(
@@ -591,6 +557,77 @@ async def test_nothing_can_be_changed_of_a_server_without_control(
     assert story.watched.of(PROBED, LiveLimits) == []
 
 
+async def test_a_server_without_control_is_not_tuned(story: Story) -> None:
+    url = story.machines[PROBED].url
+
+    status, _, said = await ours("tune", url, "--vary=max-num-seqs=2,4", "--rate=8")
+
+    assert status == 2
+    assert b"was not started with control" in said
+
+
+async def test_a_killed_server_is_lost_and_its_neighbour_not(story: Story) -> None:
+    """The last of all: it is gone after this."""
+    watched = story.watched
+    story.machines[PROBED].kill()
+
+    def lost() -> list[Note]:
+        notes: list[Note] = watched.of(PROBED, Note)
+        return [note for note in notes if note.kind is NoteKind.LOST]
+
+    await watched.until(lambda: bool(lost()), "it is noted")
+    await watched.until(
+        lambda: not watched.of(PROBED, Contact)[-1].answers, "it answers no more"
+    )
+    assert all(each.answers for each in watched.of(PLAIN, Contact))
+
+
+@pytest.mark.parametrize(
+    "story", [pytest.param(TWO, marks=pytest.mark.soak)], indirect=True
+)
+async def test_a_server_killed_and_started_anew_is_another_life(story: Story) -> None:
+    """That a server which nobody probes is, test_record_service shows."""
+    watched, probed = story.watched, story.machines[PROBED]
+    killed_at = len(watched.pipeline.readings)
+    if watched.of(PROBED, Contact)[-1].answers:
+        under_way = asyncio.create_task(load(probed, 4, seed=7))
+        await watched.until(
+            lambda: watched.tokens(PROBED, killed_at) > 20, "it works when it is killed"
+        )
+        probed.kill()
+        await asyncio.gather(under_way, return_exceptions=True)
+    probed.start()
+    await probed.up()
+    await watched.until(
+        lambda: bool(watched.of(PROBED, EngineInfo, since=killed_at)),
+        "the probe is new",
+    )
+    since = len(watched.pipeline.readings)
+    again = await load(probed, 20, seed=8)
+    await watched.until(
+        lambda: (
+            watched.finished(PROBED, since) == again.requests
+            and ended(watched.of(PROBED, EngineSample)[-1]) == again.requests
+        ),
+        "all were told",
+    )
+    await watched.until(
+        lambda: watched.tokens(FAR, since) == again.output_tokens,
+        "the second life was told afar",
+    )
+
+    contacts = watched.of(PROBED, Contact)
+    notes = watched.of(PROBED, Note)
+    assert [each.answers for each in contacts if not each.answers]
+    assert any(each.restarted for each in contacts)
+    assert [note for note in notes if note.kind is NoteKind.LOST]
+    assert watched.tokens(PROBED, since) == again.output_tokens
+    assert generated(watched.of(PROBED, EngineSample)[-1]) == again.output_tokens
+    assert not [note for note in notes if note.kind is NoteKind.DROPPED]
+    assert not [each for each in watched.of(PLAIN, Contact) if not each.answers]
+
+
+@pytest.mark.soak
 async def test_front_ends_and_ranks_are_told_whole(home: Path) -> None:
     several = await machine(
         *(home, "several", "-c", SERVE, "serve", "{model}"),

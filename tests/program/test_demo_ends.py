@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.program.conftest import Home
+from tests.program.conftest import servers_of, wait_for
 from tests.program.test_demo_terminal import left_by_q, notes
 
 GONE_S = 10.0
@@ -36,7 +36,7 @@ def test_a_signal_that_ends_the_demo_ends_its_engine(
     home.stand_in()
     shown = terminal("demo")
     shown.shows("tok/s")
-    assert home.engines()
+    wait_for(lambda: servers_of(home), "an engine")
 
     os.kill(shown.child.pid, number)
 
@@ -82,18 +82,15 @@ def test_r_starts_another_engine_and_q_ends_that(
         home.stand_in()
     demo = terminal("demo")
     demo.shows("tok/s")
-    (home.engine_core() if real else server_of(home)).kill()
+    (killed,) = [home.engine_core()] if real else servers_of(home)
+    killed.kill()
     demo.shows("was killed by SIGKILL", seconds=GONE_S)
 
     demo.press("r")
 
-    demo.shows("HEALTHY" if real else "engine up")
-    assert home.engines()
+    wait_for(lambda: (demo.read(), servers_of(home))[1], "another one")
+    wait_for(lambda: notes(home, "started")[1:], "another one answers")
+    assert killed not in servers_of(home)
+    demo.shows("HEALTHY" if real else "tok/s")
     assert len(notes(home, "lost")) == len(notes(home, "restarted")) == 1
     left_by_q(demo, home)
-
-
-def server_of(home: Home) -> psutil.Process:
-    """The process of a stand-in."""
-    (server,) = [p for p in home.engines() if "embedded_engine.worker" in p.cmdline()]
-    return server

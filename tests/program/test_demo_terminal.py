@@ -61,12 +61,12 @@ def test_each_screen_is_shown_at_every_size(
     demo.resize(columns, rows)
 
     for key, title in (
-        ("2", "Requests"),
-        ("3", "Steps"),
-        ("4", "KV"),
+        ("2", "newest"),
+        ("3", "steps of the last"),
+        ("4", "block map"),
         ("5", "memory traffic"),
-        ("1", "TTFT"),
-    ):
+        ("1", "traffic ─"),
+    ):  # no screen but that one shows it
         demo.press(key)
         demo.shows(title)
 
@@ -100,18 +100,19 @@ def test_a_killed_engine_is_named_at_once(demo: Terminal, home: Home) -> None:
 
 
 def test_q_leaves_nothing_but_the_record(demo: Terminal, home: Home) -> None:
-    left_by_q(demo, home)
+    left_by_q(demo, home, status=3)  # its engine was lost
     assert recorded(home, "select * from requests where finished_ns is not null")
 
 
-def left_by_q(demo: Terminal, home: Home) -> None:
+def left_by_q(demo: Terminal, home: Home, status: int = 0) -> None:
     """It is left as it was found, and no process stays."""
     demo.press("q")
 
-    assert demo.ended(GONE_S) == 0
-    assert demo.raw.rstrip().endswith(
-        b"opens it again."
-    )  # said after the screen was left
+    assert demo.ended(GONE_S) == status
     assert b"\x1b[?1049l" in demo.raw  # the terminal is restored
+    said = demo.raw.rpartition(b"\x1b[?1049l")[2].rstrip()
+    assert b"opens it again." in said
+    if not status:  # else it ends with the engine's log
+        assert said.endswith(b"opens it again.")
     assert home.engines() == []
     assert recorded(home, "select state from sessions") == [("complete",)]

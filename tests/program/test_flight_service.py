@@ -54,7 +54,7 @@ async def test_what_never_happens_leaves_no_record(
     server: Serving, tmp_path: Path
 ) -> None:
     path = tmp_path / "sessions.db"
-    flags = ("--record-on", "running>3|lost", "--duration", "4")
+    flags = ("--record-on", "running>3|lost", "--duration", "2")
     async with service(path, server.url, *flags) as running:
         await running.says("nothing was recorded")
         assert await running.process.wait() == 0
@@ -69,15 +69,15 @@ async def test_what_happens_is_recorded_with_what_was_before_and_told(
     script = tmp_path / "tell it.py"
     script.write_text(TELL)
     command = shlex.join([sys.executable, str(script), str(told), "$HOME", "a b"])
-    flags = ("--record-on", "running>3", "--record-after", "3s", "--alert-every", "1s")
+    flags = ("--record-on", "running>3", "--record-after", "2s", "--alert-every", "1s")
     asked = (server.url, *flags, "--on-alert", command)
     async with service(path, *asked) as running:
         await running.says("running")
-        await asyncio.sleep(3)
+        await asyncio.sleep(2)  # what was before is asked for every second
         runs(server, engine, 7)
         await running.says("running>3: running 7.00 > 3.00")
         runs(server, engine, 0)
-        await running.says("no rule has held for 3 s: s1 ends")
+        await running.says("no rule has held for 2 s: s1 ends")
         runs(server, engine, 8)
         await running.says("running>3: running 8.00 > 3.00")
         status, summary = await running.ended(signal.SIGTERM)

@@ -1,4 +1,8 @@
-"""On real vLLM each fault is planted, and its finding is named first, soon."""
+"""On real vLLM each fault is planted, and its finding is named first, soon.
+
+What is left to a soak here, a simulated engine shows in seconds
+(``tests/inferwatch/metrics/findings``).
+"""
 
 import asyncio
 import os
@@ -27,7 +31,7 @@ pytestmark = [
 ]
 
 WITHIN_S = 60
-CALM_S = 30
+CALM_S = 12
 NUMBERS = count(1_000)
 """What prompts begin with, that none shares anything with another."""
 Ask = Callable[[], Awaitable[None]]
@@ -135,6 +139,7 @@ async def test_more_clients_than_sequences(engine: Engine) -> None:
     assert found.knobs[0].effort == (Effort.NOW,)
 
 
+@pytest.mark.soak
 async def test_more_tokens_than_the_cache_holds(engine: Engine) -> None:
     async with watching(engine) as here, asking(40, lambda: here.ask(1_700, 150)):
         found = await here.named("kv_bound")
@@ -142,6 +147,7 @@ async def test_more_tokens_than_the_cache_holds(engine: Engine) -> None:
     assert any(each.page == "kv" for each in found.evidence)
 
 
+@pytest.mark.soak
 async def test_prompts_larger_than_the_token_budget(engine: Engine) -> None:
     async with watching(engine) as here, asking(12, lambda: here.ask(1_500, 2)):
         found = await here.named("token_budget")
@@ -150,6 +156,7 @@ async def test_prompts_larger_than_the_token_budget(engine: Engine) -> None:
     assert flags["--max-num-batched-tokens"] == "512"
 
 
+@pytest.mark.soak
 async def test_short_prompts_behind_long_ones(engine: Engine) -> None:
     async with (
         watching(engine) as here,
@@ -159,6 +166,7 @@ async def test_short_prompts_behind_long_ones(engine: Engine) -> None:
         await here.named("head_of_line")
 
 
+@pytest.mark.soak
 async def test_clients_that_give_up(engine: Engine) -> None:
     async with (
         watching(engine) as here,
@@ -182,6 +190,7 @@ async def test_an_engine_core_that_is_stopped(engine: Engine) -> None:
     assert found.cost == 1.0
 
 
+@pytest.mark.soak
 async def test_prompts_of_one_length_that_share_no_beginning(engine: Engine) -> None:
     async with watching(engine) as here, asking(1, lambda: here.ask(480, 3), 0.3):
         await here.named("unstable_prefix")

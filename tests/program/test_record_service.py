@@ -21,7 +21,7 @@ from tests.collectors.made_up_engine import MadeUpEngine
 
 pytestmark = pytest.mark.process
 PATIENCE_S = 40.0
-FURTHER_NS = 2_000_000_000
+FURTHER_NS = 1_000_000_000
 
 
 class Service:
@@ -85,23 +85,7 @@ def rows(path: Path, query: str) -> list[tuple[object, ...]]:
         return connection.execute(query).fetchall()
 
 
-async def test_sigterm_ends_the_record_cleanly_and_sums_it_up(
-    server: Serving, tmp_path: Path
-) -> None:
-    path = tmp_path / "sessions.db"
-    async with service(path, server.url) as running:
-        await running.says("answers")
-        await running.says("running")
-        status, summary = await running.ended(signal.SIGTERM)
-
-    (row,) = list_sessions(path)
-    assert status == 0
-    assert "watched · session s1" in summary
-    assert (row.command, row.state) == ("record", SessionState.COMPLETE)
-    assert rows(path, "SELECT 1 FROM engine_samples")
-
-
-async def test_a_restarted_service_names_the_session_before(
+async def test_sigterm_ends_the_record_cleanly_and_sums_it_up_and_sigkill_is_told(
     server: Serving, tmp_path: Path
 ) -> None:
     path = tmp_path / "sessions.db"
@@ -110,8 +94,15 @@ async def test_a_restarted_service_names_the_session_before(
         await running.ended(signal.SIGKILL)
     async with service(path, server.url) as running:
         await running.says("goes on from s1, which was interrupted")
-        await running.ended(signal.SIGTERM)
+        await running.says("running")
+        status, summary = await running.ended(signal.SIGTERM)
 
+    after, before = list_sessions(path)
+    assert status == 0
+    assert "watched · session s2" in summary
+    assert before.state is SessionState.INTERRUPTED
+    assert (after.command, after.state) == ("record", SessionState.COMPLETE)
+    assert rows(path, "SELECT 1 FROM engine_samples WHERE session = 2")
     notes = rows(path, "SELECT text FROM notes WHERE session = 2")
     assert ("goes on from s1, which was interrupted",) in notes
 

@@ -75,7 +75,7 @@ async def test_samples_of_both_are_recorded_and_said_to_be_simulated(
     tmp_path: Path,
 ) -> None:
     held = "value 0 dram 61.5; value 0 power 400"
-    readings, summary = await recorded(tmp_path, held, 4)
+    readings, summary = await recorded(tmp_path, held, 2.5)
     infos = {each.source: each for each in readings if isinstance(each, GpuInfo)}
     assert [each.name for each in infos.values()] == ["NVIDIA H100 80GB HBM3"] * 2
     assert all("simulated" in (each.driver or "") for each in infos.values())
@@ -85,7 +85,7 @@ async def test_samples_of_both_are_recorded_and_said_to_be_simulated(
             for each in readings
             if isinstance(each, GpuSample) and each.source == uuid
         ]
-        assert len(told) > 2 * RATE_HZ
+        assert len(told) > 1.5 * RATE_HZ
         assert {each.via for each in told[1:]} == {"gpm"}
     first = [
         each
@@ -110,7 +110,7 @@ async def test_samples_of_both_are_recorded_and_said_to_be_simulated(
 async def test_a_gpu_that_is_lost_on_the_way_is_recorded_as_lost(
     tmp_path: Path,
 ) -> None:
-    readings, summary = await recorded(tmp_path, "@2.5 xid 1 79; @2.5 lose 1", 6)
+    readings, summary = await recorded(tmp_path, "@1.5 xid 1 79; @1.5 lose 1", 4)
     infos = {each.source: each for each in readings if isinstance(each, GpuInfo)}
     first, second = sorted(infos)
     assert "bus" in (infos[second].lost_because or "")
@@ -120,7 +120,7 @@ async def test_a_gpu_that_is_lost_on_the_way_is_recorded_as_lost(
     assert any("Xid 79" in text for text in notes)
     samples = [each for each in readings if isinstance(each, GpuSample)]
     last_ns = {uuid: max(s.t_ns for s in samples if s.source == uuid) for uuid in infos}
-    assert last_ns[first] > last_ns[second] + 1_500_000_000
+    assert last_ns[first] > last_ns[second] + 1_000_000_000
     lost = [each["lost_because"] for each in summary["gpus"]]
     assert lost == [None, infos[second].lost_because]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.program.conftest import wait_for
+from tests.program.conftest import servers_of, wait_for
 
 FILES = Path(__file__).parent.parent / "inferwatch" / "storage" / "files"
 
@@ -71,10 +71,10 @@ def test_a_demo_begun_there_ends_with_its_engine_and_leads_back(
 
     shown.press("D")
     shown.shows("seen by" if real else "tok/s")
-    assert home.engines()
+    wait_for(lambda: (shown.read(), servers_of(home))[1], "its engine starts")
     shown.press("q")
     shown.shows("kept 1")
-    wait_for(lambda: not home.engines(), "its engine ends")
+    wait_for(lambda: not servers_of(home), "its engine ends")
     shown.press("q")
 
     assert shown.ended(20) == 0
