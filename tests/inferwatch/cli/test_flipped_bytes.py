@@ -78,11 +78,11 @@ async def look(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "flips"),
+    "seeds",
     [
-        pytest.param(0, A_FEW, id="a few"),
+        pytest.param(range(A_FEW), id="a few"),
         *(
-            pytest.param(first, AT_ONCE, marks=pytest.mark.soak)
+            pytest.param(range(first, first + AT_ONCE), marks=pytest.mark.soak)
             for first in range(A_FEW, FLIPS // 2, AT_ONCE)
         ),
     ],
@@ -93,14 +93,13 @@ def test_a_flipped_byte_ends_in_a_result_or_a_sentence(
     path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    first: int,
-    flips: int,
+    seeds: range,
     *,
     large: bool,
 ) -> None:
     if large:
         monkeypatch.setattr(recovery, "CHECKED_UP_TO_BYTES", 0)
-    for seed in range(first, first + flips):
+    for seed in seeds:
         path.unlink(missing_ok=True)
         path.write_bytes(flipped(recorded, seed + large * FLIPS))
         kind = KINDS[seed % len(KINDS)]

@@ -20,7 +20,8 @@ from inferwatch.loadgen.truth.server import TruthServer
 port = int(sys.argv[sys.argv.index("--port") + 1])
 TruthServer(socket.create_server(("127.0.0.1", port))).serve()
 """
-Step = Callable[[str], subprocess.CompletedProcess[str]]
+ALONE = (" after2 after3", "")
+Step = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -61,13 +62,16 @@ def step(workflow: dict[str, Any], tmp_path: Path) -> Step:
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
     }
 
-    def run(name: str) -> subprocess.CompletedProcess[str]:
+    def run(name: str, runs_a_side: int = 3) -> subprocess.CompletedProcess[str]:
         for usual, here in (
             ("8000", str(port)),
             ("--duration 120", "--duration 1"),
             ("--retry-delay 5", "--retry-delay 1"),
         ):
             runs[name] = runs[name].replace(usual, here)
+        if runs_a_side == 1:
+            for usual, here in (("1 2 3", "1"), (" before2 before3", ""), ALONE):
+                runs[name] = runs[name].replace(usual, here)
         return subprocess.run(
             ["bash", "-e", "-c", runs[name]],
             cwd=tmp_path,
@@ -82,21 +86,25 @@ def step(workflow: dict[str, Any], tmp_path: Path) -> Step:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("runs", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_every_step_of_the_workflow_does_what_it_says(
-    step: Step, tmp_path: Path
+    step: Step, tmp_path: Path, runs: int
 ) -> None:
-    measured = step("Measure in turn, A B A B A B")
+    measured = step("Measure in turn, A B A B A B", runs)
     assert measured.returncode == 0, measured.stderr
 
-    compared = step("Compare")
-    drawn = step("Draw")
+    compared = step("Compare", runs)
+    drawn = step("Draw", runs)
 
     assert compared.returncode == 4, compared.stderr
     summary = (tmp_path / "summary.md").read_text("utf-8")
     assert summary.startswith("### inferwatch compare: ")
-    assert "after ×3 against before ×3" in summary
-    assert "3 runs against 3" in summary
-    assert "in turn: A B A B A B" not in summary  # good, so only its subject is named
-    assert "order" in summary
+    if runs == 1:
+        assert "after1 against before1" in summary
+    else:
+        assert "after ×3 against before ×3" in summary
+        assert "3 runs against 3" in summary
+        assert "in turn: A B A B A B" not in summary  # good, so only its subject
+        assert "order" in summary
     assert drawn.returncode == 0, drawn.stderr
     assert (tmp_path / "change.html").read_text("utf-8").startswith("<!doctype html>")
