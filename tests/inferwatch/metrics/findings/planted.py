@@ -28,7 +28,7 @@ from collectors.readings import (
 from tests.inferwatch.metrics.findings.simulated_engine import MS, Engine, S
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, uuid
 
-SECONDS = 60
+SECONDS = 40
 Told = Callable[[], Iterable[AnyReading]]
 
 
