@@ -1,8 +1,9 @@
 """A scripted session: frozen snapshots that look like a busy engine, and never vary."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from math import sin
 from pathlib import Path
 from random import Random
@@ -54,6 +55,8 @@ from inferwatch.metrics.snapshot import (
 )
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared import type_ahead
+from tests.inferwatch.ui.quiet import quick_styles, quiet_pilots
 from tests.inferwatch.ui.typed_keys import handed_out
 
 S = 1_000_000_000
@@ -75,6 +78,7 @@ def burst(i: int) -> float:
     return max(sin(i / 40 * 6.283), 0.0)
 
 
+@cache
 def timeline(window: Window = Window.MINUTE, now_ns: int = NOW_NS) -> Timeline:
     """Columns of a busy minute, with a gap where nothing ran."""
     bin_ns = (window.value or 200 * S) // BINS
@@ -230,6 +234,7 @@ def parts(cause: Cause, queue: float, prefill: float) -> Parts:
     return tuple((each, spent[each]) for each in TTFT_CAUSES if each in spent)
 
 
+@cache
 def requests(now_ns: int) -> tuple[RequestRow, ...]:
     """Sixty requests, the first eighteen of them alive."""
     live = (
@@ -364,6 +369,7 @@ def notes(*extra: Note) -> tuple[Note, ...]:
     )
 
 
+@cache
 def snapshot(window: Window = Window.MINUTE, now_ns: int = NOW_NS) -> Snapshot:
     line = timeline(window, now_ns)
     return Snapshot(
@@ -684,6 +690,14 @@ def lost(feed: ScriptedFeed) -> ScriptedFeed:
         notes=notes(died),
     )
     return feed
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet() -> Iterator[None]:
+    """Screens are waited for by what they do, not by what the machine does."""
+    with pytest.MonkeyPatch.context() as patience, quiet_pilots(), quick_styles():
+        patience.setattr(type_ahead, "PATIENCE_S", 30.0)  # they are slow on a busy one
+        yield
 
 
 @pytest.fixture(autouse=True)

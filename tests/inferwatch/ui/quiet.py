@@ -7,7 +7,7 @@ drawn without waiting for the next frame.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from inspect import signature
@@ -18,10 +18,19 @@ from typing import Any
 import pytest
 import textual._callback
 import textual.app
+import textual.css.query
+import textual.dom
+import textual.message_pump
 import textual.pilot
+import textual.screen
+import textual.widget
 from textual._context import active_app
 from textual.app import App, ScreenStackError
-from textual.css.model import RuleSet
+from textual.css import stylesheet
+from textual.css.match import _check_selectors
+from textual.css.model import CombinatorType, RuleSet, Selector, SelectorSet
+from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
 
@@ -46,8 +55,33 @@ def quiet_pilots() -> Iterator[None]:
 
 
 @contextmanager
-def quick_look_ups() -> Iterator[None]:
-    """Textual inspects each new closure, and asks a method of Python for identities."""
+def quick_styles() -> Iterator[None]:
+    """What takes Textual most of the time, told as before, with less asking."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(textual._callback, "_count_parameters", _parameters())
+        patched.setattr(RuleSet, "__hash__", object.__hash__)
+        patched.setattr(stylesheet, "_check_selectors", _selects)
+        for module in (textual.css.query, textual.dom, textual.message_pump):
+            patched.setattr(module, "match", _matches)
+        for module in (textual.screen, textual.widget):
+            patched.setattr(module, "match", _matches)
+        replace = Stylesheet.replace_rules.__func__  # type: ignore[attr-defined]
+
+        def replace_rules(
+            sheet: type[Stylesheet], node: DOMNode, rules: Any, animate: bool = False
+        ) -> None:
+            """They are set one by one, each of them looked at."""
+            if animate or node.styles.base._rules != rules:
+                replace(sheet, node, rules, animate)
+            else:
+                node.notify_style_update()
+
+        patched.setattr(Stylesheet, "replace_rules", classmethod(replace_rules))
+        yield
+
+
+def _parameters() -> Callable[[Callable[..., Any]], int]:
+    """How many a function takes: a closure as many as the one before it."""
     known: dict[CodeType, int] = {}
 
     def count(function: Callable[..., Any]) -> int:
@@ -58,10 +92,23 @@ def quick_look_ups() -> Iterator[None]:
             known[code] = len(signature(function).parameters)
         return known[code]
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(textual._callback, "_count_parameters", count)
-        patched.setattr(RuleSet, "__hash__", object.__hash__)
-        yield
+    return count
+
+
+def _selects(selectors: list[Selector], path: list[DOMNode]) -> bool:
+    """Whether they lead to the end of the path: mostly that alone says no."""
+    last = selectors[-1]
+    if not last.check(path[-1]):
+        return False
+    alone = len(selectors) == 1 and last.combinator is CombinatorType.DESCENDENT
+    return alone or _check_selectors(selectors, path)
+
+
+def _matches(sets: Iterable[SelectorSet], node: DOMNode) -> bool:
+    return any(
+        each.selectors[-1].check(node) and _selects(each.selectors, node.css_path_nodes)
+        for each in sets
+    )
 
 
 async def _idle(min_sleep: float = 0.0, max_sleep: float = PATIENCE_S) -> None:
@@ -69,7 +116,7 @@ async def _idle(min_sleep: float = 0.0, max_sleep: float = PATIENCE_S) -> None:
     await (_at_rest() if app is None else _drawn(app))
 
 
-async def _reached(pilot: Pilot[Any], timeout: float = PATIENCE_S) -> bool:
+async def _reached(pilot: Pilot[Any], timeout: float = 0.0) -> bool:  # noqa: ASYNC109
     await _at_rest()
     return True
 
@@ -82,18 +129,29 @@ async def _pause(pilot: Pilot[Any], delay: float | None = None) -> None:
 
 async def _drawn(app: App[Any]) -> None:
     """When messages, callbacks and threads have done, and all of it is drawn."""
-    for _ in range(FRAMES):
+    frames, until_s = 0, monotonic() + PATIENCE_S
+    while frames < FRAMES and monotonic() < until_s:
         await _at_rest()
-        late = [each for each in _screens(app) if _is_late(each)]
+        screens = _screens(app)
+        if app._batch_count and screens:  # what is being made is drawn once it is whole
+            await asyncio.sleep(NAP_S)
+            continue
+        if app._resize_timer is not None:  # sizes are told once they no longer change
+            app._check_resize()
+            continue
+        late = [each for each in screens if _is_late(each)]
+        if frames:  # what is below another says that it has changed until it is seen
+            late = [each for each in late if each is screens[-1]]
         if not late:
             return
+        frames += 1
         for screen in late:
             screen._on_timer_update()
 
 
 def _screens(app: App[Any]) -> Sequence[Screen[Any]]:
     try:
-        return [] if app._batch_count else [app.screen, *app._background_screens]
+        return [*app._background_screens, app.screen]
     except ScreenStackError:  # it has ended
         return []
 
@@ -116,7 +174,9 @@ async def _at_rest() -> None:
     until_s = monotonic() + PATIENCE_S
     while monotonic() < until_s:
         await asyncio.sleep(0)
-        if not loop._ready and not await _threads_work(loop):
+        if loop._ready or await _threads_work(loop):
+            continue
+        if not loop._ready:  # nothing was told by a thread meanwhile
             return
 
 

@@ -562,8 +562,8 @@ def pressing(*keys: str) -> Callable[[Pilot[None]], Any]:
         await opened(pilot)
         await pilot.press(*keys)
         await handed_out(pilot)
-        if isinstance(app.screen, KnobScreen):
-            await rested(pilot)
+        while any(each.group == "table" for each in app.workers):
+            await pilot.pause(0.01)
         await pilot.pause()
 
     return act

@@ -6,6 +6,9 @@ from textual.pilot import Pilot
 
 from inferwatch.ui.shared.type_ahead import TypeAheadApp
 
+READING = frozenset({"sessions", "change", "preview"})
+"""Workers of the list of sessions."""
+
 
 async def handed_out(pilot: Pilot[Any]) -> None:
     """When all that was typed has been acted upon, however busy the machine is."""
@@ -14,3 +17,11 @@ async def handed_out(pilot: Pilot[Any]) -> None:
     if pilot.app._handing_out is not None:
         await pilot.app._handing_out
         await pilot.pause()
+
+
+async def looked_up(pilot: Pilot[Any]) -> None:
+    """When the list of sessions has read all that it shows, and is drawn."""
+    await handed_out(pilot)
+    while any(each.group in READING for each in pilot.app.workers):
+        await pilot.pause(0.01)
+    await pilot.pause()

@@ -1,5 +1,6 @@
 """A record with a dozen sessions, written as the recorder writes it."""
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.tables.table import insert_sql
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import OpeningPage, OpenPage, SessionPage, Tell
+from inferwatch.ui.sessions import browser
 from inferwatch.ui.shared.messages import GoTo
 from inferwatch.ui.shared.view import View
 
@@ -47,10 +49,16 @@ def universal_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def record(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """s1 ... s12: s8 is in the bin, s12 is being recorded."""
     monkeypatch.setattr("inferwatch.storage.sessions.sessions._lives", lambda *_: True)
-    path = tmp_path / "record.db"
+    return Path(shutil.copy(written, tmp_path / "record.db"))
+
+
+@pytest.fixture(scope="session")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That record, of which each test has a copy."""
+    path = tmp_path_factory.mktemp("written") / "record.db"
     connection = open_for_writing(path)
     with transaction(connection):
         for place, told in enumerate(SESSIONS):
@@ -103,6 +111,12 @@ def write_session(connection: Any, place: int, **told: Any) -> None:
             for i in range(1, client + 1)
         ],
     )
+
+
+@pytest.fixture(autouse=True)
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody wants to see previews only once the cursor has rested."""
+    monkeypatch.setattr(browser, "REST_S", 0.0)
 
 
 @pytest.fixture

@@ -2,10 +2,8 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
-from textual.pilot import Pilot
 
 from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.storage.file.connections import open_for_writing
@@ -14,7 +12,7 @@ from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.pages import ComparePage, StartPage
 from tests.inferwatch.hostile import KEPT
 from tests.inferwatch.ui.test_hostile_text import SIZES, squeezed, written
-from tests.inferwatch.ui.typed_keys import handed_out
+from tests.inferwatch.ui.typed_keys import looked_up
 
 PICTURE = "␛]52;c;aGk="
 
@@ -30,14 +28,6 @@ def hostile_record(record: Path) -> Path:
     return record
 
 
-async def looked(pilot: Pilot[Any]) -> None:
-    """Everything the browser looks up has come and is drawn."""
-    await handed_out(pilot)
-    while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
-        await pilot.pause(0.01)
-    await pilot.pause()
-
-
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_the_list_of_sessions_does_not_obey(
     app: InferwatchApp, hostile_record: Path, size: tuple[int, int]
@@ -45,11 +35,11 @@ async def test_the_list_of_sessions_does_not_obey(
     del hostile_record
     async with app.run_test(notifications=True, size=size) as pilot:
         await pilot.press("8")
-        await looked(pilot)
+        await looked_up(pilot)
         assert PICTURE in written(app)
         for key in ("R", "escape", "T", "escape", "R", "enter", "m", "slash"):
             await pilot.press(key)
-            await looked(pilot)
+            await looked_up(pilot)
             written(app)
 
 
@@ -57,7 +47,7 @@ async def test_the_start_screen_does_not_obey(hostile_record: Path) -> None:
     app = InferwatchApp(StartPage(hostile_record))
 
     async with app.run_test(notifications=True, size=(120, 40)) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         assert PICTURE in written(app)
         app.notify(KEPT, severity="error")
         await pilot.pause()

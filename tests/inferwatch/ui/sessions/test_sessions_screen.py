@@ -25,17 +25,14 @@ from inferwatch.ui.sessions.table import SessionTable
 from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.messages import GoTo, OpenComparison, OpenSession
 from inferwatch.ui.shared.view import View
-from tests.inferwatch.ui.typed_keys import handed_out
+from tests.inferwatch.ui.typed_keys import looked_up
 
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 
 
 async def looked(pilot: Pilot[Any]) -> None:
     """Everything the browser looks up has come, has its place and is drawn."""
-    await handed_out(pilot)
-    while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
-        await pilot.pause(0.01)
-    await pilot.pause()
+    await looked_up(pilot)
     while not all(map(in_place, pilot.app.screen.query(SessionTable))):
         await pilot.pause(0.01)
     await pilot.pause()

@@ -20,17 +20,9 @@ from inferwatch.ui.shared.messages import (
     OpenServers,
     OpenSession,
 )
-from tests.inferwatch.ui.typed_keys import handed_out
+from tests.inferwatch.ui.typed_keys import looked_up
 
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
-
-
-async def looked(pilot: Pilot[Any]) -> None:
-    """Everything the browser looks up has come and is drawn."""
-    await handed_out(pilot)
-    while any(each.group in {"sessions", "change"} for each in pilot.app.workers):
-        await pilot.pause(0.01)
-    await pilot.pause()
 
 
 @pytest.fixture
@@ -45,7 +37,7 @@ async def test_keys_lead_on(
     start: InferwatchApp, wishes: list[GoTo], key: str, wish: GoTo
 ) -> None:
     async with start.run_test(size=USUAL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         await pilot.press(key)
         await pilot.pause()
 
@@ -57,7 +49,7 @@ async def test_keys_lead_out(
     start: InferwatchApp, wishes: list[GoTo], key: str
 ) -> None:
     async with start.run_test(size=USUAL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         await pilot.press(key)
         await pilot.pause()
 
@@ -72,7 +64,7 @@ async def test_clicks_lead_on_too(
     start: InferwatchApp, wishes: list[GoTo], row: int, wish: GoTo
 ) -> None:
     async with start.run_test(size=USUAL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         await pilot.click("StartPanel", offset=(6, row))
         await pilot.pause()
 
@@ -95,7 +87,7 @@ def among_engines(record: Path, heard: OpenPage) -> InferwatchApp:
 
 async def found(pilot: Pilot[Any]) -> None:
     """The engines have been found, too."""
-    await looked(pilot)
+    await looked_up(pilot)
     while any(each.group == "nearby" for each in pilot.app.workers):
         await pilot.pause(0.01)
     await pilot.pause()
@@ -152,7 +144,7 @@ async def test_an_address_is_typed(
     start: InferwatchApp, wishes: list[GoTo], text_of: Any
 ) -> None:
     async with start.run_test(size=SMALL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         await pilot.press("a")
         await pilot.pause()
         await pilot.press(*"ftp://x", "enter")
@@ -168,7 +160,7 @@ async def test_enter_replays_a_session(
     start: InferwatchApp, record: Path, wishes: list[GoTo]
 ) -> None:
     async with start.run_test(size=USUAL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         await pilot.press("down", "enter")
         await pilot.pause()
 
@@ -179,7 +171,7 @@ async def test_two_marked_are_compared(
     start: InferwatchApp, record: Path, wishes: list[GoTo]
 ) -> None:
     async with start.run_test(size=USUAL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         await pilot.press("down", "m", "m", "c")
         await pilot.pause()
 
@@ -190,7 +182,7 @@ async def test_help_opens_and_closes_and_the_light_goes_on(
     start: InferwatchApp,
 ) -> None:
     async with start.run_test(size=USUAL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         await pilot.press("question_mark")
         await pilot.pause()
         opened = len(start.screen.query(HelpDrawer))
@@ -204,7 +196,7 @@ async def test_help_opens_and_closes_and_the_light_goes_on(
 
 async def test_why_one_could_not_go_there_is_said(start: InferwatchApp) -> None:
     async with start.run_test(size=USUAL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         await pilot.press("enter")
         await pilot.pause()
 
@@ -220,7 +212,7 @@ async def test_a_damaged_file_says_what_is_lost(record: Path, text_of: Any) -> N
     record.write_bytes(data)
     start = InferwatchApp(StartPage(record))
     async with start.run_test(size=USUAL) as pilot:
-        await looked(pilot)
+        await looked_up(pilot)
         line = text_of(start, "SessionLine")[1]
         rows = text_of(start, "SessionTable")
 
@@ -232,7 +224,7 @@ async def test_a_damaged_file_says_what_is_lost(record: Path, text_of: Any) -> N
 def test_picture_of_the_start(
     snap_compare: Callable[..., bool], start: InferwatchApp, size: tuple[int, int]
 ) -> None:
-    assert snap_compare(start, terminal_size=size, run_before=looked)
+    assert snap_compare(start, terminal_size=size, run_before=looked_up)
 
 
 def test_picture_of_engines_found(
@@ -246,4 +238,4 @@ def test_picture_of_a_first_start(
 ) -> None:
     start = InferwatchApp(StartPage(tmp_path / "nothing.db"))
 
-    assert snap_compare(start, terminal_size=SMALL, run_before=looked)
+    assert snap_compare(start, terminal_size=SMALL, run_before=looked_up)
