@@ -115,7 +115,8 @@ class Machine:
     def kill(self) -> None:
         """All of its processes, at once."""
         if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it was killed before
+                os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
     async def up(self) -> None:

@@ -40,8 +40,10 @@ class RememberingPipeline(Pipeline):
         for reading in readings:
             super().take([reading])
             t_ns = self._there.take(reading)
-            self._steps += isinstance(reading, Step)
-            if isinstance(reading, Step) and self._steps % STEPS == 0:
+            if not isinstance(reading, Step) or reading.start_ns < 0:
+                continue  # what was before us is there from the beginning
+            self._steps += 1
+            if self._steps % STEPS == 0:
                 window = list(Window)[self._steps // STEPS % len(Window)]
                 self.shown_at_steps.append(self.snapshot(t_ns, window, client=False))
 
@@ -56,6 +58,7 @@ async def live(engine: Engine, database: Path) -> RememberingPipeline:
     async with adopted(engine, demo_load(seed=1), clock=clock, pipeline=pipeline):
         await until(lambda: len(pipeline.shown_at_steps) >= PICTURES, "it steps")
         await until(lambda: len(pipeline.shown) >= TICKS, "it ticks")
+        await until(lambda: pipeline.shown[-1].flow.finished, "requests end")
     return pipeline
 
 

@@ -51,7 +51,6 @@ def counted_as_recorded(told: dict[str, Any], home: Path, slo: str) -> None:
     least, most = (recorded(home, ttft_s, e2el_s, tellers) for tellers in (2, 1))
     between = zip(least, counted, most, strict=True)  # they differ at the very end
     assert all(low <= each <= high for low, each, high in between), told
-    assert least[0] > most[0] / 2
     assert found["vantage"] == "frontend"
     spent = told["spending"]
     assert spent["read_from"] == "hours of the host"
@@ -68,6 +67,10 @@ def test_a_demo_that_misses_it_says_so_by_its_status(
     found = told["slo"]
     assert (headless_demo.done.returncode, found["met"]) == (1, False)
     assert 20 < found["judged"] > found["good"]
+    by_both, by_one = (
+        recorded(headless_demo.home, 0, 0, tellers)[0] for tellers in (2, 1)
+    )
+    assert by_both > by_one / 2
     counted_as_recorded(told, headless_demo.home, SLO)
     spent = told["spending"]
     if found["good"]:  # none, where others keep the machine busy
