@@ -144,7 +144,10 @@ def test_of_real_vllm_its_configuration_is_known(
     engine: Engine, tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        [*COMMAND, str(engine.url), "--db", str(tmp_path / "b.db"), "--json"],
+        [
+            *(*COMMAND, str(engine.url), "--db", str(tmp_path / "b.db"), "--json"),
+            *("--repeats", "3", "--output-tokens", "8"),
+        ],
         capture_output=True,
         text=True,
         timeout=150,

@@ -4,41 +4,23 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
-from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
 from inferwatch.loadgen.target_server import sums
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("workloads"),
-]
+pytestmark = pytest.mark.engine
+SHARED = pytest.mark.xdist_group("shared engine")
+TELLS = pytest.mark.xdist_group("loud engine")
+"""In its answers, what each request took it."""
 
 DEADLINE_S = 90
-Load = Callable[..., Awaitable[dict[str, Any]]]
-
-
-@pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Engine]:
-    home = tmp_path_factory.mktemp("workload-engine")
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("INFERWATCH_RUNTIME_DIR", str(home / "run"))
-        environment.setenv("INFERWATCH_DB", str(home / "sessions.db"))
-        environment.setenv("XDG_STATE_HOME", str(home / "state"))
-        config = demo_config()
-        flags = (*config.flags, "--enable-per-request-metrics")
-        engine = await Engine.start(replace(config, flags=flags), lambda _stage: None)
-        yield engine
-        await engine.stop()
 
 
 @pytest.fixture
@@ -52,26 +34,35 @@ def counted(engine: Engine) -> Callable[[str], float]:
     return read
 
 
+Run = Callable[..., Awaitable[dict[str, Any]]]
+
+
+async def loaded(engine: Engine, probes: Path, *flags: str) -> dict[str, Any]:
+    """The summary of a run that went well; there it looks for the server's probe."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "inferwatch.cli", "load", str(engine.url)),
+        *(*flags, "--json", "--no-record"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "INFERWATCH_RUNTIME_DIR": str(probes)},
+    )
+    out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
+    assert process.returncode == 0, err.decode()
+    found: dict[str, Any] = json.loads(out)
+    assert found["failures"] == {}, found["failures"]
+    return found
+
+
 @pytest.fixture
-def load(engine: Engine, tmp_path: Path) -> Load:
-    """The summary of a run that went well; without ``probed`` no probe is found."""
+def load(engine: Engine, tmp_path: Path) -> Run:
+    """A load on the shared engine."""
+    return partial(loaded, engine, tmp_path / "none")
 
-    async def run(*flags: str, probed: bool = False) -> dict[str, Any]:
-        elsewhere = {"INFERWATCH_RUNTIME_DIR": str(tmp_path / "elsewhere")}
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "inferwatch.cli", "load", str(engine.url)),
-            *(*flags, "--json", "--no-record"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **({} if probed else elsewhere)},
-        )
-        out, err = await asyncio.wait_for(process.communicate(), DEADLINE_S)
-        assert process.returncode == 0, err.decode()
-        found: dict[str, Any] = json.loads(out)
-        assert found["failures"] == {}, found["failures"]
-        return found
 
-    return run
+@pytest.fixture
+def told(loud_engine: Engine, tmp_path: Path) -> Run:
+    """A load on an engine whose answers tell what each request took it."""
+    return partial(loaded, loud_engine, tmp_path / "none")
 
 
 TALK = (
@@ -80,8 +71,9 @@ TALK = (
 )
 
 
+@SHARED
 async def test_a_conversation_in_ids_is_found_in_the_prefix_cache(
-    load: Load, counted: Callable[[str], float]
+    load: Run, counted: Callable[[str], float]
 ) -> None:
     """Each turn repeats 160, 224, 288 tokens; whole blocks of 32 are found, but one."""
     before = counted("prefix_cache_hits_total"), counted("prefix_cache_queries_total")
@@ -96,8 +88,9 @@ async def test_a_conversation_in_ids_is_found_in_the_prefix_cache(
     assert [t["requests"]["sent"] for t in found["turns"].values()] == [4] * 4
 
 
+@SHARED
 async def test_a_chat_is_found_there_as_far_as_its_text_is_the_same_again(
-    load: Load, counted: Callable[[str], float]
+    load: Run, counted: Callable[[str], float]
 ) -> None:
     """An answer that is said again as text may be cut into other tokens."""
     before = counted("prefix_cache_hits_total")
@@ -111,8 +104,11 @@ async def test_a_chat_is_found_there_as_far_as_its_text_is_the_same_again(
     assert hits >= 4 * 3 * 96
 
 
-async def test_answers_tell_the_servers_own_times(load: Load) -> None:
-    found = await load("--concurrency", "1", "--requests", "20", "--seed", "3")
+@TELLS
+async def test_answers_tell_the_servers_own_times(told: Run) -> None:
+    found = await told(
+        "--concurrency", "1", "--requests", "20", "--seed", "3", "--output-tokens", "8"
+    )
 
     check = found["cross_check"]
     assert (check["source"], check["n"], check["hint"]) == ("answers", 20, None)
@@ -124,21 +120,26 @@ async def test_answers_tell_the_servers_own_times(load: Load) -> None:
     assert 0 < check["unexplained_s"] < check["ttft_s"]
 
 
-async def test_what_answers_tell_is_what_the_probe_saw(load: Load) -> None:
+@TELLS
+async def test_what_answers_tell_is_what_the_probe_saw(
+    told: Run, loud_engine: Engine, loud_home: Path
+) -> None:
     """Of the same load, one after the other: prefill within a factor of two."""
-    flags = ("--concurrency", "1", "--requests", "30", "--prompt-tokens", "256")
+    flags = ("--concurrency", "1", "--requests", "20", "--prompt-tokens", "256")
+    flags = (*flags, "--output-tokens", "8")
 
-    told = await load(*flags, "--seed", "4")
-    seen = await load(*flags, "--seed", "5", probed=True)
+    answers = await told(*flags, "--seed", "4")
+    seen = await loaded(loud_engine, loud_home / "run", *flags, "--seed", "5")
 
-    checks = told["cross_check"], seen["cross_check"]
+    checks = answers["cross_check"], seen["cross_check"]
     assert [check["source"] for check in checks] == ["answers", "probe"]
     prefills = [check["parts"]["prefill_s"] for check in checks]
     assert 0.5 < prefills[0] / prefills[1] < 2
 
 
+@SHARED
 async def test_a_count_in_each_chunk_says_what_the_first_one_brought(
-    load: Load, tmp_path: Path
+    load: Run, tmp_path: Path
 ) -> None:
     path = tmp_path / "requests.jsonl"
     counting = {"include_usage": True, "continuous_usage_stats": True}
@@ -156,15 +157,16 @@ async def test_a_count_in_each_chunk_says_what_the_first_one_brought(
         assert 1 <= line["first_chunk_tokens"] <= line["output_tokens"] - chunks + 1
 
 
+@SHARED
 async def test_rare_huge_prompts_stand_beside_the_chats_they_hold_up(
-    load: Load,
+    load: Run,
 ) -> None:
     mix = (
-        *("--class", "name=chat share=0.9 prompt=16-32 output=8"),
-        *("--class", "name=huge share=0.1 prompt=1900 output=8"),
+        *("--class", "name=chat share=0.8 prompt=16-32 output=8"),
+        *("--class", "name=huge share=0.2 prompt=1900 output=8"),
     )
 
-    found = await load("--rate", "6", "--duration", "6", "--seed", "6", *mix)
+    found = await load("--rate", "3", "--duration", "5", "--seed", "6", *mix)
 
     chat, huge = found["classes"]["chat"], found["classes"]["huge"]
     assert chat["requests"]["succeeded"] > huge["requests"]["succeeded"] > 0
@@ -172,7 +174,8 @@ async def test_rare_huge_prompts_stand_beside_the_chats_they_hold_up(
     assert huge["ttft_s"]["p50"] > 2 * chat["ttft_s"]["p50"]
 
 
-async def test_a_data_set_is_counted_by_the_server(load: Load, tmp_path: Path) -> None:
+@SHARED
+async def test_a_data_set_is_counted_by_the_server(load: Run, tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     rows = ({"prompt": f"Tell me about the number {n}."} for n in range(5))
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

@@ -37,17 +37,17 @@ async def run(engine: Engine, *flags: str) -> dict[str, Any]:
 async def test_capacity_is_freed_when_clients_hang_up(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "abandon", "--rate", "8", "--duration", "8"),
+        *("--scenario", "abandon", "--rate", "8", "--duration", "5"),
     )
 
     numbers = found["scenario"]["numbers"]
     hung = found["requests"]["hung_up"]
-    assert hung >= 5
+    assert hung >= 3
     assert found["requests"]["aborted"] == hung
     assert found["requests"]["unaccounted"] == 0
     freed = numbers["freed"]["n"]
     assert freed + numbers["left_at_their_end"] == hung
-    assert freed >= 5
+    assert freed >= 3
     assert numbers["ran_on"]["n"] == numbers["end_unknown"] == 0
     assert numbers["freed"]["worst_s"] < 1.0  # 120 tokens more would take longer
     assert found["scenario"]["sentence"].startswith(
@@ -62,7 +62,7 @@ async def test_without_a_probe_the_servers_counters_tell(
 
     found = await run(
         engine,
-        *("--scenario", "abandon", "--rate", "8", "--duration", "6"),
+        *("--scenario", "abandon", "--rate", "8", "--duration", "4"),
     )
 
     wasted = found["scenario"]["numbers"]["unread_tokens_made_share"]
@@ -74,12 +74,12 @@ async def test_without_a_probe_the_servers_counters_tell(
 async def test_a_prompt_that_is_asked_again_is_in_the_cache(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "cache-cold", "--rate", "6", "--duration", "12"),
-        *("--ask-again-after", "3", "--warmup", "0"),
+        *("--scenario", "cache-cold", "--rate", "4", "--duration", "8"),
+        *("--ask-again-after", "2", "--warmup", "0"),
     )
 
     numbers = found["scenario"]["numbers"]
-    assert numbers["pairs"] >= 20
+    assert numbers["pairs"] >= 8
     assert numbers["cached_share_of_warm"] > 0.9
     assert numbers["worth"]["mean_s"] > 0
     assert set(found["classes"]) == {"cold", "warm"}
@@ -88,11 +88,11 @@ async def test_a_prompt_that_is_asked_again_is_in_the_cache(engine: Engine) -> N
 async def test_a_long_prompt_holds_up_the_chats_beside_it(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "interference", "--rate", "8", "--duration", "20"),
+        *("--scenario", "interference", "--rate", "8", "--duration", "10"),
     )
 
     numbers = found["scenario"]["numbers"]
-    assert numbers["long_prompts"] >= 5
+    assert numbers["long_prompts"] >= 2
     assert numbers["long_prompt_tokens_mean"] == 2048 - 16 - 8
     assert numbers["prefills_told_by"] == "engine"
     itl = numbers["itl"]
@@ -103,14 +103,14 @@ async def test_a_long_prompt_holds_up_the_chats_beside_it(engine: Engine) -> Non
 async def test_a_burst_is_over_when_nobody_waits(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "burst", "--rate", "2", "--duration", "22"),
-        *("--burst-every", "3", "--burst-requests", "40"),
+        *("--scenario", "burst", "--rate", "2", "--duration", "10"),
+        *("--burst-every", "3", "--burst-requests", "40", "--output-tokens", "8"),
     )
 
     numbers = found["scenario"]["numbers"]
-    assert numbers["bursts"] == 7
+    assert numbers["bursts"] == 3
     assert numbers["requests_mean"] == 40
     assert numbers["told_by"] == "engine"
     over = numbers["until_nobody_waits"]
-    assert over["n"] + numbers["never_over"] == 7
+    assert over["n"] + numbers["never_over"] == 3
     assert 0 < over["mean_s"] < 3
