@@ -125,8 +125,10 @@ async def test_what_answers_tell_is_what_the_probe_saw(
     told: Run, loud_engine: Engine, loud_home: Path
 ) -> None:
     """Of the same load, one after the other: prefill within a factor of two."""
-    flags = ("--concurrency", "1", "--requests", "20", "--prompt-tokens", "256")
-    flags = (*flags, "--output-tokens", "8")
+    flags = (
+        *("--concurrency", "1", "--requests", "20"),
+        *("--prompt-tokens", "256", "--output-tokens", "8"),
+    )
 
     answers = await told(*flags, "--seed", "4")
     seen = await loaded(loud_engine, loud_home / "run", *flags, "--seed", "5")
