@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 
 from collectors.readings import (
@@ -56,6 +57,7 @@ from inferwatch.metrics.snapshot import (
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared import type_ahead
+from tests.inferwatch.ui.pictures import Pictures, pictures_of
 from tests.inferwatch.ui.quiet import quick_styles, quiet_pilots
 from tests.inferwatch.ui.typed_keys import handed_out
 
@@ -759,6 +761,12 @@ def text_of() -> Text:
         return [widget.render_line(y).text for y in range(widget.size.height)]
 
     return rows
+
+
+@pytest.fixture
+def pictures(snapshot: SnapshotAssertion, request: pytest.FixtureRequest) -> Pictures:
+    """Compares an app with its pictures at several sizes."""
+    return pictures_of(snapshot, request.node)
 
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]

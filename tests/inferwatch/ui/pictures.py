@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
-from pytest_textual_snapshot import (
+from pytest_textual_snapshot import (  # type: ignore[import-untyped]
     PseudoApp,
     PseudoConsole,
     SVGImageExtension,
@@ -35,6 +35,25 @@ Pictures = Callable[[App[Any], Mapping[str, Size], Act], Sequence[str]]
 
 def named(*sizes: Size) -> dict[str, Size]:
     return {f"{width}x{height}": (width, height) for width, height in sizes}
+
+
+def by_width(*sizes: Size) -> dict[str, Size]:
+    return {f"{width}": (width, height) for width, height in sizes}
+
+
+Kept = Sequence[tuple[str, tuple[str, ...], Size]]
+"""What is shown, the keys pressed, and the size."""
+
+
+def walks(kept: Kept) -> list[Any]:
+    """For each app and keys its sizes, as parameters of a test."""
+    sizes: dict[tuple[str, tuple[str, ...]], list[Size]] = {}
+    for kind, keys, size in kept:
+        sizes.setdefault((kind, keys), []).append(size)
+    return [
+        pytest.param(kind, keys, by_width(*each), id="-".join((kind, *keys)))
+        for (kind, keys), each in sizes.items()
+    ]
 
 
 class OneOfSeveral(SVGImageExtension):  # type: ignore[misc] # it has no types

@@ -1,15 +1,19 @@
 """What one server that others run looks like; a change is reviewed as a picture."""
 
-from collections.abc import Callable
-
 import pytest
 
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui import attached_sessions
-from tests.inferwatch.ui.test_pictures import LARGE, SMALL, USUAL, showing
-
-Compare = Callable[..., bool]
+from tests.inferwatch.ui.pictures import (
+    LARGE,
+    SMALL,
+    USUAL,
+    Pictures,
+    Size,
+    walks,
+)
+from tests.inferwatch.ui.test_pictures import showing
 
 PICTURES = [
     ("scraped", (), SMALL),
@@ -31,16 +35,10 @@ PICTURES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "keys", "size"),
-    [
-        pytest.param(kind, keys, size, id="-".join((kind, *keys, f"{size[0]}")))
-        for kind, keys, size in PICTURES
-    ],
-)
+@pytest.mark.parametrize(("kind", "keys", "sizes"), walks(PICTURES))
 def test_picture_of_a_server(
-    snap_compare: Compare, kind: str, keys: tuple[str, ...], size: tuple[int, int]
+    pictures: Pictures, kind: str, keys: tuple[str, ...], sizes: dict[str, Size]
 ) -> None:
     app = InferwatchApp(SessionPage(getattr(attached_sessions, kind)()))
 
-    assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
+    assert not pictures(app, sizes, showing(*keys))

@@ -15,6 +15,7 @@ from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui.conftest import ScriptedFeed
 from tests.inferwatch.ui.fleets import of_eight, server, shown_with, with_ranks
 from tests.inferwatch.ui.hardware import gpu, with_gpus
+from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, named
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 Text = Callable[[InferwatchApp, str], list[str]]
@@ -224,22 +225,14 @@ def snapshot_of(keys: tuple[str, ...]) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
-def test_picture_of_a_fleet(snap_compare: Any, size: tuple[int, int]) -> None:
-    app = app_of(of_eight)
-
-    assert snap_compare(app, terminal_size=size, run_before=snapshot_of(()))
+def test_picture_of_a_fleet(pictures: Pictures) -> None:
+    assert not pictures(app_of(of_eight), named(*ALL), snapshot_of(()))
 
 
-@pytest.mark.parametrize("size", SIZES[:2], ids=["80x24", "120x40"])
-def test_picture_of_one_server_of_a_fleet(
-    snap_compare: Any, size: tuple[int, int]
-) -> None:
-    app = app_of(of_eight)
+def test_picture_of_one_server_of_a_fleet(pictures: Pictures) -> None:
+    shown = snapshot_of(("down", "enter"))
 
-    assert snap_compare(
-        app, terminal_size=size, run_before=snapshot_of(("down", "enter"))
-    )
+    assert not pictures(app_of(of_eight), named(SMALL, USUAL), shown)
 
 
 async def test_servers_that_say_on_which_gpus_they_run_have_columns_of_them(

@@ -42,13 +42,11 @@ from tests.inferwatch.ui.knob_sessions import (
     turned_by,
     written,
 )
+from tests.inferwatch.ui.pictures import ALL, Pictures, named
 from tests.inferwatch.ui.test_type_ahead import type_in
 from tests.inferwatch.ui.typed_keys import handed_out
 
-Compare = Callable[..., bool]
 Settle = Callable[[Pilot[None]], Awaitable[None]]
-SIZES = ((80, 24), (120, 40), (200, 60))
-NAMES = [f"{width}x{height}" for width, height in SIZES]
 
 
 @pytest.fixture
@@ -569,30 +567,21 @@ def pressing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("size", SIZES, ids=NAMES)
 @pytest.mark.parametrize("view", VIEWS)
-def test_picture(
-    snap_compare: Compare, turned: Turned, view: str, size: tuple[int, int]
-) -> None:
+def test_picture(pictures: Pictures, turned: Turned, view: str) -> None:
     change, keys = VIEWS[view]
     app = app_of(change(turned))
 
-    assert snap_compare(app, terminal_size=size, run_before=pressing(*keys))
+    assert not pictures(app, named(*ALL), pressing(*keys))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=NAMES)
-def test_picture_of_a_prediction(
-    snap_compare: Compare, sample: LiveAgain, size: tuple[int, int]
-) -> None:
+def test_picture_of_a_prediction(pictures: Pictures, sample: LiveAgain) -> None:
     app = InferwatchApp(SessionPage(cast("Feed", sample)))
 
-    assert snap_compare(app, terminal_size=size, run_before=pressing("8"))
+    assert not pictures(app, named(*ALL), pressing("8"))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=NAMES)
-def test_picture_of_a_replay(
-    snap_compare: Compare, replayed_feed: ScriptedFeed, size: tuple[int, int]
-) -> None:
+def test_picture_of_a_replay(pictures: Pictures, replayed_feed: ScriptedFeed) -> None:
     playback = replayed_feed.playback
     assert playback is not None
     playback.marks = (
@@ -606,4 +595,4 @@ def test_picture_of_a_replay(
     )
     app = InferwatchApp(SessionPage(replayed_feed))
 
-    assert snap_compare(app, terminal_size=size, run_before=pressing())
+    assert not pictures(app, named(*ALL), pressing())

@@ -16,7 +16,15 @@ from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui import attached_sessions
 from tests.inferwatch.ui.block_maps import busy, feed_of, mapped, memory_of, pool
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedPlayback
-from tests.inferwatch.ui.test_pictures import LARGE, SMALL, USUAL, showing
+from tests.inferwatch.ui.pictures import (
+    LARGE,
+    SMALL,
+    USUAL,
+    Pictures,
+    Size,
+    walks,
+)
+from tests.inferwatch.ui.test_pictures import showing
 from tests.inferwatch.ui.test_prefix_cache import CACHE
 
 Change = Callable[[Snapshot], Snapshot]
@@ -99,23 +107,13 @@ PICTURES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("state", "keys", "size"),
-    [
-        pytest.param(state, keys, size, id="-".join((state, *keys, f"{size[0]}")))
-        for state, keys, size in PICTURES
-    ],
-)
+@pytest.mark.parametrize(("state", "keys", "sizes"), walks(PICTURES))
 def test_picture_of_the_kv_screen(
-    snap_compare: Callable[..., bool],
-    state: str,
-    keys: tuple[str, ...],
-    size: tuple[int, int],
+    pictures: Pictures, state: str, keys: tuple[str, ...], sizes: dict[str, Size]
 ) -> None:
     app = InferwatchApp(SessionPage(STATES[state]()))
 
-    act = showing("4", "", *keys)
-    assert snap_compare(app, terminal_size=size, run_before=act)
+    assert not pictures(app, sizes, showing("4", "", *keys))
 
 
 def test_every_picture_belongs_to_a_test() -> None:

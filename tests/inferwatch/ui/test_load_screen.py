@@ -33,6 +33,7 @@ from inferwatch.ui.load.form import LoadForm, WordChoice
 from inferwatch.ui.load.plan_form import FORM, read_form
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.load.sketch import LoadSketch
+from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, Size, named
 from tests.inferwatch.ui.typed_keys import handed_out
 
 S = 1_000_000_000
@@ -1079,9 +1080,7 @@ async def test_only_this_screen_asks_for_the_clients_view(bench: Bench) -> None:
 
 # What it looks like.
 
-SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
-ALL = (SMALL, USUAL, LARGE)
-VIEWS: dict[str, tuple[Keys, Any, bool, tuple[tuple[int, int], ...]]] = {
+VIEWS: dict[str, tuple[Keys, Any, bool, tuple[Size, ...]]] = {
     "idle": ((), None, False, ALL),
     "wrong": (("e", "tab", "tab", "x", "tab"), None, False, (SMALL, USUAL)),
     "running": ((), running, True, ALL),
@@ -1109,32 +1108,17 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize(
-    ("view", "size"),
-    [
-        pytest.param(name, size, id=f"{name}-{size[0]}x{size[1]}")
-        for name, (*_, sizes) in VIEWS.items()
-        for size in sizes
-    ],
-)
-def test_picture(
-    snap_compare: Any,
-    bench: Bench,
-    view: str,
-    size: tuple[int, int],
-) -> None:
-    keys, change, bench.desk.running, _ = VIEWS[view]
+@pytest.mark.parametrize("view", VIEWS)
+def test_picture(pictures: Pictures, bench: Bench, view: str) -> None:
+    keys, change, bench.desk.running, sizes = VIEWS[view]
     bench.desk.must_name_host = "gpu-7.example" if view == "host" else None
     if change is not None:
         bench.feed.change = change
 
-    assert snap_compare(bench.app, terminal_size=size, run_before=showing(*keys))
+    assert not pictures(bench.app, named(*sizes), showing(*keys))
 
 
-@pytest.mark.parametrize("size", ALL, ids=["80x24", "120x40", "200x60"])
-def test_picture_of_a_replay(
-    snap_compare: Any, feed: Any, app: InferwatchApp, size: tuple[int, int]
-) -> None:
+def test_picture_of_a_replay(pictures: Pictures, feed: Any, app: InferwatchApp) -> None:
     feed.change = ended
 
-    assert snap_compare(app, terminal_size=size, run_before=showing())
+    assert not pictures(app, named(*ALL), showing())

@@ -9,13 +9,12 @@ from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, Size, named
 from tests.inferwatch.ui.typed_keys import handed_out
 
 Compare = Callable[..., bool]
 
-SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
-ALL = (SMALL, USUAL, LARGE)
-VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
+VIEWS: dict[str, tuple[tuple[str, ...], tuple[Size, ...]]] = {
     "overview": ((), ALL),
     "requests": (("2",), ALL),
     "steps": (("3", "shift+left", "left"), ALL),
@@ -46,33 +45,24 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
 
 
 @pytest.mark.parametrize(
-    ("keys", "size"),
-    [
-        pytest.param(keys, size, id=f"{name}-{size[0]}x{size[1]}")
-        for name, (keys, sizes) in VIEWS.items()
-        for size in sizes
-    ],
+    ("keys", "sizes"), VIEWS.values(), ids=[str(name) for name in VIEWS]
 )
 def test_picture(
-    snap_compare: Compare,
+    pictures: Pictures,
     app: InferwatchApp,
     keys: tuple[str, ...],
-    size: tuple[int, int],
+    sizes: tuple[Size, ...],
 ) -> None:
-    assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
+    assert not pictures(app, named(*sizes), showing(*keys))
 
 
-@pytest.mark.parametrize("size", [SMALL, USUAL], ids=["80x24", "120x40"])
 @pytest.mark.parametrize("state", ["starting_feed", "lost_feed", "untouched_feed"])
 def test_picture_of_a_state(
-    snap_compare: Compare,
-    request: pytest.FixtureRequest,
-    state: str,
-    size: tuple[int, int],
+    pictures: Pictures, request: pytest.FixtureRequest, state: str
 ) -> None:
     app = InferwatchApp(SessionPage(request.getfixturevalue(state)))
 
-    assert snap_compare(app, terminal_size=size, run_before=showing())
+    assert not pictures(app, named(SMALL, USUAL), showing())
 
 
 def test_picture_of_the_question(snap_compare: Compare, feed: Any) -> None:
@@ -90,18 +80,14 @@ PLAYED = {
 }
 
 
-@pytest.mark.parametrize("size", ALL, ids=["80x24", "120x40", "200x60"])
 @pytest.mark.parametrize("name", PLAYED)
 def test_picture_of_another_moment(
-    snap_compare: Compare,
-    request: pytest.FixtureRequest,
-    name: str,
-    size: tuple[int, int],
+    pictures: Pictures, request: pytest.FixtureRequest, name: str
 ) -> None:
     feed, keys = PLAYED[name]
     app = InferwatchApp(SessionPage(request.getfixturevalue(feed)))
 
-    assert snap_compare(app, terminal_size=size, run_before=showing(*keys))
+    assert not pictures(app, named(*ALL), showing(*keys))
 
 
 def test_picture_of_a_time_that_is_none(

@@ -9,8 +9,8 @@ from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui.pictures import ALL, Pictures, named
 
-SIZES = ((80, 24), (120, 40), (200, 60))
 VIEWS = {
     "columns": ("2", "c", "down", "down", "space", "right", "space"),
     "groups": ("2", "G"),
@@ -37,22 +37,19 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("size", SIZES, ids=["80x24", "120x40", "200x60"])
 @pytest.mark.parametrize("played", ["feed", "replayed_feed"], ids=["live", "replayed"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_picture(
-    snap_compare: Callable[..., bool],
-    request: pytest.FixtureRequest,
-    view: str,
-    played: str,
-    size: tuple[int, int],
+    pictures: Pictures, request: pytest.FixtureRequest, view: str, played: str
 ) -> None:
-    app = InferwatchApp(SessionPage(request.getfixturevalue(played)))
+    feed = request.getfixturevalue(played)
+    for sizes in map(named, ALL) if view == "columns" else [named(*ALL)]:
+        app = InferwatchApp(SessionPage(feed))  # with the columns of a size, switched
 
-    assert snap_compare(app, terminal_size=size, run_before=showing(*VIEWS[view]))
+        assert not pictures(app, sizes, showing(*VIEWS[view]))
 
 
 def test_every_picture_belongs_to_a_test() -> None:
     folder = Path(__file__).parent / "__snapshots__" / "test_request_list_pictures"
 
-    assert len(list(folder.glob("*.svg"))) == len(VIEWS) * 2 * len(SIZES)
+    assert len(list(folder.glob("*.svg"))) == len(VIEWS) * 2 * len(ALL)

@@ -11,13 +11,10 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.messages import OpenRequest
 from tests.inferwatch.ui.conftest import ScriptedFeed
+from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, Size, named
 from tests.inferwatch.ui.stories import STORIES
 
-Compare = Callable[..., bool]
-
-SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
-ALL = (SMALL, USUAL, LARGE)
-VIEWS: dict[str, tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]] = {
+VIEWS: dict[str, tuple[str, tuple[str, ...], tuple[Size, ...]]] = {
     **{name: (name, (), ALL) for name in STORIES},
     "late": ("spiky", ("s", "s"), ALL),
     "zoomed": ("spiky", ("s", "z", "z"), (SMALL, USUAL)),
@@ -52,36 +49,24 @@ def opening(key: str, *keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize(
-    ("name", "size"),
-    [
-        pytest.param(name, size, id=f"{name}-{size[0]}x{size[1]}")
-        for name, (_, _, sizes) in VIEWS.items()
-        for size in sizes
-    ],
-)
+@pytest.mark.parametrize("name", VIEWS)
 def test_picture_of_a_request(
-    snap_compare: Compare,
-    feed: ScriptedFeed,
-    app: InferwatchApp,
-    name: str,
-    size: tuple[int, int],
+    pictures: Pictures, feed: ScriptedFeed, app: InferwatchApp, name: str
 ) -> None:
-    key, keys, _ = VIEWS[name]
+    key, keys, sizes = VIEWS[name]
     if key in STORIES:
         feed.recall.stories[key] = STORIES[key]()
 
-    assert snap_compare(app, terminal_size=size, run_before=opening(key, *keys))
+    assert not pictures(app, named(*sizes), opening(key, *keys))
 
 
-@pytest.mark.parametrize("size", REPLAYED, ids=["80x24", "120x40"])
 def test_picture_of_a_request_in_a_replay(
-    snap_compare: Compare, replayed_feed: ScriptedFeed, size: tuple[int, int]
+    pictures: Pictures, replayed_feed: ScriptedFeed
 ) -> None:
     replayed_feed.recall.stories["queued"] = STORIES["queued"]()
     app = InferwatchApp(SessionPage(replayed_feed))
 
-    assert snap_compare(app, terminal_size=size, run_before=opening("queued"))
+    assert not pictures(app, named(*REPLAYED), opening("queued"))
 
 
 def test_every_picture_belongs_to_a_test() -> None:

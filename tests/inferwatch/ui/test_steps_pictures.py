@@ -16,11 +16,9 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.steps.singly import SingleSteps
+from tests.inferwatch.ui.pictures import ALL, Pictures, named
 from tests.inferwatch.ui.scripted_steps import feed_with_steps
 
-Compare = Callable[..., bool]
-SIZES = ((80, 24), (120, 40), (200, 60))
-NAMES = [f"{width}x{height}" for width, height in SIZES]
 VIEWS = {
     "single": ("v",),
     "zoomed": ("v", "z", "z", "z", "left_square_bracket"),
@@ -61,14 +59,11 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("size", SIZES, ids=NAMES)
 @pytest.mark.parametrize("view", VIEWS)
-def test_picture_of_a_view(
-    snap_compare: Compare, view: str, size: tuple[int, int]
-) -> None:
+def test_picture_of_a_view(pictures: Pictures, view: str) -> None:
     app = InferwatchApp(SessionPage(feed_with_steps()))
 
-    assert snap_compare(app, terminal_size=size, run_before=showing(*VIEWS[view]))
+    assert not pictures(app, named(*ALL), showing(*VIEWS[view]))
 
 
 @pytest.fixture
@@ -90,11 +85,8 @@ def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
 
 
 @pytest.mark.usefixtures("greenwich")
-@pytest.mark.parametrize("size", SIZES, ids=NAMES)
 @pytest.mark.parametrize("view", ["single", "efficiency"])
-def test_picture_of_a_replay(
-    snap_compare: Compare, player: Player, view: str, size: tuple[int, int]
-) -> None:
+def test_picture_of_a_replay(pictures: Pictures, player: Player, view: str) -> None:
     async def act(pilot: Pilot[None]) -> None:
         await asyncio.to_thread(player._scan.look)
         await player.playback.seek(round(player.playback.span_ns[1] * MOMENT))
@@ -102,4 +94,4 @@ def test_picture_of_a_replay(
 
     app = InferwatchApp(SessionPage(player))
 
-    assert snap_compare(app, terminal_size=size, run_before=act)
+    assert not pictures(app, named(*ALL), act)

@@ -21,6 +21,7 @@ from inferwatch.ui.shared.drawers import HelpDrawer
 from inferwatch.ui.tune.dialogs import EndTuneScreen, SettingScreen
 from inferwatch.ui.tune.screen import TuneScreen
 from inferwatch.ui.tune.table import TuneTable, interval_bar
+from tests.inferwatch.ui.pictures import ALL, Pictures, named
 from tests.inferwatch.ui.scripted_tune import (
     CAUSE,
     ScriptedTune,
@@ -306,12 +307,9 @@ async def test_the_latest_trials_and_sentences_are_told_with_the_drift() -> None
 Compare = Callable[..., bool]
 
 
-@SIZES
 @pytest.mark.parametrize("moment", [beginning, middle, ended])
-def test_picture(
-    snap_compare: Compare, moment: Callable[[], TuneProgress], size: tuple[int, int]
-) -> None:
-    assert snap_compare(app_of(moment()), terminal_size=size, run_before=drawn())
+def test_picture(pictures: Pictures, moment: Callable[[], TuneProgress]) -> None:
+    assert not pictures(app_of(moment()), named(*ALL), drawn())
 
 
 @pytest.mark.parametrize("keys", [("enter",), ("q",), ("question_mark",)])

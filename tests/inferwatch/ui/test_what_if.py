@@ -20,11 +20,10 @@ from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.whatif.dialog import WhatIfScreen, WhatIfTable
 from inferwatch.ui.whatif.fields import FIELDS
 from tests.inferwatch.ui.conftest import ScriptedFeed
+from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
 
-Compare = Callable[..., bool]
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 SIZES = ((80, 24), (120, 40), (200, 60))
-NAMES = [f"{width}x{height}" for width, height in SIZES]
 PATIENCE_S = 60
 
 
@@ -184,11 +183,9 @@ def asking(player: Player, text: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("size", SIZES, ids=NAMES)
 @pytest.mark.parametrize("text", ["8, 16, 64", ""], ids=["asked", "as it was"])
-def test_picture(
-    snap_compare: Compare, sample: Player, text: str, size: tuple[int, int]
-) -> None:
-    app = InferwatchApp(SessionPage(sample))
+def test_picture(pictures: Pictures, sample: Player, text: str) -> None:
+    for sizes in named(SMALL), named(LARGE, USUAL):
+        app = InferwatchApp(SessionPage(sample))
 
-    assert snap_compare(app, terminal_size=size, run_before=asking(sample, text))
+        assert not pictures(app, sizes, asking(sample, text))

@@ -1,7 +1,6 @@
 """The sessions screen: every key, every click, and what it looks like."""
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
@@ -25,9 +24,8 @@ from inferwatch.ui.sessions.table import SessionTable
 from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.messages import GoTo, OpenComparison, OpenSession
 from inferwatch.ui.shared.view import View
+from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, Size, named
 from tests.inferwatch.ui.typed_keys import looked_up
-
-SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 
 
 async def looked(pilot: Pilot[Any]) -> None:
@@ -58,7 +56,7 @@ def told(app: Any) -> list[str]:
     return [note.message for note in app._notifications]
 
 
-VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
+VIEWS: dict[str, tuple[tuple[str, ...], tuple[Size, ...]]] = {
     "sessions": ((), (SMALL, USUAL, LARGE)),
     "marked": (("m", "down", "m"), (SMALL, USUAL)),
     "bin": (("e",), (SMALL,)),
@@ -70,18 +68,13 @@ VIEWS: dict[str, tuple[tuple[str, ...], tuple[tuple[int, int], ...]]] = {
 
 
 @pytest.mark.parametrize(
-    ("keys", "size"),
-    [
-        pytest.param(keys, size, id=f"{name}-{size[0]}x{size[1]}")
-        for name, (keys, sizes) in VIEWS.items()
-        for size in sizes
-    ],
+    ("keys", "sizes"), VIEWS.values(), ids=[str(name) for name in VIEWS]
 )
 def test_picture(
-    snap_compare: Callable[..., bool],
+    pictures: Pictures,
     app: InferwatchApp,
     keys: tuple[str, ...],
-    size: tuple[int, int],
+    sizes: tuple[Size, ...],
 ) -> None:
     async def show(pilot: Pilot[Any]) -> None:
         await shown(pilot)
@@ -90,7 +83,7 @@ def test_picture(
             await pilot.press(key)
         await looked(pilot)
 
-    assert snap_compare(app, terminal_size=size, run_before=show)
+    assert not pictures(app, named(*sizes), show)
 
 
 async def test_the_preview_stays_where_it_is_while_a_filter_is_typed(
