@@ -23,6 +23,7 @@ from collectors.readings import (
 )
 from inferwatch.feed import (
     CanarySwitch,
+    Feed,
     FeedState,
     LimitDesk,
     LoadDesk,
@@ -57,6 +58,7 @@ from inferwatch.metrics.snapshot import (
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared import type_ahead
+from inferwatch.ui.shared.view import View
 from tests.inferwatch.ui.pictures import Pictures, pictures_of
 from tests.inferwatch.ui.quiet import quick_styles, quiet_pilots
 from tests.inferwatch.ui.typed_keys import handed_out
@@ -742,6 +744,11 @@ def watched_feed() -> ScriptedFeed:
     """A session that goes on, with a past to go back to."""
     playback = ScriptedPlayback(goes_on=True, at_live=True, playing=True)
     return ScriptedFeed(playback=playback)
+
+
+def app_on(screen: str, feed: Feed) -> InferwatchApp:
+    """It begins there, so that it need not make the overview first."""
+    return InferwatchApp(SessionPage(feed, View(screen=screen)))
 
 
 @pytest.fixture

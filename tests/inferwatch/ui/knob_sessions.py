@@ -16,8 +16,13 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.knobs.fields import LimitField
 from inferwatch.ui.knobs.table import KnobTable
-from inferwatch.ui.pages import SessionPage
-from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedPlayback
+from tests.inferwatch.ui.conftest import (
+    NOW_NS,
+    S,
+    ScriptedFeed,
+    ScriptedPlayback,
+    app_on,
+)
 from tests.inferwatch.ui.typed_keys import handed_out
 
 CHANGED_NS = NOW_NS - 40 * S
@@ -206,4 +211,4 @@ def fields(screen: KnobScreen) -> list[str]:
 
 
 def app_of(turned: Turned) -> InferwatchApp:
-    return InferwatchApp(SessionPage(turned.feed))
+    return app_on("steps", turned.feed)

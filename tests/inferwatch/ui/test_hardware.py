@@ -10,9 +10,8 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui import hardware_sessions as sessions
-from tests.inferwatch.ui.conftest import ScriptedFeed
+from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 
 SMALL, USUAL = (80, 24), (120, 40)
 
@@ -22,9 +21,9 @@ async def looking(
     settle: Any, feed: ScriptedFeed, size: tuple[int, int] = USUAL, *keys: str
 ) -> AsyncIterator[tuple[InferwatchApp, Pilot[None]]]:
     """At the hardware, with keys pressed there."""
-    app = InferwatchApp(SessionPage(feed))
+    app = app_on("hardware", feed)
     async with app.run_test(size=size) as pilot:
-        for key in ("", "5", *keys):
+        for key in ("", *keys):
             if key:
                 await pilot.press(key)
             await settle(pilot)

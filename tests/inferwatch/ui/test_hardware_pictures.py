@@ -2,9 +2,8 @@
 
 import pytest
 
-from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui import hardware_sessions
+from tests.inferwatch.ui.conftest import app_on
 from tests.inferwatch.ui.pictures import (
     LARGE,
     SMALL,
@@ -34,6 +33,6 @@ PICTURES = [
 def test_picture_of_the_hardware(
     pictures: Pictures, kind: str, keys: tuple[str, ...], sizes: dict[str, Size]
 ) -> None:
-    app = InferwatchApp(SessionPage(getattr(hardware_sessions, kind)()))
+    app = app_on("hardware", getattr(hardware_sessions, kind)())
 
-    assert not pictures(app, sizes, showing("5", *keys))
+    assert not pictures(app, sizes, showing(*keys))

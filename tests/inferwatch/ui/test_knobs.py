@@ -20,9 +20,8 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.knobs.fields import LimitField
 from inferwatch.ui.knobs.table import KnobTable
-from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.hostile import KEPT
-from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed
+from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, app_on
 from tests.inferwatch.ui.knob_sessions import (
     BUDGET,
     CHANGED_NS,
@@ -435,9 +434,7 @@ async def test_a_replay_shows_what_was_changed_and_turns_nothing(
     replayed_feed.change = lambda made: replace(
         made, live_limits=(lowered(t_ns=100 * S),)
     )
-    async with InferwatchApp(SessionPage(replayed_feed)).run_test(
-        size=(120, 40)
-    ) as pilot:
+    async with app_on("steps", replayed_feed).run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         shown = await opened(pilot)
         await pilot.press("enter", "u", "k")
@@ -486,7 +483,7 @@ def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveAgai
 async def test_what_is_proposed_is_predicted_with_its_error(
     sample: LiveAgain, settle: Settle
 ) -> None:
-    app = InferwatchApp(SessionPage(cast("Feed", sample)))
+    app = app_on("steps", cast("Feed", sample))
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         await opened(pilot)
@@ -576,7 +573,7 @@ def test_picture(pictures: Pictures, turned: Turned, view: str) -> None:
 
 
 def test_picture_of_a_prediction(pictures: Pictures, sample: LiveAgain) -> None:
-    app = InferwatchApp(SessionPage(cast("Feed", sample)))
+    app = app_on("steps", cast("Feed", sample))
 
     assert not pictures(app, named(*ALL), pressing("8"))
 
@@ -593,6 +590,6 @@ def test_picture_of_a_replay(pictures: Pictures, replayed_feed: ScriptedFeed) ->
     replayed_feed.change = lambda made: replace(
         made, live_limits=(lowered(t_ns=90 * S),), requests=rows
     )
-    app = InferwatchApp(SessionPage(replayed_feed))
+    app = app_on("steps", replayed_feed)
 
     assert not pictures(app, named(*ALL), pressing())

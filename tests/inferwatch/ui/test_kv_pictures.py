@@ -11,11 +11,15 @@ from collectors.readings import Endpoint
 from inferwatch.feed import FeedState
 from inferwatch.metrics.kv.memory import Memory
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui import attached_sessions
 from tests.inferwatch.ui.block_maps import busy, feed_of, mapped, memory_of, pool
-from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedPlayback
+from tests.inferwatch.ui.conftest import (
+    NOW_NS,
+    S,
+    ScriptedFeed,
+    ScriptedPlayback,
+    app_on,
+)
 from tests.inferwatch.ui.pictures import (
     LARGE,
     SMALL,
@@ -111,9 +115,9 @@ PICTURES = [
 def test_picture_of_the_kv_screen(
     pictures: Pictures, state: str, keys: tuple[str, ...], sizes: dict[str, Size]
 ) -> None:
-    app = InferwatchApp(SessionPage(STATES[state]()))
+    app = app_on("kv", STATES[state]())
 
-    assert not pictures(app, sizes, showing("4", "", *keys))
+    assert not pictures(app, sizes, showing("", *keys))
 
 
 def test_every_picture_belongs_to_a_test() -> None:

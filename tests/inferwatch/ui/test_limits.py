@@ -11,10 +11,9 @@ from inferwatch.ui.limits.answer import ImpossibleBanner
 from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, b_max
 from inferwatch.ui.limits.roof_plot import Roof, RoofPoint, axes_of, draw_roofline
 from inferwatch.ui.limits.time_split import SplitPanel
-from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.time_chart import TimeChart
 from tests.inferwatch.ui import limits_sessions
-from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, snapshot
+from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, app_on, snapshot
 from tests.inferwatch.ui.limits_sessions import H100, LIMITS, of, point
 
 SMALL, USUAL = (80, 24), (120, 40)
@@ -36,13 +35,13 @@ ROOF = Roof(bytes_per_s=3.352e12, flops=989e12)
 
 
 def app_of(feed: ScriptedFeed) -> InferwatchApp:
-    return InferwatchApp(SessionPage(feed))
+    return app_on("limits", feed)
 
 
 async def shown(pilot: Any, settle: Any, *keys: str) -> None:
     """On the screen of limits, after some keys."""
     await settle(pilot)
-    for key in ("6", *keys):
+    for key in keys:
         await pilot.press(key)
         await settle(pilot)
 

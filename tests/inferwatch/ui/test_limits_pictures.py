@@ -2,9 +2,8 @@
 
 import pytest
 
-from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui import limits_sessions
+from tests.inferwatch.ui.conftest import app_on
 from tests.inferwatch.ui.pictures import (
     LARGE,
     SMALL,
@@ -52,6 +51,6 @@ PICTURES = [
 def test_picture_of_limits(
     pictures: Pictures, kind: str, keys: tuple[str, ...], sizes: dict[str, Size]
 ) -> None:
-    app = InferwatchApp(SessionPage(getattr(limits_sessions, kind)()))
+    app = app_on("limits", getattr(limits_sessions, kind)())
 
-    assert not pictures(app, sizes, showing("6", *keys))
+    assert not pictures(app, sizes, showing(*keys))

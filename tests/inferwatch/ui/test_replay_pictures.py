@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui.conftest import app_on
 from tests.inferwatch.ui.pictures import ALL, Pictures, named
 
 MOMENT = 0.62
@@ -57,7 +57,7 @@ def showing(player: Player, key: str) -> Callable[[Pilot[None]], Any]:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_picture_of_the_sample(pictures: Pictures, player: Player, view: str) -> None:
-    app = InferwatchApp(SessionPage(player))
+    app = app_on(view, player)
 
     assert not pictures(app, named(*ALL), showing(player, VIEWS[view]))
 

@@ -25,11 +25,17 @@ from inferwatch.ui.shared.renderables.text import cells_of
 from inferwatch.ui.shared.slow_line import SlowLine, slow_words
 from inferwatch.ui.shared.status_lines import VerdictLine
 from inferwatch.ui.shared.table import fit_chosen
-from tests.inferwatch.ui.conftest import SLOWEST
+from tests.inferwatch.ui.conftest import SLOWEST, ScriptedFeed, app_on
 
 SIZE = (120, 40)
 COLUMNS = tuple(request_columns(RequestView()))
 RANKED = [each.key for each in COLUMNS if each.rank]
+
+
+@pytest.fixture
+def app(feed: ScriptedFeed) -> InferwatchApp:
+    """It begins with the list of them."""
+    return app_on("requests", feed)
 
 
 def row(key: str, **facts: Any) -> RequestRow:
@@ -45,8 +51,6 @@ def line_of(lines: list[str]) -> str:
 
 
 async def open_requests(pilot: Any, settle: Any) -> RequestTable:
-    await settle(pilot)
-    await pilot.press("2")
     await settle(pilot)
     table = pilot.app.screen.query_one(RequestTable)
     assert isinstance(table, RequestTable)
@@ -536,8 +540,9 @@ async def test_what_made_requests_slow_is_told_and_leads_to_the_worst(
 
 
 async def test_nothing_moves_when_a_cause_becomes_known(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+    feed: Any, text_of: Any, settle: Any
 ) -> None:
+    app = app_on("overview", feed)
     async with app.run_test(size=SIZE) as pilot:
         feed.change = lambda made: replace(made, slowest=None)
         await settle(pilot)

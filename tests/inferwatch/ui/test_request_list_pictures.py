@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
+from tests.inferwatch.ui.conftest import app_on
 from tests.inferwatch.ui.pictures import ALL, Pictures, named
 
 VIEWS = {
@@ -44,7 +44,7 @@ def test_picture(
 ) -> None:
     feed = request.getfixturevalue(played)
     for sizes in map(named, ALL) if view == "columns" else [named(*ALL)]:
-        app = InferwatchApp(SessionPage(feed))  # with the columns of a size, switched
+        app = app_on("requests", feed)  # with the columns of a size, switched
 
         assert not pictures(app, sizes, showing(*VIEWS[view]))
 

@@ -8,9 +8,8 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.messages import OpenRequest
-from tests.inferwatch.ui.conftest import ScriptedFeed
+from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, Size, named
 from tests.inferwatch.ui.stories import STORIES
 
@@ -49,6 +48,11 @@ def opening(key: str, *keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
+@pytest.fixture
+def app(feed: ScriptedFeed) -> InferwatchApp:
+    return app_on("requests", feed)
+
+
 @pytest.mark.parametrize("name", VIEWS)
 def test_picture_of_a_request(
     pictures: Pictures, feed: ScriptedFeed, app: InferwatchApp, name: str
@@ -64,7 +68,7 @@ def test_picture_of_a_request_in_a_replay(
     pictures: Pictures, replayed_feed: ScriptedFeed
 ) -> None:
     replayed_feed.recall.stories["queued"] = STORIES["queued"]()
-    app = InferwatchApp(SessionPage(replayed_feed))
+    app = app_on("requests", replayed_feed)
 
     assert not pictures(app, named(*REPLAYED), opening("queued"))
 

@@ -20,7 +20,7 @@ from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.shared.messages import OpenRequest
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import hostile
-from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, requests
+from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, app_on, requests
 from tests.inferwatch.ui.stories import STORIES
 
 SIZE = (120, 40)
@@ -175,13 +175,17 @@ async def test_the_number_keys_lead_away_as_everywhere(
         assert app.current_mode != "request"
 
 
+@pytest.fixture
+def app(feed: ScriptedFeed) -> InferwatchApp:
+    """It begins with the list of them."""
+    return app_on("requests", feed)
+
+
 async def shown(
     feed: ScriptedFeed, app: InferwatchApp, pilot: Any, settle: Any, name: str
 ) -> RequestScreen:
     """A story on the screen, opened from Requests."""
     feed.recall.stories[name] = STORIES[name]()
-    await settle(pilot)
-    await pilot.press("2")
     await settle(pilot)
     await opened(app, pilot, settle, name)
     screen = app.screen

@@ -12,6 +12,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.shared.filter_bar import FilterBar
 from inferwatch.ui.shared.messages import OpenRequest
+from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 
 SIZE = (160, 48)
 
@@ -149,9 +150,13 @@ def test_a_filter_matches_fields_and_else_state_id_and_reason(
     assert listed(table, *rows) == kept
 
 
+@pytest.fixture
+def app(feed: ScriptedFeed) -> InferwatchApp:
+    """It begins with the list of them."""
+    return app_on("requests", feed)
+
+
 async def open_requests(app: InferwatchApp, pilot: Any, settle: Any) -> RequestTable:
-    await settle(pilot)
-    await pilot.press("2")
     await settle(pilot)
     return app.screen.query_one(RequestTable)
 
@@ -415,9 +420,10 @@ async def test_the_wheel_moves_the_table(app: InferwatchApp, settle: Any) -> Non
 
 
 async def test_from_the_overview_enter_leads_to_the_slowest_and_on_to_it_alone(
-    feed: Any, app: InferwatchApp, settle: Any
+    feed: Any, settle: Any
 ) -> None:
     feed.change = lambda made: replace(made, slowest=None)
+    app = app_on("overview", feed)
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await pilot.press("enter")

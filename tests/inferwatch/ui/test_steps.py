@@ -16,7 +16,6 @@ from inferwatch.feed import NothingRecalled
 from inferwatch.metrics.snapshot import ServerState, Snapshot, Timeline
 from inferwatch.metrics.steps.efficiency import BatchPoint
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.chart_stack import ChartStack
 from inferwatch.ui.shared.messages import OpenRequest
 from inferwatch.ui.steps.columns import (
@@ -32,7 +31,13 @@ from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.steps.singly import SingleSteps
 from inferwatch.ui.steps.stall_list import StallList
 from inferwatch.ui.steps.step_line import StepLine
-from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedPlayback
+from tests.inferwatch.ui.conftest import (
+    NOW_NS,
+    S,
+    ScriptedFeed,
+    ScriptedPlayback,
+    app_on,
+)
 from tests.inferwatch.ui.scripted_steps import (
     CURVE,
     SLOW,
@@ -146,10 +151,10 @@ async def settle(pilot: Pilot[None]) -> None:
 async def opened(
     feed: ScriptedFeed, *keys: str, size: tuple[int, int] = (120, 40), **more: Any
 ) -> AsyncIterator[tuple[InferwatchApp, Pilot[None]]]:
-    app = InferwatchApp(SessionPage(feed))
+    app = app_on("steps", feed)
     async with app.run_test(size=size, **more) as pilot:
         await settle(pilot)
-        for key in ("3", *keys):
+        for key in keys:
             await pilot.press(key)
             await settle(pilot)
         yield app, pilot

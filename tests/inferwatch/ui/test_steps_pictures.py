@@ -13,9 +13,9 @@ from textual.pilot import Pilot
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.steps.singly import SingleSteps
+from tests.inferwatch.ui.conftest import app_on
 from tests.inferwatch.ui.pictures import ALL, Pictures, named
 from tests.inferwatch.ui.scripted_steps import feed_with_steps
 
@@ -61,7 +61,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_picture_of_a_view(pictures: Pictures, view: str) -> None:
-    app = InferwatchApp(SessionPage(feed_with_steps()))
+    app = app_on("steps", feed_with_steps())
 
     assert not pictures(app, named(*ALL), showing(*VIEWS[view]))
 
@@ -92,6 +92,6 @@ def test_picture_of_a_replay(pictures: Pictures, player: Player, view: str) -> N
         await player.playback.seek(round(player.playback.span_ns[1] * MOMENT))
         await showing(*VIEWS[view])(pilot)
 
-    app = InferwatchApp(SessionPage(player))
+    app = app_on("steps", player)
 
     assert not pictures(app, named(*ALL), act)
