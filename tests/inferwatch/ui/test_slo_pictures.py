@@ -26,8 +26,8 @@ from inferwatch.ui.shared.slo_line import missed_lines, share_line
 from inferwatch.ui.shared.status_lines import VerdictLine
 from inferwatch.ui.shared.view import View
 from tests.inferwatch.ui.conftest import NOW_NS, snapshot
-from tests.inferwatch.ui.pictures import Pictures, named
-from tests.inferwatch.ui.test_pictures import ALL, showing
+from tests.inferwatch.ui.pictures import ALL, Pictures, named
+from tests.inferwatch.ui.test_pictures import showing
 
 S = 1_000_000_000
 LIMITS_S = {"ttft_s": 0.3, "tpot_s": 0.05, "e2el_s": 10.0}
