@@ -1,16 +1,21 @@
 """Real vLLM at two settings, sent the same: compare tells which is worse, in what."""
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from collectors.probe.limit_control import LimitControl
+from embedded_engine.config import demo_config
 from embedded_engine.launch import Engine
+from embedded_engine.probe_settings import ProbeSettings
 from inferwatch.compare.comparison import SessionPair
 from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.compare.verdicts import MetricVerdict
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import LoadPlan
+from tests.conftest import living_in
 from tests.program.compare_runs import (
     Setting,
     record_both,
@@ -51,9 +56,22 @@ def worse(pair: SessionPair) -> set[str]:
     return {each.metric.key for each in pair.results if each.verdict in WORSE}
 
 
-@pytest.mark.xdist_group("shared engine")
+@pytest.fixture
+def fresh_engine(tmp_path: Path) -> Iterator[Engine]:
+    """What a session adopts it is told the past of, and the trace of that is all of it.
+
+    So this is not the shared one, which many have asked before.
+    """
+    with living_in(tmp_path):
+        config = demo_config(ProbeSettings(control=True))
+        engine = asyncio.run(Engine.start(config, lambda _: None))
+        engine.file.write()
+        yield engine
+        asyncio.run(engine.stop())
+
+
 async def test_two_at_once_are_worse_in_ttft_and_queue(
-    engine: Engine, tmp_path: Path
+    fresh_engine: Engine, tmp_path: Path
 ) -> None:
     """A tenth of what they take is more than any noise: a short run will do."""
     path = tmp_path / "sessions.db"
@@ -66,11 +84,11 @@ async def test_two_at_once_are_worse_in_ttft_and_queue(
         output_tokens=Range(16, 48),
         requests=60,
     )
-    await record_of(engine, path, "roomy", many)
-    control = await LimitControl.open(engine.engine_id, by="a test")
+    await record_of(fresh_engine, path, "roomy", many)
+    control = await LimitControl.open(fresh_engine.engine_id, by="a test")
     await control.set(max_num_seqs=2)
     try:
-        await record_of(engine, path, "tight", the_same(path, "roomy"))
+        await record_of(fresh_engine, path, "tight", the_same(path, "roomy"))
     finally:
         await control.reset()
         await control.close()
