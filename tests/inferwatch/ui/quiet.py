@@ -132,7 +132,7 @@ async def _drawn(app: App[Any]) -> None:
     frames, until_s = 0, monotonic() + PATIENCE_S
     while frames < FRAMES and monotonic() < until_s:
         await _at_rest()
-        screens = _screens(app)
+        screens = () if app._exit else _screens(app)
         if app._batch_count and screens:  # what is being made is drawn once it is whole
             await asyncio.sleep(NAP_S)
             continue

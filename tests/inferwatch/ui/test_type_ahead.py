@@ -27,8 +27,14 @@ from inferwatch.ui.shared.messages import GoTo, OpenDemo
 from inferwatch.ui.shared.view import View
 from tests.inferwatch.ui.typed_keys import handed_out
 
-KEYS = 250
-SEED = 1
+TYPED = [
+    pytest.param(1, 140, id="a little"),
+    *(
+        pytest.param(seed, 600, id=f"much {seed}", marks=pytest.mark.soak)
+        for seed in range(1, 5)
+    ),
+]
+"""Seeds, and how many keys."""
 WORDS = (
     ("q", "c", "l", "7", "8", "?", "escape", "x", "g", "b", "e", "enter"),
     tuple("1234780?+-,.[]<>#/abcdefgjklmnoprstuvwxyzADNR"),
@@ -65,11 +71,13 @@ def burst(chance: Random) -> list[str]:
     return " ".join(words).split()
 
 
-async def typed_at_random(app: InferwatchApp, chance: Random) -> tuple[int, set[str]]:
+async def typed_at_random(
+    app: InferwatchApp, chance: Random, most: int
+) -> tuple[int, set[str]]:
     """Type until it is left, or enough: how many keys, and where they led."""
     typed, seen = 0, set[str]()
     async with app.run_test(size=(120, 40)) as pilot:
-        while app.return_code is None and typed < KEYS // 2:
+        while app.return_code is None and typed < most:
             keys = burst(chance)
             typed += len(keys)
             type_in(app, keys)
@@ -119,17 +127,18 @@ def beginnings(
     )
 
 
+@pytest.mark.parametrize(("seed", "enough"), TYPED)
 async def test_no_sequence_of_keys_breaks_a_page(
-    beginnings: Iterator[Callable[[], OpeningPage]],
+    beginnings: Iterator[Callable[[], OpeningPage]], seed: int, enough: int
 ) -> None:
-    chance, typed, seen = Random(SEED), 0, set[str]()
+    chance, typed, seen = Random(seed), 0, set[str]()
     for begin in beginnings:
         async with begin() as page:
             app = InferwatchApp(page, opening)
-            keys, screens = await typed_at_random(app, chance)
+            keys, screens = await typed_at_random(app, chance, enough // 4)
         typed += keys
         seen |= screens
-        if typed > KEYS:
+        if typed > enough:
             break
 
     # On a busy machine keys wait at most so long, and lead to fewer of the others.
