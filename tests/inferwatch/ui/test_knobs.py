@@ -5,7 +5,6 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -17,6 +16,7 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.knobs import dialog
 from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.knobs.fields import LimitField
 from inferwatch.ui.knobs.table import KnobTable
@@ -46,6 +46,12 @@ from tests.inferwatch.ui.test_type_ahead import type_in
 from tests.inferwatch.ui.typed_keys import handed_out
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def restless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody wants to see a prediction only once they have done typing."""
+    monkeypatch.setattr(dialog, "TYPING_S", 0.02)
 
 
 @pytest.fixture
@@ -466,16 +472,26 @@ class LiveAgain:
         return replace(shown, live_limits=(self.limit_desk.limits,))
 
 
+@pytest.fixture(scope="module")
+def read(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
+    """The end of the sample session: nobody here goes elsewhere in it."""
+    with pytest.MonkeyPatch.context() as home:
+        home.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        home.setenv("TZ", "UTC")
+        time.tzset()
+        with closing(Player.open(sample_file(), "last")) as player:
+            asyncio.run(player.playback.go_live())
+            yield player
+    time.tzset()
+
+
 @pytest.fixture
-def sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveAgain]:
-    """The end of the sample session, at 32 and 512."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def sample(read: Player, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveAgain]:
+    """It, at 32 and 512."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     at_start = limits(max_num_batched_tokens=512, start_max_num_batched_tokens=512)
-    with closing(Player.open(sample_file(), "last")) as player:
-        asyncio.run(player.playback.go_live())
-        yield LiveAgain(player, ScriptedDesk(limits=at_start))
+    yield LiveAgain(read, ScriptedDesk(limits=at_start))
     monkeypatch.undo()
     time.tzset()
 

@@ -31,12 +31,13 @@ def greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-@pytest.fixture
-def player(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Player]:
-    """Of the sample."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with closing(Player.open(sample_file(), "last")) as player:
-        yield player
+@pytest.fixture(scope="module")
+def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
+    """Of the sample: each picture is of the same moment."""
+    with pytest.MonkeyPatch.context() as home:
+        home.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        with closing(Player.open(sample_file(), "last")) as player:
+            yield player
 
 
 def showing(player: Player, key: str) -> Callable[[Pilot[None]], Any]:
