@@ -29,7 +29,6 @@ from textual.app import App, ScreenStackError
 from textual.css import stylesheet
 from textual.css.match import _check_selectors
 from textual.css.model import CombinatorType, RuleSet, Selector, SelectorSet
-from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -65,18 +64,6 @@ def quick_styles() -> Iterator[None]:
             patched.setattr(module, "match", _matches)
         for module in (textual.screen, textual.widget):
             patched.setattr(module, "match", _matches)
-        replace = Stylesheet.replace_rules.__func__  # type: ignore[attr-defined]
-
-        def replace_rules(
-            sheet: type[Stylesheet], node: DOMNode, rules: Any, animate: bool = False
-        ) -> None:
-            """They are set one by one, each of them looked at."""
-            if animate or node.styles.base._rules != rules:
-                replace(sheet, node, rules, animate)
-            else:
-                node.notify_style_update()
-
-        patched.setattr(Stylesheet, "replace_rules", classmethod(replace_rules))
         yield
 
 

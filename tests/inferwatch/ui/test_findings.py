@@ -130,30 +130,30 @@ async def test_without_findings_no_row_is_taken_and_the_footer_is_silent(
         assert len(told) == 2  # and hides no more of the screen than it needs
 
 
-@pytest.mark.parametrize("page", ["1", "2", "3", "4", "5"])
 async def test_f_opens_and_closes_the_drawer_over_any_screen(
-    ailing: InferwatchApp, settle: Settle, text_of: Text, page: str
+    ailing: InferwatchApp, settle: Settle, text_of: Text
 ) -> None:
     async with ailing.run_test(size=(120, 40)) as pilot:
-        await pilot.press(page)
-        await settle(pilot)
-        assert _footer_tells(ailing)
-        await pilot.press("f")
-        await settle(pilot)
-        told = "\n".join(text_of(ailing, "FindingsDrawer"))
-        assert "costs 62% of the time to first tokens" in told
-        assert "--gpu-memory-utilization (now 0.85)" in told
-        assert "--kv-cache-dtype fp8 (now – not told)" in told
-        assert "needs a restart, risks memory" in told
+        for page in ("1", "2", "3", "4", "5"):
+            await pilot.press(page)
+            await settle(pilot)
+            assert _footer_tells(ailing), page
+            await pilot.press("f")
+            await settle(pilot)
+            told = "\n".join(text_of(ailing, "FindingsDrawer"))
+            assert "costs 62% of the time to first tokens" in told, page
+            assert "--gpu-memory-utilization (now 0.85)" in told, page
+            assert "--kv-cache-dtype fp8 (now – not told)" in told, page
+            assert "needs a restart, risks memory" in told, page
 
-        await pilot.press("f")
-        await pilot.pause()
-        assert not ailing.screen.query(FindingsDrawer)
-        await pilot.press("f")
-        await settle(pilot)
-        await pilot.press("escape")
-        await pilot.pause()
-        assert not ailing.screen.query(FindingsDrawer)
+            await pilot.press("f")
+            await pilot.pause()
+            assert not ailing.screen.query(FindingsDrawer), page
+            await pilot.press("f")
+            await settle(pilot)
+            await pilot.press("escape")
+            await pilot.pause()
+            assert not ailing.screen.query(FindingsDrawer), page
 
 
 async def test_enter_leads_to_the_screen_and_the_moment(

@@ -189,7 +189,9 @@ async def drawn(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+@pytest.mark.parametrize(
+    "size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.soak)]
+)
 async def test_the_terminal_shows_every_screen_as_it_is(
     watched_feed: Any, tmp_path: Path, size: tuple[int, int]
 ) -> None:

@@ -73,24 +73,27 @@ async def test_without_playback_there_are_no_keys_for_it(
         assert not app.screen.query_one("TimeLine").display
 
 
-@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
 async def test_every_screen_of_a_replay_tells_where_it_is(
-    replayed_feed: Any, text_of: Any, settle: Any, key: str
+    replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        await pilot.press(key)
-        await settle(pilot)
-        status, *shape, rail = text_of(app, "TimeLine")
+        for key in ("1", "2", "3", "4"):
+            await pilot.press(key)
+            await settle(pilot)
+            status, *shape, rail = text_of(app, "TimeLine")
+            told = squeezed([status])
 
-        assert squeezed([status]).startswith("‖ paused 03:11:36 2:10 of 3:15 − 1× +")
-        assert "i probe: 2 readings lost, 9 s before" in status
-        assert [row[: MARGIN - 1].strip() for row in shape] == ["tok/s", "TTFT"]
-        assert rail.startswith("03:09:26 ")
-        assert rail.rstrip().endswith(" 03:12:41")
-        assert [glyph for glyph in rail if glyph in "LP▲■i●◆"] == list("LP▲■i●◆")
-        assert "replay s17" in text_of(app, "HeaderLine")[0]
+            assert told.startswith("‖ paused 03:11:36 2:10 of 3:15 − 1× +"), key
+            assert "i probe: 2 readings lost, 9 s before" in status, key
+            named = [row[: MARGIN - 1].strip() for row in shape]
+            assert named == ["tok/s", "TTFT"], key
+            assert rail.startswith("03:09:26 "), key
+            assert rail.rstrip().endswith(" 03:12:41"), key
+            marks = [glyph for glyph in rail if glyph in "LP▲■i●◆"]
+            assert marks == list("LP▲■i●◆"), key
+            assert "replay s17" in text_of(app, "HeaderLine")[0], key
 
 
 async def test_the_shape_is_there_when_it_is_known(
@@ -157,31 +160,32 @@ async def test_space_at_the_end_plays_from_the_start(
         assert playback.told == ["seek 0", "play"]
 
 
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        pytest.param(["left_square_bracket"], ["seek 129"], id="a second back"),
-        pytest.param(["right_square_bracket"], ["seek 131"], id="a second on"),
-        pytest.param(["home"], ["seek 0"], id="start"),
-        pytest.param(["end"], ["live"], id="end"),
-        pytest.param(["full_stop"], ["step 1"], id="a step on"),
-        pytest.param(["comma"], ["step -1"], id="a step back"),
-        pytest.param(["n"], ["seek 150"], id="next mark"),
-        pytest.param(["N"], ["seek 121"], id="previous mark"),
-        pytest.param(["N", "N"], ["seek 121", "seek 120"], id="and the one before"),
-    ],
+LEADS = (
+    (["left_square_bracket"], ["seek 129"]),
+    (["right_square_bracket"], ["seek 131"]),
+    (["home"], ["seek 0"]),
+    (["end"], ["live"]),
+    (["full_stop"], ["step 1"]),
+    (["comma"], ["step -1"]),
+    (["n"], ["seek 150"]),
+    (["N"], ["seek 121"]),
+    (["N", "N"], ["seek 121", "seek 120"]),
 )
-async def test_a_key_goes_where_it_says(
-    replayed_feed: Any, settle: Any, keys: list[str], told: list[str]
-) -> None:
+
+
+async def test_a_key_goes_where_it_says(replayed_feed: Any, settle: Any) -> None:
+    playback = replayed_feed.playback
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        for key in keys:
-            await pilot.press(key)
+        for keys, told in LEADS:
+            playback.position_ns = HERE
+            playback.told.clear()
             await settle(pilot)
+            for key in keys:
+                await pilot.press(key)
+                await settle(pilot)
 
-        assert replayed_feed.playback.told == told
+            assert playback.told == told, keys
 
 
 async def test_the_mark_gone_to_is_named(
@@ -213,21 +217,22 @@ async def test_where_there_is_no_further_mark_that_is_said(
         assert replayed_feed.playback.told == ["seek 150"]
 
 
-@pytest.mark.parametrize(
-    ("keys", "speed"),
-    [(["plus"], 2.0), (["equals_sign"], 2.0), (["minus"], 0.5), (["plus"] * 9, 100.0)],
-)
+SPEEDS = ((["plus"], 2), (["equals_sign"], 2), (["minus"], 0.5), (["plus"] * 9, 100))
+
+
 async def test_speed_goes_by_round_numbers(
-    replayed_feed: Any, text_of: Any, settle: Any, keys: list[str], speed: float
+    replayed_feed: Any, text_of: Any, settle: Any
 ) -> None:
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press(*keys)
-        await settle(pilot)
+        for keys, speed in SPEEDS:
+            replayed_feed.playback.speed = 1.0
+            await settle(pilot)
+            await pilot.press(*keys)
+            await settle(pilot)
 
-        assert replayed_feed.playback.speed == speed
-        assert f" {speed:g}× " in text_of(app, "TimeLine")[0]
+            assert replayed_feed.playback.speed == speed, keys
+            assert f" {speed:g}× " in text_of(app, "TimeLine")[0], keys
 
 
 async def test_while_it_seeks_it_says_so_and_only_the_newest_wish_waits(
@@ -253,25 +258,26 @@ async def test_while_it_seeks_it_says_so_and_only_the_newest_wish_waits(
 # Going to a time.
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("03:10:26", "seek 60"),
-        ("1:30", "seek 90"),
-        ("+20s", "seek 150"),
-        ("50%", "seek 97.66"),
-    ],
+TIMES = (
+    ("03:10:26", "seek 60"),
+    ("1:30", "seek 90"),
+    ("+20s", "seek 150"),
+    ("50%", "seek 97.66"),
 )
-async def test_g_goes_to_a_time(
-    replayed_feed: Any, settle: Any, text: str, told: str
-) -> None:
+
+
+async def test_g_goes_to_a_time(replayed_feed: Any, settle: Any) -> None:
+    playback = replayed_feed.playback
     app = InferwatchApp(SessionPage(replayed_feed))
     async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await typed(pilot, settle, "g", text)
+        for text, told in TIMES:
+            playback.position_ns = HERE
+            playback.told.clear()
+            await settle(pilot)
+            await typed(pilot, settle, "g", text)
 
-        assert replayed_feed.playback.told == [told]
-        assert not isinstance(app.screen, PromptScreen)
+            assert playback.told == [told], text
+            assert not isinstance(app.screen, PromptScreen), text
 
 
 async def test_a_bad_time_says_what_is_understood_and_may_be_corrected(
@@ -585,20 +591,21 @@ async def test_every_key_has_a_tooltip_or_a_neighbour_that_has(
             assert key.tooltip
 
 
-@pytest.mark.parametrize("size", [(80, 24), (200, 60), (40, 10), (20, 5)])
 async def test_the_time_line_is_no_wider_than_the_terminal(
-    replayed_feed: Any, settle: Any, size: tuple[int, int]
+    replayed_feed: Any, settle: Any
 ) -> None:
     app = InferwatchApp(SessionPage(replayed_feed))
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
-        for key in ("1", "2", "g", "escape"):
-            await pilot.press(key)
-            await settle(pilot)
-        line = app.screen.query_one("TimeLine")
+        for size in ((80, 24), (200, 60), (40, 10), (20, 5)):
+            await pilot.resize_terminal(*size)
+            for key in ("1", "2", "g", "escape"):
+                await pilot.press(key)
+                await settle(pilot)
+            line = app.screen.query_one("TimeLine")
 
-        rows = [line.render_line(y) for y in range(line.size.height)]
-        assert {row.cell_length for row in rows} <= {line.size.width}
+            rows = [line.render_line(y) for y in range(line.size.height)]
+            assert {row.cell_length for row in rows} <= {line.size.width}, size
 
 
 async def test_what_cannot_be_read_of_a_replay_is_told_and_stays_told(

@@ -23,6 +23,7 @@ from tests.inferwatch.ui import stories
 from tests.inferwatch.ui.stories import ARRIVED_NS, MS, STORIES, S
 
 SIZES = ((80, 17), (80, 20), (120, 33), (120, 36), (200, 56), (40, 12))
+EXTREMES = ((80, 17), (200, 56), (40, 12))
 
 
 def text(line: Line) -> str:
@@ -388,7 +389,17 @@ def test_everything_at_once_only_where_there_is_room() -> None:
     assert part_within(Part.TOKENS, 20) is Part.TOKENS
 
 
-@pytest.mark.parametrize("size", SIZES, ids=[f"{w}x{h}" for w, h in SIZES])
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(
+            size,
+            id=f"{size[0]}x{size[1]}",
+            marks=() if size in EXTREMES else pytest.mark.soak,
+        )
+        for size in SIZES
+    ],
+)
 @pytest.mark.parametrize("name", STORIES)
 def test_it_fits_every_size_and_cuts_no_number(
     name: str, size: tuple[int, int]

@@ -513,7 +513,9 @@ async def test_no_columns_are_chosen_of_groups(
 # The slowest.
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize(
+    "size", [(80, 24), (120, 40), pytest.param((200, 60), marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize(("screen", "key"), [("1", "enter"), ("2", "W")])
 async def test_what_made_requests_slow_is_told_and_leads_to_the_worst(
     app: InferwatchApp,

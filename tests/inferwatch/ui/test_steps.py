@@ -418,7 +418,9 @@ async def test_the_curve_marks_where_the_engine_works() -> None:
         assert "12–15" in here
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize(
+    "size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.soak), (200, 60)]
+)
 async def test_a_stall_is_chosen_and_enter_goes_there(size: tuple[int, int]) -> None:
     async with opened(feed_with_steps(), "v", "v", size=size) as (app, pilot):
         told = " ".join(" ".join(text_of(app, StallList)).split())
