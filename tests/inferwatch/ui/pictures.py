@@ -45,13 +45,15 @@ Kept = Sequence[tuple[str, tuple[str, ...], Size]]
 """What is shown, the keys pressed, and the size."""
 
 
-def walks(kept: Kept) -> list[Any]:
-    """For each app and keys its sizes, as parameters of a test."""
+def walks(kept: Kept, *marks: pytest.MarkDecorator) -> list[Any]:
+    """For each app and keys its sizes, as parameters of a test with these marks."""
     sizes: dict[tuple[str, tuple[str, ...]], list[Size]] = {}
     for kind, keys, size in kept:
         sizes.setdefault((kind, keys), []).append(size)
     return [
-        pytest.param(kind, keys, by_width(*each), id="-".join((kind, *keys)))
+        pytest.param(
+            kind, keys, by_width(*each), id="-".join((kind, *keys)), marks=marks
+        )
         for (kind, keys), each in sizes.items()
     ]
 

@@ -10,6 +10,7 @@ from textual.widget import Widget
 from inferwatch.metrics.snapshot import KvState, Via
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
+from inferwatch.ui.shared.view import View
 from tests.inferwatch.ui import attached_sessions as sessions
 from tests.inferwatch.ui.conftest import ScriptedFeed, latencies, timeline
 
@@ -33,35 +34,41 @@ def colours_of(widget: Widget) -> set[object]:
     return {each.style and each.style.color for each in widget.render_line(1)}
 
 
-@pytest.mark.parametrize("size", [SMALL, SIZE, (200, 60)])
 async def test_percentiles_of_a_scrape_are_brackets_beside_an_exact_mean(
-    settle: Any, text_of: Any, size: tuple[int, int]
+    settle: Any, text_of: Any
 ) -> None:
     app = watching(sessions.scraped())
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=SMALL) as pilot:
+        for size in (SMALL, SIZE, (200, 60)):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            head, ttft, *_, itl, _ = text_of(app, "LatencyTable")
+
+            assert ttft.split()[:4] == ["TTFT", "s", "0.620", "0.25–0.5"], size
+            assert "▲1–2.5" in ttft, size
+            assert "< 1 s" in ttft, size
+            assert "91–95%" in ttft, size
+            assert "5,460" in ttft, size
+            assert itl.split()[:4] == ["ITL", "ms", "9.40", "0–10"], size
+            assert "100%" in itl, size
+            assert "scrape" in f"{head}{ttft}", size
+
+        await pilot.resize_terminal(*SIZE)
         await settle(pilot)
-        head, ttft, *_, itl, _ = text_of(app, "LatencyTable")
-
-        assert ttft.split()[:4] == ["TTFT", "s", "0.620", "0.25–0.5"]
-        assert "▲1–2.5" in ttft
-        assert "< 1 s" in ttft
-        assert "91–95%" in ttft
-        assert "5,460" in ttft
-        assert itl.split()[:4] == ["ITL", "ms", "9.40", "0–10"]
-        assert "100%" in itl
-        assert "scrape" in f"{head}{ttft}"
+        head, ttft, *_ = text_of(app, "LatencyTable")
+        at = head.index("Grafana p99") + len("Grafana p99")
+        assert ttft[:at].split()[-1] == "2.35"  # what a panel interpolates comes last
 
 
-async def test_too_few_that_met_an_objective_stand_out(
+async def test_too_few_that_met_stand_out_and_exact_rows_keep_the_columns(
     settle: Any, text_of: Any
 ) -> None:
     feed = sessions.scraped()
+    change = feed.change
     app = watching(feed)
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         assert " 91–95%" in text_of(app, "LatencyTable")[1]  # perhaps enough
-
-        change = feed.change
 
         def missed(made: Any) -> Any:
             shown = change(made)
@@ -74,39 +81,17 @@ async def test_too_few_that_met_an_objective_stand_out(
         await settle(pilot)
         assert "▲46–50%" in text_of(app, "LatencyTable")[1]
 
+        def mixed(made: Any) -> Any:
+            shown = change(made)
+            exact = latencies(timeline())[0]
+            promised = replace(exact, objective_s=0.2, met=(0.934, 0.934))
+            return replace(
+                shown, via=Via.TRACES, latencies=(promised, *shown.latencies[1:])
+            )
 
-async def test_what_a_panel_interpolates_is_called_so_and_comes_last(
-    settle: Any, text_of: Any
-) -> None:
-    app = watching(sessions.scraped())
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        head, ttft, *_ = text_of(app, "LatencyTable")
-        at = head.index("Grafana p99") + len("Grafana p99")
-
-        assert ttft[:at].split()[-1] == "2.35"
-
-
-async def test_exact_rows_beside_brackets_stand_in_the_same_columns(
-    settle: Any, text_of: Any
-) -> None:
-    feed = sessions.scraped()
-    change = feed.change
-
-    def mixed(made: Any) -> Any:
-        shown = change(made)
-        exact = latencies(timeline())[0]
-        promised = replace(exact, objective_s=0.2, met=(0.934, 0.934))
-        return replace(
-            shown, via=Via.TRACES, latencies=(promised, *shown.latencies[1:])
-        )
-
-    feed.change = mixed
-    app = watching(feed)
-    async with app.run_test(size=SIZE) as pilot:
+        feed.change = mixed
         await settle(pilot)
         head, ttft, queue, *_ = text_of(app, "LatencyTable")
-
         for name in ("mean", "p50", "p95", "p99", "met"):
             end = head.index(name) + len(name)
             assert ttft[end - 1] != " "
@@ -117,23 +102,19 @@ async def test_exact_rows_beside_brackets_stand_in_the_same_columns(
         assert "scrape" in queue
 
 
-async def test_the_flow_of_a_scrape_has_no_dash(settle: Any, text_of: Any) -> None:
-    app = watching(sessions.scraped())
+async def test_charts_and_flow_of_a_scrape_have_no_dash_and_none_is_empty(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    app = watching(feed)
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         flow = "\n".join(text_of(app, "FlowPanel"))
-
         assert "–" not in flow
         for told in ("done/s", "prompt ø", "step ≈", "hits", "preempted", "per user"):
             assert told in flow
 
-
-async def test_charts_of_a_scrape_say_so_and_none_is_empty(settle: Any) -> None:
-    app = watching(sessions.scraped())
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
         charts = [each for each in app.screen.query("TimeChart") if each.display]
-
         assert len(charts) == 4
         for chart in charts:
             head, *rows = [chart.render_line(y).text for y in range(chart.size.height)]
@@ -141,59 +122,49 @@ async def test_charts_of_a_scrape_say_so_and_none_is_empty(settle: Any) -> None:
             assert "–" not in head
             assert any(set(row) & set("▁▂▃▄▅▆▇█") for row in rows)
 
+        change = feed.change
 
-async def test_charts_are_headed_by_the_latest_bin_that_a_reading_told_of(
-    settle: Any, text_of: Any
-) -> None:
-    feed = sessions.scraped()
-    change = feed.change
+        def between_two_readings(made: Any) -> Any:
+            shown = change(made)
+            late: dict[str, Any] = {
+                name: (*getattr(shown.timeline, name)[:-3], None, None, None)
+                for name in sessions.TOLD
+            }
+            return replace(shown, timeline=replace(shown.timeline, **late))
 
-    def between_two_readings(made: Any) -> Any:
-        shown = change(made)
-        names = sessions.TOLD
-        late: dict[str, Any] = {
-            name: (*getattr(shown.timeline, name)[:-3], None, None, None)
-            for name in names
-        }
-        return replace(shown, timeline=replace(shown.timeline, **late))
-
-    feed.change = between_two_readings
-    app = watching(feed)
-    async with app.run_test(size=SIZE) as pilot:
+        feed.change = between_two_readings  # the heads are of the latest that told
         await settle(pilot)
-
         assert "–" not in text_of(app, "ReadoutLine")[0]
         for chart in app.screen.query("TimeChart"):
             assert "–" not in chart.render_line(0).text
 
 
-@pytest.mark.parametrize("size", [SMALL, SIZE])
-async def test_the_header_says_how_a_server_is_known(
-    settle: Any, text_of: Any, size: tuple[int, int]
+async def test_the_header_says_how_a_server_is_known_and_if_nobody_verifies_it(
+    settle: Any, text_of: Any
 ) -> None:
-    app = watching(sessions.scraped())
-    async with app.run_test(size=size) as pilot:
-        await settle(pilot)
-        (head,) = text_of(app, "HeaderLine")
+    feed = sessions.scraped()
+    app = watching(feed)
+    async with app.run_test(size=SMALL) as pilot:
+        for size in (SMALL, SIZE):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            (head,) = text_of(app, "HeaderLine")
 
-        assert "Llama-3.1-8B" in head
-        assert "scrape" in head
-        assert "token ~1 s ago" in head  # no finer than it is asked
-        assert ("vLLM 0.32.0" in head and "± 1.2 ms" in head) is (size == SIZE)
+            assert "Llama-3.1-8B" in head, size
+            assert "scrape" in head, size
+            assert "token ~1 s ago" in head, size  # no finer than it is asked
+            assert ("vLLM 0.32.0" in head and "± 1.2 ms" in head) is (size == SIZE)
+            assert "INSECURE" not in head, size
+
+        feed.change = sessions.insecure().change
+        for size in ((60, 15), SMALL, SIZE):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+
+            assert "INSECURE" in text_of(app, "HeaderLine")[0], size
 
 
-@pytest.mark.parametrize("size", [(60, 15), SMALL, SIZE])
-async def test_unverified_certificates_are_told_in_any_width(
-    settle: Any, text_of: Any, size: tuple[int, int]
-) -> None:
-    app = watching(sessions.insecure())
-    async with app.run_test(size=size) as pilot:
-        await settle(pilot)
-
-        assert "INSECURE" in text_of(app, "HeaderLine")[0]
-
-
-async def test_help_begins_with_what_would_tell_more_and_explains_brackets(
+async def test_help_begins_with_what_would_tell_more_which_a_key_copies(
     settle: Any,
 ) -> None:
     app = watching(sessions.scraped())
@@ -206,24 +177,19 @@ async def test_help_begins_with_what_would_tell_more_and_explains_brackets(
         assert said.index("what would tell more") < said.index("this screen")
         for advice in sessions.ADVICE:
             assert " ".join(advice.split()) in said.replace("· ", "")
-        assert "More digits than that would be made up" in said
+        assert "More digits than that would be made up" in said  # of brackets
         assert "wider than a factor of two" in said
 
-
-async def test_a_key_copies_the_advice(settle: Any) -> None:
-    app = watching(sessions.scraped())
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("question_mark", "y")
+        await pilot.press("y")
         await pilot.pause()
-
         assert app.clipboard == "\n".join(sessions.ADVICE)
 
 
-async def test_a_restart_is_told_and_marked_in_every_chart(
+async def test_a_restart_is_marked_in_every_chart_and_a_slow_server_keeps_its_numbers(
     settle: Any, text_of: Any
 ) -> None:
-    app = watching(sessions.restarted())
+    feed = sessions.restarted()
+    app = watching(feed)
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
 
@@ -235,14 +201,9 @@ async def test_a_restart_is_told_and_marked_in_every_chart(
             (at,) = {row.index("┊") for row in rows}
             assert 80 > at > 60
 
-
-async def test_a_slow_server_is_told_while_its_numbers_stay(
-    settle: Any, text_of: Any
-) -> None:
-    app = watching(sessions.slow())
-    async with app.run_test(size=SMALL) as pilot:
+        feed.change = sessions.slow().change
+        await pilot.resize_terminal(*SMALL)
         await settle(pilot)
-
         assert "slow: its answer took 2.1 s" in text_of(app, "ServerNews")[0]
         assert "▲1–2.5" in "\n".join(text_of(app, "LatencyTable"))
 
@@ -272,69 +233,74 @@ async def test_a_lost_server_is_grey_with_the_age_of_its_last_reading(
         assert len(colours_of(table)) > 1
 
 
-@pytest.mark.parametrize("size", [(60, 15), SMALL, SIZE])
 async def test_a_server_that_never_answered_says_why_and_what_to_try(
-    settle: Any, size: tuple[int, int]
-) -> None:
-    app = watching(sessions.unanswered())
-    async with app.run_test(size=size) as pilot:
-        await settle(pilot)
-        said = words_of(app)
-
-        assert "No answer yet" in said
-        assert sessions.SOURCE in said
-        assert "connection refused" in said
-        assert "loading its model" in said
-        assert not app.screen.query_one("LatencyTable").display
-
-
-@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
-async def test_a_server_without_metrics_says_so_instead_of_empty_charts(
-    settle: Any, key: str
-) -> None:
-    app = watching(sessions.mute())
-    async with app.run_test(size=SMALL) as pilot:
-        await pilot.press(key)
-        await settle(pilot)
-        said = words_of(app)
-
-        assert "It answers, and tells nothing of its work" in said
-        assert "a load run measures what its users would see" in said
-        assert "7 sends a load" in said
-        assert not any(chart.size for chart in app.screen.query("TimeChart"))
-
-
-async def test_one_of_several_that_never_answered_says_so_when_looked_at(
     settle: Any,
 ) -> None:
     feed = sessions.unanswered()
     change = feed.change
-
-    def beside_one_that_answers(made: Any) -> Any:
-        other = sessions.state(made, source="other:8000")
-        shown = change(made)
-        return replace(
-            shown, servers=(*shown.servers, other), shown_source=sessions.SOURCE
-        )
-
-    feed.change = beside_one_that_answers
     app = watching(feed)
-    async with app.run_test(size=SMALL) as pilot:
+    async with app.run_test(size=SIZE) as pilot:
+        for size in (SIZE, (60, 15), SMALL):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            said = words_of(app)
+
+            assert "No answer yet" in said, size
+            assert sessions.SOURCE in said, size
+            assert "connection refused" in said, size
+            assert "loading its model" in said, size
+            assert not app.screen.query_one("LatencyTable").display, size
+
+        def beside_one_that_answers(made: Any) -> Any:
+            other = sessions.state(made, source="other:8000")
+            shown = change(made)
+            return replace(
+                shown, servers=(*shown.servers, other), shown_source=sessions.SOURCE
+            )
+
+        feed.change = beside_one_that_answers
         await settle(pilot)
         said = words_of(app)
-
         assert "No answer yet" in said
         assert "other:8000" not in said
 
 
-async def test_advice_is_whole_where_there_is_room(settle: Any, text_of: Any) -> None:
+async def test_a_server_without_metrics_says_so_instead_of_empty_charts(
+    settle: Any,
+) -> None:
+    app = watching(sessions.mute())
+    async with app.run_test(size=SMALL) as pilot:
+        for key in ("1", "2", "3", "4"):
+            await pilot.press(key)
+            await settle(pilot)
+            said = words_of(app)
+
+            assert "It answers, and tells nothing of its work" in said, key
+            assert "a load run measures what its users would see" in said, key
+            assert "7 sends a load" in said, key
+            assert not any(chart.size for chart in app.screen.query("TimeChart")), key
+
+
+async def test_every_screen_but_that_of_a_load_says_what_one_flag_would_add(
+    settle: Any, text_of: Any
+) -> None:
     app = watching(sessions.scraped())
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await settle(pilot)
-
         said = " ".join(" ".join(text_of(app, "AdviceLine")).split())
-        assert "INFERWATCH_PROBE=1" in said
+        assert "INFERWATCH_PROBE=1" in said  # it is whole where there is room
+
+        await pilot.resize_terminal(*SMALL)
+        for key in ("1", "2", "3", "4"):
+            await pilot.press(key)
+            await settle(pilot)
+            said = text_of(app, "AdviceLine")[0]
+            assert "Exact percentiles, every request" in said, key
+
+        await pilot.press("7")
+        await settle(pilot)
+        assert not app.screen.query_one("AdviceLine").display
 
 
 async def test_while_nobody_has_answered_yet_no_engine_is_said_to_start(
@@ -350,7 +316,16 @@ async def test_while_nobody_has_answered_yet_no_engine_is_said_to_start(
         assert "plug-in" not in said
 
 
-async def test_hostile_names_hurt_no_line(settle: Any) -> None:
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param(((60, 15), SIZE), id="two sizes"),
+        pytest.param((SMALL, (200, 60)), id="others", marks=pytest.mark.soak),
+    ],
+)
+async def test_hostile_names_hurt_no_line(
+    settle: Any, sizes: tuple[tuple[int, int], ...]
+) -> None:
     info = msgspec.structs.replace(
         sessions.INFO,
         name=HOSTILE,
@@ -366,7 +341,7 @@ async def test_hostile_names_hurt_no_line(settle: Any) -> None:
     async with app.run_test(size=SMALL) as pilot:
         for key in ("1", "2", "3", "4", "question_mark"):
             await pilot.press(key)
-            for size in ((60, 15), SMALL, SIZE):
+            for size in sizes:
                 await pilot.resize_terminal(*size)
                 await settle(pilot)
                 shown = "".join(
@@ -381,43 +356,38 @@ async def test_hostile_names_hurt_no_line(settle: Any) -> None:
                     assert widths <= {widget.size.width}, (key, size, widget)
 
 
-@pytest.mark.parametrize("size", [(60, 15), SMALL, SIZE])
-async def test_requests_are_counted_where_none_is_told_singly(
-    settle: Any, text_of: Any, size: tuple[int, int]
+async def test_requests_are_counted_until_traces_tell_of_each(
+    settle: Any, text_of: Any
 ) -> None:
-    app = watching(sessions.scraped())
-    async with app.run_test(size=size) as pilot:
-        await pilot.press("2")
-        await settle(pilot)
-        counted = " ".join(" ".join(text_of(app, "#counted")).split())
-
-        assert not app.screen.query_one("RequestTable").display
-        assert "ended 1,095" in counted
-        assert "stop 800 73%" in counted
-        assert "length 292 27%" in counted
-        assert "prompt ø 1,871 p50 1,001–2,000" in counted
-        assert "output ø 212 p50 201–500" in counted
-        assert "sort" not in "".join(text_of(app, "KeyFooter"))
-
-
-async def test_requests_of_traces_are_a_table_again(settle: Any) -> None:
     feed = sessions.scraped()
-    app = watching(feed)
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("2")
-        await settle(pilot)
+    app = InferwatchApp(SessionPage(feed, View(screen="requests")))
+    async with app.run_test(size=SMALL) as pilot:
+        for size in ((60, 15), SMALL, SIZE):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            counted = " ".join(" ".join(text_of(app, "#counted")).split())
+
+            assert not app.screen.query_one("RequestTable").display, size
+            assert "ended 1,095" in counted, size
+            assert "stop 800 73%" in counted, size
+            assert "length 292 27%" in counted, size
+            assert "prompt ø 1,871 p50 1,001–2,000" in counted, size
+            assert "output ø 212 p50 201–500" in counted, size
+            assert "sort" not in "".join(text_of(app, "KeyFooter")), size
+
         change = feed.change
         feed.change = lambda made: replace(change(made), via=Via.TRACES)
         await settle(pilot)
-
         assert app.screen.query_one("RequestTable").display
         assert not app.screen.query_one("#counted").display
 
 
-async def test_steps_are_told_by_means_and_tokens(settle: Any, text_of: Any) -> None:
-    app = watching(sessions.scraped())
+async def test_steps_are_told_by_means_and_kv_by_usage_where_blocks_are_unknown(
+    settle: Any, text_of: Any
+) -> None:
+    feed = sessions.scraped()
+    app = InferwatchApp(SessionPage(feed, View(screen="steps")))
     async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("3")
         await settle(pilot)
         totals = " ".join(" ".join(text_of(app, "#totals")).split())
 
@@ -428,17 +398,9 @@ async def test_steps_are_told_by_means_and_tokens(settle: Any, text_of: Any) -> 
         )
         assert not app.screen.query_one("#slowest").display
 
-
-async def test_kv_is_told_by_usage_where_blocks_are_unknown(
-    settle: Any, text_of: Any
-) -> None:
-    feed = sessions.scraped()
-    app = watching(feed)
-    async with app.run_test(size=SIZE) as pilot:
         await pilot.press("4")
         await settle(pilot)
         totals = " ".join(" ".join(text_of(app, "TotalsPanel")).split())
-
         assert "used ≈ 19,170 blocks 71%" in totals
         assert "hit rate 42%" in totals
         assert "preemptions 4" in totals
@@ -454,24 +416,3 @@ async def test_kv_is_told_by_usage_where_blocks_are_unknown(
         assert "used 71%" in totals
         assert "peak used 83%" in totals
         assert bar.count("█") == pytest.approx(0.71 * len(bar), abs=1)
-
-
-@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
-async def test_every_screen_says_what_one_flag_would_add(
-    settle: Any, text_of: Any, key: str
-) -> None:
-    app = watching(sessions.scraped())
-    async with app.run_test(size=SMALL) as pilot:
-        await pilot.press(key)
-        await settle(pilot)
-
-        assert "Exact percentiles, every request" in text_of(app, "AdviceLine")[0]
-
-
-async def test_a_load_needs_no_advice_of_the_server(settle: Any) -> None:
-    app = watching(sessions.scraped())
-    async with app.run_test(size=SMALL) as pilot:
-        await pilot.press("7")
-        await settle(pilot)
-
-        assert not app.screen.query_one("AdviceLine").display
