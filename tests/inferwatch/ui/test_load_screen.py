@@ -1021,7 +1021,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
 
 
 SEEN_ELSEWHERE = frozenset({"capped", "host"})
-"""Their words are read by other tests, their parts seen in other pictures."""
+"""Other tests read their words, and other pictures show the same parts."""
 
 
 @pytest.mark.parametrize(
