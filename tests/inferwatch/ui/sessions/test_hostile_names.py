@@ -17,6 +17,14 @@ from tests.inferwatch.ui.typed_keys import looked_up
 PICTURE = "␛]52;c;aGk="
 
 
+in_both_sizes = pytest.mark.parametrize(
+    "size",
+    [pytest.param(SIZES[0], marks=pytest.mark.soak), SIZES[1]],
+    ids=str,
+)
+"""What a small terminal shows, a large one shows too."""
+
+
 @pytest.fixture
 def hostile_record(record: Path) -> Path:
     with closing(open_for_writing(record)) as connection, connection:
@@ -28,7 +36,7 @@ def hostile_record(record: Path) -> Path:
     return record
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@in_both_sizes
 async def test_the_list_of_sessions_does_not_obey(
     app: InferwatchApp, hostile_record: Path, size: tuple[int, int]
 ) -> None:
@@ -54,7 +62,7 @@ async def test_the_start_screen_does_not_obey(hostile_record: Path) -> None:
         assert f"{PICTURE}␇␛[31m␡␍<U+202E>[bold]x[@click=app.quit]y" in squeezed(app)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@in_both_sizes
 async def test_a_comparison_does_not_obey(
     hostile_record: Path, size: tuple[int, int]
 ) -> None:

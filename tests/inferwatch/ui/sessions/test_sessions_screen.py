@@ -354,7 +354,9 @@ async def test_sides_of_several_runs_are_asked_for(
     assert wishes == [OpenComparison(database=record, sessions=sides)]
 
 
-@pytest.mark.parametrize("begin", ["start", "session"])
+@pytest.mark.parametrize(
+    "begin", ["start", pytest.param("session", marks=pytest.mark.soak)]
+)
 async def test_marks_are_there_when_people_come_back_from_a_comparison(
     feed: Any, record: Path, text_of: Any, begin: str
 ) -> None:
