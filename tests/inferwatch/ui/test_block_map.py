@@ -34,9 +34,7 @@ from tests.inferwatch.ui.block_maps import (
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedPlayback
 from tests.inferwatch.ui.test_prefix_cache import CACHE
 
-SIZES = [(80, 24), (120, 40), (200, 60)]
-USUAL = (120, 40)
-SMALL = (80, 24)
+SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)
 BROKEN = "the block map switched itself off: KeyError(1)"
 TWELVE = pool(12, [(1, 2, 5, 6), (1, 2, 8), (4,)], cached=(3, 10))
 
@@ -89,6 +87,17 @@ async def test_the_arrows_name_a_block_and_who_holds_it(showing: Any) -> None:
         await pilot.press("right")
         assert "▸ block 2 shared" in words(app)
         assert "tokens 16–31, block 2 of 4" in words(app)
+
+        seen = []
+        for order in (*MapOrder, MapOrder.ID):
+            assert f"by {order.value}" in rows(app)[0]
+            assert "▸ block 2 shared" in words(app), "the cursor stays on its block"
+            seen.append(rows(app)[1:3])
+            await pilot.press("m")
+        assert seen[0] == seen[3]
+        assert seen[0] != seen[1]
+        await pilot.press("m", "m")
+
         await pilot.press("left", "left")
         assert "▸ block 0" in words(app)
         await pilot.press("shift+right")
@@ -99,7 +108,9 @@ async def test_the_arrows_name_a_block_and_who_holds_it(showing: Any) -> None:
         assert "▸ block 11 free" in words(app)
 
 
-async def test_rows_are_crossed_by_up_down_and_pages(showing: Any) -> None:
+async def test_rows_are_crossed_by_up_down_and_pages_and_z_gives_each_block_a_cell(
+    showing: Any,
+) -> None:
     app = Opening(feed_of(busy(4_097)))
     async with app.run_test(size=USUAL) as pilot:
         await showing(pilot)
@@ -115,58 +126,6 @@ async def test_rows_are_crossed_by_up_down_and_pages(showing: Any) -> None:
         await pilot.press("pageup")
         assert panel(app).at == first // 4 * 4
 
-
-async def test_the_mouse_points_at_blocks_and_twice_opens_their_holder(
-    showing: Any,
-) -> None:
-    app = Opening(feed_of(TWELVE))
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot, "tab")
-        at = 9 + panel(app).scale.wide * 8
-        await pilot.click(BlockMapPanel, offset=(at, 1))
-        assert "▸ block 8 private" in words(app)
-        assert panel(app).has_focus
-        assert app.opened == []
-
-        await pilot.click(BlockMapPanel, offset=(at, 1), times=2)
-        await pilot.pause()
-        assert app.opened[-1:] == ["demo/cmpl-399"]
-        await pilot.click(BlockMapPanel, offset=(2, 1))
-        await pilot.click(BlockMapPanel, offset=(100, 5))
-        assert panel(app).at == 8
-
-
-async def test_enter_opens_the_holder_of_the_block(showing: Any) -> None:
-    app = Opening(feed_of(TWELVE))
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot, "right", "right", "right", "enter")
-        assert app.opened == ["demo/cmpl-398"]
-
-        await pilot.press("left", "enter")  # nobody holds block 3
-        await pilot.pause()
-        assert app.opened == ["demo/cmpl-398"]
-
-
-async def test_m_puts_the_blocks_into_another_order_and_keeps_the_cursor(
-    showing: Any,
-) -> None:
-    app = Opening(feed_of(TWELVE))
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot, "right")
-        seen = []
-        for order in (*MapOrder, MapOrder.ID):
-            assert f"by {order.value}" in rows(app)[0]
-            assert "▸ block 2 shared" in words(app)
-            seen.append(rows(app)[1:3])
-            await pilot.press("m")
-        assert seen[0] == seen[3]
-        assert seen[0] != seen[1]
-
-
-async def test_z_gives_each_block_a_cell_and_scrolls(showing: Any) -> None:
-    app = Opening(feed_of(busy(4_097)))
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot)
         assert "1 cell = 4 blocks" in rows(app)[0]
         assert "shows what most of it is" in rows(app)[0]
         await pilot.press("z")
@@ -181,28 +140,30 @@ async def test_z_gives_each_block_a_cell_and_scrolls(showing: Any) -> None:
         assert "in sight" not in rows(app)[0]
 
 
-async def test_k_shows_the_map_of_the_next_rank(showing: Any) -> None:
-    app = Opening(feed_of(busy(257), busy(257, requests=2, rank=1)))
+async def test_enter_and_the_mouse_open_the_holder_of_a_block(showing: Any) -> None:
+    app = Opening(feed_of(TWELVE))
     async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot)
-        assert "rank 0 (1 of 2)" in rows(app)[0]
-        first = rows(app)[1:8]
-        await showing(pilot, "k")
-        assert "rank 1 (2 of 2)" in rows(app)[0]
-        assert rows(app)[1:8] != first
-        await showing(pilot, "k")
-        assert rows(app)[1:8] == first
+        await showing(pilot, "right", "right", "right", "enter")
+        assert app.opened == ["demo/cmpl-398"]
 
+        await pilot.press("left", "enter")  # nobody holds block 3
+        await pilot.pause()
+        assert app.opened == ["demo/cmpl-398"]
 
-async def test_an_old_map_says_how_old_it_is(showing: Any) -> None:
-    feed = feed_of(pool(300, t_ns=NOW_NS - 5 * S))
-    app = Opening(feed)
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot)
-        assert "as of 5 s ago" in rows(app)[0]
-        feed.change = mapped([pool(300, t_ns=NOW_NS - S // 2)])
-        await showing(pilot)
-        assert "ago" not in rows(app)[0]
+        app.opened.clear()
+        await showing(pilot, "tab")
+        at = 9 + panel(app).scale.wide * 8
+        await pilot.click(BlockMapPanel, offset=(at, 1))
+        assert "▸ block 8 private" in words(app)
+        assert panel(app).has_focus
+        assert app.opened == []
+
+        await pilot.click(BlockMapPanel, offset=(at, 1), times=2)
+        await pilot.pause()
+        assert app.opened[-1:] == ["demo/cmpl-399"]
+        await pilot.click(BlockMapPanel, offset=(2, 1))
+        await pilot.click(BlockMapPanel, offset=(100, 5))
+        assert panel(app).at == 8
 
 
 async def test_a_holder_that_is_pointed_at_has_its_blocks_stand_out(
@@ -227,9 +188,66 @@ async def test_a_holder_that_is_pointed_at_has_its_blocks_stand_out(
         assert app.opened == ["demo/cmpl-398"]
 
 
-async def test_holders_are_sorted_by_any_column(showing: Any) -> None:
+async def test_k_shows_the_map_of_the_next_rank_and_help_explains_the_keys(
+    showing: Any,
+) -> None:
+    app = Opening(feed_of(busy(257), busy(257, requests=2, rank=1)))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "rank 0 (1 of 2)" in rows(app)[0]
+        first = rows(app)[1:8]
+        await showing(pilot, "k")
+        assert "rank 1 (2 of 2)" in rows(app)[0]
+        assert rows(app)[1:8] != first
+        await showing(pilot, "k")
+        assert rows(app)[1:8] == first
+
+        await showing(pilot, "question_mark")
+        said = str(app.screen.query_one("HelpDrawer Static").render())
+        for told in (
+            "Who holds the memory?",
+            "by block id, by holder",
+            "A cell for each block",
+            "next rank",
+            "Another block",
+            "One request's blocks stand out",
+            CATALOG["kv.cached_blocks"].definition,
+        ):
+            assert told in said
+
+        await showing(pilot, "4", "escape", "right")
+        assert panel(app).has_focus
+
+
+async def test_a_map_is_drawn_when_it_changes_and_says_how_old_it_is(
+    showing: Any,
+) -> None:
+    feed = feed_of(pool(300, t_ns=NOW_NS - 5 * S))
+    app = Opening(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "as of 5 s ago" in rows(app)[0]
+        before = panel(app)._rows
+
+        feed.change = mapped([pool(300, t_ns=NOW_NS - S // 2)])
+        await showing(pilot)
+        assert "ago" not in rows(app)[0]
+        drawn = panel(app)._rows
+        assert drawn is not before
+
+        feed.at_ns += 100_000_000
+        await showing(pilot)
+        assert panel(app)._rows is drawn
+
+
+async def test_holders_are_sorted_by_any_column_and_arrows_move_the_time_on_charts(
+    showing: Any,
+) -> None:
     app = Opening(feed_of(busy(4_097)))
     async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot, "left")
+        assert app.session.view.cursor_ns is None
+
         await showing(pilot, "tab")
         assert "blocks↓" in rows(app, "HolderTable")[0]
         counts = [int(row.split()[1]) for row in rows(app, "HolderTable")[1:]]
@@ -239,8 +257,16 @@ async def test_holders_are_sorted_by_any_column(showing: Any) -> None:
         await pilot.press("s")
         assert "held by↑" in rows(app, "HolderTable")[0]
 
+        await showing(pilot, "tab", "left")
+        assert app.session.view.cursor_ns is not None
+        await showing(pilot, "escape", "shift+tab")
+        assert app.session.view.cursor_ns is None
+        assert app.screen.query_one(HolderTable).has_focus
 
-@pytest.mark.parametrize("size", SIZES)
+
+@pytest.mark.parametrize(
+    "size", [SMALL, USUAL, pytest.param(LARGE, marks=pytest.mark.soak)]
+)
 async def test_tab_comes_by_everything_and_round_again(
     showing: Any, size: tuple[int, int]
 ) -> None:
@@ -266,71 +292,51 @@ async def test_tab_comes_by_everything_and_round_again(
         assert stops[5] == stops[0]
     else:
         assert focuses == ["BlockMapPanel", "HolderTable", "charts", "BlockMapPanel"]
-        last = both | charts if size == SIZES[2] else charts
+        last = both | charts if size == LARGE else charts
         assert stops[2][1] == last
         assert both <= stops[0][1]
 
 
-async def test_the_arrows_move_the_time_cursor_where_the_charts_have_the_keys(
-    showing: Any,
-) -> None:
-    app = Opening(feed_of(busy(4_097)))
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot, "left")
-        assert app.session.view.cursor_ns is None
-        await showing(pilot, "tab", "tab", "left")
-        assert app.session.view.cursor_ns is not None
-        await showing(pilot, "escape", "shift+tab")
-        assert app.session.view.cursor_ns is None
-        assert app.screen.query_one(HolderTable).has_focus
-
-
-async def test_the_help_explains_the_keys_of_the_map(showing: Any) -> None:
-    app = Opening(feed_of(busy(4_097), busy(4_097, rank=1)))
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot, "question_mark")
-        said = str(app.screen.query_one("HelpDrawer Static").render())
-        for told in (
-            "Who holds the memory?",
-            "by block id, by holder",
-            "A cell for each block",
-            "next rank",
-            "Another block",
-            "One request's blocks stand out",
-            CATALOG["kv.cached_blocks"].definition,
-        ):
-            assert told in said
-
-        await showing(pilot, "4", "escape", "right")
-        assert panel(app).has_focus
-
-
-@pytest.mark.parametrize(
-    ("feed", "told", "state"),
-    [
-        ("scraped", "only the share used is told", FeedState.LIVE),
-        ("events", "KV events tell what is cached", FeedState.LIVE),
-        ("off", "--no-block-map", FeedState.LIVE),
-        ("off", "older than maps", FeedState.REPLAYING),
-        ("lost", "a part of it was lost", FeedState.LIVE),
-        ("broken", "off: KeyError(1)", FeedState.LIVE),
-        ("gone", "the engine is lost", FeedState.LOST),
-        ("new", "comes with the first steps", FeedState.LIVE),
-    ],
+WITHOUT_MAP = (
+    ("scraped", "only the share used is told", FeedState.LIVE),
+    ("events", "KV events tell what is cached", FeedState.LIVE),
+    ("off", "--no-block-map", FeedState.LIVE),
+    ("lost", "a part of it was lost", FeedState.LIVE),
+    ("broken", "off: KeyError(1)", FeedState.LIVE),
+    ("gone", "the engine is lost", FeedState.LOST),
+    ("new", "comes with the first steps", FeedState.LIVE),
 )
-async def test_without_a_map_the_screen_says_why_and_draws_none(
-    showing: Any, feed: str, told: str, state: FeedState
-) -> None:
-    async with Opening(without_map(feed, state)).run_test(size=USUAL) as pilot:
+
+
+async def test_without_a_map_the_screen_says_why_until_one_comes(showing: Any) -> None:
+    feed = ScriptedFeed()
+    app = Opening(feed)
+    async with app.run_test(size=USUAL) as pilot:
+        for kind, told, state in WITHOUT_MAP:
+            feed.change, feed.state = without_map(kind).change, state
+            await showing(pilot)
+            assert told in words(app, "NoMapLine"), kind
+            assert not panel(app).is_on_screen, kind
+            assert not app.screen.query_one(HolderTable).is_on_screen, kind
+            charts = app.screen.query(TimeChart)
+            assert all(each.is_on_screen for each in charts), kind
+            for key in ("m", "z", "k", "down"):
+                await pilot.press(key)  # none of them does anything
+
+        assert "first step" in words(app, "NoMapLine")
+        feed.change = mapped([TWELVE])
         await showing(pilot)
-        app = pilot.app
-        assert isinstance(app, InferwatchApp)
-        assert told in words(app, "NoMapLine")
+        assert panel(app).has_focus
+        assert "block map" in rows(app)[0]
+        assert not app.screen.query_one("NoMapLine").display
+
+
+async def test_a_recording_without_a_map_may_be_older_than_maps(showing: Any) -> None:
+    app = Opening(without_map("off", FeedState.REPLAYING))
+    async with app.run_test(size=USUAL) as pilot:
+        await showing(pilot)
+        assert "older than maps" in words(app, "NoMapLine")
         assert not panel(app).is_on_screen
-        assert not app.screen.query_one(HolderTable).is_on_screen
-        assert all(each.is_on_screen for each in app.screen.query(TimeChart))
-        for key in ("m", "z", "k", "down"):
-            await pilot.press(key)  # none of them does anything
 
 
 def without_map(kind: str, state: FeedState = FeedState.LIVE) -> ScriptedFeed:
@@ -357,38 +363,27 @@ def without_map(kind: str, state: FeedState = FeedState.LIVE) -> ScriptedFeed:
     return ScriptedFeed(change=changes[kind], state=state, playback=playback)
 
 
-async def test_a_map_that_comes_late_gets_the_keys(showing: Any) -> None:
-    feed = without_map("new")
-    app = Opening(feed)
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot)
-        assert "first step" in words(app, "NoMapLine")
-        feed.change = mapped([TWELVE])
-        await showing(pilot)
-        assert panel(app).has_focus
-        assert "block map" in rows(app)[0]
-        assert not app.screen.query_one("NoMapLine").display
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("name", ["x" * 200, "大" * 200, "a\x1b[31m\n" * 20])
-async def test_no_name_is_too_long_or_too_wide(
-    showing: Any, size: tuple[int, int], name: str
-) -> None:
+async def test_no_name_is_too_long_or_too_wide(showing: Any) -> None:
     picture = busy(4_097)
-    named = memory_of([picture], lambda i: f"{name}{i}")
+    bad = ("x" * 200, "大" * 200, "a\x1b[31m\n" * 20)
+    named = memory_of([picture], lambda i: f"{bad[i % len(bad)]}{i}")
     app = Opening(feed_of(picture, memory=named))
-    async with app.run_test(size=size) as pilot:
-        await showing(pilot)
-        for keys in (("m",), ("right",), ("z",), ("tab",), ("down",)):
-            await showing(pilot, *keys)
-            for widget in app.screen.query("Inked"):
-                lines = [widget.render_line(y) for y in range(widget.size.height)]
-                assert {line.cell_length for line in lines} <= {widget.size.width}
-                assert "\x1b" not in "".join(line.text for line in lines)
+    async with app.run_test(size=USUAL) as pilot:
+        for size in (SMALL, USUAL, LARGE):
+            await pilot.resize_terminal(*size)
+            await showing(pilot)
+            for key in ("m", "right", "z", "z", "tab", "down"):
+                await showing(pilot, key)
+                for widget in app.screen.query("Inked"):
+                    lines = [widget.render_line(y) for y in range(widget.size.height)]
+                    widths = {line.cell_length for line in lines}
+                    assert widths <= {widget.size.width}, (key, size, widget)
+                    assert "\x1b" not in "".join(line.text for line in lines)
 
 
-async def test_private_and_shared_are_parts_of_the_bar(showing: Any) -> None:
+async def test_private_and_shared_are_parts_of_the_bar_and_totals_say_the_rest(
+    showing: Any,
+) -> None:
     app = Opening(feed_of(TWELVE))
     async with app.run_test(size=USUAL) as pilot:
         await showing(pilot)
@@ -402,6 +397,15 @@ async def test_private_and_shared_are_parts_of_the_bar(showing: Any) -> None:
         assert "▓ shared 2 18%" in legend
         assert "⣿ idle-cached 2 18%" in legend
         assert "· free 3 27%" in legend
+
+        said = words(app, "TotalsPanel")
+        assert "2× would have hit ~61% instead of ~48%, 4× ~66%" in said
+        assert "unlimited ~71%; n 61,204 blocks looked up" in said
+        assert "room for 0 more = (free 3 + idle 2) ÷ 38 blocks of the median" in said
+        assert "request (601 tokens), n 539" in said
+        assert "evicted 312 blocks, 5.20/s" in said
+        assert "hit rate 42%, session 48%" in said
+        assert "saved 32 tokens" in said  # blocks 1 and 2, each held twice
 
 
 async def test_a_bar_is_of_now_where_the_map_is_of_another_time(showing: Any) -> None:
@@ -422,54 +426,27 @@ async def test_a_bar_is_of_now_where_the_map_is_of_another_time(showing: Any) ->
         assert "free 9 82%" in words(app, "KvBar")
 
 
-@pytest.mark.parametrize(
-    ("growth", "full_in_s", "told"),
-    [
-        (12.0, 42.4, "full in 42 s at +12.0 blocks/s"),
-        (12.0, 0.2, "full now at +12.0 blocks/s"),
-        (0.4, 192.0, "full in 3 min 12 s at +0.40 blocks/s"),
-        (-3.0, None, ""),
-        (None, None, ""),
-    ],
+FILLING = (
+    (12.0, 42.4, "full in 42 s at +12.0 blocks/s"),
+    (12.0, 0.2, "full now at +12.0 blocks/s"),
+    (0.4, 192.0, "full in 3 min 12 s at +0.40 blocks/s"),
+    (-3.0, None, ""),
+    (None, None, ""),
 )
-async def test_when_it_will_be_full_is_told_while_it_grows(
-    showing: Any, growth: float | None, full_in_s: float | None, told: str
-) -> None:
-    memory = replace(
-        memory_of([TWELVE]), growth_blocks_per_s=growth, full_in_s=full_in_s
-    )
-    app = Opening(feed_of(TWELVE, memory=memory))
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot)
-        head = rows(app, "KvBar")[0]
-        assert (told in head) if told else ("full" not in head)
 
 
-async def test_what_a_larger_cache_would_hit_is_marked_as_an_estimate(
-    showing: Any,
-) -> None:
-    app = Opening(feed_of(TWELVE))
-    async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot)
-        said = words(app, "TotalsPanel")
-        assert "2× would have hit ~61% instead of ~48%, 4× ~66%" in said
-        assert "unlimited ~71%; n 61,204 blocks looked up" in said
-        assert "room for 0 more = (free 3 + idle 2) ÷ 38 blocks of the median" in said
-        assert "request (601 tokens), n 539" in said
-        assert "evicted 312 blocks, 5.20/s" in said
-        assert "hit rate 42%, session 48%" in said
-        assert "saved 32 tokens" in said  # blocks 1 and 2, each held twice
-
-
-async def test_a_map_that_did_not_change_is_not_drawn_again(showing: Any) -> None:
-    feed = feed_of(busy(4_097))
+async def test_when_it_will_be_full_is_told_while_it_grows(showing: Any) -> None:
+    feed = feed_of(TWELVE)
     app = Opening(feed)
     async with app.run_test(size=USUAL) as pilot:
-        await showing(pilot)
-        drawn = panel(app)._rows
-        feed.at_ns += 100_000_000
-        await showing(pilot)
-        assert panel(app)._rows is drawn
+        for growth, full_in_s, told in FILLING:
+            memory = replace(
+                memory_of([TWELVE]), growth_blocks_per_s=growth, full_in_s=full_in_s
+            )
+            feed.change = feed_of(TWELVE, memory=memory).change
+            await showing(pilot)
+            head = rows(app, "KvBar")[0]
+            assert (told in head) if told else ("full" not in head), (growth, head)
 
 
 def _grown(picture: BlockPicture) -> BlockPicture:

@@ -179,22 +179,23 @@ async def test_it_answers_in_words_what_binds(text_of: Any, settle: Any) -> None
         assert "MBU  37%  tensor  18%" in numbers  # measured, beside what is derived
         assert "MBU derived           41%" in numbers
 
+        rows = text_of(app, "MemoryPanel")
+        (weights,) = [row for row in rows if "FP8 weights" in row]
+        (cache,) = [row for row in rows if "FP8 KV cache" in row]
+        assert "frees 7.50 GB     +13 requests" in weights
+        assert "5.21 ms → 3.10 ms" in weights
+        assert "● eases what binds" in weights
+        assert "○ not what binds" in cache
 
-async def test_a_wide_screen_tells_the_step_and_its_floor(
+        assert not app.screen.query_one(ImpossibleBanner).display
+        await pilot.press("enter")
+        assert app.current_mode == "limits"
+
+
+async def test_the_parts_of_time_add_up_and_what_is_unknown_of_it_stays_empty(
     text_of: Any, settle: Any
 ) -> None:
-    app = app_of(limits_sessions.h100())
-    async with app.run_test(size=(200, 60)) as pilot:
-        await shown(pilot, settle)
-
-        (answer,) = text_of(app, "AnswerLine")
-        assert "a step takes   12.7 ms, at best   5.21 ms" in answer
-
-
-async def test_the_parts_of_time_add_up_and_idle_stands_beside_them(
-    text_of: Any, settle: Any
-) -> None:
-    app = app_of(limits_sessions.h100())
+    app = app_of(feed := limits_sessions.h100())
     async with app.run_test(size=USUAL) as pilot:
         await shown(pilot, settle)
         head, bar, legend = text_of(app, "SplitPanel")
@@ -209,18 +210,25 @@ async def test_the_parts_of_time_add_up_and_idle_stands_beside_them(
         ):
             assert told in legend
 
-
-async def test_what_is_unknown_of_time_stays_empty(text_of: Any, settle: Any) -> None:
-    app = app_of(of(replace(LIMITS, split=TimeSplit(host_gap=0.25))))
-    async with app.run_test(size=USUAL) as pilot:
+        feed.change = of(replace(LIMITS, split=TimeSplit(host_gap=0.25))).change
         await shown(pilot, settle)
         _, bar, legend = text_of(app, "SplitPanel")
 
         assert (bar.count("⣿"), bar.count("░")) == (29, 87)
         assert "memory    –" in legend
 
+        feed.change = of(Limits()).change
+        await shown(pilot, settle)
+        (answer,) = text_of(app, "AnswerLine")
+        head, *rest = text_of(app, "SplitPanel")
 
-async def test_the_chart_holds_steps_against_their_floor(
+        assert "not known" in answer
+        assert "not known" in rest[0]
+        assert "idle" not in head
+        assert app.screen.query_one(SplitPanel).display
+
+
+async def test_the_chart_holds_steps_against_their_floor_and_tab_shows_another(
     text_of: Any, settle: Any
 ) -> None:
     app = app_of(limits_sessions.h100())
@@ -233,19 +241,7 @@ async def test_the_chart_holds_steps_against_their_floor(
         assert "floor   3.08 ms" in head
         assert app.session.view.cursor_ns is not None
 
-
-@pytest.mark.parametrize("size", [SMALL, USUAL])
-async def test_tab_shows_another_chart(settle: Any, size: tuple[int, int]) -> None:
-    app = app_of(limits_sessions.h100())
-    async with app.run_test(size=size) as pilot:
-        await shown(pilot, settle, *("v",) * (size == SMALL))
-        seen = []
-        for _ in range(3):
-            seen.append([c.id for c in app.screen.query(TimeChart) if c.display])
-            await pilot.press("tab")
-            await pilot.pause()
-
-        assert seen == [["chart-0"], ["chart-1"], ["chart-0"]]
+        assert await charts_in_turn(app, pilot) == THREE_TABS
 
 
 async def test_a_small_terminal_shows_one_view_after_the_other(settle: Any) -> None:
@@ -261,6 +257,21 @@ async def test_a_small_terminal_shows_one_view_after_the_other(settle: Any) -> N
 
         roofline, time = ["RooflinePanel", "SplitPanel"], ["SplitPanel", "ChartStack"]
         assert seen == [roofline, time, ["MemoryPanel"], roofline]
+
+        assert await charts_in_turn(app, pilot) == THREE_TABS
+
+
+THREE_TABS = [["chart-0"], ["chart-1"], ["chart-0"]]
+
+
+async def charts_in_turn(app: InferwatchApp, pilot: Any) -> list[list[str | None]]:
+    """Those that ``tab`` shows."""
+    seen = []
+    for _ in THREE_TABS:
+        seen.append([c.id for c in app.screen.query(TimeChart) if c.display])
+        await pilot.press("tab")
+        await pilot.pause()
+    return seen
 
 
 async def test_numbers_keep_their_place_when_they_change(
@@ -304,7 +315,7 @@ def test_no_two_parts_of_memory_look_alike() -> None:
     assert len({glyph for glyph, _ in LOOKS.values()}) == len(LOOKS)
 
 
-async def test_each_part_of_memory_says_where_it_was_read(
+async def test_each_part_of_memory_is_seen_and_says_where_it_was_read(
     text_of: Any, settle: Any
 ) -> None:
     app = app_of(limits_sessions.h100())
@@ -315,42 +326,43 @@ async def test_each_part_of_memory_says_where_it_was_read(
     told = "\n".join(rows)
     assert "the engine may use 77.0 GB (90%)" in rows[0]
     assert "68.2 GB of 85.5 GB  80%" in rows[1]
+    shares = [rows[1].count(glyph) for glyph, _ in LOOKS.values()]
+    assert shares == [10, 28, 1, 1, 1, 1, 9]  # however small it is
     assert "█ weights       16.1 GB  19%  worker, after loading" in told
     assert "▒ activations  ~1.24 GB 1.4%  vLLM's profile" in told  # an estimate
 
 
-async def test_however_small_a_part_of_memory_is_it_is_seen(
+async def test_a_large_screen_tells_of_the_model_the_floor_and_b_max(
     text_of: Any, settle: Any
 ) -> None:
-    app = app_of(limits_sessions.h100())
-    async with app.run_test(size=SMALL) as pilot:
-        await shown(pilot, settle, "v", "v")
-        bar = text_of(app, "MemoryPanel")[1]
-
-    assert [bar.count(glyph) for glyph, _ in LOOKS.values()] == [10, 28, 1, 1, 1, 1, 9]
-
-
-async def test_a_large_screen_tells_of_the_model_too(text_of: Any, settle: Any) -> None:
-    app = app_of(limits_sessions.h100())
+    app = app_of(feed := limits_sessions.h100())
     async with app.run_test(size=(200, 60)) as pilot:
         await shown(pilot, settle)
+        (answer,) = text_of(app, "AnswerLine")
+        assert "a step takes   12.7 ms, at best   5.21 ms" in answer
+
         rows = [" ".join(row[-39:].split()) for row in text_of(app, "RooflinePanel")]
+        assert {"params 8.03 G", "weights 16.1 GB", "KV/token 131 kB"} <= set(rows)
+        assert "TPOT floor 5.2 ms" in rows
 
-    assert {"params 8.03 G", "weights 16.1 GB", "KV/token 131 kB"} <= set(rows)
-    assert "TPOT floor 5.2 ms" in rows
+        told = "\n".join(text_of(app, "MemoryPanel"))
+        assert "B_max     89 requests of the present mix fit together" in told
+        assert "= 48.3 GB ÷ (4,096 tokens × 131 kB)" in told
+        assert "max_num_seqs 32 stops it first" in told
 
-
-async def test_b_max_shows_its_arithmetic_and_what_stops_it_first(
-    text_of: Any, settle: Any
-) -> None:
-    app = app_of(limits_sessions.h100())
-    async with app.run_test(size=(200, 60)) as pilot:
+        fits = 7_168 / (231 + 7.5)  # the last block counts half
+        mix = replace(LIMITS, max_requests=fits, tokens_per_request=231.0)
+        feed.change = of(mix).change
         await shown(pilot, settle)
         told = "\n".join(text_of(app, "MemoryPanel"))
+        assert "30 requests" in told
+        assert "= 7,168 tokens of cache ÷ (231 + 7.5 tokens)" in told
 
-    assert "B_max     89 requests of the present mix fit together" in told
-    assert "= 48.3 GB ÷ (4,096 tokens × 131 kB)" in told
-    assert "max_num_seqs 32 stops it first" in told
+        feed.change = of(replace(LIMITS, max_requests=61.0)).change
+        await shown(pilot, settle)
+        told = "\n".join(text_of(app, "MemoryPanel"))
+        assert "B_max     61 requests" in told
+        assert "48.3 GB ÷" not in told  # it would not give that number
 
 
 def test_max_num_seqs_is_that_of_each_rank() -> None:
@@ -362,45 +374,6 @@ def test_max_num_seqs_is_that_of_each_rank() -> None:
 
     assert "max_num_seqs 32 stops it first" in one
     assert "max_num_seqs 32 × 2 ranks allows them" in two
-
-
-async def test_b_max_counts_the_last_block_half(text_of: Any, settle: Any) -> None:
-    fits = 7_168 / (231 + 7.5)
-    app = app_of(of(replace(LIMITS, max_requests=fits, tokens_per_request=231.0)))
-    async with app.run_test(size=(200, 60)) as pilot:
-        await shown(pilot, settle)
-        told = "\n".join(text_of(app, "MemoryPanel"))
-
-    assert "30 requests" in told
-    assert "= 7,168 tokens of cache ÷ (231 + 7.5 tokens)" in told
-
-
-async def test_arithmetic_that_does_not_give_the_number_is_not_shown(
-    text_of: Any, settle: Any
-) -> None:
-    app = app_of(of(replace(LIMITS, max_requests=61.0)))
-    async with app.run_test(size=(200, 60)) as pilot:
-        await shown(pilot, settle)
-        told = "\n".join(text_of(app, "MemoryPanel"))
-
-    assert "B_max     61 requests" in told
-    assert "48.3 GB ÷" not in told
-
-
-async def test_a_saving_says_whether_it_is_what_binds(
-    text_of: Any, settle: Any
-) -> None:
-    app = app_of(limits_sessions.h100())
-    async with app.run_test(size=USUAL) as pilot:
-        await shown(pilot, settle)
-        rows = text_of(app, "MemoryPanel")
-
-    (weights,) = [row for row in rows if "FP8 weights" in row]
-    (cache,) = [row for row in rows if "FP8 KV cache" in row]
-    assert "frees 7.50 GB     +13 requests" in weights
-    assert "5.21 ms → 3.10 ms" in weights
-    assert "● eases what binds" in weights
-    assert "○ not what binds" in cache
 
 
 async def test_of_several_devices_one_is_told_and_others_fold(
@@ -426,97 +399,89 @@ async def test_of_several_devices_one_is_told_and_others_fold(
 # What cannot be, and what is not known.
 
 
-@pytest.mark.parametrize("size", [SMALL, USUAL])
 async def test_the_impossible_is_told_in_full_and_leads_to_its_moment(
-    text_of: Any, settle: Any, size: tuple[int, int]
+    text_of: Any, settle: Any
 ) -> None:
     app = app_of(limits_sessions.impossible())
-    async with app.run_test(size=size) as pilot:
-        await shown(pilot, settle)
-        told = " ".join(" ".join(text_of(app, "ImpossibleBanner")).split())
-        assert told.startswith("✖ impossible: 12 steps faster than their floor")
-        for word in (
-            "#24,017",
-            "1.43×",
-            "clocks,",
-            "dtype,",
-            "speculative",
-            "measurement",
-        ):
-            assert word in told
+    async with app.run_test(size=SMALL) as pilot:
+        for size, way in ((SMALL, "enter"), (USUAL, "enter"), (USUAL, "click")):
+            await pilot.resize_terminal(*size)
+            await shown(pilot, settle)
+            told = " ".join(" ".join(text_of(app, "ImpossibleBanner")).split())
+            assert told.startswith("✖ impossible: 12 steps faster than their floor")
+            for word in (
+                "#24,017",
+                "1.43×",
+                "clocks,",
+                "dtype,",
+                "speculative",
+                "measurement",
+            ):
+                assert word in told, size
 
-        await pilot.press("enter")
-        await settle(pilot)
+            if way == "enter":
+                await pilot.press("enter")
+            else:
+                await pilot.click("ImpossibleBanner", offset=(20, 0))
+            await settle(pilot)
 
-        assert app.current_mode == "steps"
-        assert app.session.view.cursor_ns == NOW_NS - 21 * S
+            assert app.current_mode == "steps", (size, way)
+            assert app.session.view.cursor_ns == NOW_NS - 21 * S, (size, way)
 
-
-async def test_a_click_on_the_impossible_leads_there_too(settle: Any) -> None:
-    app = app_of(limits_sessions.impossible())
-    async with app.run_test(size=USUAL) as pilot:
-        await shown(pilot, settle)
-        await pilot.click("ImpossibleBanner", offset=(20, 0))
-        await settle(pilot)
-
-        assert app.current_mode == "steps"
-
-
-async def test_without_anything_impossible_nothing_is_said_of_it(settle: Any) -> None:
-    app = app_of(limits_sessions.h100())
-    async with app.run_test(size=USUAL) as pilot:
-        await shown(pilot, settle)
-
-        assert not app.screen.query_one(ImpossibleBanner).display
-        await pilot.press("enter")
-        assert app.current_mode == "limits"
+            await pilot.press("escape")
+            assert app.session.view.cursor_ns is None
+            await pilot.press("6")
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"),
-    [
-        ("no_shape", "model's shape is not known"),
-        ("no_peak", "what this host can do is not known"),
-        ("no_compute", "How fast these GPUs multiply"),
-        ("scraped", "The server tells no single steps"),
-        ("nothing_yet", "No step in this window yet"),
-    ],
+MISSING = (
+    ("no_shape", "model's shape is not known"),
+    ("no_peak", "what this host can do is not known"),
+    ("no_compute", "How fast these GPUs multiply"),
+    ("scraped", "The server tells no single steps"),
+    ("nothing_yet", "No step in this window yet"),
 )
+
+
 async def test_what_is_missing_is_told_where_the_number_would_be(
-    text_of: Any, settle: Any, kind: str, why: str
+    text_of: Any, settle: Any
 ) -> None:
-    app = app_of(getattr(limits_sessions, kind)())
+    app = app_of(feed := limits_sessions.h100())
     async with app.run_test(size=SMALL) as pilot:
         for size in (SMALL, USUAL):
             await pilot.resize_terminal(*size)
-            await shown(pilot, settle)
-            said = " ".join("\n".join(text_of(app, "RooflinePanel")).split())
+            for kind, why in MISSING:
+                feed.change = getattr(limits_sessions, kind)().change
+                await shown(pilot, settle)
+                await settle(pilot)
+                said = " ".join("\n".join(text_of(app, "RooflinePanel")).split())
 
-            for word in why.split():
-                assert word in said, size
-            assert "0.00" not in said, size
+                for word in why.split():
+                    assert word in said, (kind, size)
+                assert "0.00" not in said, (kind, size)
 
 
-@pytest.mark.parametrize("size", [SMALL, USUAL])
-async def test_without_steps_charts_have_the_room(
-    text_of: Any, settle: Any, size: tuple[int, int]
-) -> None:
+async def test_without_steps_charts_have_the_room(text_of: Any, settle: Any) -> None:
     app = app_of(feed := limits_sessions.scraped())
-    async with app.run_test(size=size) as pilot:
-        await shown(pilot, settle)
-        rows = {
-            name: app.screen.query_one(name).size.height
-            for name in ("RooflinePanel", "ChartStack")
-        }
-        assert rows["RooflinePanel"] == 4
-        assert rows["ChartStack"] >= size[1] // 2
+    without = feed.change
+    async with app.run_test(size=SMALL) as pilot:
+        for size in (SMALL, USUAL):
+            feed.change = without
+            await pilot.resize_terminal(*size)
+            await shown(pilot, settle)
+            await pilot.pause()
+            rows = {
+                name: app.screen.query_one(name).size.height
+                for name in ("RooflinePanel", "ChartStack")
+            }
+            assert rows["RooflinePanel"] == 4, size
+            assert rows["ChartStack"] >= size[1] // 2, size
 
-        feed.change = limits_sessions.h100().change  # a probe tells at last
-        await settle(pilot)
-        assert app.screen.query_one("RooflinePanel").size.height >= 11
-        await pilot.pause()
-        assert "41%" in text_of(app, "AnswerLine")[0]
-        assert "◆ 41%" in "\n".join(text_of(app, "RooflinePanel"))
+            feed.change = limits_sessions.h100().change  # a probe tells at last
+            await settle(pilot)
+            assert app.screen.query_one("RooflinePanel").size.height >= 11, size
+            await pilot.pause()
+            assert "41%" in text_of(app, "AnswerLine")[0], size
+            assert "◆ 41%" in "\n".join(text_of(app, "RooflinePanel")), size
 
 
 async def test_help_tells_what_is_missing(settle: Any) -> None:
@@ -527,21 +492,6 @@ async def test_help_tells_what_is_missing(settle: Any) -> None:
 
     assert "the model's shape is not known" in " ".join(said.split())
     assert "where it is flat compute does" in " ".join(said.split())
-
-
-async def test_a_session_without_any_limits_draws_no_number(
-    text_of: Any, settle: Any
-) -> None:
-    app = app_of(of(Limits()))
-    async with app.run_test(size=USUAL) as pilot:
-        await shown(pilot, settle)
-        (answer,) = text_of(app, "AnswerLine")
-        head, *rest = text_of(app, "SplitPanel")
-
-        assert "not known" in answer
-        assert "not known" in rest[0]
-        assert "idle" not in head
-        assert app.screen.query_one(SplitPanel).display
 
 
 async def test_a_replay_shows_the_same(

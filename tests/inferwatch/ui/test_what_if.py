@@ -18,7 +18,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.whatif.dialog import WhatIfScreen, WhatIfTable
 from inferwatch.ui.whatif.fields import FIELDS
-from tests.inferwatch.ui.conftest import ScriptedFeed
+from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
@@ -72,10 +72,13 @@ async def ask(pilot: Pilot[None], **texts: str) -> str:
     return written(await told(pilot))
 
 
-async def test_it_opens_with_what_was_and_how_well_it_is_simulated(
+async def test_several_settings_stand_beside_what_was_and_how_well_it_is_simulated(
     sample: Player, settle: Settle
 ) -> None:
-    app = InferwatchApp(SessionPage(sample))
+    """Rows of requests say less than the events of a record: it is near, not equal."""
+    shown = sample.snapshot(Window.SESSION)
+    (recorded,) = [each for each in shown.latencies if each.metric == "ttft_s"]
+    app = app_on("steps", sample)
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
         await pilot.press("i")
@@ -85,18 +88,13 @@ async def test_it_opens_with_what_was_and_how_well_it_is_simulated(
         assert "as it was" in text
         present = [str(label.render()) for label in app.screen.query(".now")]
         assert present == ["now 32", "now 512", "now 255", "now 1"]
-        await pilot.press("escape")
-        assert not isinstance(app.screen, WhatIfScreen)
 
+        (line,) = [each for each in text.splitlines() if each.startswith("TTFT p50")]
+        measured, as_was = map(float, line.split()[3:5])
+        assert recorded.quantiles.p50 is not None
+        assert measured == pytest.approx(recorded.quantiles.p50 * 1e3, rel=0.05)
+        assert as_was == pytest.approx(measured, rel=0.1)
 
-async def test_several_settings_stand_side_by_side(
-    sample: Player, settle: Settle
-) -> None:
-    app = InferwatchApp(SessionPage(sample))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await pilot.press("i")
-        await told(pilot)
         text = await ask(pilot, max_num_seqs="8, 16")
 
         assert "seqs 8" in text
@@ -105,22 +103,8 @@ async def test_several_settings_stand_side_by_side(
         assert binds.split()[-4:-2] != ["nothing", "nothing"]
         assert "seqs" in binds
 
-
-async def test_screen_and_record_say_the_same(sample: Player, settle: Settle) -> None:
-    """Rows of requests say less than events: it is near, not equal."""
-    shown = sample.snapshot(Window.SESSION)
-    (ttft,) = [each for each in shown.latencies if each.metric == "ttft_s"]
-    app = InferwatchApp(SessionPage(sample))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await pilot.press("i")
-        text = written(await told(pilot))
-
-    (line,) = [each for each in text.splitlines() if each.startswith("TTFT p50")]
-    measured, as_was = map(float, line.split()[3:5])
-    assert ttft.quantiles.p50 is not None
-    assert measured == pytest.approx(ttft.quantiles.p50 * 1e3, rel=0.05)
-    assert as_was == pytest.approx(measured, rel=0.1)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, WhatIfScreen)
 
 
 NO_SETTING = (("0", "from 1 to"), ("x", "whole numbers"), ("2.5", "whole numbers"))
@@ -129,7 +113,7 @@ NO_SETTING = (("0", "from 1 to"), ("x", "whole numbers"), ("2.5", "whole numbers
 async def test_what_is_no_setting_is_said_and_nothing_is_predicted(
     sample: Player, settle: Settle
 ) -> None:
-    app = InferwatchApp(SessionPage(sample))
+    app = app_on("steps", sample)
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await pilot.press("i")
@@ -142,32 +126,17 @@ async def test_what_is_no_setting_is_said_and_nothing_is_predicted(
             assert hint.has_class("-wrong")
 
 
-async def test_without_steps_it_says_what_is_missing(settle: Settle) -> None:
-    app = InferwatchApp(SessionPage(ScriptedFeed()))
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await pilot.press("i")
-
-        assert "Cannot say: no steps of an engine" in written(await told(pilot))
-
-
-async def test_it_closes_while_it_computes(sample: Player, settle: Settle) -> None:
-    app = InferwatchApp(SessionPage(sample))
-    async with app.run_test(size=(120, 40)) as pilot:
+async def test_a_high_table_scrolls_in_a_low_terminal_and_it_closes_while_it_computes(
+    sample: Player, settle: Settle
+) -> None:
+    app = app_on("steps", sample)
+    async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await pilot.press("i")
         await pilot.press("escape")
         await settle(pilot)
-
         assert not isinstance(app.screen, WhatIfScreen)
 
-
-async def test_a_high_table_scrolls_in_a_low_terminal(
-    sample: Player, settle: Settle
-) -> None:
-    app = InferwatchApp(SessionPage(sample))
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
         await pilot.press("i")
         await told(pilot)
         scrolled = app.screen.query_one(VerticalScroll)
@@ -176,6 +145,15 @@ async def test_a_high_table_scrolls_in_a_low_terminal(
         await pilot.pause(0.3)
 
         assert scrolled.scroll_y > 5
+
+
+async def test_without_steps_it_says_what_is_missing(settle: Settle) -> None:
+    app = app_on("steps", ScriptedFeed())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settle(pilot)
+        await pilot.press("i")
+
+        assert "Cannot say: no steps of an engine" in written(await told(pilot))
 
 
 def asking(player: Player, text: str) -> Callable[[Pilot[None]], Any]:
@@ -192,7 +170,13 @@ def asking(player: Player, text: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("text", ["8, 16, 64", ""], ids=["asked", "as it was"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("8, 16, 64", marks=pytest.mark.soak, id="asked"),
+        pytest.param("", id="as it was"),
+    ],
+)
 def test_picture(pictures: Pictures, sample: Player, text: str) -> None:
     for sizes in named(SMALL), named(LARGE, USUAL):
         app = InferwatchApp(SessionPage(sample))
