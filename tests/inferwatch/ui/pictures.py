@@ -6,7 +6,14 @@ is in the same report.
 
 import inspect
 import pickle
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from typing import Any
 
 import pytest
@@ -55,6 +62,14 @@ def walks(kept: Kept, *marks: pytest.MarkDecorator) -> list[Any]:
             kind, keys, by_width(*each), id="-".join((kind, *keys)), marks=marks
         )
         for (kind, keys), each in sizes.items()
+    ]
+
+
+def soaked(views: Iterable[str], like_others: Collection[str]) -> list[Any]:
+    """Views as parameters of a test, those that are like others seen in a soak."""
+    return [
+        pytest.param(view, marks=[pytest.mark.soak] if view in like_others else [])
+        for view in views
     ]
 
 

@@ -41,7 +41,7 @@ from tests.inferwatch.ui.knob_sessions import (
     turned_by,
     written,
 )
-from tests.inferwatch.ui.pictures import ALL, Pictures, named
+from tests.inferwatch.ui.pictures import ALL, Pictures, named, soaked
 from tests.inferwatch.ui.test_type_ahead import type_in
 from tests.inferwatch.ui.typed_keys import handed_out
 
@@ -531,17 +531,11 @@ def pressing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-SEEN_ELSEWHERE = frozenset({"waiting", "no-control", "host"})
+LIKE_OTHERS = frozenset({"waiting", "no-control", "host"})
 """Other tests read their words, and other pictures show the same parts."""
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        pytest.param(view, marks=pytest.mark.soak) if view in SEEN_ELSEWHERE else view
-        for view in VIEWS
-    ],
-)
+@pytest.mark.parametrize("view", soaked(VIEWS, LIKE_OTHERS))
 def test_picture(pictures: Pictures, turned: Turned, view: str) -> None:
     change, keys = VIEWS[view]
     app = app_of(change(turned))

@@ -31,7 +31,15 @@ KINDS = (
     "untouched",
     "nothing_yet",
 )
-LIKE_OTHERS = ("prefill_heavy", "no_compute", "no_peak", "nothing_yet")
+LIKE_OTHERS = (
+    "prefill_heavy",
+    "cpu",
+    "no_compute",
+    "no_shape",
+    "no_peak",
+    "untouched",
+    "nothing_yet",
+)
 """They have the same parts as one of the others, with other numbers or fewer."""
 ROOF = Roof(bytes_per_s=3.352e12, flops=989e12)
 
@@ -135,12 +143,12 @@ def test_two_points_in_one_cell_are_both_seen() -> None:
     ("kind", "size"),
     [
         *((kind, SMALL) for kind in KINDS if kind not in LIKE_OTHERS),
-        ("eight", USUAL),
         ("eight", (40, 10)),
         *(
             pytest.param(kind, size, marks=pytest.mark.soak)
             for kind, size in (
                 *((kind, SMALL) for kind in LIKE_OTHERS),
+                ("eight", USUAL),
                 ("eight", (200, 60)),
                 ("eight", (60, 15)),
                 ("untouched", USUAL),

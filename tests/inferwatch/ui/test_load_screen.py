@@ -34,7 +34,15 @@ from inferwatch.ui.load.plan_form import FORM, read_form
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.load.sketch import LoadSketch
 from tests.inferwatch.ui.conftest import app_on
-from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, Size, named
+from tests.inferwatch.ui.pictures import (
+    ALL,
+    SMALL,
+    USUAL,
+    Pictures,
+    Size,
+    named,
+    soaked,
+)
 from tests.inferwatch.ui.typed_keys import handed_out
 
 S = 1_000_000_000
@@ -1020,17 +1028,11 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-SEEN_ELSEWHERE = frozenset({"capped", "host"})
+LIKE_OTHERS = frozenset({"capped", "host"})
 """Other tests read their words, and other pictures show the same parts."""
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        pytest.param(view, marks=pytest.mark.soak) if view in SEEN_ELSEWHERE else view
-        for view in VIEWS
-    ],
-)
+@pytest.mark.parametrize("view", soaked(VIEWS, LIKE_OTHERS))
 def test_picture(pictures: Pictures, bench: Bench, view: str) -> None:
     keys, change, bench.desk.running, sizes = VIEWS[view]
     bench.desk.must_name_host = "gpu-7.example" if view == "host" else None

@@ -37,8 +37,26 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("played", ["feed", "replayed_feed"], ids=["live", "replayed"])
-@pytest.mark.parametrize("view", VIEWS)
+LIKE_OTHERS = {
+    ("by-cause", "live"),
+    *((view, "replayed") for view in VIEWS if view != "groups"),
+}
+"""A replay differs from what is live in the same lines of each of them."""
+
+
+@pytest.mark.parametrize(
+    ("view", "played"),
+    [
+        pytest.param(
+            view,
+            feed,
+            id=f"{view}-{played}",
+            marks=[pytest.mark.soak] if (view, played) in LIKE_OTHERS else [],
+        )
+        for view in VIEWS
+        for feed, played in (("feed", "live"), ("replayed_feed", "replayed"))
+    ],
+)
 def test_picture(
     pictures: Pictures, request: pytest.FixtureRequest, view: str, played: str
 ) -> None:

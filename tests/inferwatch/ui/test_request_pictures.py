@@ -10,7 +10,15 @@ from textual.pilot import Pilot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.shared.messages import OpenRequest
 from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
-from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, Size, named
+from tests.inferwatch.ui.pictures import (
+    ALL,
+    SMALL,
+    USUAL,
+    Pictures,
+    Size,
+    named,
+    soaked,
+)
 from tests.inferwatch.ui.stories import STORIES
 
 VIEWS: dict[str, tuple[str, tuple[str, ...], tuple[Size, ...]]] = {
@@ -25,6 +33,17 @@ VIEWS: dict[str, tuple[str, tuple[str, ...], tuple[Size, ...]]] = {
     "light": ("queued", ("t",), (USUAL,)),
     "unheard-of": ("nobody", (), (SMALL,)),
 }
+LIKE_OTHERS = (
+    "quick",
+    "long",
+    "zoomed",
+    "first-token",
+    "tokens",
+    "unknown-facts",
+    "light",
+    "unheard-of",
+)
+"""They show the parts of the others; words of their own are read by other tests."""
 REPLAYED = (SMALL, USUAL)
 
 
@@ -53,7 +72,7 @@ def app(feed: ScriptedFeed) -> InferwatchApp:
     return app_on("requests", feed)
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("name", soaked(VIEWS, LIKE_OTHERS))
 def test_picture_of_a_request(
     pictures: Pictures, feed: ScriptedFeed, app: InferwatchApp, name: str
 ) -> None:
@@ -64,6 +83,7 @@ def test_picture_of_a_request(
     assert not pictures(app, named(*sizes), opening(key, *keys))
 
 
+@pytest.mark.soak
 def test_picture_of_a_request_in_a_replay(
     pictures: Pictures, replayed_feed: ScriptedFeed
 ) -> None:

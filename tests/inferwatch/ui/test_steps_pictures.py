@@ -15,7 +15,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.steps.singly import SingleSteps
 from tests.inferwatch.ui.conftest import app_on
-from tests.inferwatch.ui.pictures import ALL, Pictures, named
+from tests.inferwatch.ui.pictures import ALL, Pictures, named, soaked
 from tests.inferwatch.ui.scripted_steps import feed_with_steps
 
 VIEWS = {
@@ -58,7 +58,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", soaked(VIEWS, ["zoomed"]))
 def test_picture_of_a_view(pictures: Pictures, view: str) -> None:
     app = app_on("steps", feed_with_steps())
 
@@ -85,7 +85,7 @@ def player(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Player]:
 
 
 @pytest.mark.usefixtures("greenwich")
-@pytest.mark.parametrize("view", ["single", "efficiency"])
+@pytest.mark.parametrize("view", soaked(["single", "efficiency"], ["efficiency"]))
 def test_picture_of_a_replay(pictures: Pictures, player: Player, view: str) -> None:
     async def act(pilot: Pilot[None]) -> None:
         await asyncio.to_thread(player._scan.look)
