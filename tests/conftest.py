@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
@@ -15,9 +16,10 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.widgets import Input
 
-from embedded_engine.config import demo_config
+from embedded_engine.config import EngineConfig, demo_config
 from embedded_engine.launch import Engine
 from embedded_engine.probe_settings import ProbeSettings
+from tests.embedded_engine.loud_model import make_loud
 
 os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told
 os.environ["INFERWATCH_PORTS"] = ""  # whatever else runs here is left alone
@@ -138,23 +140,39 @@ def shared_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_engine(shared_home: Path) -> Iterator[Engine]:
+def loud_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the shared engine serves."""
+    return make_loud(tmp_path_factory.mktemp("loud"))
+
+
+@pytest.fixture(scope="session")
+def shared_engine(shared_home: Path, loud_model: Path) -> Iterator[Engine]:
     """The demo's engine on real vLLM, for whoever only asks it and reads of it.
 
-    All that a probe can do is on: its limits may be turned (and are turned back),
-    blocks are mapped, requests have a group header. It is served, so ``EngineSession``
-    adopts it and ``inferwatch`` finds it in the home that it has.
+    Its model is of the same shape, but what it answers depends on all it was asked,
+    and answers tell what each request took it. All that a probe can do is on: its
+    limits may be turned (and are turned back), blocks are mapped, requests have a
+    group header. It is served, so ``EngineSession`` adopts it and ``inferwatch`` finds
+    it in the home that it has.
 
     They are of one group, ``pytest.mark.xdist_group("shared engine")``: one worker
     starts it, and nobody else's requests come in between.
     """
-    probe = ProbeSettings(control=True, group_header=GROUP_HEADER)
     with living_in(shared_home):
-        engine = asyncio.run(Engine.start(demo_config(probe), lambda _: None))
+        config = shared_config(loud_model)
+        engine = asyncio.run(Engine.start(config, lambda _: None))
         engine.file.write()  # as a served one's is, though it dies with us
     yield engine
     with living_in(shared_home):
         asyncio.run(engine.stop())
+
+
+def shared_config(model: Path, *flags: str) -> EngineConfig:
+    """The shared engine's, with further flags."""
+    probe = ProbeSettings(control=True, group_header=GROUP_HEADER)
+    config = demo_config(probe)
+    flags = (*config.flags, "--enable-per-request-metrics", *flags)
+    return replace(config, model=str(model), tiny_model_dir=None, flags=flags)
 
 
 @pytest.fixture

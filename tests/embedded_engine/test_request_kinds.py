@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.xdist_group("shared engine"),
 ]
 
-WORDS = 1_000
+WORDS = 400
 """Enough of them, and a grammar takes longer than some steps."""
 
 
@@ -37,7 +37,7 @@ async def test_who_waits_for_a_grammar_is_deferred(engine: Engine) -> None:
     schema = {"type": "object", "properties": {"it": {"enum": words}}}
     schema["required"] = ["it"]
     async with client_of(engine) as client, watching(engine) as recorded:
-        decoding = asyncio.create_task(ask(client, max_tokens=400))
+        decoding = asyncio.create_task(ask(client, max_tokens=200))
         await until(lambda: len(recorded.steps) > 5)
         await ask(
             client,

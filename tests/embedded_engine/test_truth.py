@@ -486,8 +486,8 @@ async def test_a_prompt_that_is_too_long_is_no_request(engine: Engine) -> None:
 
 async def test_preemptions_and_what_they_cost(engine: Engine) -> None:
     async with measured(engine) as (client, recorded, server):
-        given = prompts(20, seed=11)
-        asked = await gather(*(complete(client, p[:150], 420) for p in given))
+        given = prompts(30, seed=11)
+        asked = await gather(*(complete(client, p[:150], 220) for p in given))
 
     assert recorded.tokens == server.rise("generation_tokens_total") == asked
     preempted = Counter(o for step in recorded.steps for o in step.preempted)

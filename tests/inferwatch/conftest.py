@@ -35,11 +35,9 @@ from collectors.readings import (
     Totals,
     Vantage,
 )
-from embedded_engine.launch import Engine
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.storage.recording.recorder import Recorder
-from tests.inferwatch.loud_engine import make_loud, running
 
 ENGINE = "engine-1"
 MS = 1_000_000
@@ -219,28 +217,6 @@ def truth_uds(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("truth") / "truth.sock"
     with truth_server("--uds", str(path)):
         yield str(path)
-
-
-@pytest.fixture(scope="session")
-def loud_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_loud(tmp_path_factory.mktemp("loud"))
-
-
-@pytest.fixture(scope="session")
-def loud_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the loud engine has its sockets and its log."""
-    return tmp_path_factory.mktemp("loud-engine")
-
-
-@pytest.fixture(scope="session")
-def loud_engine(loud_model: Path, loud_home: Path) -> Iterator[Engine]:
-    """Of the loud model, and its answers tell what each request took it.
-
-    Who uses it is of the group "loud engine".
-    """
-    flags = ("--dtype=bfloat16", "--enable-per-request-metrics")
-    with running(loud_home, loud_model, *flags) as engine:
-        yield engine
 
 
 class Traffic:

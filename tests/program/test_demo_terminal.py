@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.program.conftest import Home, Terminal, home_at
+from tests.program.conftest import Home, Terminal, home_at, wait_for
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("demo in a terminal")]
 
@@ -96,6 +96,7 @@ def test_a_killed_engine_is_named_at_once(demo: Terminal, home: Home) -> None:
     home.engine_core().kill()
 
     demo.shows("was killed by SIGKILL", seconds=GONE_S)
+    wait_for(lambda: notes(home, "lost"), "it is recorded", GONE_S)
     assert len(notes(home, "lost")) == 1
 
 

@@ -27,7 +27,7 @@ def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
 ) -> None:
     path = tmp_path / "sessions.db"
     flags = (
-        *("--duration", "8", "--keep", "8s", "--record-after", "1min"),
+        *("--duration", "6", "--keep", "8s", "--record-after", "1min"),
         *("--record-on", "finished>12|p99(ttft_s)>100", "--db", str(path)),
     )
     with asking(engine, clients=2, tokens=60):

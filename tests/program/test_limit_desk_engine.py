@@ -15,6 +15,7 @@ from collectors.readings import LimitChange, LiveLimits
 from embedded_engine.launch import Engine
 from inferwatch.errors import UsageError
 from inferwatch.feed import LimitPair
+from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.demo import demo_load
@@ -43,7 +44,12 @@ def light_load(engine: LiveEngine, known: Snapshot) -> LoadPlan:
     """A few requests that keep it stepping: limits are told with steps."""
     plan = demo_load(seed=1)(engine, known)
     return msgspec.structs.replace(
-        plan, rate_per_s=4.0, warmup_s=0.0, burst_every_s=None, burst_tokens=0
+        plan,
+        rate_per_s=4.0,
+        output_tokens=fixed(40),
+        warmup_s=0.0,
+        burst_every_s=None,
+        burst_tokens=0,
     )
 
 

@@ -27,7 +27,6 @@ pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(240),
     pytest.mark.xdist_group("shared engine"),
-    pytest.mark.timing,  # neighbours are findings, too
 ]
 
 WITHIN_S = 60

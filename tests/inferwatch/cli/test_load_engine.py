@@ -74,24 +74,6 @@ async def test_both_ends_count_the_same_and_stand_side_by_side(
     assert found["server"]["requests"]["finished"] == found["requests"]["succeeded"]
 
 
-async def test_a_server_without_a_probe_is_checked_by_its_counters(
-    engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path / "elsewhere"))
-
-    found = await summary_of(
-        await start(engine, "--concurrency", "1", "--requests", "20", "--no-record")
-    )
-
-    check = found["cross_check"]
-    assert found["server"] is None
-    assert (check["source"], check["n"]) == ("metrics", 20)
-    assert check["parts"]["prefill_s"] > 0
-    assert 0 < check["unexplained_s"] < found["ttft_s"]["mean"]
-    share = check["unexplained_s"] / found["ttft_s"]["mean"]
-    assert bool(check["disagreements"]) == (share > 0.02)
-
-
 async def test_ctrl_c_leaves_no_request_in_the_engine(
     engine: Engine, counted: Callable[[], dict[str, float]], tmp_path: Path
 ) -> None:

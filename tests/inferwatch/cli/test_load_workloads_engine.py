@@ -15,11 +15,7 @@ import pytest
 from embedded_engine.launch import Engine
 from inferwatch.loadgen.target_server import sums
 
-pytestmark = pytest.mark.engine
-SHARED = pytest.mark.xdist_group("shared engine")
-TELLS = pytest.mark.xdist_group("loud engine")
-"""In its answers, what each request took it."""
-
+pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]
 DEADLINE_S = 90
 
 
@@ -59,19 +55,12 @@ def load(engine: Engine, tmp_path: Path) -> Run:
     return partial(loaded, engine, tmp_path / "none")
 
 
-@pytest.fixture
-def told(loud_engine: Engine, tmp_path: Path) -> Run:
-    """A load on an engine whose answers tell what each request took it."""
-    return partial(loaded, loud_engine, tmp_path / "none")
-
-
 TALK = (
     *("--concurrency", "2", "--requests", "4", "--turns", "4"),
     *("--prompt-tokens", "160", "--turn-tokens", "32", "--output-tokens", "32"),
 )
 
 
-@SHARED
 async def test_a_conversation_in_ids_is_found_in_the_prefix_cache(
     load: Run, counted: Callable[[str], float]
 ) -> None:
@@ -88,7 +77,6 @@ async def test_a_conversation_in_ids_is_found_in_the_prefix_cache(
     assert [t["requests"]["sent"] for t in found["turns"].values()] == [4] * 4
 
 
-@SHARED
 async def test_a_chat_is_found_there_as_far_as_its_text_is_the_same_again(
     load: Run, counted: Callable[[str], float]
 ) -> None:
@@ -104,10 +92,10 @@ async def test_a_chat_is_found_there_as_far_as_its_text_is_the_same_again(
     assert hits >= 4 * 3 * 96
 
 
-@TELLS
-async def test_answers_tell_the_servers_own_times(told: Run) -> None:
-    found = await told(
-        "--concurrency", "1", "--requests", "20", "--seed", "3", "--output-tokens", "8"
+async def test_answers_tell_the_servers_own_times(load: Run) -> None:
+    found = await load(
+        *("--concurrency", "1", "--requests", "20", "--output-tokens", "8"),
+        *("--seed", "3", "--warmup", "0"),
     )
 
     check = found["cross_check"]
@@ -120,9 +108,8 @@ async def test_answers_tell_the_servers_own_times(told: Run) -> None:
     assert 0 < check["unexplained_s"] < check["ttft_s"]
 
 
-@TELLS
 async def test_what_answers_tell_is_what_the_probe_saw(
-    told: Run, loud_engine: Engine, loud_home: Path
+    load: Run, engine: Engine, shared_home: Path
 ) -> None:
     """Of the same load, one after the other: prefill within a factor of two."""
     flags = (
@@ -130,8 +117,8 @@ async def test_what_answers_tell_is_what_the_probe_saw(
         *("--prompt-tokens", "256", "--output-tokens", "8"),
     )
 
-    answers = await told(*flags, "--seed", "4")
-    seen = await loaded(loud_engine, loud_home / "run", *flags, "--seed", "5")
+    answers = await load(*flags, "--seed", "4")
+    seen = await loaded(engine, shared_home / "run", *flags, "--seed", "5")
 
     checks = answers["cross_check"], seen["cross_check"]
     assert [check["source"] for check in checks] == ["answers", "probe"]
@@ -139,7 +126,6 @@ async def test_what_answers_tell_is_what_the_probe_saw(
     assert 0.5 < prefills[0] / prefills[1] < 2
 
 
-@SHARED
 async def test_a_count_in_each_chunk_says_what_the_first_one_brought(
     load: Run, tmp_path: Path
 ) -> None:
@@ -159,7 +145,6 @@ async def test_a_count_in_each_chunk_says_what_the_first_one_brought(
         assert 1 <= line["first_chunk_tokens"] <= line["output_tokens"] - chunks + 1
 
 
-@SHARED
 async def test_rare_huge_prompts_stand_beside_the_chats_they_hold_up(
     load: Run,
 ) -> None:
@@ -176,7 +161,6 @@ async def test_rare_huge_prompts_stand_beside_the_chats_they_hold_up(
     assert huge["ttft_s"]["p50"] > 2 * chat["ttft_s"]["p50"]
 
 
-@SHARED
 async def test_a_data_set_is_counted_by_the_server(load: Run, tmp_path: Path) -> None:
     path = tmp_path / "prompts.jsonl"
     rows = ({"prompt": f"Tell me about the number {n}."} for n in range(5))

@@ -15,12 +15,12 @@ from inferwatch.tune.running.answers import (
     ask_answers,
     compare_answers,
 )
-from tests.inferwatch.loud_engine import running
+from tests.conftest import living_in, shared_config
 
 pytestmark = [
     pytest.mark.engine,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("loud engine"),
+    pytest.mark.xdist_group("shared engine"),
 ]
 PROMPTS = 8
 
@@ -34,14 +34,14 @@ def asked(engine: Engine, *, otherwise: bool = False) -> AnswerHashes:
 
 
 @pytest.fixture(scope="module")
-def first(loud_engine: Engine) -> AnswerHashes:
-    return asked(loud_engine)
+def first(shared_engine: Engine) -> AnswerHashes:
+    return asked(shared_engine)
 
 
 def test_the_same_settings_answer_alike(
-    loud_engine: Engine, first: AnswerHashes
+    shared_engine: Engine, first: AnswerHashes
 ) -> None:
-    again = asked(loud_engine)
+    again = asked(shared_engine)
 
     assert first.by_tokens
     assert [len(each) for each in first.alone] == [ANSWER_TOKENS] * PROMPTS
@@ -53,9 +53,9 @@ def test_the_same_settings_answer_alike(
 
 
 def test_answers_that_depend_on_another_token_differ(
-    loud_engine: Engine, first: AnswerHashes
+    shared_engine: Engine, first: AnswerHashes
 ) -> None:
-    other = asked(loud_engine, otherwise=True)
+    other = asked(shared_engine, otherwise=True)
     assert compare_answers([first], other) is None  # they were asked otherwise
 
     told = compare_answers([first], replace(other, asked=first.asked))
@@ -69,8 +69,13 @@ def test_answers_that_depend_on_another_token_differ(
 def test_another_dtype_does_not_answer_alike(
     loud_model: Path, first: AnswerHashes, tmp_path: Path
 ) -> None:
-    with running(tmp_path, loud_model, "--dtype=float32") as engine:
-        wide = asked(engine)
+    with living_in(tmp_path):
+        config = shared_config(loud_model, "--dtype=float32")
+        engine = asyncio.run(Engine.start(config, lambda _: None))
+        try:
+            wide = asked(engine)
+        finally:
+            asyncio.run(engine.stop())
 
     other = compare_answers([first], wide)
     assert other is not None
