@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from textual.pilot import Pilot
 
 from collectors.readings import EngineInfo
@@ -42,7 +41,7 @@ def names(app: InferwatchApp) -> list[str]:
     return [row.key for row in app.screen.query_one(FleetTable).rows]
 
 
-async def test_a_session_of_several_servers_begins_with_the_fleet(
+async def test_a_session_of_several_servers_begins_with_the_fleet_and_all_of_it(
     settle: Settle, text_of: Text
 ) -> None:
     app = app_of(of_eight)
@@ -57,6 +56,31 @@ async def test_a_session_of_several_servers_begins_with_the_fleet(
         assert "lost 1 min ago: conn" in listed[1]
         assert "queue 15× the median" in listed[2]
         assert "restarted 41 s ago" in listed[3]
+
+        (line,) = text_of(app, "FleetTotalsLine")
+        assert line.split()[:2] == ["all", "8"]
+        assert "1,000–2,500" in line, "of the merged buckets, as the snapshot has it"
+        assert "merged buckets" in line
+        assert " 324 " in line, "the sum of what runs"
+
+
+async def test_servers_are_filtered_sorted_and_those_in_trouble_listed_alone(
+    settle: Settle, text_of: Text
+) -> None:
+    app = app_of(of_eight)
+    async with app.run_test(size=(200, 60)) as pilot:
+        await settle(pilot)
+        await settle(pilot)
+        assert "HBM" not in text_of(app, "FleetTable")[0]  # nobody tells of GPUs
+
+        await pilot.press("e")
+        assert names(app) == ["chat-6", "chat-4", "chat-7"]
+        await pilot.press("e", "slash", *"p99>1s", "enter")
+        assert names(app) == ["chat-4"]
+        await pilot.press("escape")
+        app.screen.query_one(FleetTable).sort_by("waiting")
+        assert names(app)[0] == "chat-4"
+        assert names(app)[-1] == "chat-6", "unknown goes last"
 
 
 async def test_a_session_of_one_server_has_no_fleet(
@@ -97,6 +121,13 @@ async def test_enter_shows_one_server_on_all_screens_until_people_go_back(
         await settle(pilot)
         assert feed.asked[-1].endswith("of chat-3")
 
+        await pilot.press("left")
+        assert app.session.view.cursor_ns is not None
+        await pilot.press("escape")
+        await settle(pilot)
+        assert app.current_mode == "steps"
+        assert app.session.view.cursor_ns is None  # it goes before the server does
+
         await pilot.press("escape")
         await settle(pilot)
         assert app.current_mode == "fleet"
@@ -104,25 +135,6 @@ async def test_enter_shows_one_server_on_all_screens_until_people_go_back(
         await pilot.press("1")
         await settle(pilot)
         assert "of chat" not in feed.asked[-1]
-
-
-async def test_escape_removes_the_time_cursor_before_it_leaves_a_server(
-    settle: Settle,
-) -> None:
-    app = app_of(of_eight)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await settle(pilot)
-        await pilot.press("enter")
-        await settle(pilot)
-        await pilot.press("left", "escape")
-        await settle(pilot)
-        assert app.current_mode == "overview"
-        assert app.session.view.cursor_ns is None
-
-        await pilot.press("escape")
-        await settle(pilot)
-        assert app.current_mode == "fleet"
 
 
 async def test_ranks_that_differ_stand_below_their_server_and_fold(
@@ -155,61 +167,31 @@ async def test_names_keep_what_tells_servers_apart(
             replace(server(1, now_ns), source=name, info=None) for name in names
         )
 
-    by_port = app_of(lambda now_ns: named(now_ns, "10.20.30.40:8000", "10.20.30.40:81"))
-    by_end = app_of(lambda now_ns: named(now_ns, *(f"production-{n}" for n in "ab")))
-    for app, shown in ((by_port, (":81", ":8000")), (by_end, ("ion-a", "ion-b"))):
-        async with app.run_test(size=(80, 24)) as pilot:
+    by_port = ("10.20.30.40:8000", "10.20.30.40:81")
+    by_end = tuple(f"production-{n}" for n in "ab")
+    called = by_port
+    app = app_of(lambda now_ns: named(now_ns, *called))
+    async with app.run_test(size=(80, 24)) as pilot:
+        for names, shown in ((by_port, (":81", ":8000")), (by_end, ("ion-a", "ion-b"))):
+            called = names
             await settle(pilot)
             await settle(pilot)
             listed = text_of(app, "FleetTable")[1:3]
             assert all(end in row for end, row in zip(shown, listed, strict=True))
 
 
-async def test_servers_are_filtered_sorted_and_those_in_trouble_listed_alone(
-    settle: Settle,
-) -> None:
-    app = app_of(of_eight)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await settle(pilot)
-        await pilot.press("e")
-        assert names(app) == ["chat-6", "chat-4", "chat-7"]
-        await pilot.press("e", "slash", *"p99>1s", "enter")
-        assert names(app) == ["chat-4"]
-        await pilot.press("escape")
-        app.screen.query_one(FleetTable).sort_by("waiting")
-        assert names(app)[0] == "chat-4"
-        assert names(app)[-1] == "chat-6", "unknown goes last"
-
-
-async def test_the_line_of_all_has_the_latencies_of_all_requests(
-    settle: Settle, text_of: Text
-) -> None:
-    app = app_of(of_eight)
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-        await settle(pilot)
-        (line,) = text_of(app, "FleetTotalsLine")
-
-        assert line.split()[:2] == ["all", "8"]
-        assert "1,000–2,500" in line, "of the merged buckets, as the snapshot has it"
-        assert "merged buckets" in line
-        assert " 324 " in line, "the sum of what runs"
-
-
-@pytest.mark.parametrize("size", [(60, 15), SIZES[2]])
-async def test_there_is_room_for_256_servers(
-    settle: Settle, text_of: Text, size: tuple[int, int]
-) -> None:
+async def test_there_is_room_for_256_servers(settle: Settle, text_of: Text) -> None:
     app = app_of(lambda now_ns: tuple(server(n, now_ns) for n in range(256)))
-    async with app.run_test(size=size) as pilot:
-        await settle(pilot)
-        await settle(pilot)
-        await pilot.press("pagedown", "down")
-        await settle(pilot)
+    async with app.run_test(size=(60, 15)) as pilot:
+        for size in ((60, 15), SIZES[2]):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            await settle(pilot)
+            await pilot.press("pagedown", "down")
+            await settle(pilot)
 
-        assert len(text_of(app, "FleetTable")) >= 3
-        assert text_of(app, "FleetTotalsLine")[0].startswith("   all 256")
+            assert len(text_of(app, "FleetTable")) >= 3, size
+            assert text_of(app, "FleetTotalsLine")[0].startswith("   all 256"), size
 
 
 def snapshot_of(keys: tuple[str, ...]) -> Callable[[Pilot[None]], Any]:
@@ -263,13 +245,3 @@ async def test_servers_that_say_on_which_gpus_they_run_have_columns_of_them(
         assert of["chat-1"].split()[at : at + 2] == ["74%", "1,176"]
         assert of["chat-2"].split()[at : at + 2] == ["12%", "90.0"]
         assert of["chat-3"].split()[at : at + 2] == ["–", "–"]
-
-
-async def test_without_gpus_the_fleet_has_no_columns_of_them(
-    settle: Settle, text_of: Text
-) -> None:
-    app = app_of(of_eight)
-    async with app.run_test(size=(200, 60)) as pilot:
-        await settle(pilot)
-
-        assert "HBM" not in text_of(app, "FleetTable")[0]

@@ -40,8 +40,12 @@ def rows_of(app: InferwatchApp, text_of: Any, *selectors: str) -> str:
 async def test_a_busy_gpu_tells_bandwidth_power_clocks_and_who_measured(
     settle: Any, text_of: Any
 ) -> None:
-    async with looking(settle, sessions.busy()) as (app, _):
+    async with looking(settle, sessions.busy()) as (app, pilot):
         text = rows_of(app, text_of, "GpuPanel")
+        hbm, sm = text_of(app, "GpuPanel")[1:3]
+        await pilot.resize_terminal(60, 15)
+        await settle(pilot)
+        tiny = text_of(app, "GpuPanel")
     assert "GPU 0 H100 80GB HBM3" in text
     assert "GPM ø 1 s, 0.4 s ago" in text
     assert "HBM 2,414 of 3,352 GB/s" in text
@@ -53,15 +57,12 @@ async def test_a_busy_gpu_tells_bandwidth_power_clocks_and_who_measured(
     assert "KV 51.3" in text
     assert "simulated" not in text
 
-
-async def test_the_bar_of_the_bandwidth_has_a_mark_below_its_end(
-    settle: Any, text_of: Any
-) -> None:
-    async with looking(settle, sessions.busy()) as (app, _):
-        hbm, sm = text_of(app, "GpuPanel")[1:3]
     bar = hbm[hbm.index("█") : hbm.index("72%")].rstrip()
     assert "│" not in sm[: sm.index(" 88%")]
     assert bar.index("│") / len(bar) == pytest.approx(0.9, abs=0.05)
+
+    assert not any("…" in row for row in tiny)
+    assert " 72%" in tiny[1]
 
 
 async def test_what_cannot_be_read_tells_why_in_its_place(
@@ -79,28 +80,96 @@ async def test_what_cannot_be_read_tells_why_in_its_place(
     assert head.startswith("─ mem busy (time)")
 
 
-@pytest.mark.parametrize("size", [SMALL, USUAL])
-async def test_eight_gpus_are_rows_and_a_lost_one_says_why(
-    settle: Any, text_of: Any, size: tuple[int, int]
-) -> None:
-    async with looking(settle, sessions.eight(), size) as (app, _):
-        rows = rows_of(app, text_of, "GpuTable").splitlines()
-    assert len(rows) == 9
-    assert rows[1].startswith("● 0 H100")
-    assert rows[4].startswith("✖ 3 H100 80GB HBM3 lost: the driver does not reach")
-    assert rows[6].startswith("○ 5 H100")
-
-
-async def test_slices_tell_shares_and_no_bytes_per_second(
+async def test_a_sample_that_is_missing_old_or_simulated_says_so(
     settle: Any, text_of: Any
 ) -> None:
-    async with looking(settle, sessions.mig(), SMALL) as (app, _):
+    feed = sessions.unsampled()
+    async with looking(settle, feed) as (app, pilot):
+
+        async def told(session: ScriptedFeed, *panels: str) -> str:
+            feed.change = session.change
+            await settle(pilot)
+            await settle(pilot)
+            return rows_of(app, text_of, *panels)
+
+        text = rows_of(app, text_of, "GpuPanel")
+        assert "no sample yet" in text
+        assert "%" not in text
+        assert "0 W" not in text
+
+        stale = await told(sessions.stale_dcgm(), "GpuPanel")
+        assert "DCGM ø 30 s, 1 min 35 s ago" in stale
+
+        feed_of_more_weights = sessions.busy()
+        change = feed_of_more_weights.change
+
+        def with_more_weights(made: Any) -> Any:
+            shown = change(made)
+            hardware = replace(shown.hardware, weight_bytes=90_000_000_000)
+            return replace(shown, hardware=hardware)
+
+        feed_of_more_weights.change = with_more_weights
+        text = await told(feed_of_more_weights, "GpuPanel")
+        assert "weights" not in text  # more than what is used
+        assert "used 71.2" in text
+
+        for panel in ("GpuTable", "GpuPanel"):
+            assert "simulated GPU" in await told(sessions.simulated(), panel), panel
+
+
+async def test_eight_gpus_are_rows_of_which_the_cursor_chooses_the_one_drawn(
+    settle: Any, text_of: Any
+) -> None:
+    async with looking(settle, sessions.eight()) as (app, pilot):
+        for size in (USUAL, SMALL):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            rows = rows_of(app, text_of, "GpuTable").splitlines()
+            assert len(rows) == 9, size
+            assert rows[1].startswith("● 0 H100"), size
+            lost = "✖ 3 H100 80GB HBM3 lost: the driver does not reach"
+            assert rows[4].startswith(lost), size
+            assert rows[6].startswith("○ 5 H100"), size
+
+        await pilot.press("h")  # the host takes their place, and gives it back
+        await settle(pilot)
+        assert not app.screen.query_one("GpuTable").display
+        assert "inferwatch 4199" in rows_of(app, text_of, "HostPanel")
+        await pilot.press("h")
+        await settle(pilot)
+        assert app.screen.query_one("GpuTable").display
+
+        await pilot.resize_terminal(*USUAL)
+        await pilot.press("down")
+        await settle(pilot)
+        await settle(pilot)
+        assert "GPU 1 " in rows_of(app, text_of, "GpuPanel")
+        await pilot.click("GpuTable", offset=(5, 5))
+        await settle(pilot)
+        assert "GPU 4 " in rows_of(app, text_of, "GpuPanel")
+
+
+async def test_slices_tell_shares_and_no_bytes_per_second_and_open_one_by_one(
+    settle: Any, text_of: Any
+) -> None:
+    async with looking(settle, sessions.mig(), SMALL) as (app, pilot):
         rows = rows_of(app, text_of, "GpuTable").splitlines()
-    assert len(rows) == 17
-    assert rows[1].startswith("· 0 H100 80GB HBM3 2,414 72%")
-    assert rows[2].startswith("● 0.0 MIG 1g.10gb – 90% 80% 30%")
-    assert rows[8].startswith("○ 0.6 MIG 1g.10gb – 60% 50% 30%")
-    assert rows[9].startswith("· 1 H100")
+        assert len(rows) == 17
+        assert rows[1].startswith("· 0 H100 80GB HBM3 2,414 72%")
+        assert rows[2].startswith("● 0.0 MIG 1g.10gb – 90% 80% 30%")
+        assert rows[8].startswith("○ 0.6 MIG 1g.10gb – 60% 50% 30%")
+        assert rows[9].startswith("· 1 H100")
+
+        for key in ("down", "enter"):
+            await pilot.press(key)
+            await settle(pilot)
+        await settle(pilot)
+        assert not app.screen.query_one("GpuTable").display
+        assert "GPU 0.1 H100 80GB HBM3 MIG 1g.10gb" in rows_of(app, text_of, "GpuPanel")
+        assert "HBM" in rows_of(app, text_of, "#gpu-charts #chart-0")
+        await pilot.press("escape")
+        await settle(pilot)
+        assert app.screen.query_one("GpuTable").display
 
 
 async def test_without_a_gpu_it_is_the_screen_of_the_host(
@@ -118,79 +187,6 @@ async def test_without_a_gpu_it_is_the_screen_of_the_host(
     assert "EngineCore 4242" in host
     assert "API loop lag 4.2 ms own loop lag 1.1 ms" in host
     assert "memory traffic derived" in chart
-
-
-async def test_an_old_sample_says_so(settle: Any, text_of: Any) -> None:
-    async with looking(settle, sessions.stale_dcgm()) as (app, _):
-        assert "DCGM ø 30 s, 1 min 35 s ago" in rows_of(app, text_of, "GpuPanel")
-
-
-async def test_what_is_simulated_says_so_in_list_and_panel(
-    settle: Any, text_of: Any
-) -> None:
-    async with looking(settle, sessions.simulated()) as (app, _):
-        assert "simulated GPU" in rows_of(app, text_of, "GpuTable")
-        assert "simulated GPU" in rows_of(app, text_of, "GpuPanel")
-
-
-async def test_before_the_first_sample_nothing_is_told_of_it(
-    settle: Any, text_of: Any
-) -> None:
-    async with looking(settle, sessions.unsampled()) as (app, _):
-        text = rows_of(app, text_of, "GpuPanel")
-    assert "no sample yet" in text
-    assert "%" not in text
-    assert "0 W" not in text
-
-
-async def test_weights_and_kv_are_drawn_only_where_they_fit_into_what_is_used(
-    settle: Any, text_of: Any
-) -> None:
-    feed = sessions.busy()
-    change = feed.change
-
-    def with_more_weights(made: Any) -> Any:
-        shown = change(made)
-        hardware = replace(shown.hardware, weight_bytes=90_000_000_000)
-        return replace(shown, hardware=hardware)
-
-    feed.change = with_more_weights
-    async with looking(settle, feed) as (app, _):
-        text = rows_of(app, text_of, "GpuPanel")
-    assert "weights" not in text
-    assert "used 71.2" in text
-
-
-async def test_the_cursor_chooses_the_gpu_that_is_drawn(
-    settle: Any, text_of: Any
-) -> None:
-    async with looking(settle, sessions.eight(), USUAL, "down") as (app, pilot):
-        assert "GPU 1 " in rows_of(app, text_of, "GpuPanel")
-        await pilot.click("GpuTable", offset=(5, 5))
-        await settle(pilot)
-        assert "GPU 4 " in rows_of(app, text_of, "GpuPanel")
-
-
-async def test_one_is_opened_and_closed(settle: Any, text_of: Any) -> None:
-    feed = sessions.mig()
-    async with looking(settle, feed, SMALL, "down", "enter") as (app, pilot):
-        assert not app.screen.query_one("GpuTable").display
-        assert "GPU 0.1 H100 80GB HBM3 MIG 1g.10gb" in rows_of(app, text_of, "GpuPanel")
-        assert "HBM" in rows_of(app, text_of, "#gpu-charts #chart-0")
-        await pilot.press("escape")
-        await settle(pilot)
-        assert app.screen.query_one("GpuTable").display
-
-
-async def test_the_host_takes_the_place_of_the_gpus_and_gives_it_back(
-    settle: Any, text_of: Any
-) -> None:
-    async with looking(settle, sessions.eight(), SMALL, "h") as (app, pilot):
-        assert not app.screen.query_one("GpuTable").display
-        assert "inferwatch 4199" in rows_of(app, text_of, "HostPanel")
-        await pilot.press("h")
-        await settle(pilot)
-        assert app.screen.query_one("GpuTable").display
 
 
 async def test_one_of_several_hosts_is_chosen(settle: Any, text_of: Any) -> None:
@@ -215,13 +211,6 @@ async def test_the_host_of_the_gpu_comes_first(settle: Any, text_of: Any) -> Non
             assert f"host {name}" in rows_of(app, text_of, "HostPanel")
             await pilot.press("h")
             await settle(pilot)
-
-
-async def test_a_tiny_terminal_cuts_no_number(settle: Any, text_of: Any) -> None:
-    async with looking(settle, sessions.busy(), (60, 15)) as (app, _):
-        rows = text_of(app, "GpuPanel")
-    assert not any("…" in row for row in rows)
-    assert " 72%" in rows[1]
 
 
 async def test_a_screen_without_colour_says_the_same(
@@ -251,11 +240,13 @@ async def test_the_past_is_not_read_fast(settle: Any, replayed_feed: Any) -> Non
         assert not any("closely" in each for each in replayed_feed.asked)
 
 
-@pytest.mark.parametrize("opened", [(), ("enter",)])
-async def test_escape_lets_go_of_the_time_cursor_first(
-    settle: Any, opened: tuple[str, ...]
-) -> None:
-    keys = (*opened, "shift+left", "escape")
-    async with looking(settle, sessions.eight(), USUAL, *keys) as (app, _):
-        assert app.session.view.cursor_ns is None
-        assert app.screen.query_one("GpuTable").display is not bool(opened)
+async def test_escape_lets_go_of_the_time_cursor_first(settle: Any) -> None:
+    async with looking(settle, sessions.eight()) as (app, pilot):
+        for opened in ((), ("enter",)):
+            await pilot.press(*opened, "shift+left")
+            await settle(pilot)
+            assert app.session.view.cursor_ns is not None, opened
+            await pilot.press("escape")
+            await settle(pilot)
+            assert app.session.view.cursor_ns is None, opened
+            assert app.screen.query_one("GpuTable").display is not bool(opened)

@@ -39,14 +39,23 @@ async def test_number_keys_and_tabs_lead_to_the_same_screens(
             assert app.current_mode == mode
 
 
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        pytest.param(((120, 40), (40, 10)), id="usual and tiny"),
+        pytest.param(
+            ((80, 24), (200, 60)), id="small and large", marks=pytest.mark.soak
+        ),
+    ],
+)
 async def test_nothing_is_wider_than_the_terminal(
-    app: InferwatchApp, settle: Any
+    app: InferwatchApp, settle: Any, sizes: tuple[tuple[int, int], ...]
 ) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         for key in ("1", "2", "3", "4"):
             await pilot.press(key)
-            for size in ((80, 24), (120, 40), (200, 60), (40, 10)):
+            for size in sizes:
                 await pilot.resize_terminal(*size)
                 await settle(pilot)
 
@@ -56,44 +65,26 @@ async def test_nothing_is_wider_than_the_terminal(
                     assert widths <= {widget.size.width}, (key, size, widget)
 
 
-async def test_only_screens_that_list_requests_ask_for_them(
+async def test_nothing_is_asked_for_or_drawn_that_is_hidden_or_did_not_change(
     feed: Any, app: InferwatchApp, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
+        chart = app.screen.query_one("#chart-0", TimeChart)
+        rows = chart._rows
+        await settle(pilot)
+        assert rows is not None
+        assert chart._rows is rows
         assert not [each for each in feed.asked if "with requests" in each]
 
-        await pilot.press("2")
-        await settle(pilot)
-        assert [each for each in feed.asked if "with requests" in each]
-
-
-async def test_hidden_screens_draw_nothing(
-    feed: Any, app: InferwatchApp, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
         hidden = app.screen.query_one("#chart-1", TimeChart)
         await pilot.press("2")
         await settle(pilot)
         drawn = hidden._columns
         feed.at_ns += 9_000_000_000
         await settle(pilot)
-
         assert hidden._columns is drawn
-
-
-async def test_a_chart_whose_columns_did_not_change_is_not_drawn_again(
-    app: InferwatchApp, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        chart = app.screen.query_one("#chart-0", TimeChart)
-        drawn = chart._rows
-        await settle(pilot)
-
-        assert drawn is not None
-        assert chart._rows is drawn
+        assert [each for each in feed.asked if "with requests" in each]
 
 
 @pytest.mark.parametrize("screen", SCREENS)
@@ -128,53 +119,44 @@ async def test_help_explains_the_screen_and_its_keys(
             await pilot.pause()
             assert not app.screen.query("HelpDrawer")
 
-
-@pytest.mark.parametrize(("key", "plays"), [("1", True), ("7", True), ("8", False)])
-async def test_help_names_the_keys_of_playing_where_they_do_something(
-    watched_feed: Any, settle: Any, key: str, plays: bool
-) -> None:
-    app = InferwatchApp(SessionPage(watched_feed))
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press(key)
-        await pilot.pause()
-        await pilot.press("question_mark")
-        await pilot.pause()
-        said = str(app.screen.query_one("HelpDrawer Static").render())
-
-        assert ("second back or forward" in said) is plays
-        assert ("once paused" in said) is plays
-        assert ("Move the time cursor" in said) is plays
-        assert "7  Load: How does it perform under a load of my choice?" in said
-
-
-@pytest.mark.parametrize("state", [FeedState.LIVE, FeedState.REPLAYING])
-async def test_help_names_no_engine_to_stop_in_a_replay(
-    watched_feed: Any, settle: Any, state: FeedState
-) -> None:
-    watched_feed.state = state
-    app = InferwatchApp(SessionPage(watched_feed))
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("question_mark")
-        await pilot.pause()
-        said = str(app.screen.query_one("HelpDrawer Static").render())
-
-        assert ("stop a served engine" in said) is (state is FeedState.LIVE)
-        assert ("start the engine again" in said) is (state is FeedState.LIVE)
-
-
-async def test_the_time_cursor_moves_under_the_help_too(
-    app: InferwatchApp, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
+        assert app.session.view.cursor_ns is None
         await pilot.press("question_mark", "left")
+        assert app.session.view.cursor_ns is not None  # it moves under the help too
 
-        assert app.session.view.cursor_ns is not None
+
+async def test_help_names_the_keys_of_playing_and_stopping_where_they_do_something(
+    watched_feed: Any, settle: Any
+) -> None:
+    app = InferwatchApp(SessionPage(watched_feed))
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+
+        async def help_of(key: str) -> str:
+            await pilot.press(key)
+            await pilot.pause()
+            await pilot.press("question_mark")
+            await pilot.pause()
+            said = str(app.screen.query_one("HelpDrawer Static").render())
+            await pilot.press("escape")
+            await pilot.pause()
+            return said
+
+        for key, plays in (("7", True), ("8", False), ("1", True)):
+            said = await help_of(key)
+            assert ("second back or forward" in said) is plays, key
+            assert ("once paused" in said) is plays, key
+            assert ("Move the time cursor" in said) is plays, key
+            assert "7  Load: How does it perform under a load of my choice?" in said
+        assert "stop a served engine" in said
+        assert "start the engine again" in said
+
+        watched_feed.state = FeedState.REPLAYING
+        said = await help_of("1")
+        assert "stop a served engine" not in said
+        assert "start the engine again" not in said
 
 
-async def test_l_opens_and_closes_the_log(
+async def test_l_opens_and_closes_the_log_and_t_turns_the_light_on(
     app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
@@ -182,66 +164,78 @@ async def test_l_opens_and_closes_the_log(
         await pilot.press("l")
         await settle(pilot)
         assert "encountered a fatal error" in "\n".join(text_of(app, "LogDrawer"))
-
         await pilot.press("l")
         await pilot.pause()
         assert not app.screen.query("LogDrawer")
 
+        dark = app.screen.query_one(HeaderLine).ink("")
+        await pilot.press("t")
+        await settle(pilot)
+        light = app.screen.query_one(HeaderLine).ink("")
+        assert dark.bgcolor != light.bgcolor
 
-async def test_tab_shows_one_chart_after_the_other(
+
+async def test_tab_shows_one_chart_after_the_other_and_goes_round(
     app: InferwatchApp, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        seen = []
-        for _ in range(6):
-            seen.append([c.id for c in app.screen.query(TimeChart) if c.display])
-            await pilot.press("tab")
-            await pilot.pause()
+
+        async def seen(tabs: int) -> list[list[str | None]]:
+            charts = []
+            for _ in range(tabs):
+                charts.append([c.id for c in app.screen.query(TimeChart) if c.display])
+                await pilot.press("tab")
+                await pilot.pause()
+            return charts
 
         everything = [f"chart-{index}" for index in range(4)]
-        assert seen == [everything, *([each] for each in everything), everything]
+        one_by_one = [[each] for each in everything]
+        assert await seen(5) == [everything, *one_by_one]
 
-
-async def test_a_small_terminal_has_one_chart_and_tab_goes_round(
-    app: InferwatchApp, settle: Any
-) -> None:
-    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.resize_terminal(80, 24)  # a small one has room for one
         await settle(pilot)
-        seen = []
-        for _ in range(5):
-            seen += [c.id for c in app.screen.query(TimeChart) if c.display]
-            await pilot.press("tab")
-            await pilot.pause()
-
-        assert seen == ["chart-1", "chart-2", "chart-3", "chart-0", "chart-1"]
+        first, *others = one_by_one
+        assert await seen(5) == [*others, first, ["chart-1"]]
 
 
-async def test_a_weak_percentile_is_marked_and_a_strong_one_is_not(
-    app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        ttft, itl = (text_of(app, "LatencyTable")[row] for row in (1, 5))
-
-        assert "~426" in ttft
-        assert " 45.2 " in itl
-        assert "~" not in itl
-
-
-async def test_numbers_keep_their_place_when_they_change(
+async def test_numbers_keep_their_place_when_they_change_and_weak_ones_are_marked(
     feed: Any, app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
+        ttft, itl = (text_of(app, "LatencyTable")[row] for row in (1, 5))
+        assert "~426" in ttft
+        assert " 45.2 " in itl
+        assert "~" not in itl
+
         before = text_of(app, "FlowPanel")
         feed.change = _other_flow
         await settle(pilot)
         after = text_of(app, "FlowPanel")
-
         assert before != after
         for old, new in zip(before, after, strict=True):
             assert ends(old) == ends(new)
+
+
+async def test_an_idle_engine_without_a_step_shows_dashes_not_zeros(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    feed.change = lambda made: Snapshot(
+        now_ns=made.now_ns,
+        window=made.window,
+        covered_ns=0,
+        verdict=made.verdict,
+    )
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        assert "req/s" in text_of(app, "FlowPanel")[1]
+        assert "–" in text_of(app, "FlowPanel")[1]
+        assert "0.00" not in text_of(app, "FlowPanel")[1]
+
+        for key in ("2", "3", "4"):  # nor does it break another screen
+            await pilot.press(key)
+            await settle(pilot)
 
 
 def ends(row: str) -> list[int]:
@@ -256,28 +250,6 @@ def _other_flow(made: Any) -> Any:
     return replace(made, flow=flow)
 
 
-async def test_an_idle_engine_without_a_step_shows_dashes_not_zeros(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    feed.change = lambda made: Snapshot(
-        now_ns=made.now_ns,
-        window=made.window,
-        covered_ns=0,
-        verdict=made.verdict,
-    )
-    async with app.run_test(size=SIZE) as pilot:
-        for key in ("1", "2", "3", "4"):
-            await settle(pilot)
-            await pilot.press(key)
-        await settle(pilot)
-        await pilot.press("1")
-        await settle(pilot)
-
-        assert "req/s" in text_of(app, "FlowPanel")[1]
-        assert "–" in text_of(app, "FlowPanel")[1]
-        assert "0.00" not in text_of(app, "FlowPanel")[1]
-
-
 async def test_without_colour_every_cell_is_grey(
     feed: Any, settle: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,17 +262,6 @@ async def test_without_colour_every_cell_is_grey(
     colours = set(re.findall(r"#([0-9a-f]{6})", picture)) - FRAME
     assert len(colours) > 10
     assert all(colour[:2] == colour[2:4] == colour[4:] for colour in colours)
-
-
-async def test_t_turns_the_light_on(app: InferwatchApp, settle: Any) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        dark = app.screen.query_one(HeaderLine).ink("")
-        await pilot.press("t")
-        await settle(pilot)
-        light = app.screen.query_one(HeaderLine).ink("")
-
-        assert dark.bgcolor != light.bgcolor
 
 
 def test_help_tells_what_a_number_covers() -> None:
@@ -321,7 +282,7 @@ def test_help_tells_what_a_number_covers() -> None:
     assert "window 60 s" in ttft
 
 
-async def test_a_long_queue_does_not_flatten_the_batch(
+async def test_neither_a_long_queue_nor_a_far_limit_flattens_the_batch(
     app: InferwatchApp, feed: Any, settle: Any, text_of: Any
 ) -> None:
     def crowded(made: Snapshot) -> Snapshot:
@@ -336,42 +297,26 @@ async def test_a_long_queue_does_not_flatten_the_batch(
             ),
         )
 
-    feed.change = crowded
     async with app.run_test(size=(120, 50)) as pilot:
         await settle(pilot)
-
-        head, *rows = (row.rstrip() for row in text_of(app, "#chart-1"))
-
-    assert "╌ max_num_seqs 32" in head
-    assert rows[0].startswith("   500 ┤⣿⣿⣿")
-    assert any(row.startswith("    32 ┤╌╌╌") for row in rows)
-    assert rows[-1].startswith("     0 ┤███")
-    assert sum("███" in row for row in rows) >= 2
-
-
-async def test_a_batch_far_below_the_limit_keeps_a_scale_of_its_own(
-    app: InferwatchApp, feed: Any, settle: Any, text_of: Any
-) -> None:
-    engine = msgspec.structs.replace(
-        feed.snapshot(Window.MINUTE).engines[0], max_num_seqs=1024
-    )
-    feed.change = lambda made: replace(made, engines=(engine,))
-    async with app.run_test(size=(120, 50)) as pilot:
-        await settle(pilot)
-
-        head, *rows = text_of(app, "#chart-1")
-
-    assert "max_num_seqs 1024" in head
-    assert not any("╌" in row and "1024" in row for row in rows)
-    assert any(row.startswith("    50 ┤") for row in rows)
-
-
-async def test_ttft_has_the_tallest_chart(
-    app: InferwatchApp, settle: Any, text_of: Any
-) -> None:
-    async with app.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
-
         heights = [len(text_of(app, f"#chart-{index}")) for index in range(4)]
+        assert heights[0] > max(heights[1:])  # TTFT has the tallest
 
-    assert heights[0] > max(heights[1:])
+        engine = msgspec.structs.replace(
+            feed.snapshot(Window.MINUTE).engines[0], max_num_seqs=1024
+        )
+        feed.change = lambda made: replace(made, engines=(engine,))
+        await settle(pilot)
+        head, *rows = text_of(app, "#chart-1")
+        assert "max_num_seqs 1024" in head
+        assert not any("╌" in row and "1024" in row for row in rows)
+        assert any(row.startswith("    50 ┤") for row in rows)
+
+        feed.change = crowded
+        await settle(pilot)
+        head, *rows = (row.rstrip() for row in text_of(app, "#chart-1"))
+        assert "╌ max_num_seqs 32" in head
+        assert rows[0].startswith("   500 ┤⣿⣿⣿")
+        assert any(row.startswith("    32 ┤╌╌╌") for row in rows)
+        assert rows[-1].startswith("     0 ┤███")
+        assert sum("███" in row for row in rows) >= 2
