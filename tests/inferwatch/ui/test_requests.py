@@ -165,27 +165,38 @@ def chosen(table: RequestTable) -> str:
     return table.rows[table.cursor].key
 
 
-async def test_the_cursor_stays_on_its_request_while_rows_come_and_go(
+async def test_the_cursor_stays_on_its_request_while_rows_come_and_enter_opens_it(
     feed: Any, app: InferwatchApp, settle: Any
 ) -> None:
-    async with app.run_test(size=SIZE) as pilot:
+    said: list[Message] = []
+    async with app.run_test(size=SIZE, message_hook=said.append) as pilot:
         table = await open_requests(app, pilot, settle)
         await pilot.press("down", "down", "down")
         before, place = chosen(table), table.cursor
+        assert before == table.rows[3].key
         feed.change = _newcomers
         await settle(pilot)
 
         assert chosen(table) == before
         assert table.cursor == place + 5
 
+        await pilot.press("enter")
+        await settle(pilot)
+        opened = [each for each in said if isinstance(each, OpenRequest)]
+
+        assert {each.key for each in opened} == {before}
+        assert app.current_mode == "request"
+
 
 def _newcomers(made: Snapshot) -> Snapshot:
+    if not made.requests:
+        return made
     newest = made.requests[0].arrived_ns
     fresh = tuple(row(f"new {i}", arrived_ns=newest + 5 - i) for i in range(5))
     return replace(made, requests=(*fresh, *made.requests))
 
 
-async def test_the_cursor_scrolls_the_table_and_stays_in_sight(
+async def test_the_cursor_scrolls_the_table_and_the_wheel_moves_it(
     app: InferwatchApp, settle: Any
 ) -> None:
     async with app.run_test(size=(120, 24)) as pilot:
@@ -200,35 +211,13 @@ async def test_the_cursor_scrolls_the_table_and_stays_in_sight(
         await pilot.press("ctrl+home")
         assert (table.cursor, table._top) == (0, 0)
 
-
-async def test_enter_opens_the_request_pointed_at(
-    app: InferwatchApp, settle: Any
-) -> None:
-    said: list[Message] = []
-    async with app.run_test(size=SIZE, message_hook=said.append) as pilot:
-        table = await open_requests(app, pilot, settle)
-        await pilot.press("down", "down", "enter")
-        await settle(pilot)
-        opened = [each for each in said if isinstance(each, OpenRequest)]
-
-        assert {each.key for each in opened} == {table.rows[2].key}
-        assert app.current_mode == "request"
+        table.on_mouse_scroll_down()
+        table.on_mouse_scroll_down()
+        table.on_mouse_scroll_up()
+        assert table.cursor == 3
 
 
-async def test_a_click_points_and_a_second_opens(
-    app: InferwatchApp, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        table = await open_requests(app, pilot, settle)
-        await pilot.click(RequestTable, offset=(30, 5))
-        assert table.cursor == 4
-
-        await pilot.click(RequestTable, offset=(30, 5), times=2)
-        await settle(pilot)
-        assert app.session.view.opened == [table.rows[4].key]
-
-
-async def test_clicking_a_title_sorts_worst_first_and_again_turns_it_round(
+async def test_clicks_sort_narrow_point_and_open(
     app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
@@ -245,10 +234,27 @@ async def test_clicking_a_title_sorts_worst_first_and_again_turns_it_round(
         best_first = [each.ttft_s for each in table.rows if each.ttft_s is not None]
         assert best_first == sorted(best_first)
 
+        at = text_of(app, "FilterLine")[0].index("ended")
+        await pilot.click("FilterLine", offset=(at + 1, 0))
+        await settle(pilot)
+        assert {each.state.live for each in table.rows} == {False}
 
-async def test_keys_sort_reverse_and_narrow(app: InferwatchApp, settle: Any) -> None:
+        await pilot.click(RequestTable, offset=(30, 5))
+        assert table.cursor == 4
+        await pilot.click(RequestTable, offset=(30, 5), times=2)
+        await settle(pilot)
+        assert app.session.view.opened == [table.rows[4].key]
+
+
+async def test_keys_sort_reverse_and_narrow(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
     async with app.run_test(size=SIZE) as pilot:
         table = await open_requests(app, pilot, settle)
+        queued = text_of(app, "RequestTable")[1]
+        assert "◔ queued" in queued
+        assert "290+" in queued, "what it has taken so far"
+
         await pilot.press("s")
         assert table.sorted_by == "state"
 
@@ -263,16 +269,20 @@ async def test_keys_sort_reverse_and_narrow(app: InferwatchApp, settle: Any) -> 
 
 
 async def test_words_are_typed_kept_and_cleared(
-    app: InferwatchApp, text_of: Any, settle: Any
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
+    feed.change = lambda made: replace(made, requests_evicted=1_440)
     async with app.run_test(size=SIZE) as pilot:
         table = await open_requests(app, pilot, settle)
         everything = len(table.rows)
+        assert everything == 60
         await pilot.press("slash", *"abort", "enter")
         await settle(pilot)
 
         assert [each.state for each in table.rows] == [RequestState.ABORTED]
-        assert "/ abort" in text_of(app, "FilterLine")[0]
+        told = " ".join(text_of(app, "FilterLine")[0].replace("\xa0", " ").split())
+        assert "/ abort" in told
+        assert "1 of the latest 60 of 1" in told
         assert app.focused is table
 
         await pilot.press("slash", "escape")
@@ -280,6 +290,39 @@ async def test_words_are_typed_kept_and_cleared(
 
         assert len(table.rows) == everything
         assert not app.screen.query_one(Input).display
+
+        await pilot.press("slash", *"abort", "enter")
+        await settle(pilot)
+        assert len(table.rows) == 1
+        await pilot.press("escape")
+        await settle(pilot)
+
+        assert not table.filter.text
+        assert len(table.rows) == everything
+
+
+async def test_a_wrong_filter_says_what_would_be_right_and_keys_do_nothing_else(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(app, pilot, settle)
+        await pilot.press("slash", *"1 wq")
+        await settle(pilot)
+
+        assert app.current_mode == "requests"
+        assert app.session.view.window is Window.MINUTE
+        assert app.screen.query_one(Input).value == "1 wq"
+
+        await pilot.press("ctrl+u", *"abort tft>1s", "enter")
+        await settle(pilot)
+
+        assert "unknown field tft: ttft" in text_of(app, "FilterRemark")[0]
+        assert table.filter.text == "abort"
+        assert app.screen.query_one(FilterBar).asking
+        assert app.screen.query_one(Input).has_class("-wrong")
+
+        await pilot.press("escape")
+        assert not table.filter.text
 
 
 async def test_what_is_offered_is_taken_with_tab(
@@ -302,121 +345,21 @@ async def test_what_is_offered_is_taken_with_tab(
         assert app.focused is table
 
 
-async def test_a_wrong_filter_says_what_would_be_right_and_the_rest_holds(
-    app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        table = await open_requests(app, pilot, settle)
-        await pilot.press("slash", *"abort tft>1s", "enter")
-        await settle(pilot)
-
-        assert "unknown field tft: ttft" in text_of(app, "FilterRemark")[0]
-        assert table.filter.text == "abort"
-        assert app.screen.query_one(FilterBar).asking
-        assert app.screen.query_one(Input).has_class("-wrong")
-
-        await pilot.press("escape")
-        assert not table.filter.text
-
-
-async def test_escape_clears_a_filter_that_was_kept(
-    app: InferwatchApp, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        table = await open_requests(app, pilot, settle)
-        await pilot.press("slash", *"abort", "enter", "escape")
-        await settle(pilot)
-
-        assert not table.filter.text
-        assert len(table.rows) == 60
-
-
-async def test_it_says_of_how_many_requests_rows_are_listed(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    feed.change = lambda made: replace(made, requests_evicted=1_440)
-    async with app.run_test(size=SIZE) as pilot:
-        await open_requests(app, pilot, settle)
-        await pilot.press("slash", *"state:aborted", "enter")
-        await settle(pilot)
-
-        told = " ".join(text_of(app, "FilterLine")[0].replace("\xa0", " ").split())
-        assert "1 of the latest 60 of 1" in told
-
-
-async def test_keys_typed_into_the_filter_do_nothing_else(
-    app: InferwatchApp, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await open_requests(app, pilot, settle)
-        await pilot.press("slash", *"1 wq")
-        await settle(pilot)
-
-        assert app.current_mode == "requests"
-        assert app.session.view.window is Window.MINUTE
-        assert app.screen.query_one(Input).value == "1 wq"
-
-
-async def test_a_live_request_shows_what_it_has_taken_so_far(
-    app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await open_requests(app, pilot, settle)
-        queued = text_of(app, "RequestTable")[1]
-
-        assert "◔ queued" in queued
-        assert "290+" in queued
-
-
-async def test_the_scope_can_be_clicked(
-    app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        table = await open_requests(app, pilot, settle)
-        at = text_of(app, "FilterLine")[0].index("ended")
-        await pilot.click("FilterLine", offset=(at + 1, 0))
-        await settle(pilot)
-
-        assert {each.state.live for each in table.rows} == {False}
-
-
-@pytest.mark.parametrize(
-    ("keys_", "said"),
-    [
-        pytest.param([], "no request yet", id="none came"),
-        pytest.param(["e"], "no live request: e lists others", id="none is live"),
-        pytest.param(
-            ["/", *"zz", "enter"],
-            "no request matches: esc clears the filter",
-            id="none matches",
-        ),
-    ],
-)
 async def test_an_empty_table_says_so(
-    feed: Any,
-    app: InferwatchApp,
-    text_of: Any,
-    settle: Any,
-    keys_: list[str],
-    said: str,
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
     feed.change = lambda made: replace(made, requests=())
     async with app.run_test(size=SIZE) as pilot:
         await open_requests(app, pilot, settle)
-        await pilot.press(*keys_)
-        await settle(pilot)
+        for keys, said in (
+            ([], "no request yet"),
+            (["e"], "no live request: e lists others"),
+            (["/", *"zz", "enter"], "no request matches: esc clears the filter"),
+        ):
+            await pilot.press(*keys)
+            await settle(pilot)
 
-        assert said in text_of(app, "RequestTable")[2]
-
-
-async def test_the_wheel_moves_the_table(app: InferwatchApp, settle: Any) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        table = await open_requests(app, pilot, settle)
-        table.on_mouse_scroll_down()
-        table.on_mouse_scroll_down()
-        table.on_mouse_scroll_up()
-
-        assert table.cursor == 3
+            assert said in text_of(app, "RequestTable")[2], keys
 
 
 async def test_from_the_overview_enter_leads_to_the_slowest_and_on_to_it_alone(
@@ -442,17 +385,18 @@ async def test_from_the_overview_enter_leads_to_the_slowest_and_on_to_it_alone(
         assert app.session.view.opened == [waits.key]
 
 
-@pytest.mark.parametrize("width", [80, 120, 200])
 async def test_phases_differ_without_colour_and_say_which_is_which(
-    app: InferwatchApp, settle: Any, text_of: Any, width: int
+    app: InferwatchApp, settle: Any, text_of: Any
 ) -> None:
-    async with app.run_test(size=(width, 40)) as pilot:
+    async with app.run_test(size=(120, 40)) as pilot:
         await open_requests(app, pilot, settle)
+        for width in (80, 120, 200):
+            await pilot.resize_terminal(width, 40)
+            await settle(pilot)
 
-        titles, *rows = text_of(app, "RequestTable")
-
-    assert {"░", "⣿", "█"} <= set(titles)
-    assert {"░", "█"} <= set("".join(rows))
+            titles, *rows = text_of(app, "RequestTable")
+            assert {"░", "⣿", "█"} <= set(titles), width
+            assert {"░", "█"} <= set("".join(rows)), width
 
 
 async def test_a_tall_terminal_shows_the_request_pointed_at_and_charts(

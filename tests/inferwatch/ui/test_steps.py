@@ -174,9 +174,10 @@ def seen(app: InferwatchApp) -> list[str]:
     ]
 
 
-async def test_v_goes_through_the_views() -> None:
+async def test_v_goes_through_the_views_and_z_leads_to_the_single_steps() -> None:
     async with opened(feed_with_steps()) as (app, pilot):
         assert seen(app) == []
+        assert "efficiency, 3 stalls" in text_of_totals(app)
         await pilot.press("v")
         await settle(pilot)
         assert seen(app) == ["StepLine", "StepPanel"]
@@ -190,6 +191,10 @@ async def test_v_goes_through_the_views() -> None:
         await pilot.press("v", "v")
         await settle(pilot)
         assert seen(app) == []
+        await pilot.press("z")
+        await settle(pilot)
+        assert seen(app) == ["StepLine", "StepPanel"]
+        assert "1 step a column" in text_of(app, StepLine)[0]
 
 
 def text_of_totals(app: InferwatchApp) -> str:
@@ -209,9 +214,20 @@ async def test_totals_tell_of_graphs_and_padding_where_an_engine_does() -> None:
         assert app.screen.query_one("#totals").size.height == 4
 
 
-async def test_the_newest_step_is_on_the_right_one_a_column() -> None:
+async def test_a_server_that_only_counts_has_one_view() -> None:
     feed = feed_with_steps()
-    async with opened(feed, "v") as (app, _):
+    feed.change = lambda made: replace(made, engines=(), servers=(SERVER,))
+    async with opened(feed, "v", "z", "enter", "down") as (app, _):
+        assert seen(app) == []
+        assert app.screen.query_one("#totals").size.height == 3
+        assert app.screen.query_one(ChartStack).display
+
+
+async def test_the_newest_step_is_on_the_right_and_past_the_left_end_it_goes_on() -> (
+    None
+):
+    feed = feed_with_steps()
+    async with opened(feed, "v") as (app, pilot):
         line = app.screen.query_one(StepLine)
         assert "1 step a column" in text_of(app, StepLine)[0]
         columns = line._columns
@@ -221,39 +237,30 @@ async def test_the_newest_step_is_on_the_right_one_a_column() -> None:
             feed.recall.told[-line.capacity :]
         )
 
+        first = columns[0].longest
+        await pilot.click(StepLine, offset=(8, 3))
+        await settle(pilot)
+        assert app.session.view.cursor_ns == first.end_ns
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        assert line._columns[0].longest.end_ns < first.end_ns
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        assert app.session.view.cursor_ns == feed.recall.told[-line.capacity - 1].end_ns
+
 
 async def test_z_puts_more_steps_into_a_column() -> None:
     async with opened(feed_with_steps(), "v", "z") as (app, pilot):
         assert "2 steps a column" in text_of(app, StepLine)[0]
         assert app.screen.query_one(StepLine)._columns[-3].count == 2
-        for _ in range(9):
+        for _ in range(len(ZOOMS)):
             await pilot.press("z")
         await settle(pilot)
         assert "100 steps a column" in text_of(app, StepLine)[0]
-        for _ in range(9):
+        for _ in range(len(ZOOMS)):
             await pilot.press("Z")
         await settle(pilot)
         assert "1 step a column" in text_of(app, StepLine)[0]
-
-
-async def test_z_leads_to_the_single_steps() -> None:
-    async with opened(feed_with_steps(), "z") as (app, _):
-        assert seen(app) == ["StepLine", "StepPanel"]
-        assert "1 step a column" in text_of(app, StepLine)[0]
-
-
-async def test_that_there_were_stalls_is_told_beside_the_totals() -> None:
-    async with opened(feed_with_steps()) as (app, _):
-        assert "efficiency, 3 stalls" in text_of_totals(app)
-
-
-async def test_a_server_that_only_counts_has_one_view() -> None:
-    feed = feed_with_steps()
-    feed.change = lambda made: replace(made, engines=(), servers=(SERVER,))
-    async with opened(feed, "v", "z", "enter", "down") as (app, _):
-        assert seen(app) == []
-        assert app.screen.query_one("#totals").size.height == 3
-        assert app.screen.query_one(ChartStack).display
 
 
 async def test_brackets_go_from_step_to_step_and_hold_the_line() -> None:
@@ -279,22 +286,6 @@ async def test_brackets_go_from_step_to_step_and_hold_the_line() -> None:
         assert view.cursor_ns is None
 
 
-async def test_past_the_left_end_the_line_goes_on() -> None:
-    feed = feed_with_steps()
-    async with opened(feed, "v") as (app, pilot):
-        line = app.screen.query_one(StepLine)
-        first = line._columns[0].longest
-        await pilot.click(StepLine, offset=(8, 3))
-        await settle(pilot)
-        assert app.session.view.cursor_ns == first.end_ns
-        await pilot.press("left_square_bracket")
-        await settle(pilot)
-        assert line._columns[0].longest.end_ns < first.end_ns
-        await pilot.press("left_square_bracket")
-        await settle(pilot)
-        assert app.session.view.cursor_ns == feed.recall.told[-line.capacity - 1].end_ns
-
-
 async def test_the_requests_of_a_step_are_listed_and_enter_opens_one() -> None:
     feed, said = feed_with_steps(), list[Any]()
     async with opened(feed, "v", message_hook=said.append) as (app, pilot):
@@ -310,22 +301,18 @@ async def test_the_requests_of_a_step_are_listed_and_enter_opens_one() -> None:
         chosen = app.screen.query_one(StepPanel).chosen
         assert chosen is not None
         assert chosen.ordinal == step.members[0]
+        feed.change = lambda made: replace(with_steps(made), requests=())
+        await settle(pilot)
+        assert f"#{chosen.ordinal}" in " ".join(text_of(app, StepPanel))
+        await pilot.press("enter")
+        await pilot.pause()
+        assert not [each for each in said if isinstance(each, OpenRequest)], "unknown"
+        feed.change = with_steps
+        await settle(pilot)
         await pilot.press("enter")
         await pilot.pause()
         wished = {each.key for each in said if isinstance(each, OpenRequest)}
         assert wished == {chosen.row.key if chosen.row else ""}
-
-
-async def test_a_request_of_which_nothing_is_known_cannot_be_opened() -> None:
-    feed, said = feed_with_steps(), list[Any]()
-    feed.change = lambda made: replace(with_steps(made), requests=())
-    async with opened(feed, "v", message_hook=said.append) as (app, pilot):
-        await pilot.press("left_square_bracket")
-        await settle(pilot)
-        assert "#39" in " ".join(text_of(app, StepPanel))
-        await pilot.press("enter")
-        await pilot.pause()
-        assert not [each for each in said if isinstance(each, OpenRequest)]
 
 
 async def test_the_time_cursor_of_another_screen_leads_to_its_steps() -> None:
@@ -366,10 +353,12 @@ async def test_where_nothing_is_kept_it_says_so() -> None:
         assert "were not kept" in text_of(app, StepLine)[1]
         await pilot.press("left_square_bracket", "z", "enter", "down")  # nothing breaks
         await settle(pilot)
-    feed.change = lambda made: replace(
-        with_steps(made), steps=replace(made.steps, count=0)
-    )
-    async with opened(feed, "v") as (app, _):
+
+        feed.change = lambda made: replace(
+            with_steps(made), steps=replace(made.steps, count=0)
+        )
+        await pilot.press("escape")
+        await settle(pilot)
         assert "no step ended in the last 60 s" in text_of(app, StepLine)[1]
 
 
@@ -410,16 +399,34 @@ async def test_drawing_never_waits_for_steps_and_keeps_the_last_picture() -> Non
         assert text_of(app, StepLine)[1:-1] != before
 
 
-async def test_the_curve_marks_where_the_engine_works() -> None:
-    async with opened(feed_with_steps(), "v", "v") as (app, _):
+async def test_the_curve_marks_where_the_engine_works_and_without_one_it_says_so() -> (
+    None
+):
+    feed = feed_with_steps()
+    async with opened(feed, "v", "v") as (app, pilot):
         lines = text_of(app, CurvePanel)
         assert "now batch 13.4: 7.6" in lines[0]
         (here,) = [line for line in lines if line.startswith("▶")]
         assert "12–15" in here
 
+        feed.change = lambda made: replace(
+            with_steps(made), stalls=(), batch_curve=None
+        )
+        await settle(pilot)
+        assert "nobody starved" in text_of(app, StallList)[1]
+        assert "no step that only decodes" in text_of(app, CurvePanel)[1]
+        await pilot.press("down", "enter")
+        await settle(pilot)
+        assert app.session.view.cursor_ns is None
+
 
 @pytest.mark.parametrize(
-    "size", [(80, 24), pytest.param((120, 40), marks=pytest.mark.soak), (200, 60)]
+    "size",
+    [
+        (80, 24),
+        pytest.param((120, 40), marks=pytest.mark.soak),
+        pytest.param((200, 60), marks=pytest.mark.soak),
+    ],
 )
 async def test_a_stall_is_chosen_and_enter_goes_there(size: tuple[int, int]) -> None:
     async with opened(feed_with_steps(), "v", "v", size=size) as (app, pilot):
@@ -436,14 +443,9 @@ async def test_a_stall_is_chosen_and_enter_goes_there(size: tuple[int, int]) -> 
         assert seen(app) == ["StepLine", "StepPanel"]
 
 
-async def test_a_click_on_a_stall_goes_there_too() -> None:
-    async with opened(feed_with_steps(), "v", "v") as (app, pilot):
-        await pilot.click(StallList, offset=(12, 3))
-        await settle(pilot)
-        assert app.session.view.cursor_ns == STALLS[2].end_ns
-
-
-async def test_a_click_on_the_strip_puts_the_cursor_there() -> None:
+async def test_a_click_on_the_strip_puts_the_cursor_there_and_one_on_a_stall_too() -> (
+    None
+):
     async with opened(feed_with_steps(), "v", "v") as (app, pilot):
         await pilot.click(HeatStrip, offset=(60, 3))
         await settle(pilot)
@@ -452,16 +454,9 @@ async def test_a_click_on_the_strip_puts_the_cursor_there() -> None:
         assert 20 * S < NOW_NS - cursor_ns < 40 * S
         assert any("│" in line[60:61] for line in text_of(app, HeatStrip)[1:-1])
 
-
-async def test_without_stalls_or_a_curve_it_says_so() -> None:
-    feed = feed_with_steps()
-    feed.change = lambda made: replace(with_steps(made), stalls=(), batch_curve=None)
-    async with opened(feed, "v", "v") as (app, pilot):
-        assert "nobody starved" in text_of(app, StallList)[1]
-        assert "no step that only decodes" in text_of(app, CurvePanel)[1]
-        await pilot.press("down", "enter")
+        await pilot.click(StallList, offset=(12, 3))
         await settle(pilot)
-        assert app.session.view.cursor_ns is None
+        assert app.session.view.cursor_ns == STALLS[2].end_ns
 
 
 async def test_outside_the_single_steps_brackets_go_by_seconds() -> None:
