@@ -27,65 +27,51 @@ async def test_a_start_is_shown_as_stages_and_then_gives_way_to_the_overview(
     app = InferwatchApp(SessionPage(starting_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        rows = [" ".join(row.split()) for row in text_of(app, "StageList")]
-
+        before = text_of(app, "StageList")
+        rows = [" ".join(row.split()) for row in before]
         assert "✓ model made 1.40 s 1.40 s" in rows
         assert "✓ process up 1.70 s 3.10 s" in rows
         assert any(row.startswith("⠋ weights and KV done … 2.20 s") for row in rows)
         assert "· health 200" in rows
         assert any("EngineCore encountered" in row for row in rows)
 
-        starting_feed.state, starting_feed.change = FeedState.LIVE, lambda made: made
-        await pilot.pause(0.6)
-
-        assert app.current_mode == "overview"
-
-
-async def test_the_running_stage_ticks(
-    starting_feed: Any, text_of: Any, settle: Any
-) -> None:
-    app = InferwatchApp(SessionPage(starting_feed))
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        before = text_of(app, "StageList")
         starting_feed.at_ns += 1_000_000_000
         await settle(pilot)
         after = text_of(app, "StageList")
-
         changed = [new for old, new in zip(before, after, strict=True) if old != new]
         assert len(changed) == 1
-        assert "3.20 s" in changed[0]
+        assert "3.20 s" in changed[0]  # the running one ticks
+
+        starting_feed.state, starting_feed.change = FeedState.LIVE, lambda made: made
+        await pilot.pause(0.6)
+        assert app.current_mode == "overview"
 
 
-async def test_a_lost_engine_says_why_with_the_last_log_lines(
+async def test_a_lost_engine_says_once_and_whole_why_and_can_be_restarted(
     lost_feed: Any, text_of: Any, settle: Any
 ) -> None:
     app = InferwatchApp(SessionPage(lost_feed))
     async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        banner = "\n".join(text_of(app, "LostBanner"))
+        for size in ((60, 15), (80, 24), (200, 60), SIZE):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            banner = text_of(app, "LostBanner")
+            told = " ".join(word for line in banner for word in line.split())
+            told = told.replace(" for 2 s", "")
+            why = "was killed by SIGKILL (by hand, or because memory ran out)"
+            assert why in told, size
+            assert "r restarts it l shows the log q leaves" in told, size
+            assert not app.screen.query_one("VerdictLine").display, size
 
-        assert banner.startswith(
+        assert banner[0].startswith(
             " ✖ LOST at 03:12:39  EngineCore (pid 4242) was killed"
         )
-        assert "EngineDeadError" in banner
+        assert "EngineDeadError" in "\n".join(banner)  # of the last lines of the log
         assert "✖ LOST" in text_of(app, "HeaderLine")[0]
 
-
-@pytest.mark.parametrize("size", [(60, 15), (80, 24), (120, 40), (200, 60)])
-async def test_the_cause_of_a_loss_is_told_once_and_whole(
-    lost_feed: Any, text_of: Any, settle: Any, size: tuple[int, int]
-) -> None:
-    app = InferwatchApp(SessionPage(lost_feed))
-    async with app.run_test(size=size) as pilot:
-        await settle(pilot)
-        banner = text_of(app, "LostBanner")
-        told = " ".join(word for line in banner for word in line.split())
-        told = told.replace(" for 2 s", "")
-
-        assert "was killed by SIGKILL (by hand, or because memory ran out)" in told
-        assert "r restarts it l shows the log q leaves" in told
-        assert not app.screen.query_one("VerdictLine").display
+        assert "r" in app.active_bindings
+        await pilot.press("r")
+        assert lost_feed.asked.count("restart") == 1
 
 
 async def test_of_a_lost_engine_every_present_value_is_a_dash(
@@ -120,22 +106,23 @@ async def test_a_recorded_loss_is_told_like_one_of_now(
         assert "restart" not in banner
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
 async def test_an_engine_nobody_asked_yet_tells_how_to_ask(
-    untouched_feed: Any, text_of: Any, settle: Any, size: tuple[int, int]
+    untouched_feed: Any, text_of: Any, settle: Any
 ) -> None:
     app = InferwatchApp(SessionPage(untouched_feed))
-    async with app.run_test(size=size) as pilot:
-        await settle(pilot)
-        said = text_of(app, "Welcome")
-        told = "\n".join(said)
+    async with app.run_test(size=SIZE) as pilot:
+        for size in ((200, 60), SIZE, (80, 24)):
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            told = "\n".join(text_of(app, "Welcome"))
 
-        assert "inferwatch/tiny-llama answers at http://127.0.0.1:8000" in told
-        assert "curl http://127.0.0.1:8000/v1/completions \\" in told
-        assert '"prompt": "Once upon a time", "max_tokens": 64}' in told
-        assert "7 sends a load" in told
-        assert "…" not in told
-        assert not app.screen.query_one("ChartStack").display
+            answers = "inferwatch/tiny-llama answers at http://127.0.0.1:8000"
+            assert answers in told, size
+            assert "curl http://127.0.0.1:8000/v1/completions \\" in told, size
+            assert '"prompt": "Once upon a time", "max_tokens": 64}' in told, size
+            assert "7 sends a load" in told, size
+            assert "…" not in told, size
+            assert not app.screen.query_one("ChartStack").display, size
 
         await pilot.press("2")
         await settle(pilot)
@@ -143,37 +130,41 @@ async def test_an_engine_nobody_asked_yet_tells_how_to_ask(
         for key in ("3", "4"):
             await pilot.press(key)
             await settle(pilot)
-            assert "No request yet. 1 says how" in "\n".join(text_of(app, "Welcome"))
+            said = "\n".join(text_of(app, "Welcome"))
+            assert "No request yet. 1 says how" in said, key
 
 
-async def test_the_welcome_gives_way_to_the_first_request(
+async def test_the_command_can_be_copied_whole_until_the_first_request(
     untouched_feed: Any, settle: Any
 ) -> None:
     app = InferwatchApp(SessionPage(untouched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
+        assert app.screen.query_one("Welcome").display
         assert "y" in app.active_bindings
+        await pilot.press("y")
+        await settle(pilot)
+        words = shlex.split(app.clipboard)
+        assert words[:2] == ["curl", "http://127.0.0.1:8000/v1/completions"]
+        assert json.loads(words[-1])["model"] == "inferwatch/tiny-llama"
+
         idle = untouched_feed.change
         untouched_feed.change = lambda made: replace(idle(made), requests_seen=1)
         await settle(pilot)
-
         assert not app.screen.query_one("Welcome").display
         assert app.screen.query_one("ChartStack").display
         assert "y" not in app.active_bindings
 
 
-async def test_the_command_can_be_copied_whole(
+async def test_a_recorded_session_without_requests_offers_none(
     untouched_feed: Any, settle: Any
 ) -> None:
+    untouched_feed.state = FeedState.REPLAYING
     app = InferwatchApp(SessionPage(untouched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        await pilot.press("y")
-        await settle(pilot)
 
-        words = shlex.split(app.clipboard)
-        assert words[:2] == ["curl", "http://127.0.0.1:8000/v1/completions"]
-        assert json.loads(words[-1])["model"] == "inferwatch/tiny-llama"
+        assert not app.screen.query_one("Welcome").display
 
 
 def test_a_unix_socket_is_asked_through_itself() -> None:
@@ -189,74 +180,46 @@ def test_a_unix_socket_is_asked_through_itself() -> None:
     assert json.loads(words[-1])["model"] == "it's"
 
 
-async def test_a_recorded_session_without_requests_offers_none(
-    untouched_feed: Any, settle: Any
+async def test_an_engine_of_our_own_that_runs_is_not_stopped_or_restarted_by_a_key(
+    feed: Any, app: InferwatchApp, settle: Any
 ) -> None:
-    untouched_feed.state = FeedState.REPLAYING
-    app = InferwatchApp(SessionPage(untouched_feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
+        await pilot.press("r")
+        await pilot.press("Q")
+        await pilot.pause()
 
-        assert not app.screen.query_one("Welcome").display
-
-
-async def test_restart_is_offered_only_when_it_can_be_done(
-    feed: Any, lost_feed: Any, settle: Any
-) -> None:
-    for each, asked in ((feed, 0), (lost_feed, 1)):
-        app = InferwatchApp(SessionPage(each))
-        async with app.run_test(size=SIZE) as pilot:
-            await settle(pilot)
-            await pilot.press("r")
-
-            assert each.asked.count("restart") == asked
-            assert ("r" in app.active_bindings) == bool(asked)
+        assert feed.asked.count("restart") == 0
+        assert not {"r", "Q"} & app.active_bindings.keys()
+        assert not isinstance(app.screen, ConfirmScreen)
 
 
-@pytest.mark.parametrize(
-    ("answer", "stops"),
-    [
-        pytest.param("y", 1, id="yes"),
-        pytest.param("n", 0, id="no"),
-        pytest.param("enter", 0, id="a careless enter"),
-        pytest.param("escape", 0, id="escape"),
-    ],
-)
-async def test_stopping_a_served_engine_is_asked_for(
-    feed: Any, settle: Any, answer: str, stops: int
-) -> None:
+async def test_stopping_a_served_engine_is_asked_for(feed: Any, settle: Any) -> None:
     feed.served = True
     app = InferwatchApp(SessionPage(feed))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        await pilot.press("Q")
-        await pilot.pause()
-        assert isinstance(app.screen, ConfirmScreen)
+        for answer, stops in (("n", 0), ("enter", 0), ("escape", 0), ("y", 1)):
+            await pilot.press("Q")
+            await pilot.pause()
+            assert isinstance(app.screen, ConfirmScreen), answer
 
-        await pilot.press(answer)
-        await pilot.pause()
-
-        assert feed.asked.count("stop") == stops
-        assert not isinstance(app.screen, ConfirmScreen)
-
-
-async def test_an_engine_of_our_own_is_not_stopped_by_a_key(
-    app: InferwatchApp, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("Q")
-        await pilot.pause()
-
-        assert "Q" not in app.active_bindings
-        assert not isinstance(app.screen, ConfirmScreen)
+            await pilot.press(answer)
+            await pilot.pause()
+            assert feed.asked.count("stop") == stops, answer
+            assert not isinstance(app.screen, ConfirmScreen), answer
+            assert (app.return_code is not None) is bool(stops), answer
 
 
 @pytest.mark.parametrize(
-    ("served", "word"),
-    [pytest.param(False, "quit", id="ours"), pytest.param(True, "detach", id="served")],
+    ("served", "word", "key"),
+    [
+        pytest.param(False, "quit", "ctrl+c", id="ours"),
+        pytest.param(True, "detach", "q", id="served"),
+        pytest.param(False, "quit", "q", id="ours q", marks=pytest.mark.soak),
+        pytest.param(True, "detach", "ctrl+c", id="served c", marks=pytest.mark.soak),
+    ],
 )
-@pytest.mark.parametrize("key", ["q", "ctrl+c"])
 async def test_leaving_is_called_what_it_does(
     feed: Any, settle: Any, served: bool, word: str, key: str
 ) -> None:
@@ -274,48 +237,29 @@ async def test_leaving_is_called_what_it_does(
     assert app.return_code == 0
 
 
-async def test_a_stall_shows_in_the_heartbeat_whatever_health_says(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    stalled = Verdict(health=Health.STALLED, sentence="3 running: no step for 4.2 s")
-    feed.change = lambda made: replace(made, verdict=stalled)
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-
-        assert "■ STALLED" in text_of(app, "HeaderLine")[0]
-        assert text_of(app, "VerdictLine")[0].startswith(" ■ STALLED  3 running")
-
-
-async def test_the_header_says_who_is_watched_and_what_watching_costs(
-    app: InferwatchApp, text_of: Any, settle: Any
+async def test_the_header_says_who_is_watched_what_that_costs_and_what_is_wrong(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any, tmp_path: Path
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         header = " ".join(text_of(app, "HeaderLine")[0].split())
-
         assert header == (
             "tiny-llama · vLLM 0.32.0 · tp1 · :8000 · probe ● token 8.0 ms ago "
             "03:12:41 rec s17 2.20 MB 0 lost self 3.1%"
         )
 
-
-async def test_a_record_that_cannot_be_written_is_said_in_the_header(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    feed.record = type(feed.record)(session_id="s17", message="disk full")
-    async with app.run_test(size=(160, 50)) as pilot:
-        await settle(pilot)
-
-        assert "rec ! disk full" in text_of(app, "HeaderLine")[0]
-
-
-async def test_the_picture_is_saved_where_data_of_the_user_lives(
-    app: InferwatchApp, settle: Any, tmp_path: Path
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
         await pilot.press("ctrl+s")
         await pilot.pause()
-
-        [picture] = tmp_path.rglob("*.svg")
+        [picture] = tmp_path.rglob("*.svg")  # where data of the user lives
         assert "QUEUEING" in picture.read_text("utf-8")
+
+        stalled = Verdict(health=Health.STALLED, sentence="3 running: no step for 4 s")
+        feed.change = lambda made: replace(made, verdict=stalled)
+        await settle(pilot)
+        assert "■ STALLED" in text_of(app, "HeaderLine")[0]
+        assert text_of(app, "VerdictLine")[0].startswith(" ■ STALLED  3 running")
+
+        feed.record = type(feed.record)(session_id="s17", message="disk full")
+        await pilot.resize_terminal(160, 50)
+        await settle(pilot)
+        assert "rec ! disk full" in text_of(app, "HeaderLine")[0]

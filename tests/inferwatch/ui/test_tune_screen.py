@@ -65,21 +65,24 @@ def text_of(pilot: Pilot[None], name: str) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-async def test_what_is_measured_now_and_why_come_first() -> None:
-    async with shown(ScriptedTune(middle())) as pilot:
-        head = text_of(pilot, "TuneHead")
-
+async def test_what_is_measured_now_and_why_come_first_and_the_latest_last() -> None:
+    task = ScriptedTune(middle())
+    async with shown(task) as pilot:
+        head, said = text_of(pilot, "TuneHead"), text_of(pilot, "TuneSaid")
         assert "goodput meta-llama/Llama-3.1-8B-Instruct  ttft_s<0.5" in head
         assert "10 min 11 s · about 12 min left · of 2 h" in head
         assert "loading max-num-seqs 64 · max-num-batched-tokens 512  repeat 3" in head
         assert "━━━━━━━━━╌" in head
         assert "it is not told apart from the best: once more" in head
         assert "★ max-num-seqs 64 · max-num-batched-tokens 2048: better than" in head
+        assert "the machine drifts by 0." in said
+        assert "#13 32 · 2048: 8.2" in said
+        assert said.splitlines()[-1] == (
+            " · max-num-seqs 16 is out: 40% to 48% below the best"
+        )
 
-
-async def test_where_a_rate_is_looked_for_the_one_that_is_tried_is_named() -> None:
-    searching = replace(middle(), rate_per_s=12.5)
-    async with shown(ScriptedTune(searching)) as pilot:
+        task.progress = replace(middle(), rate_per_s=12.5)
+        await settled(pilot)
         assert "repeat 3  at 12.5 requests/s" in text_of(pilot, "TuneHead")
 
 
@@ -102,34 +105,36 @@ async def test_settings_stand_by_how_good_they_are() -> None:
         assert "left out: the what-if model says" in rows[-2] + rows[-1]
 
 
-async def test_a_cause_is_told_whole_behind_enter() -> None:
-    async with shown(ScriptedTune(middle())) as pilot:
-        table = pilot.app.screen.query_one(TuneTable)
-        table._key = point(8, 2048).text
-        await settled(pilot)
-        assert "did not start: torch.OutOfMemoryError" in text_of(pilot, "TuneDetail")
-
-        await pilot.press("enter")
-        await pilot.pause()
-
-        assert isinstance(pilot.app.screen, SettingScreen)
-        told = str(pilot.app.screen.query_one("Static").render())
-        assert CAUSE in told
-        assert "--max-num-seqs=8 --max-num-batched-tokens=2048" in told
-
-        await pilot.press("escape")
-        assert isinstance(pilot.app.screen, TuneScreen)
-
-
-async def test_the_details_name_each_session() -> None:
+async def test_enter_tells_a_cause_whole_and_names_each_session() -> None:
     async with shown(ScriptedTune(middle())) as pilot:
         await pilot.press("home", "enter")
         await pilot.pause()
-
         told = str(pilot.app.screen.query_one("Static").render())
         assert "trial 4, repeat 1: measured" in told
         assert "inferwatch replay 2026-11-23-07-04" in told
         assert "bound by seqs 62%" in told
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, TuneScreen)
+
+        table = pilot.app.screen.query_one(TuneTable)
+        table._key = point(8, 2048).text
+        await settled(pilot)
+        assert "did not start: torch.OutOfMemoryError" in text_of(pilot, "TuneDetail")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(pilot.app.screen, SettingScreen)
+        told = str(pilot.app.screen.query_one("Static").render())
+        assert CAUSE in told
+        assert "--max-num-seqs=8 --max-num-batched-tokens=2048" in told
+        await pilot.press("escape")
+        assert isinstance(pilot.app.screen, TuneScreen)
+
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert pilot.app.screen.query(HelpDrawer)
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not pilot.app.screen.query(HelpDrawer)
 
 
 async def test_before_anything_is_measured_nothing_is_claimed() -> None:
@@ -144,30 +149,20 @@ async def test_before_anything_is_measured_nothing_is_claimed() -> None:
         assert "drifts" not in text_of(pilot, "TuneSaid")
 
 
-async def test_help_explains_numbers_and_keys() -> None:
-    async with shown(ScriptedTune(middle())) as pilot:
-        await pilot.press("question_mark")
-        await pilot.pause()
-
-        assert pilot.app.screen.query(HelpDrawer)
-        await pilot.press("escape")
-        await pilot.pause()
-        assert not pilot.app.screen.query(HelpDrawer)
-
-
-@pytest.mark.parametrize("key", ["q", "ctrl+c", "escape"])
-async def test_leaving_asks_once_and_ends_with_what_there_is(key: str) -> None:
+async def test_leaving_asks_once_and_ends_with_what_there_is() -> None:
     task = ScriptedTune(middle())
 
     async with shown(task) as pilot:
-        await pilot.press(key)
-        await pilot.pause()
-        assert isinstance(pilot.app.screen, EndTuneScreen)
-        await pilot.press("escape")
-        await pilot.pause()
-        assert task.outcome == "failed"
+        for key in ("ctrl+c", "escape", "q"):
+            await pilot.press(key)
+            await pilot.pause()
+            assert isinstance(pilot.app.screen, EndTuneScreen), key
+            await pilot.press("escape")
+            await pilot.pause()
+            assert isinstance(pilot.app.screen, TuneScreen), key
+            assert task.outcome == "failed", key
 
-        await pilot.press(key)
+        await pilot.press("q")
         await pilot.pause()
         await pilot.press("y")
         await settled(pilot)
@@ -248,17 +243,16 @@ async def test_the_cursor_stays_on_its_setting_while_others_move() -> None:
         assert table.pointed.key == pointed.key
 
 
-@pytest.mark.parametrize("size", [(60, 15), (40, 10), (20, 5)])
-async def test_a_small_terminal_shows_less_and_breaks_nothing(
-    size: tuple[int, int],
-) -> None:
-    async with shown(ScriptedTune(middle()), size) as pilot:
-        await pilot.press("down", "enter")
-        await pilot.pause()
-        await pilot.press("escape")
-        await pilot.pause()
+async def test_a_small_terminal_shows_less_and_breaks_nothing() -> None:
+    async with shown(ScriptedTune(middle()), (60, 15)) as pilot:
+        for size in ((60, 15), (40, 10), (20, 5)):
+            await pilot.resize_terminal(*size)
+            await pilot.press("down", "enter")
+            await pilot.pause()
+            await pilot.press("escape")
+            await pilot.pause()
 
-        assert isinstance(pilot.app.screen, TuneScreen)
+            assert isinstance(pilot.app.screen, TuneScreen), size
 
 
 async def test_without_colour_every_cell_is_grey(
@@ -293,17 +287,6 @@ async def test_values_of_settings_are_text_whatever_they_say() -> None:
         assert "\x1b" not in pilot.app.export_screenshot()
 
 
-async def test_the_latest_trials_and_sentences_are_told_with_the_drift() -> None:
-    async with shown(ScriptedTune(middle())) as pilot:
-        said = text_of(pilot, "TuneSaid")
-
-        assert "the machine drifts by 0." in said
-        assert "#13 32 · 2048: 8.2" in said
-        assert said.splitlines()[-1] == (
-            " · max-num-seqs 16 is out: 40% to 48% below the best"
-        )
-
-
 Compare = Callable[..., bool]
 
 
@@ -312,7 +295,10 @@ def test_picture(pictures: Pictures, moment: Callable[[], TuneProgress]) -> None
     assert not pictures(app_of(moment()), named(*ALL), drawn())
 
 
-@pytest.mark.parametrize("keys", [("enter",), ("q",), ("question_mark",)])
+@pytest.mark.parametrize(
+    "keys",
+    [("enter",), ("q",), pytest.param(("question_mark",), marks=pytest.mark.soak)],
+)
 def test_picture_of_what_is_over_it(snap_compare: Compare, keys: Any) -> None:
     app = app_of(middle())
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from inferwatch.session.nearby import NearbyEngine
 from inferwatch.ui.app import InferwatchApp
@@ -29,21 +30,45 @@ def start(record: Path, heard: OpenPage) -> InferwatchApp:
     return InferwatchApp(StartPage(record), heard)
 
 
-@pytest.mark.parametrize(
-    ("key", "wish"), [("D", OpenDemo()), ("x", OpenSample())], ids=["demo", "sample"]
-)
-async def test_keys_lead_on(
-    start: InferwatchApp, wishes: list[GoTo], key: str, wish: GoTo
+async def test_keys_and_clicks_lead_on_or_say_why_not(
+    start: InferwatchApp, wishes: list[GoTo]
 ) -> None:
     async with start.run_test(size=USUAL) as pilot:
         await looked_up(pilot)
-        await pilot.press(key)
+        for key, row, wish in (("D", 3, OpenDemo()), ("x", 4, OpenSample())):
+            for way in ("key", "click"):
+                wishes.clear()
+                start.clear_notifications()
+                if way == "key":
+                    await pilot.press(key)
+                else:
+                    await pilot.click("StartPanel", offset=(6, row))
+                await start.arrived()
+                await pilot.pause()
+                assert wishes == [wish], (key, way)
+
+        said = [note.message for note in start._notifications]
+        assert said == ["nothing is opened in a test"]
+        assert start.is_running
+
+
+async def test_enter_replays_a_session_and_two_marked_are_compared(
+    start: InferwatchApp, record: Path, wishes: list[GoTo]
+) -> None:
+    async with start.run_test(size=USUAL) as pilot:
+        await looked_up(pilot)
+        await pilot.press("down", "enter")
+        await start.arrived()
         await pilot.pause()
+        assert wishes == [OpenSession(database=record, session="s11")]
 
-    assert wishes == [wish]
+        await pilot.press("m", "m", "c")
+        await start.arrived()
+        await pilot.pause()
+        assert wishes[1:] == [OpenComparison(database=record, sessions=("s11", "s10"))]
 
 
-@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+@pytest.mark.parametrize("key", ["q", pytest.param("ctrl+c", marks=pytest.mark.soak)])
 async def test_keys_lead_out(
     start: InferwatchApp, wishes: list[GoTo], key: str
 ) -> None:
@@ -54,20 +79,6 @@ async def test_keys_lead_out(
 
     assert wishes == []
     assert start.return_code == 0
-
-
-@pytest.mark.parametrize(
-    ("row", "wish"), [(3, OpenDemo()), (4, OpenSample())], ids=["demo", "sample"]
-)
-async def test_clicks_lead_on_too(
-    start: InferwatchApp, wishes: list[GoTo], row: int, wish: GoTo
-) -> None:
-    async with start.run_test(size=USUAL) as pilot:
-        await looked_up(pilot)
-        await pilot.click("StartPanel", offset=(6, row))
-        await pilot.pause()
-
-    assert wishes == [wish]
 
 
 async def two_engines() -> Sequence[NearbyEngine]:
@@ -92,51 +103,42 @@ async def found(pilot: Pilot[Any]) -> None:
     await pilot.pause()
 
 
-async def test_engines_of_this_node_are_listed(
-    among_engines: InferwatchApp, text_of: Any
+async def test_engines_of_this_node_are_listed_and_a_number_leads_to_each(
+    among_engines: InferwatchApp, wishes: list[GoTo], text_of: Any
 ) -> None:
     async with among_engines.run_test(size=SMALL) as pilot:
         await found(pilot)
         rows = text_of(among_engines, "StartPanel")
+        assert "3 engines run here" in rows[0]
+        assert rows[2].split() == ["1", "vLLM", "chat", "localhost:8000"]
+        assert "busy" in rows[4]
 
-    assert "3 engines run here" in rows[0]
-    assert rows[2].split() == ["1", "vLLM", "chat", "localhost:8000"]
-    assert "busy" in rows[4]
-
-
-@pytest.mark.parametrize(
-    ("key", "wish"),
-    [
-        ("1", OpenServers(urls=("http://localhost:8000",))),
-        ("2", OpenServed(engine_id="engine-7")),
-    ],
-    ids=["any", "ours"],
-)
-async def test_a_number_leads_to_that_engine(
-    among_engines: InferwatchApp, wishes: list[GoTo], key: str, wish: GoTo
-) -> None:
-    async with among_engines.run_test(size=SMALL) as pilot:
-        await found(pilot)
-        await pilot.press("9", key)
-        await pilot.pause()
-
-    assert wishes == [wish]
+        for key in ("9", "1", "2"):
+            await pilot.press(key)
+            await among_engines.arrived()
+            await pilot.pause()
+    assert wishes == [
+        OpenServers(urls=("http://localhost:8000",)),
+        OpenServed(engine_id="engine-7"),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("key", "urls"), [("1", ("chat",)), ("f", ("chat", "code"))], ids=["one", "all"]
-)
 async def test_servers_of_the_settings_are_a_key_away(
-    record: Path, heard: OpenPage, wishes: list[GoTo], key: str, urls: tuple[str, ...]
+    record: Path, heard: OpenPage, wishes: list[GoTo]
 ) -> None:
     named = {"chat": "https://gpu1/chat", "code": "gpu2:8000"}
     start = InferwatchApp(StartPage(record, named=named), heard)
     async with start.run_test(size=SMALL) as pilot:
         await found(pilot)
-        await pilot.press(key)
-        await pilot.pause()
+        for key in ("1", "f"):
+            await pilot.press(key)
+            await start.arrived()
+            await pilot.pause()
 
-    assert wishes == [OpenServers(urls=urls)]
+    assert wishes == [
+        OpenServers(urls=("chat",)),
+        OpenServers(urls=("chat", "code")),
+    ]
 
 
 async def test_an_address_is_typed(
@@ -146,35 +148,16 @@ async def test_an_address_is_typed(
         await looked_up(pilot)
         await pilot.press("a")
         await pilot.pause()
-        await pilot.press(*"ftp://x", "enter")
+        field = start.screen.query_one(Input)
+        field.value = "ftp://x"
+        await pilot.press("enter")
         await pilot.pause()
         assert wishes == []
-        await pilot.press("ctrl+u", *"gpu1:8000 gpu2:8000", "enter")
+        field.value = ""
+        await pilot.press(*"gpu1 gpu2:8", "enter")
         await pilot.pause()
 
-    assert wishes == [OpenServers(urls=("gpu1:8000", "gpu2:8000"))]
-
-
-async def test_enter_replays_a_session(
-    start: InferwatchApp, record: Path, wishes: list[GoTo]
-) -> None:
-    async with start.run_test(size=USUAL) as pilot:
-        await looked_up(pilot)
-        await pilot.press("down", "enter")
-        await pilot.pause()
-
-    assert wishes == [OpenSession(database=record, session="s11")]
-
-
-async def test_two_marked_are_compared(
-    start: InferwatchApp, record: Path, wishes: list[GoTo]
-) -> None:
-    async with start.run_test(size=USUAL) as pilot:
-        await looked_up(pilot)
-        await pilot.press("down", "m", "m", "c")
-        await pilot.pause()
-
-    assert wishes == [OpenComparison(database=record, sessions=("s11", "s10"))]
+    assert wishes == [OpenServers(urls=("gpu1", "gpu2:8"))]
 
 
 async def test_help_opens_and_closes_and_the_light_goes_on(
@@ -191,18 +174,6 @@ async def test_help_opens_and_closes_and_the_light_goes_on(
         assert opened == 1
         assert not start.screen.query(HelpDrawer)
         assert start.theme == "inferwatch-light"
-
-
-async def test_why_one_could_not_go_there_is_said(start: InferwatchApp) -> None:
-    async with start.run_test(size=USUAL) as pilot:
-        await looked_up(pilot)
-        await pilot.press("enter")
-        await pilot.pause()
-
-        said = [note.message for note in start._notifications]
-        assert start.is_running
-
-    assert said == ["nothing is opened in a test"]
 
 
 async def test_a_damaged_file_says_what_is_lost(record: Path, text_of: Any) -> None:
