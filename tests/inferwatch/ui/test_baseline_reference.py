@@ -65,7 +65,13 @@ def of(app: InferwatchApp) -> Configuration:
     return found
 
 
-@pytest.mark.parametrize("exact", [True, False], ids=["set up so", "otherwise"])
+@pytest.mark.parametrize(
+    "exact",
+    [
+        pytest.param(True, id="set up so", marks=pytest.mark.soak),  # as the picture's
+        pytest.param(False, id="otherwise"),
+    ],
+)
 async def test_it_is_offered_and_held_against(
     app: InferwatchApp,
     settle: Settle,

@@ -3,13 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.shared.renderables.plot import MARGIN
 from inferwatch.ui.shared.time_chart import TimeChart
+from inferwatch.ui.shared.view import View
 
 SIZE = (120, 40)
 S = 1_000_000_000
@@ -19,29 +18,31 @@ def readout(text_of: Any, app: InferwatchApp) -> str:
     return " ".join(text_of(app, "ReadoutLine")[0].split())
 
 
-@pytest.mark.parametrize(
-    ("keys", "ago"),
-    [
-        pytest.param(["left"], "−1.1 s", id="one bin"),
-        pytest.param(["left", "left", "right"], "−1.1 s", id="there and back"),
-        pytest.param(["shift+left"], "−5.6 s", id="ten bins"),
-        pytest.param(["shift+left", "shift+right"], "now", id="past now is now"),
-        pytest.param(["left", "end"], "now", id="end"),
-    ],
+MOVES = (
+    (["left"], "−1.1 s"),
+    (["left", "left", "right"], "−1.1 s"),
+    (["shift+left"], "−5.6 s"),
+    (["shift+left", "shift+right"], "now"),
+    (["left", "end"], "now"),
 )
+"""By one bin or ten; what would be past now is now."""
+
+
 async def test_the_cursor_moves_by_bins(
-    app: InferwatchApp, text_of: Any, settle: Any, keys: list[str], ago: str
+    app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        await pilot.press(*keys)
-        await settle(pilot)
+        for keys, ago in MOVES:
+            await pilot.press(*keys)
+            await settle(pilot)
 
-        assert ago in readout(text_of, app)[:25]
+            assert ago in readout(text_of, app)[:25], keys
+            await pilot.press("end")
 
 
-async def test_a_moment_chosen_here_is_the_moment_there(
-    app: InferwatchApp, text_of: Any, settle: Any
+async def test_a_moment_chosen_here_is_the_moment_there_with_its_slowest_step(
+    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
@@ -50,23 +51,13 @@ async def test_a_moment_chosen_here_is_the_moment_there(
         here = readout(text_of, app)
         await pilot.press("3")
         await settle(pilot)
-
         assert readout(text_of, app) == here
         assert "under the time cursor" in text_of(app, "#slowest")[0]
 
-
-async def test_the_slowest_step_of_the_bin_under_the_cursor_is_told(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("3", "shift+left", "shift+left")
-        await settle(pilot)
         line = feed.snapshot(Window.MINUTE).timeline
         index = line.index_at(app.session.view.cursor_ns or 0)
         assert index is not None
         step = line.slowest_step[index]
-
         assert f"step #{step.index:,}" in text_of(app, "#slowest")[1]
 
 
@@ -84,6 +75,28 @@ async def test_clicking_a_chart_puts_the_cursor_there(
         assert column[MARGIN + 30] == "│"
 
 
+async def test_w_goes_through_all_windows_and_each_can_be_clicked(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        seen = []
+        for _ in range(4):
+            await pilot.press("w")
+            seen.append(app.session.view.window)
+        assert seen == [
+            Window.FIVE_MINUTES,
+            Window.SESSION,
+            Window.TEN_SECONDS,
+            Window.MINUTE,
+        ]
+
+        await settle(pilot)
+        at = text_of(app, "TabLine")[0].index("session")
+        await pilot.click("TabLine", offset=(at + 2, 0))
+        assert app.session.view.window is Window.SESSION
+
+
 async def test_the_cursor_stays_at_its_moment_while_time_moves_on(
     feed: Any, app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:
@@ -93,42 +106,23 @@ async def test_the_cursor_stays_at_its_moment_while_time_moves_on(
         chosen_ns = app.session.view.cursor_ns
         feed.at_ns += 20 * S
         await settle(pilot)
-
         assert app.session.view.cursor_ns == chosen_ns
         assert "▲ 03:12:35 −25.6 s" in readout(text_of, app)
 
         feed.at_ns += 60 * S
         await settle(pilot)
-
         assert "outside this window" in readout(text_of, app)
 
-
-async def test_a_cursor_after_the_moment_shown_says_how_long_after(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("w")  # a longer one brings it back into sight
         await settle(pilot)
-        await pilot.press("left")
-        feed.at_ns -= 20 * S
-        await settle(pilot)
+        assert app.session.view.window is Window.FIVE_MINUTES
+        assert "batch" in readout(text_of, app)
 
+        feed.at_ns -= 100 * S
+        await settle(pilot)
         told = readout(text_of, app)
         assert " s after now" in told
         assert "−" not in told.partition("after")[0]
-
-
-async def test_a_longer_window_brings_the_moment_back_into_sight(
-    feed: Any, app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("left")
-        feed.at_ns += 80 * S
-        await pilot.press("w")
-        await settle(pilot)
-
-        assert app.session.view.window is Window.FIVE_MINUTES
-        assert "batch" in readout(text_of, app)
 
 
 async def test_escape_lets_go_of_the_cursor(
@@ -146,67 +140,25 @@ async def test_escape_lets_go_of_the_cursor(
             assert readout(text_of, app).startswith("now")
 
 
-async def test_w_goes_through_all_windows(app: InferwatchApp, settle: Any) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        seen = []
-        for _ in range(4):
-            await pilot.press("w")
-            seen.append(app.session.view.window)
-
-        assert seen == [
-            Window.FIVE_MINUTES,
-            Window.SESSION,
-            Window.TEN_SECONDS,
-            Window.MINUTE,
-        ]
-
-
-async def test_a_window_can_be_clicked(
-    app: InferwatchApp, text_of: Any, settle: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        at = text_of(app, "TabLine")[0].index("session")
-        await pilot.click("TabLine", offset=(at + 2, 0))
-
-        assert app.session.view.window is Window.SESSION
-
-
-async def test_going_by_a_step_shows_milliseconds_and_the_steps_number(
+async def test_going_by_a_step_shows_milliseconds_and_the_step_it_stands_at(
     watched_feed: Any, settle: Any, text_of: Any
 ) -> None:
-    app = InferwatchApp(SessionPage(watched_feed))
+    app = InferwatchApp(SessionPage(watched_feed, View(screen="steps")))
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
-        live = readout(text_of, app)
-        await pilot.press("space")
-        told = []
-        for _ in range(2):
-            await pilot.press("comma")
-            await settle(pilot)
-            told.append(readout(text_of, app))
+        assert "step #" not in readout(text_of, app)
+        assert "slowest step of the last 0.5 s, of " in text_of(app, "#slowest")[0]
 
-    assert "step #" not in live
-    assert "03:12:41.311 step #" in told[0]
-    assert "03:12:41.302 step #" in told[1]
-
-
-async def test_a_held_view_shows_the_step_it_stands_at(
-    watched_feed: Any, settle: Any, text_of: Any
-) -> None:
-    app = InferwatchApp(SessionPage(watched_feed))
-    async with app.run_test(size=SIZE) as pilot:
-        await pilot.press("3")
-        await settle(pilot)
-        live = text_of(app, "#slowest")
         await pilot.press("space", "comma")
         await settle(pilot)
+        assert "03:12:41.311 step #" in readout(text_of, app)
         held = text_of(app, "#slowest")
+        assert "the step here" in held[0]
+        assert "#30,783" in held[1]
 
-    assert "slowest step of the last 0.5 s, of " in live[0]
-    assert "the step here" in held[0]
-    assert "#30,783" in held[1]
+        await pilot.press("comma")
+        await settle(pilot)
+        assert "03:12:41.302 step #" in readout(text_of, app)
 
 
 async def test_charts_stop_at_a_loss_and_say_when_that_was(
