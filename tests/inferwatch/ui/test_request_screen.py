@@ -10,7 +10,6 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.story import Companion, RequestStory
 from inferwatch.metrics.snapshot import RequestState
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas
 from inferwatch.ui.request.layout import draw_request
@@ -43,21 +42,7 @@ async def opened(app: InferwatchApp, pilot: Any, settle: Any, key: str) -> None:
     await settle(pilot)
 
 
-async def test_it_says_what_the_request_waited_for(
-    feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
-) -> None:
-    feed.recall.stories["demo:12"] = told()
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await opened(app, pilot, settle, "demo:12")
-        rows = text_of(app, "RequestCanvas")
-
-    assert WAITED.external_id is not None
-    assert WAITED.external_id in rows[0]
-    assert "TTFT 2.00 s: 75% queueing for KV blocks" in rows[1]
-
-
-async def test_nothing_known_is_said_and_asked_again_as_time_goes_on(
+async def test_nothing_known_is_said_and_asked_again_until_its_end_is_told(
     feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
@@ -65,23 +50,30 @@ async def test_nothing_known_is_said_and_asked_again_as_time_goes_on(
         await opened(app, pilot, settle, "demo:12")
         assert "nothing single is known" in text_of(app, "RequestCanvas")[2]
 
+        async def asked_later() -> list[str]:
+            feed.recall.asked.clear()
+            feed.at_ns += 10**9
+            app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
+            await settle(pilot)
+            await app.workers.wait_for_complete()
+            await settle(pilot)
+            return feed.recall.asked
+
         feed.recall.stories["demo:12"] = told()
-        feed.at_ns += 10**9
-        screen = app.screen
-        screen._asked_s -= 1  # type: ignore[attr-defined]
-        await settle(pilot)
-        await app.workers.wait_for_complete()
-        await settle(pilot)
-        assert "TTFT 2.00 s" in text_of(app, "RequestCanvas")[1]
+        assert await asked_later() == ["request demo:12"]
+        rows = text_of(app, "RequestCanvas")
+        assert WAITED.external_id is not None
+        assert WAITED.external_id in rows[0]
+        assert "TTFT 2.00 s: 75% queueing for KV blocks" in rows[1]
+
+        assert await asked_later() == []
 
 
-async def test_escape_leads_back_by_the_requests_that_were_opened_from_each_other(
+async def test_escape_leads_back_by_the_requests_opened_and_number_keys_lead_away(
     feed: ScriptedFeed, app: InferwatchApp, settle: Any
 ) -> None:
     feed.recall.stories |= {"a": told("a"), "b": told("b")}
     async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await pilot.press("3")
         await settle(pilot)
         await opened(app, pilot, settle, "a")
         await opened(app, pilot, settle, "b")
@@ -94,39 +86,18 @@ async def test_escape_leads_back_by_the_requests_that_were_opened_from_each_othe
 
         await pilot.press("escape")
         await settle(pilot)
-        assert app.current_mode == "steps"
+        assert app.current_mode == "requests"
+
+        for key, mode in (("4", "kv"), ("2", "requests")):
+            await opened(app, pilot, settle, "a")
+            assert app.current_mode == "request", key
+            await pilot.press(key)
+            await settle(pilot)
+
+            assert app.current_mode == mode
 
 
-async def test_an_ended_request_is_told_once_while_time_goes_on(
-    feed: ScriptedFeed, app: InferwatchApp, settle: Any
-) -> None:
-    feed.recall.stories["demo:12"] = told()
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await opened(app, pilot, settle, "demo:12")
-        feed.at_ns += 10**9
-        app.screen._asked_s -= 1  # type: ignore[attr-defined]
-        await settle(pilot)
-
-        assert feed.recall.asked == ["request demo:12"]
-
-
-async def test_what_is_told_shortly_after_its_end_is_seen(
-    feed: ScriptedFeed, app: InferwatchApp, settle: Any
-) -> None:
-    feed.recall.stories["demo:12"] = replace(told(), end_ns=NOW_NS - 10**9)
-    async with app.run_test(size=SIZE) as pilot:
-        await settle(pilot)
-        await opened(app, pilot, settle, "demo:12")
-        feed.recall.asked.clear()
-        feed.at_ns += 10**9
-        app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
-        await settle(pilot)
-
-        assert feed.recall.asked == ["request demo:12"]
-
-
-async def test_a_living_request_is_told_again_twice_a_second_at_most(
+async def test_a_living_request_is_told_again_twice_a_second_at_most_and_at_its_end(
     feed: ScriptedFeed, app: InferwatchApp, settle: Any
 ) -> None:
     feed.recall.stories["demo:12"] = told(state=RequestState.DECODE)
@@ -139,16 +110,30 @@ async def test_a_living_request_is_told_again_twice_a_second_at_most(
         await settle(pilot)
         assert not feed.recall.asked
 
+        for state in RequestState.DECODE, RequestState.FINISHED:
+            ended = replace(told(state=state), end_ns=feed.at_ns - 10**9)
+            feed.recall.stories["demo:12"] = ended
+            feed.at_ns += 10**8
+            app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
+            await settle(pilot)
+            await app.workers.wait_for_complete()
+            await settle(pilot)
+            assert feed.recall.asked == ["request demo:12"], state
+            feed.recall.asked.clear()
+
+        feed.at_ns += 10**9  # what is told shortly after its end is seen, too
         app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
         await settle(pilot)
         assert feed.recall.asked == ["request demo:12"]
 
 
-async def test_a_held_moment_that_moves_is_told_at_once(
+async def test_a_held_moment_that_moves_by_the_playback_keys_is_told_at_once(
     replayed_feed: ScriptedFeed, settle: Any
 ) -> None:
+    playback = replayed_feed.playback
+    assert playback is not None
     replayed_feed.recall.stories["demo:12"] = told(state=RequestState.DECODE)
-    app = InferwatchApp(SessionPage(replayed_feed))
+    app = app_on("requests", replayed_feed)
     async with app.run_test(size=SIZE) as pilot:
         await settle(pilot)
         await opened(app, pilot, settle, "demo:12")
@@ -160,19 +145,15 @@ async def test_a_held_moment_that_moves_is_told_at_once(
         await settle(pilot)
         assert replayed_feed.recall.asked == ["request demo:12"] * 2
 
-
-@pytest.mark.parametrize("key", ["1", "2", "4"])
-async def test_the_number_keys_lead_away_as_everywhere(
-    feed: ScriptedFeed, app: InferwatchApp, settle: Any, key: str
-) -> None:
-    feed.recall.stories["demo:12"] = told()
-    async with app.run_test(size=SIZE) as pilot:
+        await pilot.press("left_square_bracket")
         await settle(pilot)
-        await opened(app, pilot, settle, "demo:12")
-        await pilot.press(key)
+        assert playback.told[-1].startswith("seek")
+        await pilot.press("space")
         await settle(pilot)
-
-        assert app.current_mode != "request"
+        assert playback.told[-1] == "play"
+        await pilot.press("l")
+        await settle(pilot)
+        assert app.screen.query("LogDrawer")
 
 
 @pytest.fixture
@@ -214,11 +195,17 @@ async def test_arrows_go_by_phase_and_token_and_the_time_cursor_is_everybodys(
         assert app.session.view.cursor_ns is None
 
 
-async def test_s_goes_from_one_late_token_to_the_next_and_back(
+async def test_s_goes_by_late_tokens_and_z_through_the_zooms_that_there_are(
     feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         await shown(feed, app, pilot, settle, "spiky")
+        assert "its time  whole life" in said(text_of, app)
+        await pilot.press("z")
+        assert "its time  up to the first token" in said(text_of, app)
+        await pilot.press("z")
+        assert "its time  whole life" in said(text_of, app)  # there is no cursor
+
         await pilot.press("s")
         assert "chatcmpl-771-0 had 2,048 of 2,071 tokens" in said(text_of, app)
         await pilot.press("s")
@@ -229,57 +216,48 @@ async def test_s_goes_from_one_late_token_to_the_next_and_back(
         await pilot.press("S")
         assert app.session.view.cursor_ns == before_ns
 
-
-async def test_z_goes_through_the_zooms_that_there_are(
-    feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        await shown(feed, app, pilot, settle, "spiky")
-        assert "its time  whole life" in said(text_of, app)
-        await pilot.press("z")
-        assert "its time  up to the first token" in said(text_of, app)
-        await pilot.press("z")
-        assert "its time  whole life" in said(text_of, app)  # there is no cursor
-        await pilot.press("s", "z", "z")
+        await pilot.press("z", "z")
         assert "its time  around the cursor" in said(text_of, app)
 
 
-@pytest.mark.parametrize(
-    ("size", "parts"),
-    [
-        pytest.param(
-            (120, 40), ["all", "time", "tokens", "steps", "facts"], id="120x40"
-        ),
-        pytest.param((80, 24), ["time", "tokens", "steps", "facts"], id="80x24"),
-    ],
-)
-async def test_tab_shows_one_part_after_the_other(
-    feed: ScriptedFeed,
-    app: InferwatchApp,
-    settle: Any,
-    size: tuple[int, int],
-    parts: list[str],
-) -> None:
-    async with app.run_test(size=size) as pilot:
-        screen = await shown(feed, app, pilot, settle, "spiky")
-        height = screen.query_one(RequestCanvas).size.height
-        seen = []
-        for _ in range(len(parts) + 1):
-            seen.append(part_within(screen._looking.part, height).value)
-            await pilot.press("tab")
+PARTS = {
+    (120, 40): ["all", "time", "tokens", "steps", "facts"],
+    (80, 24): ["time", "tokens", "steps", "facts"],
+}
 
-        assert seen == [*parts, parts[0]]
-        await pilot.press("shift+tab", "shift+tab")
-        assert part_within(screen._looking.part, height).value == parts[-1]
+
+async def test_tab_shows_one_part_after_the_other(
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any
+) -> None:
+    async with app.run_test(size=SIZE) as pilot:
+        screen = await shown(feed, app, pilot, settle, "spiky")
+        for size, parts in PARTS.items():
+            await pilot.resize_terminal(*size)
+            await settle(pilot)
+            height = screen.query_one(RequestCanvas).size.height
+            seen = []
+            for _ in range(len(parts) + 1):
+                seen.append(part_within(screen._looking.part, height).value)
+                await pilot.press("tab")
+
+            assert seen == [*parts, parts[0]], size
+            await pilot.press("shift+tab", "shift+tab")
+            assert part_within(screen._looking.part, height).value == parts[-1], size
+            await pilot.press("tab")
 
 
 async def test_who_was_prefilled_beside_it_is_chosen_and_opened(
     feed: ScriptedFeed, app: InferwatchApp, settle: Any, text_of: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
-        await shown(feed, app, pilot, settle, "queued")
+        screen = await shown(feed, app, pilot, settle, "queued")
         feed.recall.stories["demo:1"] = told("demo:1")
-        await pilot.press("down", "down", "enter")
+        assert not screen.check_action("open_chosen", ())
+        await pilot.press("up")
+        assert screen._looking.companion == 8
+        assert screen.check_action("open_chosen", ())
+
+        await pilot.press(*["up"] * 7, "enter")
         await pilot.pause()
         await settle(pilot)
         await app.workers.wait_for_complete()
@@ -295,37 +273,32 @@ async def test_who_was_prefilled_beside_it_is_chosen_and_opened(
         assert "chatcmpl-queued-0" in said(text_of, app)
 
 
-async def test_enter_does_nothing_while_nobody_is_chosen(
+async def test_3_leads_to_the_steps_of_the_cursor_or_of_the_longest_wait(
     feed: ScriptedFeed, app: InferwatchApp, settle: Any
 ) -> None:
     async with app.run_test(size=SIZE) as pilot:
         screen = await shown(feed, app, pilot, settle, "queued")
-        assert not screen.check_action("open_chosen", ())
-        await pilot.press("up")
-        assert screen._looking.companion == 8
-        assert screen.check_action("open_chosen", ())
-
-
-@pytest.mark.parametrize("with_cursor", [True, False])
-async def test_3_leads_to_the_steps_of_the_cursor_or_of_the_longest_wait(
-    feed: ScriptedFeed, app: InferwatchApp, settle: Any, with_cursor: bool
-) -> None:
-    async with app.run_test(size=SIZE) as pilot:
-        screen = await shown(feed, app, pilot, settle, "queued")
-        if with_cursor:
-            await pilot.press("left")
-        before_ns = app.session.view.cursor_ns
         await pilot.press("3")
         await settle(pilot)
-        cursor_ns = app.session.view.cursor_ns
 
         assert app.current_mode == "steps"
+        cursor_ns = app.session.view.cursor_ns
         assert cursor_ns is not None
-        if with_cursor:
-            assert cursor_ns == before_ns
-        else:
-            waits = screen._story.spans[5]  # type: ignore[union-attr]
-            assert waits.start_ns < cursor_ns < waits.end_ns
+        waits = screen._story.spans[5]  # type: ignore[union-attr]
+        assert waits.start_ns < cursor_ns < waits.end_ns
+
+        await pilot.press("escape")
+        await settle(pilot)
+        await shown(feed, app, pilot, settle, "queued")
+        await pilot.press("left")
+        before_ns = app.session.view.cursor_ns
+        assert before_ns is not None
+        assert not waits.start_ns < before_ns < waits.end_ns
+        await pilot.press("3")
+        await settle(pilot)
+
+        assert app.current_mode == "steps"
+        assert app.session.view.cursor_ns == before_ns
 
 
 async def test_a_click_puts_the_cursor_there_and_words_act(
@@ -345,11 +318,23 @@ async def test_a_click_puts_the_cursor_there_and_words_act(
         assert app.current_mode == "requests"
 
 
-async def test_help_explains_every_key_of_the_screen(
-    feed: ScriptedFeed, app: InferwatchApp, settle: Any
+async def test_without_colour_glyphs_tell_causes_apart_and_help_explains_every_key(
+    feed: ScriptedFeed,
+    settle: Any,
+    text_of: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = app_on("requests", feed)
     async with app.run_test(size=SIZE) as pilot:
         screen = await shown(feed, app, pilot, settle, "queued")
+        queue = next(
+            row
+            for row in said(text_of, app).splitlines()
+            if row[:12].strip() == "queue"
+        )
+        assert {"░", "▒", "▓"} <= set(queue)
+
         await pilot.press("question_mark")
         await pilot.pause()
         told_ = str(screen.query_one("HelpDrawer Static").render())
@@ -373,25 +358,6 @@ async def test_help_explains_every_key_of_the_screen(
         assert app.current_mode == "request"
 
 
-async def test_the_log_and_the_playback_keys_work_as_everywhere(
-    replayed_feed: ScriptedFeed, settle: Any, text_of: Any
-) -> None:
-    app = InferwatchApp(SessionPage(replayed_feed))
-    async with app.run_test(size=SIZE) as pilot:
-        await shown(replayed_feed, app, pilot, settle, "spiky")
-        await pilot.press("left_square_bracket")
-        await settle(pilot)
-        playback = replayed_feed.playback
-        assert playback is not None
-        assert playback.told[-1].startswith("seek")
-        await pilot.press("space")
-        await settle(pilot)
-        assert playback.told[-1] == "play"
-        await pilot.press("l")
-        await settle(pilot)
-        assert app.screen.query("LogDrawer")
-
-
 async def test_a_request_of_a_hundred_thousand_tokens_answers_keys_at_once(
     feed: ScriptedFeed, app: InferwatchApp, settle: Any
 ) -> None:
@@ -402,25 +368,6 @@ async def test_a_request_of_a_hundred_thousand_tokens_answers_keys_at_once(
         await pilot.press("left", "shift+left", "s", "z", "tab")
 
         assert canvas.moments is moments  # arrays are made once a story
-
-
-async def test_no_color_leaves_glyphs_that_tell_causes_apart(
-    feed: ScriptedFeed,
-    settle: Any,
-    text_of: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("NO_COLOR", "1")
-    app = InferwatchApp(SessionPage(feed))
-    async with app.run_test(size=SIZE) as pilot:
-        await shown(feed, app, pilot, settle, "queued")
-        queue = next(
-            row
-            for row in said(text_of, app).splitlines()
-            if row[:12].strip() == "queue"
-        )
-
-    assert {"░", "▒", "▓"} <= set(queue)
 
 
 def dirty(story: RequestStory) -> RequestStory:
@@ -444,22 +391,22 @@ def dirty(story: RequestStory) -> RequestStory:
     )
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)], ids=["80x24", "120x40"])
 async def test_names_of_others_are_shown_and_never_obeyed(
-    feed: ScriptedFeed, settle: Any, text_of: Any, size: tuple[int, int]
+    feed: ScriptedFeed, app: InferwatchApp, settle: Any
 ) -> None:
-    app = InferwatchApp(SessionPage(feed))
-    async with app.run_test(size=size) as pilot:
+    async with app.run_test(size=SIZE) as pilot:
         screen = await shown(feed, app, pilot, settle, "spiky")
         screen._story = dirty(STORIES["spiky"]())
         screen._draw()
         await pilot.press("s")
-        for _ in range(5):
-            await pilot.press("tab")
-            canvas = screen.query_one(RequestCanvas)
-            rows = [canvas.render_line(y) for y in range(canvas.size.height)]
-            assert {row.cell_length for row in rows} == {size[0]}
-            assert all(row.text == visible(row.text) for row in rows)
+        canvas = screen.query_one(RequestCanvas)
+        for size in ((120, 40), (80, 24)):
+            await pilot.resize_terminal(*size)
+            for _ in range(5):
+                await pilot.press("tab")
+                rows = [canvas.render_line(y) for y in range(canvas.size.height)]
+                assert {row.cell_length for row in rows} == {size[0]}, size
+                assert all(row.text == visible(row.text) for row in rows), size
 
 
 @pytest.mark.timing
