@@ -44,8 +44,16 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
+SOAKED = {"cursor", "help"}
+"""Pictures of other screens show as much of them."""
+
+
 @pytest.mark.parametrize(
-    ("keys", "sizes"), VIEWS.values(), ids=[str(name) for name in VIEWS]
+    ("keys", "sizes"),
+    [
+        pytest.param(*view, id=name, marks=[pytest.mark.soak] * (name in SOAKED))
+        for name, view in VIEWS.items()
+    ],
 )
 def test_picture(
     pictures: Pictures,
@@ -80,7 +88,14 @@ PLAYED = {
 }
 
 
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "replayed",
+        pytest.param("replayed-requests", marks=pytest.mark.soak),
+        "paused",
+    ],
+)
 def test_picture_of_another_moment(
     pictures: Pictures, request: pytest.FixtureRequest, name: str
 ) -> None:
@@ -90,6 +105,7 @@ def test_picture_of_another_moment(
     assert not pictures(app, named(*ALL), showing(*keys))
 
 
+@pytest.mark.soak
 def test_picture_of_a_time_that_is_none(
     snap_compare: Compare, replayed_feed: Any
 ) -> None:
