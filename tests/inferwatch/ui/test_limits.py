@@ -37,6 +37,8 @@ LIKE_OTHERS = (
     "no_compute",
     "no_shape",
     "no_peak",
+    "scraped",
+    "lost",
     "untouched",
     "nothing_yet",
 )

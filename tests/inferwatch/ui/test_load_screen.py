@@ -1028,7 +1028,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-LIKE_OTHERS = frozenset({"capped", "host"})
+LIKE_OTHERS = frozenset({"capped", "host", "help"})
 """Other tests read their words, and other pictures show the same parts."""
 
 
@@ -1042,6 +1042,7 @@ def test_picture(pictures: Pictures, bench: Bench, view: str) -> None:
     assert not pictures(bench.app, named(*sizes), showing(*keys))
 
 
+@pytest.mark.soak
 def test_picture_of_a_replay(pictures: Pictures, feed: Any, app: InferwatchApp) -> None:
     feed.change = ended
 
