@@ -1028,7 +1028,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-LIKE_OTHERS = frozenset({"capped", "host", "help"})
+LIKE_OTHERS = frozenset({"capped", "host"})
 """Other tests read their words, and other pictures show the same parts."""
 
 

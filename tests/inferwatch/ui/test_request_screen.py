@@ -88,12 +88,16 @@ async def test_escape_leads_back_by_the_requests_opened_and_number_keys_lead_awa
         await settle(pilot)
         assert app.current_mode == "requests"
 
-        for key, mode in (("4", "kv"), ("2", "requests")):
+        for key, mode in (("4", "kv"), ("1", "overview"), ("2", "requests")):
             await opened(app, pilot, settle, "a")
             assert app.current_mode == "request", key
             await pilot.press(key)
             await settle(pilot)
+            assert app.current_mode == mode
 
+            await opened(app, pilot, settle, "a")
+            await pilot.press("escape")
+            await settle(pilot)
             assert app.current_mode == mode
 
 
