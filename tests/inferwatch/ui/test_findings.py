@@ -97,22 +97,31 @@ def ailing(feed: Any) -> InferwatchApp:
     return InferwatchApp(SessionPage(feed))
 
 
-@pytest.mark.parametrize(("size", "rows"), [((80, 24), 1), ((120, 40), 3)])
-async def test_the_strip_tells_as_many_as_have_room(
-    ailing: InferwatchApp,
-    settle: Settle,
-    text_of: Text,
-    size: tuple[int, int],
-    rows: int,
+async def test_where_there_is_little_room_the_strip_tells_one_and_the_drawer_all(
+    ailing: InferwatchApp, settle: Settle, text_of: Text
 ) -> None:
-    async with ailing.run_test(size=size) as pilot:
+    async with ailing.run_test(size=(80, 24)) as pilot:
         await settle(pilot)
         await settle(pilot)
-        told = text_of(ailing, "FindingStrip")
-        assert len(told) == rows
-        assert "KV cache full" in told[0]
-        assert told[0].rstrip().endswith("f what to do")
-        assert ("+2" in told[0]) == (rows == 1)
+        (told,) = text_of(ailing, "FindingStrip")
+        assert "KV cache full" in told
+        assert "+2" in told
+        assert told.rstrip().endswith("f what to do")
+
+        await pilot.press("f")
+        await settle(pilot)
+        assert "more lines below" in text_of(ailing, "FindingsDrawer")[0]
+        assert "48 finished" not in "\n".join(text_of(ailing, "FindingsDrawer"))
+
+        await pilot.press("down", "down", "down")
+        await settle(pilot)
+        assert "▸ 48 finished" in "\n".join(text_of(ailing, "FindingsDrawer"))
+
+        await pilot.press("pageup")
+        await settle(pilot)
+        await pilot.press("pageup")
+        await settle(pilot)
+        assert "KV cache full" in text_of(ailing, "FindingsDrawer")[1]
 
 
 async def test_without_findings_no_row_is_taken_and_the_footer_is_silent(
@@ -130,11 +139,20 @@ async def test_without_findings_no_row_is_taken_and_the_footer_is_silent(
         assert len(told) == 2  # and hides no more of the screen than it needs
 
 
-async def test_f_opens_and_closes_the_drawer_over_any_screen(
-    ailing: InferwatchApp, settle: Settle, text_of: Text
+@pytest.mark.parametrize("pages", ["135", pytest.param("24", marks=pytest.mark.soak)])
+async def test_the_strip_tells_all_and_f_opens_the_drawer_over_any_screen(
+    ailing: InferwatchApp, settle: Settle, text_of: Text, pages: str
 ) -> None:
     async with ailing.run_test(size=(120, 40)) as pilot:
-        for page in ("1", "2", "3", "4", "5"):
+        await settle(pilot)
+        await settle(pilot)
+        strip = text_of(ailing, "FindingStrip")
+        assert len(strip) == 3  # here each has a row
+        assert "KV cache full" in strip[0]
+        assert "+2" not in strip[0]
+        assert strip[0].rstrip().endswith("f what to do")
+
+        for page in pages:
             await pilot.press(page)
             await settle(pilot)
             assert _footer_tells(ailing), page
@@ -146,17 +164,12 @@ async def test_f_opens_and_closes_the_drawer_over_any_screen(
             assert "--kv-cache-dtype fp8 (now – not told)" in told, page
             assert "needs a restart, risks memory" in told, page
 
-            await pilot.press("f")
-            await pilot.pause()
-            assert not ailing.screen.query(FindingsDrawer), page
-            await pilot.press("f")
-            await settle(pilot)
-            await pilot.press("escape")
+            await pilot.press("escape" if page in {"2", "3"} else "f")
             await pilot.pause()
             assert not ailing.screen.query(FindingsDrawer), page
 
 
-async def test_enter_leads_to_the_screen_and_the_moment(
+async def test_enter_leads_to_the_screen_and_the_moment_or_to_the_request(
     ailing: InferwatchApp, settle: Settle
 ) -> None:
     async with ailing.run_test(size=(120, 40)) as pilot:
@@ -165,45 +178,16 @@ async def test_enter_leads_to_the_screen_and_the_moment(
         await settle(pilot)
         await pilot.press("enter")
         await settle(pilot)
-
         assert ailing.session.view.screen == "kv"
         assert ailing.session.view.cursor_ns == NOW_NS - 8 * S
         assert not ailing.screen.query(FindingsDrawer)
 
-
-async def test_enter_opens_the_request_that_is_evidence(
-    ailing: InferwatchApp, settle: Settle
-) -> None:
-    async with ailing.run_test(size=(120, 40)) as pilot:
-        await settle(pilot)
         await pilot.press("f")
         await settle(pilot)
         await pilot.press("down", "enter")
         await settle(pilot)
-
         assert ailing.session.view.opened == ["engine-1/r7"]
         assert ailing.current_mode == "request"
-
-
-async def test_all_of_it_can_be_reached_where_there_is_little_room(
-    ailing: InferwatchApp, settle: Settle, text_of: Text
-) -> None:
-    async with ailing.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("f")
-        await settle(pilot)
-        assert "more lines below" in text_of(ailing, "FindingsDrawer")[0]
-        assert "48 finished" not in "\n".join(text_of(ailing, "FindingsDrawer"))
-
-        await pilot.press("down", "down", "down")
-        await settle(pilot)
-        assert "▸ 48 finished" in "\n".join(text_of(ailing, "FindingsDrawer"))
-
-        await pilot.press("pageup")
-        await settle(pilot)
-        await pilot.press("pageup")
-        await settle(pilot)
-        assert "KV cache full" in text_of(ailing, "FindingsDrawer")[1]
 
 
 async def test_a_click_on_evidence_leads_there(
@@ -221,7 +205,13 @@ async def test_a_click_on_evidence_leads_there(
         assert ailing.session.view.opened == ["engine-1/r7"]
 
 
-@pytest.mark.parametrize("keys", [(), ("f",)], ids=["strip", "drawer"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param((), id="strip", marks=pytest.mark.soak),  # above a drawer too
+        pytest.param(("f",), id="drawer"),
+    ],
+)
 def test_picture(
     pictures: Pictures, ailing: InferwatchApp, keys: tuple[str, ...]
 ) -> None:

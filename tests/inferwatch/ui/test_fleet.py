@@ -169,7 +169,7 @@ async def test_names_keep_what_tells_servers_apart(
 
     by_port = ("10.20.30.40:8000", "10.20.30.40:81")
     by_end = tuple(f"production-{n}" for n in "ab")
-    called = by_port
+    called: tuple[str, ...] = by_port
     app = app_of(lambda now_ns: named(now_ns, *called))
     async with app.run_test(size=(80, 24)) as pilot:
         for names, shown in ((by_port, (":81", ":8000")), (by_end, ("ion-a", "ion-b"))):

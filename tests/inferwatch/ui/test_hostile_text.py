@@ -110,14 +110,24 @@ def hostile_feed(feed: Any) -> Any:
 Settle = Callable[[Pilot[Any]], Any]
 
 
-async def test_no_screen_of_a_watch_obeys(hostile_feed: Any, settle: Settle) -> None:
+@pytest.mark.parametrize(
+    "small",
+    [
+        pytest.param(0, id="every other small"),
+        pytest.param(1, id="the others small", marks=pytest.mark.soak),
+    ],
+)
+async def test_no_screen_of_a_watch_obeys(
+    hostile_feed: Any, settle: Settle, small: int
+) -> None:
     app = InferwatchApp(SessionPage(hostile_feed))
 
     async with app.run_test(notifications=True, size=SIZES[0]) as pilot:
-        for size in SIZES:
+        for place, size in enumerate(SIZES):
             await pilot.resize_terminal(*size)
             app.notify(HOSTILE, severity="error", timeout=10)
-            for mode, key in MODES.items():
+            for mode in tuple(MODES)[(small + place) % 2 :: 2]:
+                key = MODES[mode]
                 await pilot.press(key)
                 await settle(pilot)
                 assert app.current_mode == mode

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.app import App
 from textual.pilot import Pilot
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 from textual.widgets._footer import FooterKey
 
 from inferwatch.metrics.snapshot import Window
@@ -96,9 +96,11 @@ async def test_a_dialog_says_which_keys_it_takes_and_can_be_saved_as_a_picture(
         assert list(tmp_path.rglob("*.svg"))
 
 
-async def palette(pilot: Pilot[None], *typed: str) -> Sequence[str]:
-    """What the palette lists after this was typed."""
-    await pilot.press("ctrl+p", *typed)
+async def palette(pilot: Pilot[None], typed: str = "") -> Sequence[str]:
+    """What the palette lists for these words."""
+    await pilot.press("ctrl+p")
+    await pilot.pause()
+    pilot.app.screen.query_one(Input).value = typed
     await pilot.pause(0.2)
     listed = pilot.app.screen.query_one(OptionList)
     return [str(each.prompt) for each in listed.options]
@@ -127,13 +129,13 @@ async def test_what_is_chosen_in_the_palette_is_done(
 ) -> None:
     async with app.run_test(size=(120, 40)) as pilot:
         await settle(pilot)
-        await palette(pilot, *"steps")
+        await palette(pilot, "steps")
         await pilot.press("enter")
         await pilot.pause()
         await settle(pilot)
         assert app.current_mode == "steps"
 
-        await palette(pilot, *"window")
+        await palette(pilot, "window")
         await pilot.press("enter")
         await pilot.pause()
         assert app.session.view.window is not Window.MINUTE

@@ -141,6 +141,7 @@ async def test_help_names_the_keys_of_playing_and_stopping_where_they_do_somethi
             await pilot.pause()
             return said
 
+        said = ""
         for key, plays in (("7", True), ("8", False), ("1", True)):
             said = await help_of(key)
             assert ("second back or forward" in said) is plays, key

@@ -63,6 +63,7 @@ async def test_a_lost_engine_says_once_and_whole_why_and_can_be_restarted(
             assert "r restarts it l shows the log q leaves" in told, size
             assert not app.screen.query_one("VerdictLine").display, size
 
+        banner = text_of(app, "LostBanner")
         assert banner[0].startswith(
             " ✖ LOST at 03:12:39  EngineCore (pid 4242) was killed"
         )
