@@ -56,7 +56,14 @@ def showing(player: Player, key: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-@pytest.mark.parametrize("view", VIEWS)
+SOAKED = {"requests", "kv"}
+"""Scripted sessions show as much of these screens."""
+
+
+@pytest.mark.parametrize(
+    "view",
+    [pytest.param(v, marks=[pytest.mark.soak] * (v in SOAKED)) for v in VIEWS],
+)
 def test_picture_of_the_sample(pictures: Pictures, player: Player, view: str) -> None:
     app = app_on(view, player)
 
