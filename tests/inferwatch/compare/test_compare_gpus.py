@@ -266,8 +266,11 @@ def test_a_few_seconds_say_nothing_of_energy_by_token(tmp_path: Path) -> None:
     assert "joules_per_token" not in recorded(tmp_path, *heard).sums
 
 
-def test_sessions_that_do_not_differ_show_no_difference(tmp_path: Path) -> None:
-    for seed in range(3):
+@pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.soak)])
+def test_sessions_that_do_not_differ_show_no_difference(
+    tmp_path: Path, seeds: int
+) -> None:
+    for seed in range(seeds):
         a, b = (
             reread(
                 tmp_path,

@@ -61,10 +61,12 @@ class Size(NamedTuple):
     crowded: int
     """So many checkpoints in the place of one, and of them room for a fourth."""
     most_bytes: int
+    few_bytes: int
+    """Not enough for all checkpoints that nothing crowds."""
 
 
-SMALL = Size(20.0, 2_500, 15, 550_000)
-USUAL = Size(5.0, saving.MOST_EFFORT, 40, 1_300_000)
+SMALL = Size(40.0, 1_250, 15, 380_000, 100_000)
+USUAL = Size(5.0, saving.MOST_EFFORT, 40, 1_300_000, 200_000)
 
 
 @pytest.fixture(
@@ -462,9 +464,9 @@ def test_the_oldest_files_go_when_they_take_too_much(tmp_path: Path) -> None:
 
 
 def test_a_file_of_checkpoints_grows_no_further_than_it_may(
-    long_record: Path, monkeypatch: pytest.MonkeyPatch
+    long_record: Path, monkeypatch: pytest.MonkeyPatch, size: Size
 ) -> None:
-    most_bytes = 200_000
+    most_bytes = size.few_bytes
     monkeypatch.setattr(checkpoint_file, "MOST_FILE_BYTES", most_bytes)
     monkeypatch.setattr(checkpoint_file, "PAGE_BYTES", PAGE_BYTES)
     builder = CheckpointBuilder(long_record, find(long_record, "last"))

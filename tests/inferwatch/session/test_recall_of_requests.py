@@ -33,6 +33,8 @@ from inferwatch.storage.recording.recorder import Recorder
 S = 1_000_000_000
 END_NS = 11 * S
 LONG = "x" * 190 + "長い名前"
+EVERY = (4, pytest.param(1, marks=pytest.mark.soak))
+"""Of the requests, the first and so many on; those that are live come last."""
 Until = Callable[..., Awaitable[None]]
 
 
@@ -138,10 +140,13 @@ async def test_memory_and_record_tell_the_same(
     assert await stories(recorded, keys) == remembered
 
 
-async def test_a_story_has_the_row_that_the_table_shows(recorded: Recorded) -> None:
+@pytest.mark.parametrize("every", EVERY)
+async def test_a_story_has_the_row_that_the_table_shows(
+    recorded: Recorded, every: int
+) -> None:
     for now_ns in (END_NS, 4 * S + 1):
         recorded.now_ns = now_ns
-        for key, row in recorded.rows(now_ns).items():
+        for key, row in list(recorded.rows(now_ns).items())[::every]:
             story = await recorded.recall.request(key)
             assert story is not None
             assert told(story.row) == told(row)
@@ -153,8 +158,11 @@ def told(row: RequestRow) -> dict[str, Any]:
     return {name: getattr(row, name) for name in names}
 
 
-async def test_spans_follow_one_another_and_parts_add_up(recorded: Recorded) -> None:
-    for key, row in recorded.rows(END_NS).items():
+@pytest.mark.parametrize("every", EVERY)
+async def test_spans_follow_one_another_and_parts_add_up(
+    recorded: Recorded, every: int
+) -> None:
+    for key, row in list(recorded.rows(END_NS).items())[::every]:
         story = await recorded.recall.request(key)
         assert story is not None
         spans = story.spans
