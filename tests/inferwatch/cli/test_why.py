@@ -51,6 +51,13 @@ def told(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What is told of all of the sample."""
+    path = shutil.copy(sample_file(), tmp_path_factory.mktemp("whole") / "s.db")
+    return told(CliRunner().invoke(inferwatch, ["why", str(path), "--json"]))
+
+
 def test_the_slowest_requests_of_a_session_are_those_with_the_longest_ttft(
     run: Run, sample: Path
 ) -> None:
@@ -105,8 +112,8 @@ def test_the_slowest_are_told_in_lines_that_fit_too(run: Run, at: str) -> None:
     assert sum(" prompt tokens" in line for line in lines) == 9
 
 
-def test_the_slowest_are_grouped_by_what_took_their_time(run: Run) -> None:
-    slowest = told(run("--json"))["slowest"]
+def test_the_slowest_are_grouped_by_what_took_their_time(run: Run, whole: Any) -> None:
+    slowest = whole["slowest"]
 
     assert slowest["groups"][0]["cause"] == "queue: KV blocks"
     assert sum(each["share"] for each in slowest["groups"]) == pytest.approx(1)
@@ -114,12 +121,11 @@ def test_the_slowest_are_grouped_by_what_took_their_time(run: Run) -> None:
     assert slowest["sentence"] in run().stdout
 
 
-def test_as_of_a_moment_only_what_had_come_is_told(run: Run) -> None:
+def test_as_of_a_moment_only_what_had_come_is_told(run: Run, whole: Any) -> None:
     early = told(run("--at", "20s", "--json"))
-    end = told(run("--json"))
 
     assert early["now_ns"] == 20_000_000_000
-    assert early["worst"][0]["row"]["ttft_s"] < end["worst"][0]["row"]["ttft_s"]
+    assert early["worst"][0]["row"]["ttft_s"] < whole["worst"][0]["row"]["ttft_s"]
     assert all(each["row"]["arrived_ns"] < 20e9 for each in early["worst"])
 
 

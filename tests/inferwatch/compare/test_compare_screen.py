@@ -84,7 +84,7 @@ def rows_of(app: App[Any]) -> list[str]:
     return text_of(app, CompareTable).splitlines()[1:]
 
 
-async def test_up_and_down_choose_a_metric_and_draw_its_interval(
+async def test_keys_and_clicks_choose_a_metric_and_draw_its_interval(
     sessions: Path,
 ) -> None:
     app = app_of(sessions, "before", "slow")
@@ -107,6 +107,12 @@ async def test_up_and_down_choose_a_metric_and_draw_its_interval(
         assert "metrics: cannot tell" in last
         assert "nearest: " in last
         assert text_of(app, CompareDetail) == first
+        row = rows_of(app)[4].split()
+        await pilot.click(CompareTable, offset=(5, 5))
+
+        detail = text_of(app, CompareDetail)
+        assert row[0] != rows_of(app)[0].split()[0]
+        assert detail.split("─ ")[1].startswith(" ".join(row[:2]))
 
 
 async def test_rows_that_say_something_come_first(sessions: Path) -> None:
@@ -127,10 +133,7 @@ async def test_rows_that_say_something_come_first(sessions: Path) -> None:
         assert len(said) + len(fold.results) == len(pair.results)
 
 
-@pytest.mark.parametrize("key", ["space", "enter"])
-async def test_what_cannot_be_told_is_one_row_that_unfolds(
-    sessions: Path, key: str
-) -> None:
+async def test_what_cannot_be_told_is_one_row_that_unfolds(sessions: Path) -> None:
     app = app_of(sessions, "before", "slow")
 
     async with app.run_test(size=LARGE) as pilot:
@@ -138,31 +141,25 @@ async def test_what_cannot_be_told_is_one_row_that_unfolds(
         (pair,) = shown_as(app, lambda pair: pair).pairs
         silent = len(pair.of(MetricVerdict.OPEN))
         folded = rows_of(app)
-        await pilot.press(key)
-        unfolded = rows_of(app)
-        many = len(app.screen.query_one(CompareTable).rows)
-        await pilot.press("end")
-        last = app.screen.query_one(CompareTable).pointed_result
-        await pilot.press(key)
-
         assert f"▸ {silent} rows: cannot tell" in "\n".join(folded)
         assert not any("? cannot tell" in row for row in folded)
-        assert f"▾ {silent} rows: cannot tell" in "\n".join(unfolded)
-        assert any("? cannot tell" in row for row in unfolded)
-        assert many == len(pair.results) + 1
-        assert last is not None
-        assert last.verdict is MetricVerdict.OPEN
-        # Who stood on a row that went stands on what it went into.
-        assert rows_of(app) == folded
-        assert f"{silent} metrics: cannot tell" in text_of(app, CompareDetail)
+        for key in ("space", "enter"):
+            await pilot.press("home", key)
+            unfolded = rows_of(app)
+            many = len(app.screen.query_one(CompareTable).rows)
+            await pilot.press("end")
+            last = app.screen.query_one(CompareTable).pointed_result
+            await pilot.press(key)
 
-
-async def test_a_click_on_the_fold_unfolds_it(sessions: Path) -> None:
-    app = app_of(sessions, "before", "slow")
-
-    async with app.run_test(size=LARGE) as pilot:
-        await ready(pilot)
-        row = next(y for y, text in enumerate(rows_of(app)) if "▸" in text)
+            assert f"▾ {silent} rows: cannot tell" in "\n".join(unfolded), key
+            assert any("? cannot tell" in row for row in unfolded)
+            assert many == len(pair.results) + 1
+            assert last is not None
+            assert last.verdict is MetricVerdict.OPEN
+            # Who stood on a row that went stands on what it went into.
+            assert rows_of(app) == folded, key
+            assert f"{silent} metrics: cannot tell" in text_of(app, CompareDetail)
+        row = next(y for y, text in enumerate(folded) if "▸" in text)
         await pilot.click(CompareTable, offset=(5, row + 1))
         await pilot.pause()
 
@@ -184,39 +181,9 @@ async def test_folding_leaves_the_pointed_row_where_it_is(sessions: Path) -> Non
             assert table.cursor == 3
 
 
-async def test_a_pointed_row_that_would_be_folded_away_is_not(sessions: Path) -> None:
-    app = app_of(sessions, "before", "slow", "after")
-
-    async with app.run_test(size=USUAL) as pilot:
-        await ready(pilot)
-        table = app.screen.query_one(CompareTable)
-        screen = app.screen
-        assert isinstance(screen, CompareScreen)
-        assert screen.found is not None
-        second = screen.found.pairs[1].of(MetricVerdict.OPEN)
-        shown = {table.key_of(row) for row in table.rows}
-        key = next(each.metric.key for each in second if each.metric.key in shown)
-        keys = [table.key_of(row) for row in table.rows]
-        await pilot.press(*["down"] * keys.index(key))
-        await pilot.press("right")
-
-        assert table.key_of(table.pointed) == key  # type: ignore[arg-type]
-
-
-async def test_a_click_chooses_a_metric(sessions: Path) -> None:
-    app = app_of(sessions, "before", "slow")
-
-    async with app.run_test(size=USUAL) as pilot:
-        await ready(pilot)
-        row = rows_of(app)[4].split()
-        await pilot.click(CompareTable, offset=(5, 5))
-
-        detail = text_of(app, CompareDetail)
-        assert row[0] != rows_of(app)[0].split()[0]
-        assert detail.split("─ ")[1].startswith(" ".join(row[:2]))
-
-
-async def test_tab_goes_through_all_parts(sessions: Path) -> None:
+async def test_tab_goes_through_all_parts_and_their_names_lead_there(
+    sessions: Path,
+) -> None:
     app = app_of(sessions, "before", "slow")
 
     async with app.run_test(size=SMALL) as pilot:
@@ -232,13 +199,6 @@ async def test_tab_goes_through_all_parts(sessions: Path) -> None:
         one_each = [[place == each for place in range(4)] for each in range(4)]
         assert seen == [*one_each, one_each[0]]
         assert "engine max_num_seqs" in text_of(app, CompareSetup)
-
-
-async def test_the_name_of_a_part_leads_there(sessions: Path) -> None:
-    app = app_of(sessions, "before", "slow")
-
-    async with app.run_test(size=SMALL) as pilot:
-        await ready(pilot)
         at = text_of(app, CompareHead).splitlines()[0].index("quality")
         await pilot.click(CompareHead, offset=(at, 0))
         await pilot.pause()
@@ -463,7 +423,9 @@ async def test_wide_screens_have_the_charts_beside_the_table(sessions: Path) -> 
         assert "TTFT CDF" in text_of(app, CompareChart)
 
 
-async def test_arrows_go_through_the_pairs(sessions: Path) -> None:
+async def test_arrows_go_through_the_pairs_and_fold_no_pointed_row_away(
+    sessions: Path,
+) -> None:
     app = app_of(sessions, "before", "after", "slow")
 
     async with app.run_test(size=USUAL) as pilot:
@@ -476,6 +438,16 @@ async def test_arrows_go_through_the_pairs(sessions: Path) -> None:
         assert "after against before:" in first
         assert "slow against before:" in second
         assert text_of(app, CompareHead) == first
+        await pilot.press("right")
+        table = app.screen.query_one(CompareTable)
+        open_there = shown_as(app, lambda pair: pair).pairs[0].of(MetricVerdict.OPEN)
+        shown = [table.key_of(row) for row in table.rows]
+        key = next(e.metric.key for e in open_there if e.metric.key in shown)
+        await pilot.press("home", *["down"] * shown.index(key))
+        await pilot.press("left")
+
+        assert text_of(app, CompareHead) == first
+        assert table.key_of(table.pointed) == key  # type: ignore[arg-type]
 
 
 async def test_w_compares_again_without_a_warm_up_cut(sessions: Path) -> None:
@@ -495,7 +467,7 @@ async def test_w_compares_again_without_a_warm_up_cut(sessions: Path) -> None:
         assert all(each.warmup_s is None for each in screen.wanted.choices)
 
 
-async def test_help_opens_closes_and_explains(sessions: Path) -> None:
+async def test_help_opens_and_closes_and_t_changes_the_colours(sessions: Path) -> None:
     app = app_of(sessions, "before", "after")
 
     async with app.run_test(size=USUAL) as pilot:
@@ -504,6 +476,10 @@ async def test_help_opens_closes_and_explains(sessions: Path) -> None:
         assert app.screen.query(HelpDrawer)
         await pilot.press("question_mark")
         assert not app.screen.query(HelpDrawer)
+        before = app.theme
+        await pilot.press("t")
+
+        assert app.theme != before
 
 
 @pytest.mark.parametrize("key", ["q", "escape", "ctrl+c"])
@@ -660,17 +636,6 @@ async def test_what_cannot_be_compared_is_said_on_the_screen(sessions: Path) -> 
 
         assert "empty has no requests" in text_of(app, CompareHead)
     assert failure_of(app) is not None
-
-
-async def test_t_changes_the_colours(sessions: Path) -> None:
-    app = app_of(sessions, "before", "after")
-
-    async with app.run_test(size=SMALL) as pilot:
-        await ready(pilot)
-        before = app.theme
-        await pilot.press("t")
-
-        assert app.theme != before
 
 
 def test_every_visible_key_has_a_tooltip() -> None:

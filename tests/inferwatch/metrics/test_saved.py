@@ -160,7 +160,7 @@ def told_of(source: str, seqs: int = 8) -> list[AnyReading]:
 def test_a_restored_model_goes_on_as_if_nothing_had_been(
     traffic_of: Callable[..., Any], slots: int
 ) -> None:
-    readings = list(eventful(traffic_of(slots=slots)))
+    readings = list(eventful(traffic_of(slots=slots, step_ms=10.0)))
     model, keeps = Model(), Keeps()
     at = 0
     for cut in [*range(97, len(readings), 331), len(readings)]:
@@ -209,7 +209,10 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
 def test_a_model_of_two_servers_is_restored_with_that_of_each(
     traffic_of: Callable[..., Any],
 ) -> None:
-    readings = [*eventful(traffic_of(slots=3)), *beside(traffic_of(seed=2))]
+    readings = [
+        *eventful(traffic_of(slots=3, step_ms=10.0)),
+        *beside(traffic_of(seed=2, step_ms=10.0)),
+    ]
     for told in blocks_told(Pool(70, "engine-2"), 8)[3:]:
         readings += told
     readings.sort(key=lambda each: getattr(each, "end_ns", getattr(each, "t_ns", 0)))

@@ -88,7 +88,7 @@ def renamed(reading: AnyReading) -> AnyReading:
 
 @pytest.fixture(scope="module")
 def readings(traffic_of: Callable[..., Any]) -> list[AnyReading]:
-    traffic = traffic_of(slots=4)
+    traffic = traffic_of(slots=4, step_ms=10.0)
     made = [renamed(each) for each in [*traffic.start(), *traffic.run(10)]]
     sample = GpuSample(source="GPU-1", t_ns=0, sm_active=0.5, sm_clock_mhz=1500)
     samples = [msgspec.structs.replace(sample, t_ns=at * S // 10) for at in range(100)]

@@ -50,8 +50,23 @@ def folded(readings: Iterable[AnyReading]) -> ExactNumbers:
 
 @pytest.fixture(scope="module")
 def traffic() -> list[AnyReading]:
-    engine = Traffic(seed=3)
+    engine = Traffic(seed=3, step_ms=20.0)
     return [*engine.start(), *engine.run(SECONDS)]
+
+
+@pytest.fixture(scope="module")
+def numbers(traffic: list[AnyReading]) -> ExactNumbers:
+    """Of all that; it is only read."""
+    return folded(traffic)
+
+
+@pytest.fixture(scope="module")
+def model(traffic: list[AnyReading]) -> Model:
+    """What the screens show of it."""
+    model = Model()
+    for reading in traffic:
+        model.fold(reading)
+    return model
 
 
 def value_of(numbers: ExactNumbers, exposed: Exposed, **labels: str) -> float:
@@ -102,13 +117,10 @@ def test_runs_of_buckets_leave_out_what_is_empty() -> None:
 
 
 def test_histograms_hold_what_the_latency_table_shows(
-    traffic: list[AnyReading],
+    numbers: ExactNumbers, model: Model
 ) -> None:
-    model = Model()
-    for reading in traffic:
-        model.fold(reading)
     shown = model.snapshot(SECONDS * S, Window.SESSION).latencies
-    points = exposed_points(folded(traffic), SECONDS * S, None)
+    points = exposed_points(numbers, SECONDS * S, None)
 
     assert len(shown) == 6
     for row in shown:
@@ -126,13 +138,8 @@ def test_histograms_hold_what_the_latency_table_shows(
 
 
 def test_percentiles_beside_them_are_those_of_the_last_minute(
-    traffic: list[AnyReading],
+    numbers: ExactNumbers, model: Model
 ) -> None:
-    model = Model()
-    for reading in traffic:
-        model.fold(reading)
-    numbers = folded(traffic)
-
     for row in model.snapshot(SECONDS * S, Window.MINUTE).latencies:
         exposed = QUANTILES[row.metric]
         assert value_of(numbers, exposed, quantile="0.99") == row.quantiles.p99
@@ -140,12 +147,8 @@ def test_percentiles_beside_them_are_those_of_the_last_minute(
 
 
 def test_counters_add_up_to_what_steps_and_requests_told(
-    traffic: list[AnyReading],
+    numbers: ExactNumbers, model: Model
 ) -> None:
-    numbers = folded(traffic)
-    model = Model()
-    for reading in traffic:
-        model.fold(reading)
     shown = model.snapshot(SECONDS * S, Window.SESSION)
 
     tokens, _ = COUNTERS["output_tokens"]

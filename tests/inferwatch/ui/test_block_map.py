@@ -315,13 +315,7 @@ async def test_without_a_map_the_screen_says_why_until_one_comes(showing: Any) -
         for kind, told, state in WITHOUT_MAP:
             feed.change, feed.state = without_map(kind).change, state
             await showing(pilot)
-            assert told in words(app, "NoMapLine"), kind
-            assert not panel(app).is_on_screen, kind
-            assert not app.screen.query_one(HolderTable).is_on_screen, kind
-            charts = app.screen.query(TimeChart)
-            assert all(each.is_on_screen for each in charts), kind
-            for key in ("m", "z", "k", "down"):
-                await pilot.press(key)  # none of them does anything
+            await charts_stand_alone(pilot, told)
 
         assert "first step" in words(app, "NoMapLine")
         feed.change = mapped([TWELVE])
@@ -335,8 +329,19 @@ async def test_a_recording_without_a_map_may_be_older_than_maps(showing: Any) ->
     app = Opening(without_map("off", FeedState.REPLAYING))
     async with app.run_test(size=USUAL) as pilot:
         await showing(pilot)
-        assert "older than maps" in words(app, "NoMapLine")
-        assert not panel(app).is_on_screen
+        await charts_stand_alone(pilot, "older than maps")
+
+
+async def charts_stand_alone(pilot: Pilot[None], told: str) -> None:
+    """It says why, and the keys of a map do nothing."""
+    app = pilot.app
+    assert isinstance(app, InferwatchApp)
+    assert told in words(app, "NoMapLine")
+    for key in ("m", "z", "k", "down"):
+        await pilot.press(key)
+    assert not panel(app).is_on_screen, told
+    assert not app.screen.query_one(HolderTable).is_on_screen, told
+    assert all(each.is_on_screen for each in app.screen.query(TimeChart)), told
 
 
 def without_map(kind: str, state: FeedState = FeedState.LIVE) -> ScriptedFeed:

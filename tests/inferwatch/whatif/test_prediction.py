@@ -56,13 +56,21 @@ def near(predicted: Outcome | None, true: Outcome) -> None:
     ("change", "engine"),
     [
         (Change(), ScriptedEngine()),
-        (Change(max_num_seqs=8), ScriptedEngine(max_num_seqs=8)),
+        pytest.param(
+            Change(max_num_seqs=8),
+            ScriptedEngine(max_num_seqs=8),
+            marks=pytest.mark.soak,
+        ),
         (Change(max_num_seqs=4), ScriptedEngine(max_num_seqs=4)),
         (
             Change(max_num_batched_tokens=128),
             ScriptedEngine(max_num_batched_tokens=128),
         ),
-        (Change(kv_blocks=300), ScriptedEngine(kv_blocks=300)),
+        pytest.param(
+            Change(kv_blocks=300),
+            ScriptedEngine(kv_blocks=300),
+            marks=pytest.mark.soak,
+        ),
         (Change(kv_blocks=120), ScriptedEngine(kv_blocks=120)),
         (
             Change(kv_blocks=200, max_num_seqs=12),
