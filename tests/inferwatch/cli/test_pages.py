@@ -5,6 +5,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from textual.pilot import Pilot
@@ -21,7 +22,6 @@ from inferwatch.export.results.result_file import read_results
 from inferwatch.metrics.snapshot import Window
 from inferwatch.replay.playback import RecordedPlayback
 from inferwatch.replay.player import Player
-from inferwatch.sample import sample_file
 from inferwatch.storage.recording.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import (
@@ -41,16 +41,31 @@ from inferwatch.ui.shared.messages import (
     OpenSession,
 )
 from tests.collectors.http_server import VLLM, serving
+from tests.inferwatch.conftest import Traffic
 
 VLLM_RESULT = Path(__file__).parent.parent / "export" / "samples" / "vllm_bench.json"
 Piloted = Pilot[None]
+END_NS = 21_000_000_000
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty seconds of a small engine."""
+    path = tmp_path_factory.mktemp("recording") / "s.db"
+    clock: Any = type("Clock", (), {"start_ns": 0, "now_ns": lambda _: END_NS})()
+    recorder = Recorder.open(path, name="a little", clock=clock, floor_bytes=0)
+    traffic = Traffic(step_ms=20.0)
+    for numbered in enumerate([*traffic.start(), *traffic.run(20)], 1):
+        recorder.put(*numbered)
+    recorder.close()
+    return path
 
 
 @pytest.fixture
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Holds the sample as s1."""
+def database(recording: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Holds it as s1."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return Path(shutil.copy(sample_file(), tmp_path / "s.db"))
+    return Path(shutil.copy(recording, tmp_path / "s.db"))
 
 
 @asynccontextmanager
@@ -132,7 +147,7 @@ async def players(database: Path, count: int) -> AsyncIterator[list[SessionPage]
 async def test_what_is_opened_leads_back_to_where_it_was_opened(
     database: Path,
 ) -> None:
-    wish = OpenSession(database=database, session="sample")
+    wish = OpenSession(database=database, session="a little")
 
     async with shown(replay_page(database, "s1", ReplayStart())) as (app, pilot):
         first = app.page
