@@ -22,6 +22,7 @@ from inferwatch.sample import PACKED
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.sessions.sessions import find
 from inferwatch.storage.tables.codec import recorded
+from tests.inferwatch.compare.conftest import TinyEngine, write
 
 EVERYTHING = SpanChoice(from_s=-1e4, to_s=1e4)
 
@@ -194,6 +195,15 @@ def test_a_window_beyond_the_session_is_refused(sessions: Path) -> None:
         read(sessions, "short", choice=SpanChoice(from_s=50.0))
 
 
+@pytest.fixture(scope="module")
+def brief(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sessions of a few requests each."""
+    path = tmp_path_factory.mktemp("brief") / "sessions.db"
+    write(path, "before", TinyEngine(1).run(5))
+    write(path, "slow", TinyEngine(3, slots=8, step_ms=20).run(5))
+    return path
+
+
 @pytest.mark.parametrize(
     ("said", "known"),
     [
@@ -206,9 +216,9 @@ def test_a_window_beyond_the_session_is_refused(sessions: Path) -> None:
     ids=["same", "same limits", "other limits", "by class", "one of them"],
 )
 def test_sessions_that_were_watched_for_the_same_are_judged_by_it(
-    sessions: Path, tmp_path: Path, said: tuple[str | None, ...], known: bool
+    brief: Path, tmp_path: Path, said: tuple[str | None, ...], known: bool
 ) -> None:
-    record = Path(copyfile(sessions, tmp_path / "watched.db"))
+    record = Path(copyfile(brief, tmp_path / "watched.db"))
     with closing(sqlite3.connect(record)) as connection, connection:
         for name, slo in zip(("before", "slow"), said, strict=True):
             if slo is not None:
