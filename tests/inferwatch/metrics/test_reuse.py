@@ -123,22 +123,33 @@ def test_a_block_is_found_only_if_all_before_it_are() -> None:
     assert rates([first, first], 100)[0] == 0.5
 
 
-def test_a_sample_of_the_hashes_estimates_the_same() -> None:
-    prompts = conversation(5, 12_000)
-    pool = 4_000
-    exact = [by_simulation(prompts, s) for s in (pool, 2 * pool, 4 * pool)]
-    assert rates(prompts, pool, one_in=8)[:3] == pytest.approx(exact, abs=0.03)
+@pytest.fixture(scope="module")
+def large() -> tuple[list[Prompt], int, list[float]]:
+    """Many prompts, a pool, and what it hits, as do twice, 4 and 8 times it, and all.
 
-
-def test_of_a_pool_too_large_to_follow_a_share_is_followed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reuse, "MOST_TRACKED", 4_096)
-    monkeypatch.setattr(reuse, "MOST_SEEN", 4_096)
+    They are made and simulated once, and only read.
+    """
     prompts = conversation(5, 12_000)
     pool = 4_000
     sizes = (pool, 2 * pool, 4 * pool, 8 * pool, None)
-    exact = [by_simulation(prompts, size) for size in sizes]
+    return prompts, pool, [by_simulation(prompts, size) for size in sizes]
+
+
+def test_a_sample_of_the_hashes_estimates_the_same(
+    large: tuple[list[Prompt], int, list[float]],
+) -> None:
+    prompts, pool, exact = large
+
+    assert rates(prompts, pool, one_in=8)[:3] == pytest.approx(exact[:3], abs=0.03)
+
+
+def test_of_a_pool_too_large_to_follow_a_share_is_followed(
+    large: tuple[list[Prompt], int, list[float]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reuse, "MOST_TRACKED", 4_096)
+    monkeypatch.setattr(reuse, "MOST_SEEN", 4_096)
+    prompts, pool, exact = large
+
     assert rates(prompts, pool) == pytest.approx(exact, abs=0.05)
 
 

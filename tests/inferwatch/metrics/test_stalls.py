@@ -105,7 +105,7 @@ def found(readings: Iterable[AnyReading], now_ms: float = 60_000) -> tuple[Stall
 
 
 def test_an_engine_at_work_has_none(traffic: Any) -> None:
-    assert found([*traffic.start(), *traffic.run(20)]) == ()
+    assert found([*traffic.start(), *traffic.run(8)]) == ()
 
 
 def test_prefills_that_are_as_usual_are_no_stall(engine: Engine) -> None:
