@@ -30,6 +30,7 @@ def share(pairs: Iterable[SessionPair], *verdicts: MetricVerdict) -> float:
     [
         ("two", 1_000, 9, 8),
         ("paired", 1_000, 9, 8),
+        pytest.param("two", 1_000, 9, 4 * SEEDS, marks=pytest.mark.soak),
         pytest.param("two", 2_000, 1, 4 * SEEDS, marks=pytest.mark.soak),
         pytest.param("two", 4_000, 39, 4 * SEEDS, marks=pytest.mark.soak),
         pytest.param("paired", 2_000, 9, 4 * SEEDS, marks=pytest.mark.soak),
