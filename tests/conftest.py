@@ -3,17 +3,15 @@
 import asyncio
 import gc
 import os
-import sqlite3
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
 import platformdirs
 import pytest
-from sqlite_utils import Database
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.widgets import Input
@@ -21,7 +19,6 @@ from textual.widgets import Input
 from embedded_engine.config import EngineConfig, demo_config
 from embedded_engine.launch import Engine
 from embedded_engine.probe_settings import ProbeSettings
-from inferwatch.storage.tables.migrations import migrations
 from tests.embedded_engine.loud_model import make_loud
 
 os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told
@@ -126,30 +123,6 @@ def css_parsed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as textual:
         textual.setattr(Stylesheet, "_parse_rules", parse_once)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def migrated_once() -> Iterator[Callable[..., None]]:
-    """Each new file goes through all migrations: most of what small ones cost.
-
-    It is what would take it through them: its file is a page larger.
-    """
-    migrate = migrations.apply
-    with closing(sqlite3.connect(":memory:")) as connection:
-        migrate(Database(connection, execute_plugins=False))
-        _begin, *made, _commit = connection.iterdump()
-
-    def make(database: Database, **until: str | None) -> None:
-        (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables or until:
-            migrate(database, **until)
-            return
-        for statement in made:
-            database.execute(statement)
-
-    with pytest.MonkeyPatch.context() as storage:
-        storage.setattr(migrations, "apply", make)
-        yield migrate
 
 
 @pytest.fixture(scope="session", autouse=True)

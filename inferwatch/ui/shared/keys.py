@@ -110,9 +110,11 @@ class KeyFooter(Footer):
 
     def bindings_changed(self, screen: Screen[Any]) -> None:
         """Anew only where it would say something else: making keys is slow."""
-        here = self.is_attached and screen is self.screen
-        if not (here and self._said == _said(screen)):
+        here, said = self.is_attached and screen is self.screen, _said(screen)
+        if not (here and self._said == said):
             super().bindings_changed(screen)
+            if here and screen.app.app_focus:
+                self._said = said  # it soon does: keys are not made twice
             return
         tells = {
             each.binding.key: each.tells or each.name for each in known_keys(screen)

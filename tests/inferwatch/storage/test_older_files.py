@@ -72,28 +72,6 @@ def version_1(connection: sqlite3.Connection) -> None:
     )
 
 
-def test_a_new_file_has_the_tables_of_a_migrated_one() -> None:
-    """The tests make those of a new file at once."""
-    names = [f"version_{number}" for number in range(2, SCHEMA_VERSION + 1)]
-    with (
-        closing(sqlite3.connect(":memory:", isolation_level=None)) as new,
-        closing(sqlite3.connect(":memory:", isolation_level=None)) as old,
-    ):
-        migrate(new, Path(":memory:"))
-        migrations.apply(Database(old, execute_plugins=False), stop_before=names)
-        assert len(tables_of(old)) < len(tables_of(new))
-        migrations.apply(Database(old, execute_plugins=False))
-
-        assert tables_of(new) == tables_of(old)
-        applied = "SELECT migration_set, name FROM _sqlite_migrations ORDER BY id"
-        assert new.execute(applied).fetchall() == old.execute(applied).fetchall()
-
-
-def tables_of(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
-    query = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
-    return connection.execute(query).fetchall()
-
-
 def test_a_file_of_version_1_gets_what_is_new_and_keeps_what_it_has() -> None:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         version_1(connection)

@@ -12,7 +12,6 @@ import pytest
 from inferwatch.errors import UsageError
 from inferwatch.storage.file.connections import close_after_writing, open_for_writing
 from inferwatch.storage.file.sqlite import transaction
-from inferwatch.storage.tables.migrations import migrations
 from inferwatch.storage.tables.table import insert_sql
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import OpeningPage, OpenPage, SessionPage, Tell
@@ -57,14 +56,10 @@ def record(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 
 @pytest.fixture(scope="session")
-def written(
-    tmp_path_factory: pytest.TempPathFactory, migrated_once: Callable[..., None]
-) -> Path:
-    """That record, of which each test has a copy, as large as people's."""
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """That record, of which each test has a copy."""
     path = tmp_path_factory.mktemp("written") / "record.db"
-    with pytest.MonkeyPatch.context() as storage:
-        storage.setattr(migrations, "apply", migrated_once)
-        connection = open_for_writing(path)
+    connection = open_for_writing(path)
     with transaction(connection):
         for place, told in enumerate(SESSIONS):
             write_session(connection, place, **told)
