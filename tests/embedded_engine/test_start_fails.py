@@ -87,12 +87,12 @@ async def test_an_engine_that_is_not_served_cannot_be_adopted(
 @pytest.mark.parametrize(
     ("flag", "cause"),
     [
+        ("--nonsense=3", "unrecognized arguments: --nonsense=3"),
         pytest.param(
-            "--nonsense=3",
-            "unrecognized arguments: --nonsense=3",
+            "--num-gpu-blocks-override=2",
+            "ValueError: To serve at least one request",
             marks=pytest.mark.soak,
         ),
-        ("--num-gpu-blocks-override=2", "ValueError: To serve at least one request"),
     ],
     ids=["unknown flag", "failure in EngineCore"],
 )

@@ -129,6 +129,7 @@ async def test_calm_traffic_is_no_finding(engine: Engine) -> None:
     assert here.model.past_findings == ()
 
 
+@pytest.mark.soak
 async def test_more_clients_than_sequences(engine: Engine) -> None:
     async with watching(engine) as here, asking(56, lambda: here.ask(8, 150)):
         found = await here.named("batch_too_small")

@@ -37,7 +37,7 @@ async def run(engine: Engine, *flags: str) -> dict[str, Any]:
 async def test_capacity_is_freed_when_clients_hang_up(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "abandon", "--rate", "8", "--duration", "5"),
+        *("--scenario", "abandon", "--rate", "8", "--duration", "5", "--warmup", "0"),
     )
 
     numbers = found["scenario"]["numbers"]
@@ -55,6 +55,7 @@ async def test_capacity_is_freed_when_clients_hang_up(engine: Engine) -> None:
     )
 
 
+@pytest.mark.soak
 async def test_without_a_probe_the_servers_counters_tell(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -88,7 +89,8 @@ async def test_a_prompt_that_is_asked_again_is_in_the_cache(engine: Engine) -> N
 async def test_a_long_prompt_holds_up_the_chats_beside_it(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "interference", "--rate", "8", "--duration", "10"),
+        *("--scenario", "interference", "--rate", "8", "--duration", "8"),
+        *("--warmup", "0"),
     )
 
     numbers = found["scenario"]["numbers"]
@@ -103,8 +105,9 @@ async def test_a_long_prompt_holds_up_the_chats_beside_it(engine: Engine) -> Non
 async def test_a_burst_is_over_when_nobody_waits(engine: Engine) -> None:
     found = await run(
         engine,
-        *("--scenario", "burst", "--rate", "2", "--duration", "10"),
-        *("--burst-every", "3", "--burst-requests", "40", "--output-tokens", "8"),
+        *("--scenario", "burst", "--rate", "2", "--duration", "8"),
+        *("--warmup", "0"),
+        *("--burst-every", "2.5", "--burst-requests", "40", "--output-tokens", "8"),
     )
 
     numbers = found["scenario"]["numbers"]

@@ -28,7 +28,7 @@ from inferwatch.ui.shared.view import View
 from tests.inferwatch.ui.typed_keys import handed_out
 
 TYPED = [
-    pytest.param(1, 50, id="a little"),
+    pytest.param(1, 25, id="a little"),
     *(
         pytest.param(seed, 600, id=f"much {seed}", marks=pytest.mark.soak)
         for seed in range(1, 5)
