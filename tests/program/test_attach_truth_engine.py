@@ -461,10 +461,11 @@ async def told(watched: Watched, machines: dict[str, Machine], requests: int) ->
     )
 
 
-async def ours(*arguments: str) -> tuple[int | None, bytes, bytes]:
+async def ours(*arguments: str, **environment: str) -> tuple[int | None, bytes, bytes]:
     """Our program's exit status, what it printed, and what it said."""
     program = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "inferwatch.cli", *arguments),
+        env={**os.environ, **environment},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -565,6 +566,28 @@ async def test_a_server_without_control_is_not_tuned(story: Story) -> None:
 
     assert status == 2
     assert b"was not started with control" in said
+
+
+async def test_a_load_is_checked_by_the_counters_of_a_server_whose_probe_is_not_seen(
+    story: Story, tmp_path: Path
+) -> None:
+    flags = ("--concurrency", "1", "--requests", "20", "--output-tokens", "16")
+    url = story.machines[PROBED].url
+
+    status, printed, said = await ours(
+        *("load", url, "--json", "--no-record", *flags),
+        INFERWATCH_RUNTIME_DIR=str(tmp_path),
+    )
+
+    assert status == 0, said
+    found = json.loads(printed)
+    check = found["cross_check"]
+    assert found["server"] is None
+    assert (check["source"], check["n"]) == ("metrics", 20)
+    assert check["parts"]["prefill_s"] > 0
+    assert 0 < check["unexplained_s"] < found["ttft_s"]["mean"]
+    share = check["unexplained_s"] / found["ttft_s"]["mean"]
+    assert bool(check["disagreements"]) == (share > 0.02)
 
 
 async def test_a_killed_server_is_lost_and_its_neighbour_not(story: Story) -> None:
