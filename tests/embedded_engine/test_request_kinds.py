@@ -94,7 +94,8 @@ async def chat(client: httpx.AsyncClient, headers: dict[str, str]) -> None:
 async def test_nothing_was_missing(engine: Engine) -> None:
     async with client_of(engine) as client, watching(engine, backfill=True) as recorded:
         await ask(client, max_tokens=5)
-        await until(lambda: bool(recorded.steps))
+        # Whoever watches next is not to hear of its end.
+        await until(lambda: bool(recorded.steps) and recorded.last_has_ended())
 
     notes = [r for r in recorded.readings if isinstance(r, Note)]
     assert [n.text for n in notes if n.kind is NoteKind.PROBE] == []

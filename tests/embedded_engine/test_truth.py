@@ -92,6 +92,11 @@ class Recorded:
         totals = [r for r in self.readings if isinstance(r, Totals)]
         return bool(totals and totals[-1].t_ns > last_ns and totals[-1].running == 0)
 
+    def last_has_ended(self) -> bool:
+        """Both of those who tell have told the end of the request that came last."""
+        *_, last = self.events(EventKind.ARRIVED, SEEN)
+        return all(last in self.events(EventKind.FINISHED, v) for v in (SEEN, DONE))
+
     @property
     def totals_at_rest(self) -> Totals:
         """The last that EngineCore told."""
@@ -326,7 +331,7 @@ async def test_block_maps_agree_with_the_steps_they_were_taken_after(
 ) -> None:
     async with measured(engine) as (client, recorded, _):
         for seed in (17, 18):
-            await gather(*(complete(client, p, 150) for p in prompts(32, seed)))
+            await gather(*(complete(client, p, 80) for p in prompts(32, seed)))
 
     maps = [r for r in recorded.readings if isinstance(r, BlockMap)]
     steps = {step.end_ns: step for step in recorded.steps}
@@ -431,15 +436,15 @@ async def test_each_life_is_told_in_its_order(engine: Engine) -> None:
         assert finished[name].output_tokens == sum(count for _, count in tokens) == 5
 
 
-async def test_two_hundred_at_once(engine: Engine) -> None:
+async def test_a_hundred_at_once(engine: Engine) -> None:
     async with measured(engine) as (client, recorded, server):
-        asked = await gather(*(complete(client, p, 12) for p in prompts(200, seed=9)))
+        asked = await gather(*(complete(client, p, 12) for p in prompts(100, seed=9)))
 
     assert (
-        recorded.tokens == server.rise("generation_tokens_total") == asked == 200 * 12
+        recorded.tokens == server.rise("generation_tokens_total") == asked == 100 * 12
     )
-    assert len(recorded.events(EventKind.FINISHED, DONE)) == 200
-    assert server.rise("request_success_total") == 200
+    assert len(recorded.events(EventKind.FINISHED, DONE)) == 100
+    assert server.rise("request_success_total") == 100
     bound = Counter(step.bound_by for step in recorded.steps)
     assert bound[BoundBy.SEQS] > 0
     assert bound[BoundBy.TOKENS] > 0

@@ -307,7 +307,7 @@ def headless_demo(tmp_path_factory: pytest.TempPathFactory) -> HeadlessDemo:
     home = Home(tmp_path_factory.mktemp("demo"))
     done = subprocess.run(
         [
-            *(*PROGRAM, "demo", "--json", "--duration", "10"),
+            *(*PROGRAM, "demo", "--json", "--duration", "12"),
             *("--slo", SLO, "--gpu-hour", "0.5"),
         ],
         env=home.environment,
