@@ -100,12 +100,17 @@ def run(
     "words",
     [
         ("sessions",),
-        ("sessions", "prune", "--older-than", "0h", "--dry-run"),
-        ("sessions", "rename", "s1", "plain"),
+        pytest.param(
+            ("sessions", "prune", "--older-than", "0h", "--dry-run"),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(("sessions", "rename", "s1", "plain"), marks=pytest.mark.soak),
         ("replay", "s1", "--headless"),
         ("compare", "s1", "s2", "--warmup", "none"),
         ("export", "s1", "--format", "csv", "--what", "requests", "-o", "-"),
-        ("export", "s1", "--format", "html", "-o", "-"),
+        pytest.param(
+            ("export", "s1", "--format", "html", "-o", "-"), marks=pytest.mark.soak
+        ),
     ],
     ids=lambda words: " ".join(words[:4]),
 )
@@ -121,13 +126,13 @@ def test_what_a_command_prints_is_shown(
     "words",
     [
         ("sessions", "rename", HOSTILE, "plain"),
-        ("sessions", "tag", "s1", HOSTILE),
-        ("replay", HOSTILE),
-        ("compare", "s1", HOSTILE),
+        pytest.param(("sessions", "tag", "s1", HOSTILE), marks=pytest.mark.soak),
+        pytest.param(("replay", HOSTILE), marks=pytest.mark.soak),
+        pytest.param(("compare", "s1", HOSTILE), marks=pytest.mark.soak),
         ("compare", "s1", "s2", "--fail-if", HOSTILE),
         ("import", KEPT),
         (HOSTILE,),
-        ("sessions", f"--{HOSTILE}"),
+        pytest.param(("sessions", f"--{HOSTILE}"), marks=pytest.mark.soak),
     ],
     ids=lambda words: " ".join(words).split("\x1b")[0],
 )
@@ -143,10 +148,15 @@ def test_what_a_command_complains_of_is_shown_or_quoted(
     "words",
     [
         ("sessions", "--json"),
-        ("replay", "s1", "--json"),
+        pytest.param(("replay", "s1", "--json"), marks=pytest.mark.soak),
         ("compare", "s1", "s2", "--warmup", "none", "--json"),
-        ("sessions", "rename", "s1", "plain", "--json"),
-        ("sessions", "prune", "--older-than", "0h", "--dry-run", "--json"),
+        pytest.param(
+            ("sessions", "rename", "s1", "plain", "--json"), marks=pytest.mark.soak
+        ),
+        pytest.param(
+            ("sessions", "prune", "--older-than", "0h", "--dry-run", "--json"),
+            marks=pytest.mark.soak,
+        ),
         ("export", "s1", "--format", "jsonl", "-o", "-"),
         ("export", "s1", "--format", "perfetto", "-o", "-"),
     ],

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,31 +26,50 @@ def times(factor: float, these: Callable[[Sent], np.ndarray]) -> Callable[..., F
     return lambda sent: np.where(these(sent), factor, 1.0)
 
 
-@pytest.mark.parametrize("paired", [True, False], ids=["paired", "alone"])
+def both_ways(cases: dict[str, tuple[Any, ...]], *always: str) -> list[Any]:
+    """Each case paired and alone; all but those that are named are for a soak."""
+    return [
+        pytest.param(
+            *(*values, how == "paired"),
+            id=f"{name}-{how}",
+            marks=() if f"{name}-{how}" in always else pytest.mark.soak,
+        )
+        for name, values in cases.items()
+        for how in ("paired", "alone")
+    ]
+
+
 @pytest.mark.parametrize(
-    ("these", "cut", "part", "words"),
-    [
-        (
-            lambda sent: sent.prompt_tokens > 1024,
-            Cut.PROMPT,
-            "over 1k",
-            "in prompts over 1k",
-        ),
-        (
-            lambda sent: (sent.prompt_tokens > 128) & (sent.prompt_tokens <= 512),
-            Cut.PROMPT,
-            "128 to 512",
-            "in prompts 128 to 512",
-        ),
-        (lambda sent: sent.classes == 1, Cut.CLASS, "batch", "in class batch"),
-        (
-            lambda sent: sent.turns >= 3,
-            Cut.TURN,
-            "turns from 3 on",
-            "in turns from 3 on",
-        ),
-    ],
-    ids=["long", "middling", "class", "turn"],
+    ("these", "cut", "part", "words", "paired"),
+    both_ways(
+        {
+            "long": (
+                lambda sent: sent.prompt_tokens > 1024,
+                Cut.PROMPT,
+                "over 1k",
+                "in prompts over 1k",
+            ),
+            "middling": (
+                lambda sent: (sent.prompt_tokens > 128) & (sent.prompt_tokens <= 512),
+                Cut.PROMPT,
+                "128 to 512",
+                "in prompts 128 to 512",
+            ),
+            "class": (
+                lambda sent: sent.classes == 1,
+                Cut.CLASS,
+                "batch",
+                "in class batch",
+            ),
+            "turn": (
+                lambda sent: sent.turns >= 3,
+                Cut.TURN,
+                "turns from 3 on",
+                "in turns from 3 on",
+            ),
+        },
+        *("long-alone", "middling-paired", "class-paired", "turn-alone"),
+    ),
 )
 def test_those_who_wait_longer_are_named(
     these: Callable[[Sent], np.ndarray],
@@ -116,19 +136,20 @@ def test_lengths_that_are_not_known_are_no_cut() -> None:
     assert not [each for each in pair.places if each.cut is Cut.PROMPT]
 
 
-@pytest.mark.parametrize("paired", [True, False], ids=["paired", "alone"])
 @pytest.mark.parametrize(
-    ("these", "words", "other"),
-    [
-        (lambda at_s: at_s >= 40, "from 00:40", "before"),
-        (lambda at_s: at_s < 25, "until 00:25", "afterwards"),
-        (
-            lambda at_s: (at_s >= 20) & (at_s < 40),
-            "between 00:20 and 00:40",
-            "elsewhere",
-        ),
-    ],
-    ids=["from", "until", "between"],
+    ("these", "words", "other", "paired"),
+    both_ways(
+        {
+            "from": (lambda at_s: at_s >= 40, "from 00:40", "before"),
+            "until": (lambda at_s: at_s < 25, "until 00:25", "afterwards"),
+            "between": (
+                lambda at_s: (at_s >= 20) & (at_s < 40),
+                "between 00:20 and 00:40",
+                "elsewhere",
+            ),
+        },
+        *("from-alone", "until-paired", "between-paired"),
+    ),
 )
 def test_a_time_is_named_even_where_the_whole_cannot_tell(
     these: Callable[[Floats], np.ndarray], words: str, other: str, *, paired: bool

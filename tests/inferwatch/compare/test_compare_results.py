@@ -201,22 +201,32 @@ def summary(**more: object) -> str:
     return json.dumps({"run_id": "load-1", "cross_check": None, **more})
 
 
+NO_RESULTS = [
+    ("nonsense", "expected a result of `vllm bench serve"),
+    ("", "expected a result of `vllm bench serve"),
+    ("{}", "expected a result of `vllm bench serve"),
+    ("[" * 100_000, "expected a result of `vllm bench serve"),
+    ('{"model_id": "m", "completed": 3}', "no interval can be made"),
+    ('{"model_id": "m", "completed": 3}', "--save-detailed"),
+    ('{"aiperf_version": "1"}', "its requests, profile_export.jsonl, are not"),
+    (summary(session_id="s7"), "in the record, as session s7"),
+    (summary(session_id=None), "--format vllm-bench"),
+]
+"""What is in a file, and what is said of it."""
+
+
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("in_a_folder", "content", "why"),
     [
-        ("nonsense", "expected a result of `vllm bench serve"),
-        ("", "expected a result of `vllm bench serve"),
-        ("{}", "expected a result of `vllm bench serve"),
-        ("[" * 100_000, "expected a result of `vllm bench serve"),
-        ('{"model_id": "m", "completed": 3}', "no interval can be made"),
-        ('{"model_id": "m", "completed": 3}', "--save-detailed"),
-        ('{"aiperf_version": "1"}', "its requests, profile_export.jsonl, are not"),
-        (summary(session_id="s7"), "in the record, as session s7"),
-        (summary(session_id=None), "--format vllm-bench"),
+        pytest.param(
+            *(in_a_folder, content, why),
+            marks=() if in_a_folder == (number % 2 == 0) else pytest.mark.soak,
+        )
+        for in_a_folder in (False, True)
+        for number, (content, why) in enumerate(NO_RESULTS)
     ],
-    ids=lambda text: str(text)[:30],
+    ids=lambda each: str(each)[:30],
 )
-@pytest.mark.parametrize("in_a_folder", [False, True])
 def test_what_is_no_result_is_named_and_says_why(
     run_command: Run,
     folder: Path,

@@ -668,12 +668,28 @@ VIEWS = {
     "failed": (("before", "empty"), (), (SMALL,)),
     "light": (("before", "slow"), ("t",), (USUAL,)),
 }
+LIKE_OTHERS = {
+    ("metrics", SMALL),
+    ("metrics", LARGE),
+    ("charts", SMALL),
+    ("quality", USUAL),
+    ("setup", USUAL),
+    ("same", USUAL),
+    ("light", USUAL),
+}
+"""They show the parts of the others."""
 
 
 @pytest.mark.parametrize(
     ("names", "keys", "size"),
     [
-        pytest.param(names, keys, size, id=f"{view}-{size[0]}x{size[1]}")
+        pytest.param(
+            names,
+            keys,
+            size,
+            id=f"{view}-{size[0]}x{size[1]}",
+            marks=[pytest.mark.soak] if (view, size) in LIKE_OTHERS else [],
+        )
         for view, (names, keys, sizes) in VIEWS.items()
         for size in sizes
     ],

@@ -24,7 +24,11 @@ def ttft_p99(honesty: ModuleType, seed: int, times: float) -> MetricResult:
     ("times", "verdicts"),
     [
         (8.0, {MetricVerdict.WORSE, MetricVerdict.PROBABLY_WORSE}),
-        (1 / 8, {MetricVerdict.BETTER, MetricVerdict.PROBABLY_BETTER}),
+        pytest.param(
+            1 / 8,
+            {MetricVerdict.BETTER, MetricVerdict.PROBABLY_BETTER},
+            marks=pytest.mark.soak,
+        ),
     ],
 )
 def test_far_apart_is_told_and_by_how_much_at_least(
@@ -40,7 +44,7 @@ def test_far_apart_is_told_and_by_how_much_at_least(
         assert low > 1 or high < 1
 
 
-@pytest.mark.parametrize("times", [1.0, 1.3])
+@pytest.mark.parametrize("times", [pytest.param(1.0, marks=pytest.mark.soak), 1.3])
 def test_what_is_alike_or_near_stays_open(honesty: ModuleType, times: float) -> None:
     found = [ttft_p99(honesty, seed, times) for seed in SEEDS]
 

@@ -169,7 +169,16 @@ def powered(
         yield from traffic.run(1)
 
 
-@pytest.mark.parametrize("window", list(Window), ids=str)
+@pytest.mark.parametrize(
+    "window",
+    [
+        pytest.param(Window.TEN_SECONDS, marks=pytest.mark.soak),
+        Window.MINUTE,
+        pytest.param(Window.FIVE_MINUTES, marks=pytest.mark.soak),
+        Window.SESSION,
+    ],
+    ids=str,
+)
 def test_the_energy_of_a_token_is_that_of_the_same_time(
     traffic: Any, window: Window
 ) -> None:

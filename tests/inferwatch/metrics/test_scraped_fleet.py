@@ -111,7 +111,16 @@ def test_ranks_of_one_server_are_named_too() -> None:
     ]
 
 
-@pytest.mark.parametrize("window", list(Window), ids=str)
+@pytest.mark.parametrize(
+    "window",
+    [
+        pytest.param(Window.TEN_SECONDS, marks=pytest.mark.soak),
+        Window.MINUTE,
+        pytest.param(Window.FIVE_MINUTES, marks=pytest.mark.soak),
+        Window.SESSION,
+    ],
+    ids=str,
+)
 def test_a_picture_does_not_depend_on_those_taken_before(window: Window) -> None:
     readings = [*fleet({"a": 1, "b": 9}, 90)]
     often, once = Model(), Model()

@@ -348,13 +348,13 @@ class Malice:
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE checkpoints SET state = x'00'",
-        "UPDATE checkpoints SET parts = x'9101'",
+        pytest.param("UPDATE checkpoints SET state = x'00'", marks=pytest.mark.soak),
+        pytest.param("UPDATE checkpoints SET parts = x'9101'", marks=pytest.mark.soak),
         "UPDATE parts SET content = x'789c030000000001'",
-        "UPDATE blocks SET columns = x'00'",
-        "UPDATE blocks SET sums = x'00'",
+        pytest.param("UPDATE blocks SET columns = x'00'", marks=pytest.mark.soak),
+        pytest.param("UPDATE blocks SET sums = x'00'", marks=pytest.mark.soak),
         "DELETE FROM blocks",
-        "DELETE FROM rows",
+        pytest.param("DELETE FROM rows", marks=pytest.mark.soak),
         "DROP TABLE checkpoints",
     ],
 )

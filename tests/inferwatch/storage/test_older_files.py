@@ -104,7 +104,11 @@ def test_a_file_of_version_1_gets_what_is_new_and_keeps_what_it_has() -> None:
     ]
 
 
-@pytest.fixture(params=RECORDED, ids=lambda each: each.name.split(".")[0])
+def named(file: Path) -> str:
+    return file.name.split(".")[0]
+
+
+@pytest.fixture(params=RECORDED, ids=named)
 def older(request: pytest.FixtureRequest, path: Path) -> Path:
     """A file as it was recorded then."""
     with gzip.open(request.param) as packed, path.open("wb") as file:
@@ -137,7 +141,19 @@ def test_a_recorded_file_is_listed_and_replays_whole(
     assert version_of(older) == SCHEMA_VERSION  # it was ours to migrate
 
 
-@pytest.mark.parametrize("whose", ["read-only", "somebody else's"])
+@pytest.mark.parametrize(
+    ("older", "whose"),
+    [
+        pytest.param(
+            *(file, whose),
+            id=f"{named(file)}-{whose}",
+            marks=() if (number + other) % 2 == 0 else pytest.mark.soak,
+        )
+        for number, file in enumerate(RECORDED)
+        for other, whose in enumerate(("read-only", "somebody else's"))
+    ],
+    indirect=["older"],
+)
 def test_a_file_that_is_not_ours_is_read_and_left_as_it_is(
     older: Path, read_back: Callable[..., list[Any]], monkeypatch: Any, whose: str
 ) -> None:

@@ -346,9 +346,13 @@ def test_what_is_left_is_about_what_comes() -> None:
 @pytest.mark.parametrize(
     "world",
     [
-        World(surface=peak, sizes=(8,)),
-        World(surface=plateau, sizes=(8,), noise=0.10),
-        World(surface=twins, sizes=(5,), tails=True),
+        pytest.param(World(surface=peak, sizes=(8,)), marks=pytest.mark.soak),
+        pytest.param(
+            World(surface=plateau, sizes=(8,), noise=0.10), marks=pytest.mark.soak
+        ),
+        pytest.param(
+            World(surface=twins, sizes=(5,), tails=True), marks=pytest.mark.soak
+        ),
         World(surface=cliff, sizes=(4, 3)),
         World(surface=flat, sizes=(5,), drift=0.0, noise=0.02),
     ],

@@ -19,21 +19,21 @@ PICTURES = [
     ("scraped", (), SMALL),
     ("scraped", (), USUAL),
     ("scraped", (), LARGE),
-    ("scraped", ("2",), USUAL),
     ("scraped", ("3",), USUAL),
-    ("scraped", ("4",), USUAL),
-    ("restarted", (), USUAL),
     ("lost_server", (), USUAL),
     ("lost_server", (), SMALL),
     ("from_prometheus", (), USUAL),
-    ("unanswered", (), SMALL),
-    ("unanswered", (), USUAL),
 ]
 
 
 MORE = [
+    ("scraped", ("2",), USUAL),
+    ("scraped", ("4",), USUAL),
     ("scraped", ("t",), USUAL),
     ("scraped", ("question_mark",), SMALL),
+    ("restarted", (), USUAL),
+    ("unanswered", (), SMALL),
+    ("unanswered", (), USUAL),
     ("insecure", (), SMALL),
     ("slow", (), SMALL),
 ]

@@ -19,13 +19,13 @@ PICTURES = [
     ("busy", (), USUAL),
     ("busy", (), LARGE),
     ("eight", (), SMALL),
-    ("eight", ("down",), USUAL),
     ("mig", (), SMALL),
+]
+MORE = [
+    ("eight", ("down",), USUAL),
     ("without_driver", (), SMALL),
     ("without_driver", (), USUAL),
     ("simulated", (), USUAL),
-]
-MORE = [
     ("without_gpm", (), USUAL),
     ("stale_dcgm", (), SMALL),
 ]

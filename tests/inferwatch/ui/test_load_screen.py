@@ -1028,7 +1028,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-LIKE_OTHERS = frozenset({"capped", "host"})
+LIKE_OTHERS = frozenset({"idle", "searched", "capped", "host", "help"})
 """Other tests read their words, and other pictures show the same parts."""
 
 

@@ -44,7 +44,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
     return act
 
 
-SOAKED = {"cursor", "help"}
+SOAKED = {"filter", "cursor", "help", "log", "light"}
 """Pictures of other screens show as much of them."""
 
 

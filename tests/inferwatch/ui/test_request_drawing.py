@@ -24,6 +24,8 @@ from tests.inferwatch.ui.stories import ARRIVED_NS, MS, STORIES, S
 
 SIZES = ((80, 17), (80, 20), (120, 33), (120, 36), (200, 56), (40, 12))
 EXTREMES = ((80, 17), (200, 56), (40, 12))
+AT_EXTREMES = ("long", "spiky")
+"""The others are seen at the first size, and at the rest in a soak."""
 
 
 def text(line: Line) -> str:
@@ -390,17 +392,20 @@ def test_everything_at_once_only_where_there_is_room() -> None:
 
 
 @pytest.mark.parametrize(
-    "size",
+    ("name", "size"),
     [
         pytest.param(
+            name,
             size,
-            id=f"{size[0]}x{size[1]}",
-            marks=() if size in EXTREMES else pytest.mark.soak,
+            id=f"{name}-{size[0]}x{size[1]}",
+            marks=()
+            if size in (EXTREMES if name in AT_EXTREMES else SIZES[:1])
+            else pytest.mark.soak,
         )
+        for name in STORIES
         for size in SIZES
     ],
 )
-@pytest.mark.parametrize("name", STORIES)
 def test_it_fits_every_size_and_cuts_no_number(
     name: str, size: tuple[int, int]
 ) -> None:

@@ -38,7 +38,7 @@ def showing(*keys: str) -> Callable[[Pilot[None]], Any]:
 
 
 LIKE_OTHERS = {
-    ("by-cause", "live"),
+    *((view, "live") for view in ("groups", "by-cause", "find", "fault")),
     *((view, "replayed") for view in VIEWS if view != "groups"),
 }
 """A replay differs from what is live in the same lines of each of them."""

@@ -35,10 +35,14 @@ VIEWS: dict[str, tuple[str, tuple[str, ...], tuple[Size, ...]]] = {
 }
 LIKE_OTHERS = (
     "quick",
+    "queued",
+    "spiky",
+    "live",
     "long",
     "zoomed",
     "first-token",
     "tokens",
+    "steps",
     "unknown-facts",
     "light",
     "unheard-of",

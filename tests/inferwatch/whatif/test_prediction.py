@@ -61,17 +61,26 @@ def near(predicted: Outcome | None, true: Outcome) -> None:
             ScriptedEngine(max_num_seqs=8),
             marks=pytest.mark.soak,
         ),
-        (Change(max_num_seqs=4), ScriptedEngine(max_num_seqs=4)),
-        (
+        pytest.param(
+            Change(max_num_seqs=4),
+            ScriptedEngine(max_num_seqs=4),
+            marks=pytest.mark.soak,
+        ),
+        pytest.param(
             Change(max_num_batched_tokens=128),
             ScriptedEngine(max_num_batched_tokens=128),
+            marks=pytest.mark.soak,
         ),
         pytest.param(
             Change(kv_blocks=300),
             ScriptedEngine(kv_blocks=300),
             marks=pytest.mark.soak,
         ),
-        (Change(kv_blocks=120), ScriptedEngine(kv_blocks=120)),
+        pytest.param(
+            Change(kv_blocks=120),
+            ScriptedEngine(kv_blocks=120),
+            marks=pytest.mark.soak,
+        ),
         (
             Change(kv_blocks=200, max_num_seqs=12),
             ScriptedEngine(kv_blocks=200, max_num_seqs=12),

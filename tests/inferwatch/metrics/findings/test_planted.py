@@ -63,7 +63,31 @@ def test_a_fault_is_named_first(fault: Fault) -> None:
     assert efforts == sorted(efforts, reverse=True)  # what needs no restart first
 
 
-@pytest.mark.parametrize("fault", NEARLY, ids=lambda each: each.what)
+ALWAYS = {
+    "a burst of three seconds",
+    "a KV cache with room",
+    "prompts that fit into a step",
+    "a pause of a second",
+    "a client that gives up now and then",
+    "prefix caching off, short prompts",
+    "a few deferred requests",
+    "a host that the engine keeps busy",
+    "clocks a little below their best",
+    "a load generator with time to spare",
+    "one death",
+    "two servers that share the load",
+}
+"""Of what is nearly a fault, at least one of each family; a soak has the others."""
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(each, marks=() if each.what in ALWAYS else pytest.mark.soak)
+        for each in NEARLY
+    ],
+    ids=lambda each: each.what,
+)
 def test_what_is_nearly_a_fault_is_none(fault: Fault) -> None:
     assert fault.finding not in held(fault.told())
 

@@ -128,7 +128,9 @@ def lively() -> list[Reading]:
     return readings
 
 
-@pytest.mark.parametrize("source", [None, ENGINE, "engine-2"])
+@pytest.mark.parametrize(
+    "source", [None, ENGINE, pytest.param("engine-2", marks=pytest.mark.soak)]
+)
 def test_looking_on_the_way_changes_nothing(source: str | None) -> None:
     looked, plain = Model(), Model()
     for reading in lively():

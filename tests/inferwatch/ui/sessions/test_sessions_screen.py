@@ -67,7 +67,7 @@ VIEWS: dict[str, tuple[tuple[str, ...], tuple[Size, ...]]] = {
 }
 
 
-SOAKED = {"bin", "light"}
+SOAKED = {"bin", "rename", "help", "light"}
 """What is in them is looked at elsewhere."""
 
 
