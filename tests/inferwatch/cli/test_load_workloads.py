@@ -48,7 +48,7 @@ def test_a_trace_is_sent_as_it_was_seen_at_another_speed(
     assert [each["max_tokens"] for each in sent] == [3, 4, 5]
     assert sent[0]["prompt"][:512] == sent[1]["prompt"][:512]
     gaps = [(b["arrived_ns"] - a["arrived_ns"]) / 1e9 for a, b in pairwise(sent)]
-    assert gaps == pytest.approx([0.3, 0.2], abs=0.05)
+    assert gaps == pytest.approx([0.3, 0.2], abs=0.1)
     assert summary["load"] == "trace mooncake.jsonl, 3 requests at 2× speed"
 
 
