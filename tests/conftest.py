@@ -142,7 +142,7 @@ def migrated_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     def begin(path: Path, mode: str) -> sqlite3.Connection:
         if mode == "rwc" and not path.exists() and path.parent.exists():
             copy = made.with_name(f"{secrets.token_hex(8)}.db")
-            shutil.copyfile(made, copy)
+            shutil.copy(made, copy)  # with its mode
             with suppress(OSError):  # somebody else made it, or nobody may
                 path.hardlink_to(copy)
             copy.unlink()
