@@ -98,7 +98,7 @@ def test_a_demo_of_which_a_rule_holds_leaves_a_session_with_what_was_before(
     assert found["session_ids"] == ["s1"]
     assert "finished>40: finished" in said
     path = tmp_path / "sessions.db"
-    steps = led_to_it(path, "finished>40", before_s=4, ticks=8, finished=20)
+    steps = led_to_it(path, "finished>40", before_s=4, ticks=8, finished=10)
     assert min(step.end_ns for step in steps) >= 0
 
 

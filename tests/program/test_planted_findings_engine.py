@@ -141,7 +141,7 @@ async def test_more_clients_than_sequences(engine: Engine) -> None:
 
 @pytest.mark.soak
 async def test_more_tokens_than_the_cache_holds(engine: Engine) -> None:
-    async with watching(engine) as here, asking(40, lambda: here.ask(1_700, 150)):
+    async with watching(engine) as here, asking(24, lambda: here.ask(300, 900)):
         found = await here.named("kv_bound")
 
     assert any(each.page == "kv" for each in found.evidence)

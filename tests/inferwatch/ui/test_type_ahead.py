@@ -27,12 +27,10 @@ from inferwatch.ui.shared.messages import GoTo, OpenDemo
 from inferwatch.ui.shared.view import View
 from tests.inferwatch.ui.typed_keys import handed_out
 
+MUCH = (pytest.mark.soak, pytest.mark.timeout(600))
 TYPED = [
     pytest.param(1, 25, id="a little"),
-    *(
-        pytest.param(seed, 600, id=f"much {seed}", marks=pytest.mark.soak)
-        for seed in range(1, 5)
-    ),
+    *(pytest.param(seed, 600, id=f"much {seed}", marks=MUCH) for seed in range(1, 5)),
 ]
 """Seeds, and how many keys."""
 WORDS = (
