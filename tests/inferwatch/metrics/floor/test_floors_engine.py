@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
+import msgspec
 import pytest
 
 from collectors.readings import (
@@ -21,6 +23,7 @@ from collectors.readings import (
 from embedded_engine.launch import Engine
 from inferwatch.metrics.engine.engines import Engines
 from inferwatch.metrics.floor.tracker import FloorTracker
+from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.hardware.traffic import TrafficTracker
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Window
@@ -36,8 +39,8 @@ pytestmark = [
 LENGTHS = [(400, 30), (30, 200), (700, 8), (20, 1), (60, 120), (250, 60)] * 4
 """Tokens of prompts and outputs: some prefill while others decode."""
 APART_S = 0.05
-BUSY = 1.1
-"""Beside other tests a peak may be measured a tenth too low."""
+TRIES = 5
+"""Beside others a peak is measured too low: what a host can do is the most of it."""
 
 
 def measured_peak() -> MeasuredPeak:
@@ -94,26 +97,49 @@ def floors_of(readings: list[AnyReading]) -> list[tuple[Step, int]]:
     return found
 
 
-async def test_no_step_is_faster_than_its_floor(
-    engine: Engine, record_property: Callable[[str, object], None]
-) -> None:
-    peak = await asyncio.to_thread(measured_peak)
-    readings = [peak, *await mixed_load(engine)]
+def the_most_of(one: MeasuredPeak, other: MeasuredPeak) -> MeasuredPeak:
+    """Of each rate that was measured twice."""
+
+    def most(field: str) -> Any:
+        pair = getattr(one, field), getattr(other, field)
+        if isinstance(pair[0], dict):
+            return {key: max(value, pair[1][key]) for key, value in pair[0].items()}
+        return max(pair)
+
+    rates = ("bytes_per_s", "read_bytes_per_s", "cached_bytes_per_s", "flops")
+    return msgspec.structs.replace(one, **{each: most(each) for each in rates})
+
+
+def limits_of(readings: list[AnyReading]) -> Limits:
+    """What the Limits screen shows of the whole session."""
     model = Model()
     for reading in readings:
         model.fold(reading)
-    steps = floors_of(readings)
-
-    shown = model.snapshot(steps[-1][0].end_ns, Window.SESSION)
-
-    limits = shown.limits
+    ended_ns = max(each.end_ns for each in readings if isinstance(each, Step))
+    limits = model.snapshot(ended_ns, Window.SESSION).limits
     assert limits is not None
+    return limits
+
+
+async def test_no_step_is_faster_than_its_floor(
+    engine: Engine, record_property: Callable[[str, object], None]
+) -> None:
+    told = await mixed_load(engine)
+    peak = await asyncio.to_thread(measured_peak)
+    for _ in range(TRIES - 1):
+        if limits_of([peak, *told]).impossible is None:
+            break
+        peak = the_most_of(peak, await asyncio.to_thread(measured_peak))
+    steps = floors_of([peak, *told])
+
+    limits = limits_of([peak, *told])
+
     assert limits.missing == ()
-    assert limits.impossible is None or limits.impossible.worst_ratio < BUSY
+    assert limits.impossible is None
     assert limits.decode is not None
     assert limits.prefill is not None
     assert len(steps) > 100
-    faster = [each for each, floor_ns in steps if floor_ns >= BUSY * each.duration_ns]
+    faster = [each for each, floor_ns in steps if floor_ns >= each.duration_ns]
     assert faster == []
     ratios = [each.duration_ns / floor_ns for each, floor_ns in steps]
     record_property("median of step / floor", median(ratios))
