@@ -11,7 +11,14 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
-from collectors.readings import AnyReading, RequestRecord, RequestSpan, Step, TokenTimes
+from collectors.readings import (
+    AnyReading,
+    CanaryRequest,
+    RequestRecord,
+    RequestSpan,
+    Step,
+    TokenTimes,
+)
 from inferwatch.metrics.load.client import ended_ns
 
 
@@ -19,11 +26,19 @@ def _last_chunk_ns(times: TokenTimes) -> int:
     return times.first_ns + sum(times.gaps_ns)
 
 
+def _canary_ended_ns(request: CanaryRequest) -> int:
+    if request.first_token_ns is None:
+        return request.sent_ns
+    return request.first_token_ns + sum(request.gaps_ns)
+
+
 _HAPPENED: dict[type, Callable[[Any], int]] = {
     RequestRecord: ended_ns,
     TokenTimes: _last_chunk_ns,
     RequestSpan: attrgetter("end_ns"),
+    CanaryRequest: _canary_ended_ns,
 }
+"""Of the kinds without a ``t_ns``."""
 
 
 class ReceiptClock:

@@ -1,9 +1,15 @@
 """Each reading is there at a moment of its own, in order of receipt."""
 
 from collections.abc import Callable
+from enum import Enum
+from typing import Any, get_args, get_origin
+
+import msgspec
+import pytest
 
 from collectors.readings import (
     AnyReading,
+    CanaryRequest,
     EventKind,
     Phase,
     RequestEvent,
@@ -47,10 +53,34 @@ def test_what_tells_of_a_while_is_there_at_its_end() -> None:
     )
 
     span = RequestSpan(request_id="a", arrived_ns=1, end_ns=7)
+    canary = CanaryRequest(sent_ns=1, first_token_ns=5, gaps_ns=[1, 2])
 
     assert ReceiptClock().take(span) == 7
+    assert ReceiptClock().take(canary) == 8
+    assert ReceiptClock().take(CanaryRequest(sent_ns=1, failure="refused")) == 1
     assert ReceiptClock().take(times) == 8
     assert ReceiptClock().take(record) == 9
+
+
+def smallest(kind: type[AnyReading]) -> AnyReading:
+    """A reading that says no more than it must."""
+
+    def value(annotation: Any) -> Any:
+        made = get_origin(annotation) or annotation
+        return next(iter(made)) if issubclass(made, Enum) else made()
+
+    return kind(
+        **{
+            field.name: value(field.type)
+            for field in msgspec.structs.fields(kind)
+            if field.required
+        }
+    )
+
+
+@pytest.mark.parametrize("kind", get_args(AnyReading))
+def test_a_reading_of_every_kind_has_its_moment(kind: type[AnyReading]) -> None:
+    assert ReceiptClock().take(smallest(kind)) == 0
 
 
 def test_asking_what_would_be_next_takes_nothing() -> None:

@@ -12,10 +12,12 @@ import pytest
 
 from collectors.readings import (
     AnyReading,
+    CanaryRequest,
     LoadPlanned,
     Phase,
     RequestRecord,
     Step,
+    Tick,
 )
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.feed import Feed, FeedState, MarkKind, Playback
@@ -397,3 +399,23 @@ def test_a_session_of_a_load_alone_is_known_as_such(
 
     assert player.only_load is not engine
     assert find(path, "last").model == "big"
+
+
+async def test_a_record_that_holds_a_canary_can_be_replayed(
+    record: Callable[..., Recorder], stopped_clock: Callable[[int], Any], path: Path
+) -> None:
+    recorder = record(clock=stopped_clock(5 * S))
+    recorder.put(1, Tick(t_ns=S))
+    recorder.put(2, CanaryRequest(source="a", sent_ns=2 * S, first_token_ns=3 * S))
+    recorder.put(3, Tick(t_ns=4 * S))
+    recorder.close()
+
+    player = Player.open(path, "last")
+    try:
+        await player.playback.seek(4 * S)
+        canary = player.snapshot(Window.MINUTE).canary
+    finally:
+        player.close()
+
+    assert canary is not None
+    assert (canary.sent, canary.ttft_s.max) == (1, 1.0)
