@@ -51,6 +51,7 @@ from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.causes.clock_drops import ClockDrops, SavedClock
 from inferwatch.metrics.causes.slowest import SavedSlowLog
 from inferwatch.metrics.engine.canary import CanaryTracker
+from inferwatch.metrics.engine.catch_up import CATCHING_UP, CatchUp
 from inferwatch.metrics.engine.cost import CostTracker, SavedCost
 from inferwatch.metrics.engine.engines import Engines, SavedEngines, known_sum
 from inferwatch.metrics.engine.flow import (
@@ -153,6 +154,7 @@ class SavedState(msgspec.Struct, array_like=True):
     client: SavedLoadClient
     cost: SavedCost
     health: SavedHealth
+    catch_up: CatchUp
     notes: list[Note]
     hardware: SavedHardware
     traffic: SavedTraffic
@@ -219,6 +221,7 @@ class Model:
         self._client = LoadClient()
         self._cost = CostTracker()
         self._health = HealthTracker(self._engines, self._requests)
+        self._catch_up = CatchUp()
         self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
         self._hardware = HardwareTracker()
         self._traffic = TrafficTracker()
@@ -349,6 +352,7 @@ class Model:
             client=self._client.saved(parts),
             cost=self._cost.saved(),
             health=self._health.saved(),
+            catch_up=self._catch_up,
             notes=list(self._notes),
             hardware=self._hardware.saved(parts),
             traffic=self._traffic.saved(parts),
@@ -431,6 +435,7 @@ class Model:
         model._scraped.restore(saved.scraped, written)
         model._cost.restore(saved.cost)
         model._health.restore(saved.health)
+        model._catch_up = saved.catch_up
         model._notes.extend(saved.notes)
         model._hardware.restore(saved.hardware, written)
         model._traffic.restore(saved.traffic, written)
@@ -538,9 +543,12 @@ class Model:
             window=window,
             shown_source=source if self._knows(source) else None,
             covered_ns=totals.covered_ns,
-            verdict=self._health.verdict(
+            verdict=CATCHING_UP
+            if self._catch_up.goes_on
+            else self._health.verdict(
                 now_ns, work, flow_now, loaded_ns, self._hardware.hosts.seen_ns
             ),
+            catching_up=self._catch_up.goes_on,
             engines=self._engines.infos,
             endpoints=tuple(self._engines.endpoints.values()),
             settings=self._engines.first_settings,
@@ -867,6 +875,7 @@ class Model:
         floor_ns = self._floors.step(step, self._traffic.step(step), rank.gap_ns)
         self._history.add_step(step, output_tokens, kv, rank.gap_ns, floor_ns)
         self._health.step(step)
+        self._catch_up.take(step.end_ns)
         if output_tokens and step.end_ns > (self._last_token_ns or step.start_ns):
             self._last_token_ns = step.end_ns
 
@@ -908,6 +917,7 @@ class Model:
         self._engines.take_totals(totals)
         self._cost.totals(totals)
         self._hardware.totals(totals)
+        self._catch_up.take(totals.t_ns)
         self.watch.totals(totals)
 
     def _note(self, note: Note) -> None:
@@ -933,6 +943,7 @@ class Model:
             self._hardware.hosts.lost(note.source)
             if not self._engines.alive:  # others go on
                 self._health.note(note)
+                self._catch_up = CatchUp(tick_ns=self._catch_up.tick_ns)
                 self._cost.lost()
                 self._last_token_ns = None
 
@@ -955,9 +966,13 @@ class Model:
 
     def judge(self, now_ns: int, around: Around) -> None:
         """What is wrong as of a tick: of each server alone, then of all."""
-        self._slo.tick(now_ns)
+        self._catch_up.tick(now_ns)
         for model in self._servers.models.values():
             model.judge(now_ns, around)
+        if self._catch_up.goes_on:
+            self.watch.facts = None
+            return
+        self._slo.tick(now_ns)
         steps = self._steps.over(now_ns, Window.TEN_SECONDS)
         moment = LimitsMoment(
             now_ns=now_ns,

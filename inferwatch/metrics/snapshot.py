@@ -765,6 +765,8 @@ class Snapshot:
     covered_ns: int
     """How much of the window there was an engine to watch; rates are over this."""
     verdict: Verdict
+    catching_up: bool = False
+    """Probes still tell of the past: nothing is judged until the present is reached."""
     engines: tuple[EngineInfo, ...] = ()
     endpoints: tuple[Endpoint, ...] = ()
     servers: tuple[ServerState, ...] = ()

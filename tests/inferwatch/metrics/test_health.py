@@ -16,9 +16,12 @@ from collectors.readings import (
     Note,
     NoteKind,
     ProcessUsage,
+    Step,
+    Tick,
     Totals,
 )
-from inferwatch.metrics.snapshot import Health, RequestState, Snapshot
+from inferwatch.metrics.model import Model
+from inferwatch.metrics.snapshot import Health, RequestState, Snapshot, Window
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -260,6 +263,63 @@ def test_a_queue_no_step_ever_served_is_stalled(see: See, make_event: Make) -> N
 
     assert verdict.health is Health.STALLED
     assert verdict.sentence == "0 running, 1 waiting: no step for 2.1 s"
+
+
+def test_what_a_probe_remembers_is_not_judged_until_the_present_is_reached(
+    make_step: Make,
+) -> None:
+    model, told = Model(), []
+
+    def fold(*readings: Step | Totals | Tick) -> Snapshot:
+        for reading in readings:
+            model.fold(reading)
+        now_ns = max(each.t_ns for each in readings if isinstance(each, Tick))
+        return model.snapshot(now_ns, Window.MINUTE)
+
+    fold(Tick(t_ns=0))
+    for second in range(8):  # half an hour, four minutes in each second of ours
+        began_ms = (second - 8) * 240_000
+        past = [make_step(began_ms + 10_000 * n, {0: 1}) for n in range(24)]
+        told.append(fold(*past, Tick(t_ns=second * 1_000 * MS + MS)))
+    assert {each.verdict.health for each in told} == {Health.STARTING}
+    assert "remembers" in told[0].verdict.sentence
+    assert all(each.catching_up and not each.findings for each in told)
+
+    live = [make_step(7_000 + 10 * n, {0: 1}) for n in range(200)]
+    fold(*live[:100], Tick(t_ns=8_000 * MS))
+    present = fold(*live[100:], Tick(t_ns=9_000 * MS))
+    assert present.verdict.health is Health.HEALTHY
+    assert not present.catching_up
+
+    for second in range(10, 16):
+        silent = fold(Tick(t_ns=second * 1_000 * MS))
+    assert silent.verdict.health is Health.STALLED
+    assert [each.name for each in silent.findings] == ["stopped"]
+
+
+def test_a_past_that_breaks_off_is_awaited_for_a_while(make_step: Make) -> None:
+    model = Model()
+    model.fold(Tick(t_ns=0))
+    model.fold(make_step(-60_000, {0: 1}))
+
+    healths = []
+    for second in range(1, 13):
+        model.fold(Tick(t_ns=second * 1_000 * MS))
+        now = model.snapshot(second * 1_000 * MS, Window.MINUTE)
+        healths.append(now.verdict.health)
+
+    assert healths == [Health.STARTING] * 9 + [Health.STALLED] * 3
+
+
+def test_an_engine_that_is_lost_is_lost_while_its_past_is_read(
+    see: See, make_step: Make
+) -> None:
+    past = make_step(-60_000, {0: 1})
+    gone = note(900, NoteKind.LOST, "its process is gone")
+
+    verdict = see([Tick(t_ns=0), past, gone], now_ms=1_000).verdict
+
+    assert verdict.health is Health.LOST
 
 
 def test_idle_time_before_the_work_came_is_no_stall(

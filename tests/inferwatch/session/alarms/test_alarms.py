@@ -6,6 +6,7 @@ import stat
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,18 @@ async def test_a_rule_that_comes_back_is_recorded_but_not_told_too_often(
     told = [n.text for n in notes(watched) if n.text.startswith("waiting")]
     assert len(told) == 2
     assert "1 time more" in told[1]
+
+
+async def test_no_rule_is_looked_at_while_the_past_is_read(path: Path) -> None:
+    watched = alarms(path)
+
+    for second in range(5):
+        past = replace(at(second, 30), catching_up=True)
+        assert watched.look(past) is None
+
+    assert not notes(watched)
+    assert watched.recorder is not None
+    assert not watched.recorder.recording
 
 
 async def test_a_rule_that_is_only_told_records_nothing(path: Path) -> None:
