@@ -7,6 +7,7 @@ CollectorError
 └── WireVersionError       it speaks another major version
 """
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
@@ -49,6 +50,16 @@ class Collector(Protocol):
         ...
 
 
+def name_of(collector: Collector) -> str:
+    """What people may call it, as in ``server scraper of gpu1:8000``."""
+    inner: Collector | None = getattr(collector, "inner", None)
+    if inner is not None:
+        return name_of(inner)
+    what = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(collector).__name__).lower()
+    source: str = getattr(getattr(collector, "server", None), "source", "")
+    return f"{what} of {source}" if source else what
+
+
 Listener = Callable[[AnyReading], None]
 """Is told readings, beside whoever takes them."""
 
@@ -57,16 +68,16 @@ class TappedCollector:
     """A collector whose readings a listener is told as well."""
 
     def __init__(self, collector: Collector, listener: Listener) -> None:
-        self._collector = collector
+        self.inner = collector
         self._listener = listener
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """The collector's batches, each told to the listener first."""
-        async for batch in self._collector.batches():
+        async for batch in self.inner.batches():
             for reading in batch:
                 self._listener(reading)
             yield batch
 
     async def close(self) -> None:
         """Close the collector."""
-        await self._collector.close()
+        await self.inner.close()

@@ -292,7 +292,7 @@ class KvEventStream:
 
     def __init__(self, clock: SessionClock, server: Server) -> None:
         self._clock = clock
-        self._server = server
+        self.server = server
         self._local = goes_direct(server.url, server.uds)
         self._host = urlsplit(server.url).hostname or ""
         self._context: zmq.asyncio.Context | None = None
@@ -339,7 +339,7 @@ class KvEventStream:
     async def _look(self) -> None:
         """Ask again and again where events are; follow them as long as that holds."""
         try:
-            asking = self._server.client(timeout_s=ASK_S)
+            asking = self.server.client(timeout_s=ASK_S)
         except (ServerError, ProxyError):
             return  # whoever scrapes it says so
         async with asking as client:
@@ -381,7 +381,7 @@ class KvEventStream:
     async def _hear(self, rank: int, source: KvSource) -> None:
         """One rank, until cancelled or unreachable."""
         events = RankEvents(
-            self._clock, self._server.source, rank, same_host=self._local
+            self._clock, self.server.source, rank, same_host=self._local
         )
         socket = self._socket(zmq.SUB)
         monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -476,7 +476,7 @@ class KvEventStream:
         except zmq.ZMQError as error:
             verb = "bind" if bind else "connect to"
             raise Unreachable(
-                f"cannot hear KV events of {self._server.source}: cannot {verb} "
+                f"cannot hear KV events of {self.server.source}: cannot {verb} "
                 f"{place}: {error.strerror or error}"
             ) from error
 
@@ -487,7 +487,7 @@ class KvEventStream:
     async def _say(self, text: str) -> None:
         if text not in self._said and len(self._said) < MOST_RANKS:
             self._said.add(text)
-            now_ns, source = self._clock.now_ns(), self._server.source
+            now_ns, source = self._clock.now_ns(), self.server.source
             note = Note(source=source, t_ns=now_ns, kind=NoteKind.PROBE, text=text)
             await self._pass_on([note])
 

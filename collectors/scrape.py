@@ -104,7 +104,7 @@ class ServerScraper:
 
     def __init__(self, clock: SessionClock, server: Server) -> None:
         self._clock = clock
-        self._server = server
+        self.server = server
         self._closed = asyncio.Event()
         self._phase = random.random()  # noqa: S311 - no secret
         """When in its interval it asks: many servers are asked one after another."""
@@ -129,9 +129,9 @@ class ServerScraper:
             CollectorError: the server cannot even be tried.
         """
         try:
-            client = self._server.client(timeout_s=None)
+            client = self.server.client(timeout_s=None)
         except (ServerError, ProxyError) as error:
-            raise CollectorError(f"{self._server.source}: {error}") from error
+            raise CollectorError(f"{self.server.source}: {error}") from error
         async with client:
             pause_s = _jitter(SPREAD_S)
             while not await self._pause(pause_s):
@@ -181,7 +181,7 @@ class ServerScraper:
         return True
 
     def _next_pause(self, *, fresh: bool) -> float:
-        every_s = self._server.every_s
+        every_s = self.server.every_s
         if self._failures:
             pause_s = every_s * 2 ** min(self._failures - 1, 10)
             return _jitter(min(pause_s, max(LONGEST_PAUSE_S, every_s)))
@@ -243,7 +243,7 @@ class ServerScraper:
             return contact
         half_ns = (after_ns - before_ns) // 2
         sample = EngineSample(
-            source=self._server.source,
+            source=self.server.source,
             t_ns=before_ns + half_ns,
             uncertainty_ns=half_ns + 1,
             **fields,
@@ -268,7 +268,7 @@ class ServerScraper:
             text,
             t_ns=answer.sent_ns + took_ns // 2 - self._clock.start_ns,
             uncertainty_ns=took_ns // 2 + 1,
-            source=self._server.source,
+            source=self.server.source,
         )
         try:
             scraped = await asyncio.to_thread(read) if len(text) > LARGE else read()
@@ -323,7 +323,7 @@ class ServerScraper:
             self._life.info_due_ns = 0
         self._told = Contact(
             t_ns=self._clock.now_ns(),
-            source=self._server.source,
+            source=self.server.source,
             answers=answers,
             why=why,
             restarted=restarted,
@@ -351,18 +351,18 @@ class ServerScraper:
         apart = self._distant.apart()
         info = ServerInfo(
             t_ns=self._clock.now_ns(),
-            source=self._server.source,
-            name=self._server.source,
+            source=self.server.source,
+            name=self.server.source,
             family=family.name,
-            url=self._server.shown_url,
-            uds=self._server.uds,
+            url=self.server.shown_url,
+            uds=self.server.uds,
             version=facts.version,
             models=facts.models or sorted({model for _, model in life.last if model}),
             max_model_len=facts.max_model_len,
             started_wall_ns=_ns(life.started_s),
             num_kv_blocks=facts.num_kv_blocks,
             kv_block_tokens=facts.kv_block_tokens,
-            insecure=self._server.insecure,
+            insecure=self.server.insecure,
             settings=facts.settings | ({"clock": apart} if apart else {}),
             advice=facts.advice,
         )
@@ -378,7 +378,7 @@ class ServerScraper:
         t_ns, source = info.t_ns, info.source
         yield EngineSettings(t_ns=t_ns, source=source, settings=facts.flags)
         kv_dtype = facts.flags.get("kv_cache_dtype")
-        if facts.root is None or not self._server.is_here:
+        if facts.root is None or not self.server.is_here:
             return
         text = kv_dtype if isinstance(kv_dtype, str) else None
         config = local_config(facts.root, t_ns=t_ns, source=source, kv_dtype=text)

@@ -127,7 +127,7 @@ class SshTunnel:
     def __init__(self, clock: SessionClock, server: Server) -> None:
         self.up = asyncio.Event()
         self._clock = clock
-        self._server = server
+        self.server = server
         self._address = SshAddress.of(server.ssh)
         self._directory = Path(server.uds or "").parent
         self._process: Process | None = None
@@ -168,7 +168,7 @@ class SshTunnel:
         if sockets is None or self._closed.is_set():
             return
         self._last_words = ""
-        forwards = [f"{self._server.uds}:{self._address.forwarded}"]
+        forwards = [f"{self.server.uds}:{self._address.forwarded}"]
         forwards += [f"{self._directory / Path(each).name}:{each}" for each in sockets]
         for left in self._directory.iterdir():
             left.unlink(missing_ok=True)
@@ -252,7 +252,7 @@ class SshTunnel:
                 await self._closed.wait()
 
     def _told(self, why: str) -> list[AnyReading]:
-        now_ns, source = self._clock.now_ns(), self._server.source
+        now_ns, source = self._clock.now_ns(), self.server.source
         if why:
             text = f"ssh to {self._address.destination}: {why}"
             return [Contact(t_ns=now_ns, answers=False, why=text, source=source)]
@@ -265,17 +265,17 @@ class Through:
 
     def __init__(self, tunnel: SshTunnel, collector: Collector) -> None:
         self._tunnel = tunnel
-        self._collector = collector
+        self.inner = collector
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """What it reports, from when the tunnel is up for the first time."""
         await self._tunnel.up.wait()
-        async for batch in self._collector.batches():
+        async for batch in self.inner.batches():
             yield batch
 
     async def close(self) -> None:
         """Close it."""
-        await self._collector.close()
+        await self.inner.close()
 
 
 def sweep() -> None:

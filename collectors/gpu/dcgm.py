@@ -203,7 +203,7 @@ class DcgmScraper:
     ) -> None:
         """One that nobody ``asked`` for is looked for quietly, where it would help."""
         self._clock = clock
-        self._server = server
+        self.server = server
         self._measured = measured or Measured()
         self._options = options or GpuOptions()
         self._asked = asked
@@ -225,7 +225,7 @@ class DcgmScraper:
             CollectorError: the exporter cannot even be tried.
         """
         try:
-            client = self._server.client(timeout_s=None)
+            client = self.server.client(timeout_s=None)
         except (ServerError, ProxyError) as error:
             raise CollectorError(f"{self._named}: {error}") from error
         async with client:
@@ -252,7 +252,7 @@ class DcgmScraper:
 
     @property
     def _named(self) -> str:
-        return f"dcgm-exporter at {self._server.source}"
+        return f"dcgm-exporter at {self.server.source}"
 
     @property
     def _wanted(self) -> bool:
@@ -262,7 +262,7 @@ class DcgmScraper:
     def _pause_s(self) -> float:
         if not self._answered and not self._asked:
             return LOOK_EVERY_S
-        every_s = self._server.every_s
+        every_s = self.server.every_s
         if not self._failures:
             return every_s
         longest_s = max(LONGEST_PAUSE_S, every_s)
@@ -407,7 +407,7 @@ class DcgmScraper:
         """
         if self._here:
             return None
-        asked = urlsplit(self._server.ssh or self._server.url).hostname
+        asked = urlsplit(self.server.ssh or self.server.url).hostname
         if not told or _CONTAINER.fullmatch(told):
             return asked
         here = socket.gethostname()
@@ -415,7 +415,7 @@ class DcgmScraper:
 
     @property
     def _here(self) -> bool:
-        server = self._server
+        server = self.server
         return goes_direct(server.url, server.uds) and not server.ssh
 
     def _meant(self, gpus: Sequence[DcgmGpu]) -> Sequence[DcgmGpu]:

@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from collectors.readings import Prices
-from inferwatch import __version__
-from inferwatch.cli import crash
+from inferwatch import __version__, faults
 from inferwatch.cli.agent import agent
 from inferwatch.cli.attach import attach
 from inferwatch.cli.baseline import baseline
@@ -84,7 +83,7 @@ class Program(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
     epilog="Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 the engine was "
     "lost or never came up, 4 a check cannot be told (compare --inconclusive-fails), "
-    f"{crash.STATUS} a fault in inferwatch itself.",
+    f"{faults.STATUS} a fault in inferwatch itself.",
 )
 @click.version_option(__version__, prog_name="inferwatch")
 @slo_options
@@ -150,10 +149,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (click.ClickException, InferwatchError, sqlite3.DatabaseError) as error:
         sys.exit(_explained(error))
     except Exception as error:
-        if crash.let_through():
+        if faults.let_through():
             raise
-        _say(crash.told(error))
-        sys.exit(crash.STATUS)
+        _say(faults.told(error))
+        sys.exit(faults.STATUS)
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -34,6 +34,7 @@ from collectors.readings import (
 from embedded_engine.channel import Channel
 from embedded_engine.engine_processes import EngineProcess, EngineProcesses
 from inferwatch.session.local_server import engine_of
+from inferwatch.session.supervision import supervise
 
 RING_BYTES = 16_000_000
 """Half an hour of eight GPUs."""
@@ -108,12 +109,13 @@ class Agent:
 
     async def _pump(self, collector: Collector) -> None:
         try:
-            async for batch in collector.batches():
-                self._tell(batch)
+            await supervise(collector, self._tell, self._say)
         except CollectorError as error:
-            self._report(str(error))
-            note = Note(t_ns=monotonic_ns(), kind=NoteKind.HOST, text=str(error))
-            self._tell([note])
+            self._say(str(error))
+
+    def _say(self, text: str) -> None:
+        self._report(text)
+        self._tell([Note(t_ns=monotonic_ns(), kind=NoteKind.HOST, text=text)])
 
     async def _look_for_engines(self) -> None:
         engines: list[EngineProcesses] = []

@@ -8,6 +8,7 @@ sends it: whatever we draw, it sends and stamps in time.
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -28,6 +29,7 @@ from inferwatch.loadgen.process import LoadProcess
 from inferwatch.metrics.load.book import ABORTED
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.load_desk import LoadTarget
+from inferwatch.session.supervision import supervise
 
 EVERY_S = 10.0
 TOKENS = 16
@@ -199,7 +201,9 @@ class Canaries:
 
     async def _pump(self, sender: Collector, source: str) -> None:
         try:
-            await self._session.pipeline.pump(sender)
+            await supervise(
+                sender, self._session.pipeline.take, partial(self._note, source)
+            )
         except OSError as error:
             self._note(source, f"the canary did not start: {error}")
 

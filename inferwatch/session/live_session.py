@@ -16,6 +16,7 @@ from collectors.readings import AnyReading, Note, NoteKind
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.slo_notes import SloNotes
+from inferwatch.session.supervision import supervise
 
 TICK_S = 1
 
@@ -88,10 +89,12 @@ class LiveSession:
         try:
             yield
         finally:
-            self.look_at_clocks()
             ended_ns = self.now_ns()
-            self.pipeline.tick(ended_ns)
-            await asyncio.to_thread(self.pipeline.close)
+            try:
+                self.look_at_clocks()
+                self.pipeline.tick(ended_ns)
+            finally:
+                await asyncio.to_thread(self.pipeline.close)
             self.ended_ns = self.pipeline.ended_ns or ended_ns
 
     async def collect(self, *work: Coroutine[Any, Any, None]) -> None:
@@ -132,7 +135,11 @@ class LiveSession:
     async def _pump(self, collector: Collector) -> None:
         """Take what a collector reports; the session outlives one that fails."""
         try:
-            await self.pipeline.pump(collector)
+            await supervise(
+                collector,
+                self.pipeline.take,
+                lambda text: self.note(NoteKind.PROBE, text),
+            )
         except CollectorError as error:
             self.note(NoteKind.PROBE, str(error))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inferwatch.cli import crash
+from inferwatch import faults
 from inferwatch.cli.main import main
 from inferwatch.session.nearby import NearbyEngine, recent_servers
 from tests.collectors.http_server import VLLM
@@ -198,7 +198,7 @@ def test_a_fault_of_ours_tells_no_key(
     attach: Attach, url: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEAM_KEY", KEY)
-    monkeypatch.delenv(crash.SWITCH, raising=False)
+    monkeypatch.delenv(faults.SWITCH, raising=False)
 
     def fail(*given: object) -> None:
         raise RuntimeError(f"a bug, with {given}")
@@ -209,7 +209,7 @@ def test_a_fault_of_ours_tells_no_key(
 
     status, out, err = attach(url, "--header", "X-Api-Key: env:TEAM_KEY", "--once")
 
-    assert status == crash.STATUS
+    assert status == 3
     assert KEY not in out + err
     reports = [each for each in home.rglob("fault-*") if each.is_file()]
     assert reports

@@ -1,4 +1,4 @@
-"""The last net: a fault of ours is said in a sentence, its traceback kept in a file."""
+"""A fault of ours is said in a sentence, and its traceback kept in a file."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ def told(error: BaseException) -> str:
 
 def _kept(error: BaseException) -> Path | None:
     """The file it was written to, private; None where none can be."""
-    from platformdirs import user_log_path
+    from platformdirs import user_log_path  # noqa: PLC0415 - only a fault needs it
 
     with suppress(OSError):
         directory = user_log_path("inferwatch", appauthor=False)
