@@ -24,6 +24,8 @@ LONGEST_LABEL = 256
 LONGEST_SHARED = 1_000
 LARGEST = 2**53
 """No engine counts further: up to here every whole number is told apart."""
+LATEST_S = 2.0**33
+"""Unix time, in the year 2242: what is more is in milliseconds, or no time."""
 _EMPTY: tuple[object, ...] = (None, {})
 STARTED = "process_start_time_seconds"
 
@@ -140,7 +142,7 @@ class Exposition:
         self._begin()
         for series, number in values:
             series.scrape = self._scrape
-            series.value = _number(number)
+            series.value = read_number(number)
         return self._scraped(t_ns, uncertainty_ns, source)
 
     def _begin(self) -> None:
@@ -160,6 +162,9 @@ class Exposition:
             for (name, model), fields in self._told().items()
         ]
         started_s = self._together([self._started])
+        if started_s is not None and started_s > LATEST_S:
+            started_s = None
+            self._wrong["a start time that cannot be"] = None
         for why, series in self._left_out.items():
             if series.scrape == self._scrape:
                 self._wrong[why] = None
@@ -174,7 +179,7 @@ class Exposition:
             series = self._series[head]
         except KeyError:
             series = self._meet(head)
-        return series, None if series is None else _number(number)
+        return series, None if series is None else read_number(number)
 
     def _meet(self, head: str) -> ExposedSeries | None:
         """A series not met before; None for one that nobody asks for."""
@@ -409,8 +414,8 @@ def _count(value: float) -> int | None:
     return round(value) if value <= LARGEST else None
 
 
-def _number(text: str) -> float | None:
-    """What is written there, if an engine can have counted or measured it."""
+def read_number(text: str) -> float | None:
+    """What is written there, if it can have been counted or measured."""
     try:
         value = float(text)
     except ValueError:

@@ -12,6 +12,7 @@ import msgspec
 from collectors.bounded_get import why_none
 from collectors.clock import monotonic_ns
 from collectors.collector import CollectorError
+from collectors.exposition import LATEST_S
 from collectors.http_client import ProxyError
 from collectors.server import Server, ServerError
 
@@ -42,8 +43,11 @@ class ScrapedSeries(msgspec.Struct, frozen=True, gc=False):
         return bytes(self.metric)
 
     def labels(self) -> dict[str, str]:
-        """Name and labels."""
-        return msgspec.json.decode(self.metric, type=dict[str, str])
+        """Name and labels; none where they are not written as Prometheus does."""
+        try:
+            return msgspec.json.decode(self.metric, type=dict[str, str])
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return {}
 
 
 class _Matrix(msgspec.Struct, frozen=True, tag_field="resultType", tag="matrix"):
@@ -105,7 +109,7 @@ class PrometheusApi:
         sent_ns = monotonic_ns()
         data = await self._ask({"query": "time()"})
         took_ns = monotonic_ns() - sent_ns
-        if not isinstance(data, _Scalar):
+        if not isinstance(data, _Scalar) or not 0 < data.result[0] < LATEST_S:
             raise QueryError(f"{self._where} does not tell the time")
         return ServerTime(data.result[0], sent_ns + took_ns // 2, took_ns)
 

@@ -14,6 +14,7 @@ from collectors.exposition import (
     STARTED,
     ExposedSeries,
     Exposition,
+    read_number,
     series_names,
 )
 from collectors.prometheus_api import ScrapedSeries, ServerTime
@@ -30,6 +31,8 @@ SMALL_FLEET = 64
 MOST_ENGINES = 10_000
 MOST_SERIES = 4_000_000
 LONGEST_LABEL = 256
+MOST_APART_S = 3_600.0
+"""Nothing is asked for whose stamp is so far from now."""
 STALE_SCRAPES, STALE_S = 4, 60.0
 """Who has no new scrape for so many intervals, and so long, is lost."""
 
@@ -197,8 +200,8 @@ class Fleet:
             queries.pop("others", None)
         yield from queries.values()
 
-    def take_first(self, found: Sequence[ScrapedSeries]) -> None:
-        """Take what :meth:`first_names` stand for.
+    def take_first(self, found: Sequence[ScrapedSeries], now_s: float) -> None:
+        """Take what :meth:`first_names` stand for, at a time of Prometheus's clock.
 
         Of the others only what belongs to the same scrapes is taken: one that comes
         into Prometheus's store meanwhile is the next look's, whole.
@@ -212,7 +215,7 @@ class Fleet:
                     _say(engine, name, series.values)
                 case (engine, ExposedSeries() as one):
                     for at_s, number in series.values:
-                        if at_s > engine.latest_s:
+                        if engine.latest_s < at_s and abs(now_s - at_s) < MOST_APART_S:
                             engine.scrapes.setdefault(at_s, []).append((one, number))
         for engine in self.engines.values() if len(self.engines) > SMALL_FLEET else ():
             engine.keep_enough()
@@ -339,6 +342,6 @@ def _say(engine: FleetEngine, name: str, values: Values) -> None:
         engine.up = values[-1][1] != "0"
     elif name == TOOK:
         for at_s, text in values:
-            took_s = float(text)
-            if 0 <= took_s <= STALE_S:
+            took_s = read_number(text)
+            if took_s is not None and took_s <= STALE_S:
                 engine.took[at_s] = took_s

@@ -95,7 +95,7 @@ class PrometheusReader:
         if self._looked_s is not None:
             span_s = min(now.unix_s - self._looked_s + LATE_S, LONGEST_SPAN_S)
         found = await self._samples(fleet.first_names(), span_s, now)
-        await asyncio.to_thread(fleet.take_first, found)
+        await asyncio.to_thread(fleet.take_first, found, now.unix_s)
         if (oldest_s := fleet.oldest_new_s) is not None:
             await self._read_the_rest(now, now.unix_s - oldest_s + 0.001)
         self._looked_s = now.unix_s

@@ -5,12 +5,11 @@ it was started with (https://github.com/NVIDIA/dcgm-exporter#changing-metrics). 
 renamed some; both spellings are understood.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from collectors.exposition import ExpositionError, read_labels, split_line
+from collectors.exposition import ExpositionError, read_labels, read_number, split_line
 
 MIB = 1024 * 1024
 MOST_SERIES = 50_000
@@ -243,7 +242,7 @@ def _take(found: dict[str, DcgmGpu], series: _Series, text: str) -> None:
             return
         found[gpu.source] = gpu
     gpu = found[gpu.source]
-    number = _number(text)
+    number = read_number(text)
     if number is None or series.name in gpu.values:
         return  # one GPU has several lines where several pods share it
     if why := _why_blank(number, text):
@@ -254,18 +253,11 @@ def _take(found: dict[str, DcgmGpu], series: _Series, text: str) -> None:
             gpu.xid_text = series.labels.get("err_msg", "")
 
 
-def _number(text: str) -> float | None:
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if 0 <= value < math.inf and "_" not in text else None
-
-
 def _why_blank(value: float, text: str) -> str | None:
     """Why DCGM has no value; None if this is one."""
     if value >= _BLANK_64:
-        code = int(text) - _BLANK_64 if text.isdecimal() else 0
+        exact = text.isdecimal() and len(text) <= len(str(_BLANK_64))
+        code = int(text) - _BLANK_64 if exact else 0
         return _WHY_BLANK[code] if code < len(_WHY_BLANK) else NOT_YET
     return _BLANKS.get(value)
 

@@ -116,8 +116,11 @@ def _asked(
         while asked and (left_ns := until_ns - monotonic_ns()) > 0:
             for caller, _ in poller.poll(left_ns // 1_000_000):
                 poller.unregister(caller)
+                key, frames = asked.pop(caller), caller.recv_multipart()
+                if len(frames) < 2:
+                    continue  # whoever that is, it is no probe
                 with suppress(CollectorError, msgspec.MsgspecError):
-                    yield asked.pop(caller), decode_hello(caller.recv_multipart()[1])
+                    yield key, decode_hello(frames[1])
 
 
 def port_of(url: str) -> int | None:
@@ -136,8 +139,15 @@ def addresses_here(host: str) -> set[str]:
     return {a for a in named if ipaddress.ip_address(a).is_loopback or a in own}
 
 
+def _resolved(path: str) -> Path:
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError, ValueError):  # whoever listens may say anything
+        return Path(path)
+
+
 def _is_at(address: str, port: int | None, hosts: set[str], uds: str | None) -> bool:
     if uds is not None:
-        return address == uds or Path(address).resolve() == Path(uds).resolve()
+        return address == uds or _resolved(address) == _resolved(uds)
     host, _, number = address.rpartition(":")
     return number == str(port) and (not hosts or host.strip("[]") in hosts | WILD)

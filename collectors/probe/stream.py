@@ -194,6 +194,8 @@ class ProbeStream:
             if await socket.poll(PULSE_MS):
                 frames = await socket.recv_multipart()
                 heard_ns = monotonic_ns()
+                if len(frames) < 2:
+                    continue  # no probe says so little
                 reception = reception.renewed(frames)
                 messages = self._greeted(reception, frames, asked_ns)
                 if reception.hello is not None:

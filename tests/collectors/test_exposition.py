@@ -244,3 +244,11 @@ def test_nothing_is_no_sample() -> None:
 def test_a_start_time_is_found() -> None:
     assert Exposition(FAMILY).read(VLLM).started_s == 1_795_194_987.55
     assert math.isclose(read("process_start_time_seconds 1.7e9").started_s or 0, 1.7e9)
+
+
+@pytest.mark.parametrize("began", ["1.795e12", "1e300", "Inf"])
+def test_a_start_time_that_is_none_is_unknown_and_told(began: str) -> None:
+    scraped = read(f"process_start_time_seconds {began}", f"{RUNNING} 1")
+    assert scraped.started_s is None
+    assert any("cannot be" in each for each in scraped.wrong)
+    assert scraped.samples[0].running == 1

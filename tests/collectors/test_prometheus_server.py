@@ -5,10 +5,17 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec import Raw, json
 
 from collectors import prometheus_api, prometheus_server
 from collectors.clock import SessionClock
-from collectors.prometheus_api import PrometheusApi, QueryError
+from collectors.prometheus_api import (
+    PrometheusApi,
+    QueryError,
+    ScrapedSeries,
+    ServerTime,
+)
+from collectors.prometheus_fleet import Fleet
 from collectors.prometheus_server import PrometheusReader, WithPast
 from collectors.readings import AnyReading, Contact, EngineSample, Note, ServerInfo
 from collectors.server import Server
@@ -103,6 +110,49 @@ async def test_a_scrape_has_its_own_time_by_our_clock(
     ago_s = (clock.now_ns() - sample.t_ns) / 1e9
     assert 19.75 <= ago_s < 19.75 + 1  # in the middle of the half second it took
     assert 0.25 <= sample.uncertainty_ns / 1e9 < 0.25 + 1
+
+
+async def test_a_server_whose_time_is_none_says_so(
+    prometheus: FakePrometheus, reader: Readers
+) -> None:
+    prometheus.now_s = 1e300
+
+    with pytest.raises(QueryError, match="does not tell the time"):
+        await reader().look()
+
+
+def test_odd_stamps_numbers_and_labels_leave_the_rest_as_it_is(
+    clock: SessionClock,
+) -> None:
+    name = "vllm:num_requests_running"
+    series = {"instance": "10.0.0.1:8000", "engine": "0", "model_name": "tiny"}
+    target = {"instance": "10.0.0.1:8000"}
+    good_s = BEGAN_S - 4
+
+    def scraped(labels: object, *values: tuple[float, str]) -> ScrapedSeries:
+        return ScrapedSeries(Raw(json.encode(labels)), list(values))
+
+    fleet = Fleet(told_apart=False)
+    fleet.take_first(
+        [
+            scraped(["no", "labels"], (good_s, "1")),
+            scraped({"__name__": "up", **target}, (good_s, "1")),
+            scraped(
+                {"__name__": "scrape_duration_seconds", **target},
+                *[(good_s, text) for text in ("0.5s", "1e400", "0.01")],
+            ),
+            scraped(
+                {"__name__": name, **series},
+                *[(at_s, "9") for at_s in (-1e300, BEGAN_S * 1000, 1e300)],
+                (good_s, "3"),
+            ),
+        ],
+        BEGAN_S,
+    )
+    found = fleet.readings(ServerTime(BEGAN_S, clock.start_ns, 0), clock)
+
+    assert [each.running for each in samples(found)] == [3]
+    assert [each.t_ns for each in samples(found)] == [-4 * 10**9 + 5_000_000]
 
 
 async def test_the_same_scrape_seen_twice_is_one_sample(

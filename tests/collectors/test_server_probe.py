@@ -476,6 +476,30 @@ async def test_what_is_no_probe_is_told_and_harms_nobody(frames: list[bytes]) ->
     assert not watcher.numbers
 
 
+@pytest.mark.parametrize("frames", [[], [b"\xc1" * 9]])
+async def test_a_socket_beside_a_probe_that_is_none_keeps_nobody_from_it(
+    port: Port, frames: list[bytes]
+) -> None:
+    with zmq.Context() as context, context.socket(zmq.XPUB) as liar:
+        liar.bind(f"ipc://{socket_path('liar', os.getpid())}")
+
+        def answer() -> None:
+            while liar.poll(5_000):
+                if (request := liar.recv())[:1] == b"\1":
+                    liar.send_multipart([request[1:], *frames])
+                    return
+
+        with port.serving("one", range(0)):
+            lying = asyncio.create_task(asyncio.to_thread(answer))
+            assert await until_found(port.url) == "one"
+            await lying
+
+
+def test_an_address_may_be_anything() -> None:
+    for odd in ("\0", "x" * 10_000, "\ud800"):
+        assert not discover._is_at(odd, 8000, set(), "/run/vllm.sock")
+
+
 async def test_one_that_comes_back_as_another_was_restarted_unseen(
     port: Port, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from collectors.gpu.dcgm import (
     dcgm_scrapers,
     dcgm_server,
 )
+from collectors.gpu.dcgm_page import NOT_YET, DcgmPage
 from collectors.gpu.source import GpuOptions
 from collectors.readings import AnyReading, GpuInfo, GpuSample, Note
 from collectors.server import Server
@@ -225,6 +226,15 @@ async def test_a_blank_is_no_value_and_says_why(
 
     assert getattr(sample, field) is None
     assert why in info.missing[field]
+
+
+def test_a_number_of_any_length_is_read() -> None:
+    line = f'DCGM_FI_DEV_GPU_TEMP{{UUID="{GPU_A}"}}'
+
+    (gpu,) = DcgmPage().read(f"{line} {'0' * 4_300}{INT64_BLANK}\n")
+
+    assert gpu.values == {}
+    assert gpu.blank == {"temperature_c": NOT_YET}
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "1e300", "11", "1_0", "ERROR"])
