@@ -18,10 +18,11 @@ import zmq
 import zmq.asyncio
 
 from collectors.clock import SessionClock
+from collectors.collector import CollectorError
 from collectors.liveness import birth
 from collectors.readings import AnyReading, LoadEvent, LoadKind, Note, NoteKind
 from collectors.runtime_dir import runtime_dir, socket_dir
-from collectors.wire import LossCounter, unpack
+from collectors.wire import UNREADABLE, LossCounter, unpack
 
 MOST_WAITING = 1_000
 """Messages kept for a listener that is slow; what is beyond them is lost to it."""
@@ -142,8 +143,13 @@ class RelayedLoad:
         self._ended = True
 
     def _open(self, message: bytes) -> list[AnyReading]:
-        envelope, readings = unpack(message)
         run_id = self._notice.run_id
+        try:
+            envelope, readings = unpack(message)
+        except UNREADABLE as error:
+            raise CollectorError(
+                f"what load {run_id} says is unknown: {error}"
+            ) from error
         if envelope.stream not in self._streams:
             self._streams.add(envelope.stream)
             self._loss.start(envelope.stream, 0)

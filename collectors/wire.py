@@ -6,16 +6,25 @@ an older inferwatch can watch a newer probe of the same major version. A reading
 source is not its envelope's says its own, as a GPU's in the envelope of its host.
 """
 
+import re
 import secrets
 from collections.abc import Collection
+from typing import Annotated, Any
 
 import msgspec
 
 from collectors.clock import monotonic_ns
 from collectors.collector import WireVersionError
-from collectors.readings import AnyReading
+from collectors.readings import AnyReading, Note, NoteKind
 
 VERSION = 1
+LARGEST = 1 << 61
+"""No count, size or moment is further from 0: 73 years are less nanoseconds."""
+Count = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
+ANY_NUMBER = frozenset({"hashes", "priority", "settings"})
+"""Fields of readings that hold what people or hash functions choose."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding may end in where a message is none of ours."""
 NOTHING = msgspec.Raw(b"\xc0")
 """Stands for a reading that is left out; known by nobody, it is skipped by all."""
 
@@ -27,11 +36,11 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source: str
     stream: str
     """Random per process start."""
-    seq: int
-    sent_ns: int
-    emitted: int
+    seq: Count
+    sent_ns: Count
+    emitted: Count
     """Readings ever put into messages by this stream, this message included."""
-    dropped: int
+    dropped: Count
     """Readings this stream had to throw away before sending."""
     readings: list[msgspec.Raw]
 
@@ -39,6 +48,8 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 _encoder = msgspec.msgpack.Encoder()
 _envelopes = msgspec.msgpack.Decoder(Envelope)
 _readings = msgspec.msgpack.Decoder(AnyReading)
+_large = re.compile(rb"\xcf[\x20-\xff]|\xd3[\x80-\xdf]")
+"""How an integer begins in MessagePack that is larger; other bytes may look like it."""
 
 
 def new_stream() -> str:
@@ -107,9 +118,22 @@ def open_envelope(message: bytes) -> Envelope:
 
 
 def known_readings(envelope: Envelope) -> list[AnyReading]:
-    """Those of its readings that we know."""
-    known = (decode_reading(raw) for raw in envelope.readings)
-    return [reading for reading in known if reading is not None]
+    """Those of its readings that we know, and how many say what cannot be."""
+    known: list[AnyReading] = []
+    impossible = 0
+    for raw in envelope.readings:
+        reading = _decoded(raw)
+        if reading is not None and _may_be_large(raw) and not is_possible(reading):
+            impossible += 1
+        elif reading is not None:
+            known.append(reading)
+    if impossible:
+        text = f"{impossible:,} readings of {envelope.source} hold impossible numbers"
+        note = Note(
+            t_ns=envelope.sent_ns, kind=NoteKind.DROPPED, text=text, count=impossible
+        )
+        known.append(note)
+    return known
 
 
 def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:
@@ -123,11 +147,37 @@ def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:
 
 
 def decode_reading(raw: msgspec.Raw) -> AnyReading | None:
-    """The reading, or None when its kind is from a newer version."""
+    """The reading; None where it is from a newer version, or cannot be."""
+    reading = _decoded(raw)
+    if reading is not None and _may_be_large(raw) and not is_possible(reading):
+        return None
+    return reading
+
+
+def _decoded(raw: msgspec.Raw) -> AnyReading | None:
     try:
         return _readings.decode(raw)  # type: ignore[no-any-return]
-    except msgspec.ValidationError:
+    except UNREADABLE:
         return None
+
+
+def _may_be_large(raw: msgspec.Raw) -> bool:
+    """To look at each number would cost more than to decode them."""
+    return _large.search(raw) is not None
+
+
+def is_possible(reading: AnyReading) -> bool:
+    """Each number can be counted on with, and can be recorded."""
+    fields: dict[str, Any] = msgspec.to_builtins(reading)
+    return all(_is_bounded(fields[name]) for name in fields.keys() - ANY_NUMBER)
+
+
+def _is_bounded(value: Any) -> bool:  # noqa: ANN401 - whatever a reading holds
+    if isinstance(value, int):
+        return -LARGEST <= value <= LARGEST
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    return not isinstance(value, list) or all(map(_is_bounded, value))
 
 
 class LossCounter:

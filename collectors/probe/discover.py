@@ -13,7 +13,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import msgspec
 import psutil
 import zmq
 
@@ -21,6 +20,7 @@ from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.collector import CollectorError
 from collectors.probe.hello import HELLO, Hello, Role, decode_hello
 from collectors.runtime_dir import ProbeSocket, probe_sockets
+from collectors.wire import UNREADABLE
 
 HTTP_PORTS = {"http": 80, "https": 443}
 ANSWER_NS = NS_PER_S
@@ -119,7 +119,7 @@ def _asked(
                 key, frames = asked.pop(caller), caller.recv_multipart()
                 if len(frames) < 2:
                     continue  # whoever that is, it is no probe
-                with suppress(CollectorError, msgspec.MsgspecError):
+                with suppress(CollectorError, *UNREADABLE):
                     yield key, decode_hello(frames[1])
 
 

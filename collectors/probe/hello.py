@@ -17,7 +17,7 @@ import msgspec
 
 from collectors.collector import WireVersionError
 from collectors.readings import AnyReading, ClockAnchor, EngineInfo, Totals
-from collectors.wire import VERSION, decode_reading
+from collectors.wire import VERSION, Count, decode_reading, is_possible
 
 TCP = "tcp://"
 """How the address of a probe begins that is reached over the network."""
@@ -51,7 +51,7 @@ class Role(StrEnum):
 class Standing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A reading that still holds, such as the arrival of a live request."""
 
-    seq: int
+    seq: Count
     """The envelope it was first sent in."""
     reading: msgspec.Raw
 
@@ -62,17 +62,17 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     v: int = VERSION
     source: str
     stream: str
-    seq: int
+    seq: Count
     """The number of the next live envelope."""
-    ring_seq: int
+    ring_seq: Count
     """The number of the oldest envelope the ring holds; equals seq when it is empty."""
-    ring_bytes: int
-    ring_accounted: int
+    ring_bytes: Count
+    ring_accounted: Count
     """Readings emitted or dropped before the ring's oldest envelope."""
-    accounted: int
+    accounted: Count
     """Readings emitted or dropped before the next live envelope."""
     role: Role
-    pid: int
+    pid: Count
     listens: list[str] = []
     """Addresses at which it takes connections: ``host:port``, or a Unix socket's."""
     engine: EngineInfo | None = None
@@ -108,7 +108,10 @@ def decode_hello(message: bytes) -> Hello:
             f"the other side speaks wire version {version}, this inferwatch {VERSION}: "
             "install the same inferwatch on both sides"
         )
-    return _decoder.decode(message)
+    hello = _decoder.decode(message)
+    if not is_possible(hello.anchor):
+        raise msgspec.ValidationError("its clock tells no time that can be")
+    return hello
 
 
 class Speaker(msgspec.Struct):

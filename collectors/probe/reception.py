@@ -86,6 +86,7 @@ class Reception:
         hello = self.hello
         if (
             hello is None
+            or len(frames) < 2
             or frames[0] == self._live_topic
             or speaker_of(frames[1]).pid is None
         ):
@@ -109,6 +110,8 @@ class Reception:
         Raises:
             WireVersionError: the probe speaks another major version.
         """
+        if len(frames) < 2:
+            return []  # no probe says so little
         if frames[0] == self._live_topic:
             return self._live(frames[1])
         if self.hello is None:

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
 import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
@@ -32,6 +31,7 @@ from collectors.probe.stream import (
     ProbeStream,
 )
 from collectors.server import Server
+from collectors.wire import UNREADABLE
 
 NOBODY = 0
 """No process has this pid."""
@@ -114,7 +114,7 @@ class RelayedStream(ProbeStream):
         try:
             self._connect(socket)
             await self._follow_all(socket, monitor)
-        except (CollectorError, zmq.ZMQError, msgspec.MsgspecError) as error:
+        except (CollectorError, zmq.ZMQError, *UNREADABLE) as error:
             await self._queue.put(
                 error
                 if isinstance(error, CollectorError)

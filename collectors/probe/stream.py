@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 
-import msgspec
 import zmq
 import zmq.asyncio
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from collectors.probe.reception import (
 )
 from collectors.readings import AnyReading
 from collectors.runtime_dir import ProbeSocket, probe_sockets
+from collectors.wire import UNREADABLE
 
 LOOK_S = 0.2
 """How often to look for new sockets."""
@@ -172,7 +172,7 @@ class ProbeStream:
             await self._follow(found, socket)
         except CollectorError as error:
             failure = error
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             failure = CollectorError(f"what {found.path.name} says is unknown: {error}")
         finally:
             socket.close(linger=0)
@@ -194,8 +194,6 @@ class ProbeStream:
             if await socket.poll(PULSE_MS):
                 frames = await socket.recv_multipart()
                 heard_ns = monotonic_ns()
-                if len(frames) < 2:
-                    continue  # no probe says so little
                 reception = reception.renewed(frames)
                 messages = self._greeted(reception, frames, asked_ns)
                 if reception.hello is not None:

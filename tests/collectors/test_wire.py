@@ -1,5 +1,7 @@
 """The wire loses nothing silently and survives newer senders."""
 
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -7,7 +9,16 @@ from hypothesis import strategies as st
 
 from collectors import wire
 from collectors.collector import WireVersionError
-from collectors.readings import EventKind, Note, NoteKind, RequestEvent, Step, Vantage
+from collectors.readings import (
+    AnyReading,
+    EventKind,
+    Note,
+    NoteKind,
+    PromptBlocks,
+    RequestEvent,
+    Step,
+    Vantage,
+)
 
 COUNTS = st.integers(0, 2**40)
 
@@ -66,6 +77,73 @@ def test_a_field_of_a_newer_version_is_skipped() -> None:
     _, received = wire.unpack(wire.Sender("engine").pack_raw([newer]))
 
     assert received == [note("kept")]
+
+
+BEYOND = [1 << 63, (1 << 64) - 1, wire.LARGEST + 1, -wire.LARGEST - 1, -(1 << 63)]
+
+
+def step(**fields: Any) -> Step:
+    whole = {"index": 1, "start_ns": 1, "end_ns": 2, "duration_ns": 1}
+    return Step(**(whole | fields))
+
+
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize("field", ["prefill_tokens", "end_ns", "members"])
+def test_a_reading_of_numbers_that_cannot_be_is_told_as_lost(
+    field: str, number: int
+) -> None:
+    bad = step(**{field: [number] if field == "members" else number})
+
+    envelope, (good, note) = wire.unpack(wire.Sender("e").pack([bad, step()]))
+
+    assert good == step()
+    assert isinstance(note, Note)
+    assert (note.kind, note.count) == (NoteKind.DROPPED, 1)
+    assert note.t_ns == envelope.sent_ns
+    assert wire.decode_reading(wire.encode_reading(bad)) is None
+
+
+@given(st.integers(-wire.LARGEST, wire.LARGEST))
+def test_a_number_that_can_be_comes_through(number: int) -> None:
+    sent = step(prefill_tokens=number, end_ns=number, members=[number])
+
+    assert wire.unpack(wire.Sender("e").pack([sent]))[1] == [sent]
+
+
+def test_hashes_and_what_people_choose_may_be_any_number() -> None:
+    sent: list[AnyReading] = [
+        PromptBlocks(
+            t_ns=1, ordinal=1, prompt_blocks=1, total_blocks=1, hashes=[(1 << 63) - 1]
+        ),
+        RequestEvent(
+            t_ns=0,
+            kind=EventKind.ADDED,
+            vantage=Vantage.ENGINE,
+            request_id="a",
+            priority=-(1 << 63),
+        ),
+    ]
+
+    assert wire.unpack(wire.Sender("e").pack(sent))[1] == sent
+
+
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize("field", ["seq", "sent_ns", "emitted", "dropped"])
+def test_an_envelope_of_counts_that_cannot_be_is_none(field: str, number: int) -> None:
+    message = msgspec.msgpack.decode(wire.Sender("engine").pack([]))
+
+    with pytest.raises(wire.UNREADABLE):
+        wire.unpack(msgspec.msgpack.encode(message | {field: number}))
+
+
+@pytest.mark.parametrize(
+    "text", [b"\xa2\xff\xfe", b"\x91" * 100_000 + b"\xc0"], ids=["bytes", "deep"]
+)
+def test_a_reading_that_cannot_be_decoded_is_skipped(text: bytes) -> None:
+    fields = msgspec.msgpack.encode({"type": "Note", "t_ns": 1, "kind": "probe"})
+    odd = msgspec.Raw(b"\x84" + fields[1:] + b"\xa4text" + text)
+
+    assert wire.decode_reading(odd) is None
 
 
 def test_another_major_version_is_refused_with_what_to_do() -> None:
