@@ -55,7 +55,9 @@ PIECE_ENVELOPES = 500
 MOST_JOINING = 64
 """Newcomers who get the ring at a time; for one more there is none."""
 SEND_HIGH_WATER = 2_000
-SUBSCRIBE = 1
+UNSUBSCRIBE, SUBSCRIBE = b"\0", b"\1"
+MOST_FAULTS = 20
+"""Turns in a row that fail, in two seconds, until nothing more is tried."""
 PASSING = {BlockMap, PromptBlocks}
 """Of no use to who comes later, so the ring does not keep them."""
 HALF_HOUR_NS = 1_800 * NS_PER_S
@@ -127,8 +129,12 @@ class ChannelOwner(Protocol):
         """Called once a second: what to report besides the records."""
         ...
 
+    def report(self, text: str) -> None:
+        """Something went wrong, and all goes on."""
+        ...
+
     def failed(self, error: Exception) -> None:
-        """A record could not be made into a reading."""
+        """A record could not be made into a reading, or nothing can be sent."""
         ...
 
 
@@ -240,12 +246,28 @@ class Channel:
         self._standing.pop(key, None)
 
     def _run(self) -> None:
+        faults, told = 0, ""
+        while faults < MOST_FAULTS and not self._stopping.is_set():
+            error = self._fault_of(self._turn)
+            if error is None:
+                faults = 0
+                continue
+            faults += 1
+            if (text := repr(error)) != told:
+                told = text
+                self._owner.report(f"telling viewers failed and goes on: {text}")
+            if faults == MOST_FAULTS:
+                self._owner.failed(error)
+            self._stopping.wait(FLUSH_S)
+        self._fault_of(self._flush)
+
+    @staticmethod
+    def _fault_of(work: Callable[[], None]) -> Exception | None:
         try:
-            while not self._stopping.is_set():
-                self._turn()
-            self._flush()
+            work()
         except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
-            self._owner.failed(error)
+            return error
+        return None
 
     def _turn(self) -> None:
         self._listen()
@@ -261,7 +283,9 @@ class Channel:
         if self._turns % LISTEN_TURNS == 0 or self._joining:
             while self._socket.poll(0):
                 message = self._socket.recv(zmq.NOBLOCK)
-                self._heard(joins=message[0] == SUBSCRIBE, topic=message[1:])
+                asked, topic = message[:1], message[1:]
+                if asked in {SUBSCRIBE, UNSUBSCRIBE}:  # anybody may send anything
+                    self._heard(joins=asked == SUBSCRIBE, topic=topic)
 
     def _heard(self, *, joins: bool, topic: bytes) -> None:
         if topic == self._live:

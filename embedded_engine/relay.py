@@ -81,14 +81,22 @@ class Relay:
             self._thread.join()
 
     def _run(self) -> None:
-        try:
-            while not self._sockets():  # a server's process, not a tool's
-                if self._stopping.wait(LOOK_MS / 1_000):
-                    return
-            with zmq.Context() as context:
-                self._relay(context)
-        except Exception as error:  # noqa: BLE001 - a probe may never hurt its engine
-            self._report(f"{self._who} listens at {self.address} no more: {error}")
+        told = ""
+        while not self._stopping.is_set():
+            try:
+                while not self._sockets():  # a server's process, not a tool's
+                    if self._stopping.wait(LOOK_MS / 1_000):
+                        return
+                with zmq.Context() as context:
+                    self._relay(context)
+            except Exception as error:  # noqa: BLE001 - never hurt an engine
+                if (text := str(error)) != told:
+                    told = text
+                    where = f"{self._who} at {self.address}"
+                    self._report(f"{where} lets nobody listen for now: {text}")
+                self.listening.clear()
+                self._heard.clear()
+                self._stopping.wait(BIND_AGAIN_S)
 
     def _relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         viewers, probes = context.socket(zmq.XPUB), context.socket(zmq.XSUB)

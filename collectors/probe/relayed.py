@@ -120,6 +120,8 @@ class RelayedStream(ProbeStream):
                 if isinstance(error, CollectorError)
                 else CollectorError(str(error))
             )
+        except Exception as error:  # noqa: BLE001 - raised where readings are taken
+            await self._queue.put(error)
         finally:
             socket.disable_monitor()
             monitor.close(linger=0)

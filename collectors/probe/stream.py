@@ -25,12 +25,14 @@ from collectors.probe.reception import (
     SendingOrder,
     position_after,
 )
-from collectors.readings import AnyReading
+from collectors.readings import AnyReading, Note, NoteKind
 from collectors.runtime_dir import ProbeSocket, probe_sockets
 from collectors.wire import UNREADABLE
 
 LOOK_S = 0.2
 """How often to look for new sockets."""
+AGAIN_S = 1.0
+"""After a fault of ours, until somebody is listened to anew."""
 PATIENCE_S = 3.0
 """Who does not answer for so long holds the others up no longer."""
 BATCH_READINGS = 500
@@ -88,12 +90,16 @@ class ProbeStream:
         self._clock = clock
         self._backfill = backfill
         self._context = zmq.asyncio.Context()
-        self._queue: asyncio.Queue[Sequence[AnyReading] | CollectorError | None]
+        self._queue: asyncio.Queue[Sequence[AnyReading] | Exception | None]
         self._queue = asyncio.Queue(QUEUE_BATCHES)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._order = SendingOrder()
         self._passing_on = asyncio.Lock()
         self._patient_until_s = 0.0
+        self._silent: set[int] = set()
+        """Processes, by pid, that live and say nothing."""
+        self._faults: dict[int, str] = {}
+        """What last went wrong in listening to each; told once."""
         self._closed = False
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
@@ -105,10 +111,10 @@ class ProbeStream:
             WireVersionError: a probe speaks another major version.
         """
         self._tasks[0] = asyncio.create_task(self._look())
-        failure: CollectorError | None = None
+        failure: Exception | None = None
         while not (self._closed and self._queue.empty()):
             batch = await self._queue.get()
-            if isinstance(batch, CollectorError):
+            if isinstance(batch, Exception):
                 failure = failure or batch
                 await self.close()
             elif batch is not None:
@@ -143,6 +149,8 @@ class ProbeStream:
                 await asyncio.sleep(LOOK_S)
         except OSError as error:
             await self._queue.put(CollectorError(f"cannot look for probes: {error}"))
+        except Exception as error:  # noqa: BLE001 - raised where readings are taken
+            await self._queue.put(error)
 
     def _meet(self) -> None:
         sockets = self._sockets()
@@ -174,6 +182,8 @@ class ProbeStream:
             failure = error
         except UNREADABLE as error:
             failure = CollectorError(f"what {found.path.name} says is unknown: {error}")
+        except Exception as error:  # noqa: BLE001 - it is listened to anew
+            await self._stumbled(found, error)
         finally:
             socket.close(linger=0)
             self._order.give_up((found.pid,))
@@ -182,6 +192,21 @@ class ProbeStream:
         await self._release()
         if failure is not None:
             await self._queue.put(failure)
+
+    async def _stumbled(self, found: ProbeSocket, error: Exception) -> None:
+        """Say what went wrong, and let it be heard anew, from where it was."""
+        self.hellos.pop(found.pid, None)
+        self._order.forget(found.pid)
+        if self._faults.get(found.pid) != (text := f"{type(error).__name__}: {error}"):
+            self._faults[found.pid] = text
+            who = f"{found.path.name} of {self.engine_id}"
+            await self._note(f"listening to {who} failed, and begins anew: {text}")
+        await asyncio.sleep(AGAIN_S)
+
+    async def _note(self, text: str) -> None:
+        now_ns, source = self._clock.now_ns(), self._source
+        note = Note(t_ns=now_ns, kind=NoteKind.PROBE, text=text, source=source)
+        await self._queue.put([note])
 
     async def _follow(self, found: ProbeSocket, socket: zmq.asyncio.Socket) -> None:
         born = birth(found.pid)
@@ -195,17 +220,39 @@ class ProbeStream:
                 frames = await socket.recv_multipart()
                 heard_ns = monotonic_ns()
                 reception = reception.renewed(frames)
-                messages = self._greeted(reception, frames, asked_ns)
-                if reception.hello is not None:
-                    self.hellos[found.pid] = reception.hello
-                await self._pass_on(found.pid, messages, caught_up=reception.caught_up)
+                await self._take(found.pid, reception, frames, asked_ns)
             elif self._is_gone(found, born, heard_ns):
                 break
+            elif reception.hello is not None:
+                await self._mind_silence(reception.hello, found.pid, heard_ns)
         if hello := reception.hello:
-            who = f"{WHAT[hello.role]} (pid {hello.pid}) of {self.engine_id}"
+            who = self._named(hello)
             if found.foreign:
                 raise SourceSilentError(f"{who} cannot be heard")
             raise SourceLostError(f"{who} is gone")
+
+    async def _take(
+        self, pid: int, reception: Reception, frames: list[bytes], asked_ns: int
+    ) -> None:
+        messages = self._greeted(reception, frames, asked_ns)
+        if reception.hello is not None:
+            self.hellos[pid] = reception.hello
+            if pid in self._silent:
+                self._silent.discard(pid)
+                await self._note(f"{self._named(reception.hello)} is heard again")
+        await self._pass_on(pid, messages, caught_up=reception.caught_up)
+
+    async def _mind_silence(self, hello: Hello, pid: int, heard_ns: int) -> None:
+        """Say that a process lives and tells nothing: what is shown of it is old."""
+        if pid not in self._silent and monotonic_ns() > heard_ns + SILENT_NS:
+            self._silent.add(pid)
+            silent_s = SILENT_NS // NS_PER_S
+            await self._note(
+                f"{self._named(hello)} lives, and has told nothing for {silent_s} s"
+            )
+
+    def _named(self, hello: Hello) -> str:
+        return f"{WHAT[hello.role]} (pid {hello.pid}) of {self.engine_id}"
 
     @staticmethod
     def _is_gone(found: ProbeSocket, born: int | None, heard_ns: int) -> bool:

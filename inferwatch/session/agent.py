@@ -154,6 +154,10 @@ class Agent:
         """Nothing: each collector has a pace of its own."""
         return ()
 
+    def report(self, text: str) -> None:
+        """What went wrong for a moment."""
+        self._report(f"the agent: {text}")
+
     def failed(self, error: Exception) -> None:
         """What was to be told could not be."""
         self._report(f"the agent can publish no more: {error!r}")

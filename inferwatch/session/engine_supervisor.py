@@ -1,6 +1,7 @@
 """Watches an engine from start to death, and starts it again when asked."""
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
 from collectors.clock import NS_PER_S
@@ -11,6 +12,7 @@ from embedded_engine.errors import EngineError
 from inferwatch.feed import FeedState
 from inferwatch.session.engine_source import EngineSource, LiveEngine
 from inferwatch.session.live_session import LiveSession
+from inferwatch.session.supervision import FaultReporter
 
 PROBE_WAIT_NS = 5 * NS_PER_S
 """A probe answers in milliseconds; after this it is absent."""
@@ -130,6 +132,9 @@ class EngineSupervisor:
             return  # Engine.wait() knows the reason and says it
         except CollectorError as error:
             self._note(NoteKind.PROBE, str(error))
+        except Exception as error:  # noqa: BLE001 - the engine runs on, and is watched
+            say = partial(self._note, NoteKind.PROBE)
+            FaultReporter(stream, say).report(error)
 
     def _is_lost(self, reason: str) -> None:
         if self.state is FeedState.ENDED:

@@ -68,6 +68,9 @@ class ScriptedAgent:
     def beat(self) -> list[AnyReading]:
         return []
 
+    def report(self, text: str) -> None:
+        raise AssertionError(text)
+
     def failed(self, error: Exception) -> None:
         raise error
 

@@ -62,6 +62,9 @@ class ScriptedServer:
     def beat(self) -> list[AnyReading]:
         return []
 
+    def report(self, text: str) -> None:
+        raise AssertionError(text)
+
     def failed(self, error: Exception) -> None:
         raise error
 

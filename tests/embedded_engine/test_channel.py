@@ -20,7 +20,7 @@ from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import SourceLostError
 from collectors.probe import stream as probe_stream
 from collectors.probe.hello import Role
-from collectors.probe.reception import Reception
+from collectors.probe.reception import ProbeMessage, Reception
 from collectors.probe.stream import ProbeStream
 from collectors.readings import (
     AnyReading,
@@ -47,12 +47,16 @@ class ScriptedHerald:
 
     def __init__(self) -> None:
         self.errors: list[Exception] = []
+        self.reports: list[str] = []
 
     def totals(self) -> Totals:
         return Totals(t_ns=monotonic_ns())
 
     def beat(self) -> list[AnyReading]:
         return []
+
+    def report(self, text: str) -> None:
+        self.reports.append(text)
 
     def failed(self, error: Exception) -> None:
         self.errors.append(error)
@@ -128,6 +132,11 @@ class Watcher:
                 self.readings += await anext(self._batches)
         assert len(self.numbers) + self.lost == count
 
+    async def until_noted(self, words: str) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not any(words in text for text in self.texts(NoteKind.PROBE)):
+                self.readings += await anext(self._batches)
+
     async def until_lost(self) -> None:
         async with asyncio.timeout(DEADLINE_S):
             while True:
@@ -137,6 +146,10 @@ class Watcher:
     def numbers(self) -> list[int]:
         notes = [r for r in self.readings if isinstance(r, Note)]
         return [int(n.text) for n in notes if n.kind is NoteKind.BOOKMARK]
+
+    def texts(self, kind: NoteKind) -> list[str]:
+        notes = [r for r in self.readings if isinstance(r, Note)]
+        return [n.text for n in notes if n.kind is kind]
 
     @property
     def lost(self) -> int:
@@ -319,6 +332,93 @@ async def test_a_record_that_cannot_be_read_hurts_no_other(
         await watcher.until(emit(channel, range(1)))
 
     assert [str(error) for error in herald.errors] == ["broken"]
+
+
+@pytest.mark.parametrize("message", [b"", b"\2", b"\xff" * 9])
+async def test_what_is_no_subscription_silences_nobody(
+    channel: Channel, herald: ScriptedHerald, message: bytes
+) -> None:
+    with zmq.Context() as context, context.socket(zmq.XSUB) as stranger:
+        stranger.linger = 0
+        stranger.connect(f"ipc://{channel.path}")
+        stranger.send(message)
+        stranger.send(b"\1live")
+        await _until(lambda: channel.watched)  # all of it was heard
+        async with watching() as watcher:
+            await watcher.until(emit(channel, range(3)))
+
+    assert herald.errors == []
+    assert herald.reports == []
+
+
+async def test_a_fault_of_the_sender_is_said_and_it_goes_on(
+    channel: Channel, herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [OSError("no room"), OSError("no room")]
+    real = channel._send_pieces
+
+    def send() -> None:
+        if faults:
+            raise faults.pop()
+        real()
+
+    monkeypatch.setattr(channel, "_send_pieces", send)
+    async with watching() as watcher:
+        await watcher.until(emit(channel, range(3)))
+
+    (said,) = herald.reports
+    assert said == "telling viewers failed and goes on: OSError('no room')"
+    assert herald.errors == []
+
+
+async def test_a_sender_that_only_fails_gives_up_and_says_so(
+    channel: Channel, herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel_module, "MOST_FAULTS", 3)
+
+    def fail() -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(channel, "_listen", fail)
+    await _until(lambda: bool(herald.errors))
+
+    assert len(herald.reports) == 1
+    assert [str(error) for error in herald.errors] == ["gone"]
+
+
+async def test_a_fault_in_listening_is_said_and_loses_nothing(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_stream, "AGAIN_S", 0.0)
+    real, heard = Reception.hear, []
+
+    def hear(reception: Reception, frames: list[bytes]) -> list[ProbeMessage]:
+        heard.append(frames)
+        if len(heard) == 4:
+            raise IndexError("a frame too few")
+        return real(reception, frames)
+
+    monkeypatch.setattr(Reception, "hear", hear)
+    async with watching() as watcher:
+        for number in range(6):
+            emit(channel, range(number, number + 1))
+            await watcher.until(list(range(number + 1)))
+
+    (said,) = watcher.texts(NoteKind.PROBE)
+    assert "begins anew: IndexError: a frame too few" in said
+    assert watcher.numbers == list(range(6))
+
+
+async def test_a_process_that_lives_and_says_nothing_is_noted(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with watching() as watcher:
+        await watcher.until(emit(channel, range(1)))
+        monkeypatch.setattr(probe_stream, "SILENT_NS", 200_000_000)
+        with monkeypatch.context() as mute:
+            mute.setattr(channel, "_publish", lambda _: None)
+            await watcher.until_noted("has told nothing")
+        await watcher.until_noted("is heard again")
 
 
 def test_a_slow_subscriber_loses_and_the_next_message_says_so(
