@@ -111,6 +111,11 @@ class RelayedLoad:
     """A collector of a run that somebody else has started."""
 
     def __init__(self, clock: SessionClock, notice: LoadNotice) -> None:
+        """Connect to it.
+
+        Raises:
+            CollectorError: its notice names no address.
+        """
         self._clock = clock
         self._notice = notice
         self._loss = LossCounter()
@@ -120,7 +125,13 @@ class RelayedLoad:
         self._socket = self._context.socket(zmq.SUB)
         self._socket.set_hwm(MOST_WAITING)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
-        self._socket.connect(notice.address)
+        try:
+            self._socket.connect(notice.address)
+        except zmq.ZMQError as error:
+            self._socket.close(linger=0)
+            self._context.term()
+            why = f"load {notice.run_id} cannot be followed: {error}"
+            raise CollectorError(why) from error
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Readings in session time, until the run ends or whoever started it is gone.

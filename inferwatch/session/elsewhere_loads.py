@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from collectors.collector import CollectorError
 from collectors.load_relay import LoadNotice, RelayedLoad, notices
 from collectors.readings import LoadPlanned, NoteKind
 from inferwatch.session.live_session import LiveSession
+from inferwatch.session.supervision import FaultReporter
 
 LOOK_S = 0.5
 """A generator takes longer to start, so that nothing it reports is missed."""
@@ -56,25 +58,33 @@ class ElsewhereLoads:
         return any(loads(notice, each) for each in self._watched())
 
     async def _follow(self, notice: LoadNotice) -> None:
-        collector = RelayedLoad(self._session.clock, notice)
         plan = LoadPlanned(t_ns=monotonic_ns(), plan=notice.plan, elsewhere=True)
         self._session.take(plan, source=notice.run_id)
         text = f"load {notice.run_id} was started elsewhere, by process {notice.pid}"
         self._session.note(NoteKind.STARTED, text, source=notice.run_id)
+        say = partial(self._session.note, NoteKind.PROBE)
         try:
+            collector = RelayedLoad(self._session.clock, notice)
             await self._session.pipeline.pump(collector)
         except CollectorError as error:
-            self._session.note(NoteKind.PROBE, str(error))
+            say(str(error))
+        except Exception as error:  # noqa: BLE001 - it is one of many things watched
+            FaultReporter(f"load {notice.run_id}", say).report(error)
 
 
 def loads(notice: LoadNotice, endpoint: Addressed) -> bool:
     """Whether that run loads what listens there."""
     if notice.uds or endpoint.uds:
         return notice.uds == endpoint.uds
-    return _place(notice.url) == _place(endpoint.url or "")
+    place = _place(notice.url)
+    return place is not None and place == _place(endpoint.url or "")
 
 
-def _place(url: str) -> tuple[str | None, int | None]:
-    parts = urlsplit(url)
-    host = "localhost" if parts.hostname in HERE else parts.hostname
-    return host, parts.port
+def _place(url: str) -> tuple[str | None, int | None] | None:
+    """Host and port; None of what is no URL: others wrote the notice."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return ("localhost" if host in HERE else host), port

@@ -5,7 +5,12 @@ from functools import partial
 from typing import Protocol
 
 from collectors.clock import NS_PER_S
-from collectors.collector import CollectorError, SourceLostError, TappedCollector
+from collectors.collector import (
+    CollectorError,
+    SourceLostError,
+    TappedCollector,
+    name_of,
+)
 from collectors.probe.stream import ProbeStream
 from collectors.readings import AnyReading, NoteKind
 from embedded_engine.errors import EngineError
@@ -134,7 +139,7 @@ class EngineSupervisor:
             self._note(NoteKind.PROBE, str(error))
         except Exception as error:  # noqa: BLE001 - the engine runs on, and is watched
             say = partial(self._note, NoteKind.PROBE)
-            FaultReporter(stream, say).report(error)
+            FaultReporter(name_of(stream), say).report(error)
 
     def _is_lost(self, reason: str) -> None:
         if self.state is FeedState.ENDED:

@@ -19,10 +19,10 @@ STEADY_NS = 60 * NS_PER_S
 
 
 class FaultReporter:
-    """Tells of the faults of one collector; of one that comes again only once."""
+    """Tells of the faults of one source; of one that comes again only once."""
 
-    def __init__(self, collector: Collector, say: Callable[[str], None]) -> None:
-        self._name = name_of(collector)
+    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+        self._name = name
         self._say = say
         self._known: set[tuple[str, int | None]] = set()
         """Where in our code they were raised."""
@@ -47,7 +47,7 @@ async def supervise(
     Raises:
         CollectorError: the source failed.
     """
-    reporter, pause_s = FaultReporter(collector, say), FIRST_PAUSE_S
+    reporter, pause_s = FaultReporter(name_of(collector), say), FIRST_PAUSE_S
     while True:
         began_ns = monotonic_ns()
         try:

@@ -5,15 +5,18 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from collectors.clock import SessionClock
 from collectors.collector import CollectorError, TappedCollector
+from collectors.load_relay import LoadNotice
 from collectors.readings import AnyReading, NoteKind, Tick
 from collectors.scrape import ServerScraper
 from collectors.server import Server
 from inferwatch import faults
 from inferwatch.metrics.model import Model
-from inferwatch.session import supervision
+from inferwatch.session import elsewhere_loads, supervision
+from inferwatch.session.agent import Agent
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recording.recorder import Recorder
@@ -125,6 +128,47 @@ async def test_a_source_that_fails_is_no_fault_of_ours(state: Path) -> None:
     assert told(session) == ["nobody is there"]
     assert not list(state.rglob("fault-*.txt"))
     assert bad.lives == 1
+
+
+async def test_an_agent_outlives_a_fault_and_says_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    agent = Agent("gpu1", tmp_path / "a.sock", said.append)
+    bad, good = BadSource(ValueError("a long number")), GoodSource()
+    agent._collectors = [bad, good]
+    agent.open()
+    running = asyncio.create_task(agent.run())
+
+    async with asyncio.timeout(10):
+        while bad.lives < 2 and not running.done():  # noqa: ASYNC110 - polled
+            await asyncio.sleep(0.01)
+
+    assert not running.done()
+    assert "bad source: a fault in inferwatch: ValueError" in said[0]
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_load_elsewhere_that_cannot_be_followed_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = Server(url="http://gpu1:8000")
+    odd = LoadNotice(
+        run_id="odd", pid=1, url="http://[", uds=None, plan="", address="ipc://x"
+    )
+    deaf = replace(odd, run_id="deaf", url=server.url, address="nowhere")
+    monkeypatch.setattr(elsewhere_loads, "notices", lambda: [odd, deaf])
+    session = LiveSession(SessionClock(), Pipeline(Model()))
+    loads = elsewhere_loads.ElsewhereLoads(session, lambda: [server])
+    following = asyncio.create_task(loads.run())
+
+    async with asyncio.timeout(10):
+        while not told(session) and not following.done():  # noqa: ASYNC110 - polled
+            await asyncio.sleep(0.01)
+
+    assert not following.done()
+    assert told(session)[0].startswith("load deaf cannot be followed")
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 def test_a_collector_is_called_by_what_it_is_and_of_which_server() -> None:
