@@ -531,9 +531,7 @@ LONG_AGO = -(10**17)
     [
         gpu_sample(float("nan")),
         gpu_sample(float("inf")),
-        gpu_sample(energy_mj=1 << 63),
         gpu_sample(t_ns=LONG_AGO),
-        gpu_sample(t_ns=1 << 62),
         gpu_sample(source="GPU-nobody-named"),
         gpu_info("x" * 2_000),
         GpuProcesses(
@@ -555,6 +553,22 @@ async def test_what_makes_no_sense_is_left_out_and_counted(
     assert "that make no sense are left out: 1 so far" in told.notes()[-1]
     assert [each.power_w for each in told.of(GpuSample)] == [1.0]
     assert [each.source for each in told.of(GpuInfo)] == [GPU]
+
+
+@pytest.mark.parametrize(
+    "absurd", [gpu_sample(energy_mj=1 << 63), gpu_sample(t_ns=1 << 62)]
+)
+async def test_numbers_that_cannot_be_are_left_out_and_counted(
+    path: Path, absurd: GpuSample
+) -> None:
+    with speaking(path, gpu_info(), absurd) as agent:
+        async with following(path) as told:
+            agent.tell(gpu_sample(1.0))
+            await told.until(lambda: told.of(GpuSample))
+
+    said = ["1 readings of gpu1 hold impossible numbers"]
+    assert told.notes(NoteKind.DROPPED) == said
+    assert [each.power_w for each in told.of(GpuSample)] == [1.0]
 
 
 async def test_who_asks_again_and_again_does_not_make_an_agent_grow(
