@@ -40,6 +40,8 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
         _print_summary(watch, as_json=options.as_json)
     for said in watch.alarms.farewell() if watch.alarms else ():
         say(f"inferwatch: {said}", err=True)
+    for said in watch.faults if options.once else ():  # else they were told as notes
+        say(f"inferwatch: {visible(said)}", err=True)
     if watch.record is not None and watch.record.message:
         say(f"inferwatch: {watch.record.message}", err=True)
     if failure is not None:

@@ -53,6 +53,8 @@ class LiveSession:
         self._slo_notes = SloNotes()
         self.first: list[AnyReading] = []
         """What people said of the session before it began."""
+        self.faults: list[str] = []
+        """What went wrong in us, fit to show; each is a note, too."""
         self.ended_ns: int | None = None
         """When it ended; None while it goes on."""
 
@@ -135,13 +137,13 @@ class LiveSession:
     async def _pump(self, collector: Collector) -> None:
         """Take what a collector reports; the session outlives one that fails."""
         try:
-            await supervise(
-                collector,
-                self.pipeline.take,
-                lambda text: self.note(NoteKind.PROBE, text),
-            )
+            await supervise(collector, self.pipeline.take, self._failed)
         except CollectorError as error:
             self.note(NoteKind.PROBE, str(error))
+
+    def _failed(self, text: str) -> None:
+        self.faults.append(text)
+        self.note(NoteKind.PROBE, text)
 
     def _every_process(self) -> list[tuple[int, str]]:
         return [(os.getpid(), "inferwatch"), *self._processes()]

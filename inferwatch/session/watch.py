@@ -81,6 +81,11 @@ class Watch(ABC):
         """Why nothing answers, fit to show; None while all is well."""
 
     @property
+    def faults(self) -> list[str]:
+        """What went wrong in us and ended nothing, fit to show."""
+        return self._session.faults
+
+    @property
     @abstractmethod
     def runs_on(self) -> bool:
         """What is watched outlives us."""

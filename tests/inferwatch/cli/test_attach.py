@@ -210,6 +210,8 @@ def test_a_fault_of_ours_tells_no_key(
     status, out, err = attach(url, "--header", "X-Api-Key: env:TEAM_KEY", "--once")
 
     assert status == 3
+    assert "server scraper of " in err
+    assert "a fault in inferwatch: RuntimeError" in err
     assert KEY not in out + err
     reports = [each for each in home.rglob("fault-*") if each.is_file()]
     assert reports
