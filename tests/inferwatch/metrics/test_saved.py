@@ -25,6 +25,7 @@ from collectors.readings import (
     NoteKind,
     RequestEvent,
     RequestSpan,
+    Step,
     Tick,
     Totals,
     Vantage,
@@ -339,6 +340,25 @@ def test_a_model_with_blocks_of_another_is_refused(traffic: Any) -> None:
 
     with pytest.raises(msgspec.ValidationError):
         Model.restored(saved.state, saved.parts, lambda *_: [], lambda *_: list)
+
+
+def test_a_past_that_is_not_read_to_its_end_is_saved_as_such(
+    make_step: Callable[..., Step],
+) -> None:
+    model, keeps = Model(), Keeps()
+    for reading in (Tick(t_ns=0), make_step(-60_000, {0: 1})):
+        model.fold(reading)
+    saved = model.saved()
+    keeps.keep(saved)
+
+    again = keeps.restored(saved)
+
+    for second in range(1, 12):
+        for each in (model, again):
+            each.fold(Tick(t_ns=second * S))
+        then, now = (m.snapshot(second * S, Window.MINUTE) for m in (model, again))
+        assert then.catching_up is now.catching_up is (second < 10)
+        assert then.verdict == now.verdict
 
 
 def test_counts_made_elsewhere_are_as_if_made_here() -> None:
