@@ -13,7 +13,7 @@ from collectors.clock import SessionClock
 from collectors.liveness import birth, nobody_listens
 from collectors.readings import AnyReading, Note, NoteKind
 from collectors.runtime_dir import socket_dir
-from collectors.wire import LossCounter, unpack
+from collectors.wire import UNREADABLE, LossCounter, unpack
 
 POLL_MS = 50
 DRAIN_S = 2.0
@@ -74,8 +74,12 @@ class LoadStream:
         self._context.term()
         self._path.unlink(missing_ok=True)
 
-    def _open(self, message: bytes) -> list[AnyReading]:
-        envelope, readings = unpack(message)
+    def _open(self, message: bytes) -> Sequence[AnyReading]:
+        try:
+            envelope, readings = unpack(message)
+        except UNREADABLE as error:  # anybody of this user may send anything
+            text = f"something came that no load generator says: {error}"
+            return [self._note(NoteKind.PROBE, text)]
         if envelope.stream not in self._streams:
             self._streams.add(envelope.stream)
             self._loss.start(envelope.stream, 0)
@@ -85,13 +89,12 @@ class LoadStream:
         return batch
 
     def _lost(self, count: int) -> Note:
-        return Note(
-            source=self._run_id,
-            t_ns=self._clock.now_ns(),
-            kind=NoteKind.DROPPED,
-            text=f"{count:,} readings of the load generator were lost",
-            count=count,
-        )
+        text = f"{count:,} readings of the load generator were lost"
+        return self._note(NoteKind.DROPPED, text, count)
+
+    def _note(self, kind: NoteKind, text: str, count: int | None = None) -> Note:
+        now_ns, source = self._clock.now_ns(), self._run_id
+        return Note(source=source, t_ns=now_ns, kind=kind, text=text, count=count)
 
 
 def _own_path(run_id: str) -> Path:

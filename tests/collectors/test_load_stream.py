@@ -63,6 +63,21 @@ async def test_readings_come_in_session_time_with_the_run_as_source(
     assert taken == [msgspec.structs.replace(event(5), source="run")]
 
 
+@pytest.mark.parametrize("message", [b"", b"\xc1" * 9, b"\x80"])
+async def test_what_no_generator_says_ends_nothing(
+    stream: LoadStream, path: Path, message: bytes
+) -> None:
+    with pushing(path) as socket:
+        socket.send(message)
+        socket.send(Sender("run").pack([event(START_NS + 5)]))
+
+        note, last = await take(stream, 2)
+
+    assert isinstance(note, Note)
+    assert "something came that no load generator says" in note.text
+    assert last == msgspec.structs.replace(event(5), source="run")
+
+
 async def test_what_has_come_is_given_out_before_the_end(
     stream: LoadStream, path: Path
 ) -> None:
