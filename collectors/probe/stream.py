@@ -41,6 +41,9 @@ PULSE_MS = 100
 """A silent process is asked whether it lives this often."""
 SILENT_NS = 5 * NS_PER_S
 """A probe speaks every second, so one that cannot be seen is gone after so long."""
+EARLIEST_NS, AHEAD_NS = -3_600 * NS_PER_S, 60 * NS_PER_S
+"""Nothing happened before the sender's boot or after now, but for the clocks' error: a
+moment in the far future would hide all that follows it in a record."""
 RECONNECT_MS = 100, 2_000
 QUEUE_BATCHES = 1_000
 """When nobody takes batches we stop reading; then the probe drops and we count."""
@@ -292,4 +295,20 @@ class ProbeStream:
     def _batch(self, messages: Sequence[ProbeMessage]) -> list[AnyReading]:
         rebase, source = self._memory.clocks.theirs(self._clock).rebase, self._source
         self._memory.remember(messages)
-        return [rebase(each, source) for one in messages for each in one.readings()]
+        told = [each for one in messages for each in one.readings()]
+        return [rebase(each, source) for each in self._of_our_time(told)]
+
+    def _of_our_time(self, told: list[AnyReading]) -> list[AnyReading]:
+        """Those of moments that can be, in the sender's time, and how many are not."""
+        now_ns = monotonic_ns() - self._memory.clocks.offset_ns
+        known = [each for each in told if _happened(each, now_ns + AHEAD_NS)]
+        if lost := len(told) - len(known):
+            text = f"{lost:,} readings of {self.engine_id} are of times that cannot be"
+            kind = NoteKind.DROPPED
+            known.append(Note(t_ns=now_ns, kind=kind, text=text, count=lost))
+        return known
+
+
+def _happened(reading: AnyReading, latest_ns: int) -> bool:
+    moments = (getattr(reading, name) for name in reading.INSTANTS)
+    return all(each is None or EARLIEST_NS <= each <= latest_ns for each in moments)

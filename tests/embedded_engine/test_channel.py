@@ -386,6 +386,23 @@ async def test_a_sender_that_only_fails_gives_up_and_says_so(
     assert [str(error) for error in herald.errors] == ["gone"]
 
 
+@pytest.mark.parametrize("off_s", [1_000_000, -1_000_000_000])
+async def test_what_happened_at_no_time_that_can_be_is_a_loss(
+    channel: Channel, off_s: int
+) -> None:
+    then_ns = monotonic_ns() + off_s * 10**9
+
+    async with watching() as watcher:
+        channel.put(lambda: [Totals(t_ns=then_ns), *note(0)])
+        await watcher.until([0])
+
+    assert Totals(t_ns=then_ns) not in watcher.readings
+    assert not [each for each in watcher.readings if isinstance(each, Totals)]
+    assert watcher.texts(NoteKind.DROPPED) == [
+        "1 readings of e are of times that cannot be"
+    ]
+
+
 async def test_a_fault_in_listening_is_said_and_loses_nothing(
     channel: Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
