@@ -306,8 +306,9 @@ class KvEventStream:
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """What changed, until closed; nothing while the server publishes nothing."""
-        self._looking = asyncio.create_task(self._look())
-        self._looking.add_done_callback(self._ended)
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+            self._looking.add_done_callback(self._ended)
         while not (self._closed and self._queue.empty()):
             batch = await self._queue.get()
             if isinstance(batch, BaseException):

@@ -74,9 +74,10 @@ class GpuCollector:
         if self._over.is_set():
             return
         self._loop = asyncio.get_running_loop()
-        self._thread = Thread(target=self._run, name="gpu", daemon=True)
-        atexit.register(self._end)
-        self._thread.start()
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name="gpu", daemon=True)
+            atexit.register(self._end)
+            self._thread.start()
         while not self._over.is_set():
             await self._ready.wait()
             self._ready.clear()

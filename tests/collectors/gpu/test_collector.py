@@ -87,6 +87,17 @@ def test_every_number_of_a_sample_says_what_kind_it_is() -> None:
     assert set(KINDS) == set(GpuSample.__struct_fields__) - about
 
 
+async def test_who_listens_anew_after_a_fault_hears_the_same_thread() -> None:
+    source = ScriptedSource()
+    collector = over(source)
+    for _ in range(2):
+        hearing = collector.batches()
+        await anext(hearing)
+    await collector.close()
+
+    assert len(set(source.threads)) == 1
+
+
 async def test_one_thread_finds_reads_and_closes_and_it_is_not_ours() -> None:
     source = ScriptedSource()
     readings = await told(over(source), lambda: len(source.sweeps) >= 3)
