@@ -291,8 +291,8 @@ def test_what_a_probe_remembers_is_not_judged_until_the_present_is_reached(
     assert present.verdict.health is Health.HEALTHY
     assert not present.catching_up
 
-    for second in range(10, 16):
-        silent = fold(Tick(t_ns=second * 1_000 * MS))
+    ticks = [Tick(t_ns=second * 1_000 * MS) for second in range(10, 16)]
+    silent = [fold(tick) for tick in ticks][-1]
     assert silent.verdict.health is Health.STALLED
     assert [each.name for each in silent.findings] == ["stopped"]
 

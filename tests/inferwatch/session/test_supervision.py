@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from collectors.clock import SessionClock
-from collectors.collector import CollectorError, TappedCollector
+from collectors.collector import CollectorError, TappedCollector, name_of
 from collectors.load_relay import LoadNotice
 from collectors.readings import AnyReading, NoteKind, Tick
 from collectors.scrape import ServerScraper
@@ -20,7 +20,8 @@ from inferwatch.session.agent import Agent
 from inferwatch.session.live_session import LiveSession
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.sessions.sessions import SessionState, list_sessions
+from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.storage.sessions.sessions import list_sessions
 
 
 class BadSource:
@@ -175,4 +176,4 @@ def test_a_collector_is_called_by_what_it_is_and_of_which_server() -> None:
     server = Server(url="http://gpu1:8000", name="gpu1")
     scraper = TappedCollector(ServerScraper(SessionClock(), server), lambda _: None)
 
-    assert supervision.name_of(scraper) == "server scraper of gpu1"
+    assert name_of(scraper) == "server scraper of gpu1"
