@@ -7,6 +7,7 @@ its process.
 import errno
 import os
 import socket
+import stat
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -21,10 +22,10 @@ def birth(pid: int) -> int | None:
     A zombie is dead: what it held is gone, only its parent has not looked yet.
     """
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    fields = stat.rpartition(")")[2].split()
+    fields = text.rpartition(")")[2].split()
     return None if fields[STATE] in "ZX" else int(fields[BIRTH])
 
 
@@ -34,13 +35,21 @@ CONNECTED = b"03"
 """What a listener accepted goes by its path, and may outlive it."""
 
 
+def is_socket(path: Path) -> bool:
+    """A Unix socket's file itself: a link to one may lead anywhere."""
+    try:
+        return stat.S_ISSOCK(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
 def nobody_listens(path: Path) -> bool:
     """A socket's file has lost its owner, and may be removed.
 
     Only a refused connection proves that. A datagram socket answers otherwise, and
     one that is bound but does not listen yet refuses too, so it is looked up.
     """
-    if not path.is_socket():
+    if not is_socket(path):
         return False
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(0)

@@ -19,7 +19,8 @@ import zmq.asyncio
 
 from collectors.clock import SessionClock
 from collectors.collector import CollectorError
-from collectors.liveness import birth
+from collectors.liveness import birth, nobody_listens
+from collectors.plain_file import read_plain, write_plain
 from collectors.readings import AnyReading, LoadEvent, LoadKind, Note, NoteKind
 from collectors.runtime_dir import runtime_dir, socket_dir
 from collectors.wire import UNREADABLE, LossCounter, unpack
@@ -28,10 +29,11 @@ MOST_WAITING = 1_000
 """Messages kept for a listener that is slow; what is beyond them is lost to it."""
 POLL_MS = 500
 NOTICE = "notice"
+MOST_NOTICE_BYTES = 1 << 20
 
 
 class LoadNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which run loads which server, who started it, and where it can be heard."""
+    """Which run loads which server, and who started it: that says where it is heard."""
 
     run_id: str
     pid: int
@@ -39,37 +41,36 @@ class LoadNotice(msgspec.Struct, frozen=True, kw_only=True):
     uds: str | None
     plan: str
     """As JSON, as it is recorded."""
-    address: str
+
+    @property
+    def file(self) -> str:
+        """What the notice's own file is called: nothing in it leads elsewhere."""
+        return f"{self.run_id}.{self.pid}.{NOTICE}"
+
+    @property
+    def relay(self) -> Path:
+        """The socket where it can be heard."""
+        name = f"{self.run_id}.{self.pid}.relay"
+        return socket_dir(len(os.fsencode(name))) / name
 
 
 class LoadRelay:
     """Passes on what a generator reports, and gives notice of it while it lasts."""
 
     def __init__(self, notice: LoadNotice) -> None:
-        self._notice = runtime_dir() / f"{notice.run_id}.{notice.pid}.{NOTICE}"
-        self._path = Path(notice.address.removeprefix("ipc://"))
+        self._notice = runtime_dir() / notice.file
+        self._path = notice.relay
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUB)
         self._socket.set_hwm(MOST_WAITING)
-        self._socket.bind(notice.address)
-        fresh = self._notice.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(notice))
-        fresh.rename(self._notice)
+        self._socket.bind(f"ipc://{self._path}")
+        write_plain(self._notice, msgspec.json.encode(notice))
 
     @classmethod
     def of(cls, run_id: str, url: str, uds: str | None, plan: str) -> Self | None:
         """Give notice of a run; None where that cannot be: it goes on all the same."""
-        name, pid = f"{run_id}.{os.getpid()}.relay", os.getpid()
+        notice = LoadNotice(run_id=run_id, pid=os.getpid(), url=url, uds=uds, plan=plan)
         try:
-            path = socket_dir(len(name)) / name
-            notice = LoadNotice(
-                run_id=run_id,
-                pid=pid,
-                url=url,
-                uds=uds,
-                plan=plan,
-                address=f"ipc://{path}",
-            )
             return cls(notice)
         except (OSError, zmq.ZMQError):
             return None
@@ -88,23 +89,38 @@ class LoadRelay:
 
 
 def notices() -> list[LoadNotice]:
-    """The runs that others have started; what the dead left behind is removed."""
+    """Runs this user started elsewhere; what the dead of them left is removed.
+
+    The directory may be shared: notices of other users say nothing, as their relays let
+    nobody else connect.
+    """
     found: list[LoadNotice] = []
     try:
-        directory = runtime_dir()
+        paths = list(runtime_dir().glob(f"*.{NOTICE}"))
     except OSError:
         return found
-    for path in directory.glob(f"*.{NOTICE}"):
-        try:
-            notice = msgspec.json.decode(path.read_bytes(), type=LoadNotice)
-        except (OSError, msgspec.MsgspecError):
+    for path in paths:
+        notice = _read(path)
+        if notice is None or notice.pid == os.getpid():
             continue
-        if birth(notice.pid) is None:
-            path.unlink(missing_ok=True)
-            Path(notice.address.removeprefix("ipc://")).unlink(missing_ok=True)
-        elif notice.pid != os.getpid():
+        if birth(notice.pid) is not None:
             found.append(notice)
+            continue
+        with suppress(OSError):  # somebody else has removed it
+            if not notice.relay.exists() or nobody_listens(notice.relay):
+                notice.relay.unlink(missing_ok=True)
+                path.unlink()  # last: by it the other is found
     return found
+
+
+def _read(path: Path) -> LoadNotice | None:
+    """None where it is not a notice that this user gave."""
+    try:
+        content = read_plain(path, MOST_NOTICE_BYTES, only_ours=True)
+        notice = msgspec.json.decode(content, type=LoadNotice)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+    return notice if notice.file == path.name else None
 
 
 class RelayedLoad:
@@ -126,7 +142,7 @@ class RelayedLoad:
         self._socket.set_hwm(MOST_WAITING)
         self._socket.setsockopt(zmq.SUBSCRIBE, b"")
         try:
-            self._socket.connect(notice.address)
+            self._socket.connect(f"ipc://{notice.relay}")
         except zmq.ZMQError as error:
             self._socket.close(linger=0)
             self._context.term()

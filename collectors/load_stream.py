@@ -105,5 +105,6 @@ def _own_path(run_id: str) -> Path:
         pid = path.stem.rpartition(".")[2]
         dead = pid.isdecimal() and birth(int(pid)) is None
         if dead and nobody_listens(path):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # it may be for others to remove
+                path.unlink()
     return directory / name

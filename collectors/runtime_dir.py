@@ -6,7 +6,8 @@ whoever looks also clears away those of the dead.
 
 The directory may be shared. A container's root may have a user's directory mounted: it
 gives its sockets to the directory's owner. And users of a group share one whose mode
-says so (``chmod 2770``): sockets in it are the group's.
+says so (``chmod 2770``): sockets in it are the group's. Then others put files there,
+too: none of theirs may lead us out of it, or decide what becomes of a process of ours.
 """
 
 import hashlib
@@ -19,7 +20,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collectors.clock import NS_PER_S, monotonic_ns
-from collectors.liveness import birth, listener, nobody_listens
+from collectors.liveness import birth, is_socket, listener, nobody_listens
+from collectors.plain_file import OF_OTHERS
 
 SOCKETS_IN = "unix:"
 """How the place of a probe is written whose sockets are in some other directory."""
@@ -27,10 +29,20 @@ ENGINE_ID_LIMIT = 32
 AGENT_SOCKET = "agent.sock"
 """No probe's: it has no engine's name and no pid."""
 SOCKET_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.sock")
+CHOOSE = "INFERWATCH_RUNTIME_DIR=/a/private/directory"
+"""What to do where the directory cannot be used."""
 ASK_AGAIN_NS = 5 * NS_PER_S
 """A process that cannot be seen is asked whether it lives this often."""
 SOCKET_PATH_LIMIT = 107
 """Linux's sun_path, less the closing NUL."""
+
+
+class RuntimeDirError(OSError):
+    """There is no such directory for us; the message is fit to show."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"{why}: {CHOOSE} chooses another directory")
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +61,19 @@ def runtime_dir() -> Path:
     """The private directory (0700), made when it is missing.
 
     ``INFERWATCH_RUNTIME_DIR`` chooses it, a shared one too; else the user's runtime
-    directory, or one under the temporary directory where the system keeps none.
+    directory, or one under the temporary directory where the system keeps none. A
+    chosen one that was there is left as it is: where anybody may write, as in /tmp,
+    ours is in it.
 
     Raises:
-        PermissionError: it belongs to someone else.
+        RuntimeDirError: it belongs to someone else, or cannot be made.
     """
     if chosen := os.environ.get("INFERWATCH_RUNTIME_DIR"):
-        directory = Path(chosen)
-        return directory if _is_shared(directory) else _private(directory)
+        return _chosen(Path(chosen))
     own = Path(os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.getuid()}")
     if own.is_dir() and os.access(own, os.W_OK):
-        return _private(own / "inferwatch")
-    return _private(_temporary("inferwatch"))
+        return private_dir(own / "inferwatch")
+    return private_dir(_temporary("inferwatch"))
 
 
 def socket_path(engine_id: str, pid: int) -> Path:
@@ -86,9 +99,15 @@ def hand_over(path: Path) -> None:
     """Let those connect to a socket of ours whose directory it lies in."""
     place = path.parent.stat()
     with suppress(OSError):  # then only we can
-        if os.geteuid() == 0 and not place.st_mode & stat.S_ISGID:
-            os.chown(path, place.st_uid, place.st_gid)
-        path.chmod(0o660 if place.st_mode & stat.S_ISGID else 0o600)
+        # Others may have put a link in its place since: what is changed is a socket.
+        held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with os.fdopen(held, "rb", buffering=0):
+            if not stat.S_ISSOCK(os.fstat(held).st_mode):
+                return
+            itself = f"/proc/self/fd/{held}"
+            if os.geteuid() == 0 and not place.st_mode & stat.S_ISGID:
+                os.chown(itself, place.st_uid, place.st_gid)
+            Path(itself).chmod(0o660 if place.st_mode & stat.S_ISGID else 0o600)
 
 
 def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
@@ -117,7 +136,7 @@ def forwarded_sockets(directory: Path, engine_id: str | None) -> list[ProbeSocke
 def _sockets(directory: Path) -> Iterator[ProbeSocket]:
     for path in directory.glob("*.sock"):
         engine_id, _, pid = path.stem.rpartition(".")
-        if engine_id and pid.isdecimal() and path.is_socket():
+        if engine_id and pid.isdecimal() and is_socket(path):
             yield ProbeSocket(path=path, engine_id=engine_id, pid=int(pid))
 
 
@@ -176,16 +195,27 @@ def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:
     if len(os.fsencode(directory)) + 1 + name_limit <= SOCKET_PATH_LIMIT:
         return directory
     digest = hashlib.sha256(os.fsencode(directory.resolve())).hexdigest()[:12]
-    return _private(_temporary(f"inferwatch-{digest}"))
+    return private_dir(_temporary(f"inferwatch-{digest}"))
 
 
-def _is_shared(directory: Path) -> bool:
-    """It is meant for others, too: a group's, or a user's where we are root."""
+def _chosen(directory: Path) -> Path:
+    """That directory, or ours in one that is everybody's; its mode is never changed."""
     try:
         place = directory.stat()
     except OSError:
-        return False
-    if not stat.S_ISDIR(place.st_mode) or place.st_mode & stat.S_IWOTH:
+        return private_dir(directory)
+    if not stat.S_ISDIR(place.st_mode):
+        raise RuntimeDirError(f"{directory} is no directory")
+    if _is_shared(place):
+        return directory
+    if place.st_mode & OF_OTHERS:
+        return private_dir(directory / f"inferwatch-{os.getuid()}")
+    return _owned(directory)
+
+
+def _is_shared(place: os.stat_result) -> bool:
+    """It is meant for others, too: a group's, or a user's where we are root."""
+    if place.st_mode & stat.S_IWOTH:
         return False
     of_another = place.st_uid not in {0, os.geteuid()} and os.geteuid() == 0
     return bool(place.st_mode & stat.S_ISGID) or of_another
@@ -195,10 +225,25 @@ def _temporary(name: str) -> Path:
     return Path(tempfile.gettempdir()) / f"{name}-{os.getuid()}"
 
 
-def _private(directory: Path) -> Path:
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+def private_dir(directory: Path) -> Path:
+    """One of our own making, with nobody else in it.
+
+    Raises:
+        RuntimeDirError: it belongs to someone else, or cannot be made.
+    """
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place = _owned(directory).lstat()
+        if stat.S_ISDIR(place.st_mode) and place.st_mode & 0o077:
+            directory.chmod(0o700)
+    except RuntimeDirError:
+        raise
+    except OSError as error:
+        raise RuntimeDirError(f"{directory}: {error.strerror}") from error
+    return directory
+
+
+def _owned(directory: Path) -> Path:
     if directory.lstat().st_uid != os.getuid():
-        raise PermissionError(f"{directory} belongs to another user")
-    if directory.stat().st_mode & 0o077:
-        directory.chmod(0o700)
+        raise RuntimeDirError(f"{directory} belongs to another user")
     return directory

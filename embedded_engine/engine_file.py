@@ -6,16 +6,18 @@ process is dead is removed by whoever looks.
 
 import os
 import shutil
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 import msgspec
 
 from collectors.clock import boot_id
-from collectors.liveness import birth, nobody_listens
+from collectors.liveness import birth, is_socket, nobody_listens
+from collectors.plain_file import read_plain, write_plain
 from collectors.runtime_dir import (
     ENGINE_ID_LIMIT,
+    private_dir,
     probe_sockets,
     runtime_dir,
     socket_dir,
@@ -24,6 +26,7 @@ from embedded_engine.errors import NoSuchEngineError
 
 SCRATCH_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.vllm/") + len(str(UUID(int=0)))
 """The longest path of a socket of vLLM's own in its scratch directory."""
+MOST_FILE_BYTES = 1 << 16
 
 
 class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,10 +56,7 @@ class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self) -> None:
         """Keep it, all at once, so that a reader never sees half of it."""
-        descriptor, name = tempfile.mkstemp(dir=runtime_dir(), prefix=".engine-")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.encode(self))
-        Path(name).replace(self.path)
+        write_plain(self.path, msgspec.json.encode(self))
 
     def remove(self) -> None:
         """Forget it, and whatever its dead processes left."""
@@ -84,9 +84,9 @@ def find_engine(engine_id: str) -> EngineFile:
 
 def scratch_dir(engine_id: str) -> Path:
     """Where this process's vLLM puts its own sockets, so that they can be swept."""
-    directory = socket_dir(SCRATCH_NAME_LIMIT) / f"{engine_id}.{os.getpid()}.vllm"
-    directory.mkdir(mode=0o700, exist_ok=True)
-    return directory
+    return private_dir(
+        socket_dir(SCRATCH_NAME_LIMIT) / f"{engine_id}.{os.getpid()}.vllm"
+    )
 
 
 def sweep() -> None:
@@ -94,7 +94,8 @@ def sweep() -> None:
     probe_sockets()
     for path in runtime_dir().glob("*.json"):
         if (file := _read(path)) is not None and not file.alive:
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # somebody else has removed it
+                path.unlink()
     for path in socket_dir(SCRATCH_NAME_LIMIT).glob("*.vllm"):
         pid = path.stem.rpartition(".")[2]
         dead = pid.isdecimal() and birth(int(pid)) is None
@@ -105,15 +106,20 @@ def sweep() -> None:
 def _in_use(scratch: Path) -> bool:
     """Who cannot be seen here may live in a container."""
     try:
-        sockets = [path for path in scratch.iterdir() if path.is_socket()]
+        sockets = list(filter(is_socket, scratch.iterdir()))
     except OSError:
         return False
     return not all(map(nobody_listens, sockets))
 
 
 def _read(path: Path) -> EngineFile | None:
-    """None when it is gone, or written by another version."""
+    """None when it is gone, written by another version or by somebody else.
+
+    Whoever has it may end the process that it names: so only this user may say which.
+    """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=EngineFile)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        content = read_plain(path, MOST_FILE_BYTES, only_ours=True)
+        file = msgspec.json.decode(content, type=EngineFile)
+    except (OSError, ValueError, msgspec.MsgspecError):
         return None
+    return file if f"{file.engine_id}.json" == path.name else None

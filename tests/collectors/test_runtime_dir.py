@@ -14,7 +14,13 @@ import pytest
 from collectors import runtime_dir as module
 from collectors.liveness import birth
 from collectors.probe.control import control_path
-from collectors.runtime_dir import hand_over, probe_sockets, runtime_dir, socket_path
+from collectors.runtime_dir import (
+    RuntimeDirError,
+    hand_over,
+    probe_sockets,
+    runtime_dir,
+    socket_path,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -55,10 +61,22 @@ def zombie_pid() -> Iterator[int]:
     child.wait()
 
 
-def test_it_is_private_even_when_it_was_not(directory: Path) -> None:
-    directory.mkdir(mode=0o755)
+def test_one_that_we_make_is_private_even_when_it_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("INFERWATCH_RUNTIME_DIR")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / "inferwatch").mkdir(mode=0o755)
 
     assert stat.S_IMODE(runtime_dir().stat().st_mode) == 0o700
+
+
+def test_one_that_was_there_keeps_its_mode(directory: Path) -> None:
+    directory.mkdir()
+    directory.chmod(0o755)
+
+    assert runtime_dir() == directory
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o755
 
 
 def test_a_directory_that_says_it_is_a_groups_is_left_as_it_is(
@@ -73,13 +91,57 @@ def test_a_directory_that_says_it_is_a_groups_is_left_as_it_is(
         assert stat.S_IMODE((directory / "e.1.sock").stat().st_mode) == 0o660
 
 
-def test_a_directory_that_everybody_may_write_to_is_made_private(
+@pytest.mark.parametrize("mode", [0o1777, 0o2777, 0o777, 0o775])
+def test_in_a_directory_where_others_may_write_we_make_one_of_our_own(
+    directory: Path, mode: int
+) -> None:
+    directory.mkdir()
+    directory.chmod(mode)  # as /tmp is
+
+    assert runtime_dir().parent == directory
+    assert stat.S_IMODE(runtime_dir().stat().st_mode) & 0o777 == 0o700
+    assert stat.S_IMODE(directory.stat().st_mode) == mode
+
+
+def test_a_file_in_its_place_is_said(directory: Path) -> None:
+    directory.touch()
+
+    with pytest.raises(RuntimeDirError, match="run is no directory: INFERWATCH_RUN"):
+        runtime_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_one_that_another_user_made_in_our_name_is_said(directory: Path) -> None:
+    directory.mkdir()
+    directory.chmod(0o1777)
+    theirs = runtime_dir()
+    os.chown(theirs, 12_345, 12_345)
+
+    with pytest.raises(RuntimeDirError, match="belongs to another user: INFERWATCH_R"):
+        runtime_dir()
+
+
+def test_a_link_to_a_socket_elsewhere_is_no_probe(tmp_path: Path) -> None:
+    with bound(tmp_path / "docker") as other:
+        socket_path("e", 1).symlink_to(tmp_path / "docker")
+
+        assert probe_sockets() == []
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+
+
+def test_a_link_that_took_the_place_of_our_socket_gives_nothing_away(
     directory: Path,
 ) -> None:
     directory.mkdir()
-    directory.chmod(0o2777)
+    precious = directory.with_name("precious")
+    precious.touch(mode=0o640)
+    (directory / "e.1.sock").symlink_to(precious)
 
-    assert stat.S_IMODE(runtime_dir().stat().st_mode) == 0o700
+    hand_over(directory / "e.1.sock")
+
+    assert stat.S_IMODE(precious.stat().st_mode) == 0o640
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

@@ -10,7 +10,7 @@ import pytest
 
 from collectors.clock import boot_id
 from collectors.liveness import birth
-from collectors.runtime_dir import runtime_dir
+from collectors.runtime_dir import RuntimeDirError, runtime_dir
 from embedded_engine.engine_file import (
     EngineFile,
     find_engine,
@@ -101,6 +101,53 @@ def test_a_file_of_another_version_is_left_alone(engine_home: Path) -> None:
     sweep()
 
     assert foreign.exists()
+
+
+def test_a_file_under_another_name_or_that_others_may_write_to_names_no_engine(
+    describe: Describe,
+) -> None:
+    file = describe("one")
+    file.write()
+    file.path.rename(runtime_dir() / "other.json")
+    assert served_engines() == []
+
+    file.write()
+    file.path.chmod(0o660)
+    assert served_engines() == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_nobody_else_can_say_which_process_is_an_engine_of_ours(
+    describe: Describe,
+) -> None:
+    file = describe("forged")
+    file.write()
+    os.chown(file.path, 12_345, 12_345)
+
+    with pytest.raises(NoSuchEngineError):
+        find_engine("forged")
+    assert file.path.exists()
+
+
+def test_a_pipe_or_a_link_that_is_called_an_engine_file_holds_nobody_up(
+    describe: Describe, tmp_path: Path
+) -> None:
+    file = describe("one")
+    file.write()
+    file.path.rename(tmp_path / "one.json")
+    file.path.symlink_to(tmp_path / "one.json")
+    os.mkfifo(runtime_dir() / "pipe.json", 0o600)
+
+    assert served_engines() == []
+    sweep()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_scratch_that_another_user_made_is_not_used(engine_home: Path) -> None:
+    os.chown(scratch_dir("e"), 12_345, 12_345)
+
+    with pytest.raises(RuntimeDirError):
+        scratch_dir("e")
 
 
 @pytest.mark.process

@@ -25,7 +25,6 @@ from collectors.readings import (
     RequestRecord,
     Vantage,
 )
-from collectors.runtime_dir import socket_dir
 from collectors.wire import Sender
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import FeedState
@@ -371,14 +370,12 @@ async def test_a_load_started_elsewhere_on_this_engine_is_watched_and_left_alone
 ) -> None:
     async with watching(truth_url) as run:
         await until(run.watch.live.is_set)
-        path = socket_dir() / "load-else.relay"
         notice = LoadNotice(
             run_id="load-else",
             pid=os.getppid(),
             url=truth_url.replace("127.0.0.1", "localhost"),
             uds=None,
             plan=public_plan(plan_for(run_id="load-else", url=truth_url)),
-            address=f"ipc://{path}",
         )
         relay, sender = LoadRelay(notice), Sender("load")
 
@@ -406,9 +403,7 @@ async def test_a_load_started_elsewhere_on_this_engine_is_watched_and_left_alone
 
 def test_a_load_on_another_engine_is_not_ours_to_watch() -> None:
     truth_url = "http://127.0.0.1:8000"
-    notice = LoadNotice(
-        run_id="a", pid=1, url="http://localhost:1", uds=None, plan="", address=""
-    )
+    notice = LoadNotice(run_id="a", pid=1, url="http://localhost:1", uds=None, plan="")
     here = msgspec.structs.replace(notice, url=truth_url)
     unix = msgspec.structs.replace(notice, uds="/tmp/engine.sock")
 
