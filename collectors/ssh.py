@@ -45,8 +45,9 @@ OPTIONS = (
 LIST = (
     "all() { for d; do for s in "
     '"$d"/*.sock; do [ -S "$s" ] && [ -w "$s" ] && echo "$s"; done; done; echo .; }; '
-    'list() { if [ -n "$INFERWATCH_RUNTIME_DIR" ]; then all "$INFERWATCH_RUNTIME_DIR"; '
-    "else u=$(id -u); r=${XDG_RUNTIME_DIR:-/run/user/$u}; "
+    "list() { u=$(id -u); c=$INFERWATCH_RUNTIME_DIR; "
+    'if [ -n "$c" ]; then all "$c" "$c/inferwatch-$u"; '
+    "else r=${XDG_RUNTIME_DIR:-/run/user/$u}; "
     'all "$r/inferwatch" "${TMPDIR:-/tmp}/inferwatch-$u" /run/inferwatch; fi; }; list'
 )
 """Needs nothing but sh, and ends what it lists with a dot.

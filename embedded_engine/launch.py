@@ -12,6 +12,7 @@ import msgspec
 from collectors.clock import boot_id, monotonic_ns
 from collectors.liveness import birth
 from collectors.readings import Endpoint
+from collectors.runtime_dir import RuntimeDirError
 from embedded_engine.config import EngineConfig
 from embedded_engine.engine_file import EngineFile, find_engine, served_engines, sweep
 from embedded_engine.engine_processes import (
@@ -63,7 +64,10 @@ class Engine:
         Raises:
             EngineError: the engine cannot be had; the subclass says why.
         """
-        sweep()
+        try:
+            sweep()
+        except RuntimeDirError as error:
+            raise EngineError(str(error)) from error
         model = await model_of(config)
         if config.tiny_model_dir is not None:
             on_stage(stage("model made"))

@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from collectors.readings import Prices
+from collectors.runtime_dir import RuntimeDirError
 from inferwatch import __version__, faults
 from inferwatch.cli.agent import agent
 from inferwatch.cli.attach import attach
@@ -148,6 +149,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except (click.ClickException, InferwatchError, sqlite3.DatabaseError) as error:
         sys.exit(_explained(error))
+    except RuntimeDirError as error:
+        _say(str(error))
+        sys.exit(2)
     except Exception as error:
         if faults.let_through():
             raise

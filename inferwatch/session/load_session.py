@@ -126,7 +126,7 @@ class LoadSession:
             self._load = load = await begin_load(self._session, plan, run.book.fold)
         except OSError as error:
             raise SourceError(
-                f"the load generator did not start: {error.strerror}"
+                f"the load generator did not start: {error.strerror or error}"
             ) from error
         try:
             run.status = await _first(load.wait(), stop)

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from collectors.runtime_dir import socket_dir
+from collectors.runtime_dir import CHOOSE, RuntimeDirError, socket_dir
 from inferwatch.cli.checks.finding import (
     Check,
     Finding,
@@ -103,10 +103,11 @@ def _runtime() -> Sequence[Finding]:
         place = socket_dir()
         with tempfile.TemporaryFile(dir=place):
             pass
+    except RuntimeDirError as error:
+        return [broken("runtime directory", error.why, CHOOSE)]
     except OSError as error:
         says = f"{error.filename or 'it'} cannot be used: {error.strerror or error}"
-        fix = "INFERWATCH_RUNTIME_DIR=/a/private/directory"
-        return [broken("runtime directory", says, fix)]
+        return [broken("runtime directory", says, CHOOSE)]
     return [works("runtime directory", str(place), path=str(place))]
 
 

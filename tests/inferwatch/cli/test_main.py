@@ -289,6 +289,25 @@ def test_without_an_engine_it_says_what_to_type(
     assert "inferwatch demo" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_runtime_directory_of_another_user_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("INFERWATCH_TRACEBACK", raising=False)
+    tmp_path.chmod(0o1777)
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+    theirs = tmp_path / f"inferwatch-{os.getuid()}"
+    theirs.mkdir()
+    os.chown(theirs, 12_345, 12_345)
+
+    with pytest.raises(SystemExit) as ended:
+        main([])
+
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"inferwatch: {theirs} belongs to another user: INFERWATCH_")
+
+
 @pytest.mark.process
 def test_a_model_path_that_does_not_exist_is_said_before_anything_starts(
     tmp_path: Path,
