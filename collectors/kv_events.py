@@ -7,11 +7,13 @@ included. The tokens that come with the blocks are skipped unread.
 
 Nobody else than the server asked is ever connected to: whatever host it names, it is
 looked for where the server is. An address of loopback without a wildcard is one that
-vLLM connects *to*: there we bind.
+vLLM connects *to*: there we bind, where its process is one of this host's. The end of
+a tunnel is not: whoever is behind it would choose what we bind and connect to here.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import ipaddress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -23,6 +25,7 @@ from msgspec.structs import replace
 
 from collectors.clock import NS_PER_S, SessionClock, wall_offset_ns
 from collectors.http_client import ProxyError, goes_direct
+from collectors.probe.discover import addresses_here
 from collectors.readings import AnyReading, KvCacheEvents, Note, NoteKind
 from collectors.server import Server, ServerError
 
@@ -290,10 +293,14 @@ class Unreachable(Exception):  # noqa: N818 - it is said, not raised further
 class KvEventStream:
     """The prefix cache of one server, rank by rank: a collector."""
 
-    def __init__(self, clock: SessionClock, server: Server) -> None:
+    def __init__(
+        self, clock: SessionClock, server: Server, runs_here: Callable[[], bool]
+    ) -> None:
+        """``runs_here`` looks for its process on this host, which takes a while."""
         self._clock = clock
         self.server = server
-        self._local = goes_direct(server.url, server.uds)
+        self._runs_here = runs_here
+        self._local = False
         self._host = urlsplit(server.url).hostname or ""
         self._context: zmq.asyncio.Context | None = None
         """It has threads of its own: only made for servers that publish."""
@@ -373,6 +380,8 @@ class KvEventStream:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
                 del self._ranks[rank]
+        if found.keys() - self._ranks.keys() and self.server.is_here:
+            self._local = await asyncio.to_thread(self._runs_here)
         for rank, source in found.items():
             if rank not in self._ranks:
                 task = asyncio.create_task(self._hear(rank, source))
@@ -522,6 +531,8 @@ def reachable(
     ('tcp://127.0.0.1:5557', True)
     >>> reachable("tcp://10.1.2.3:5557", "node7", local=False)
     ('tcp://node7:5557', False)
+    >>> reachable("tcp://internal-db:6379", "localhost", local=True)
+    ('tcp://127.0.0.1:6379', False)
     """
     wildcard = "*" in told or "::" in told
     kind, _, place = told.partition("://")
@@ -538,7 +549,16 @@ def reachable(
         )
     if loopback:
         return f"tcp://{name}:{port}", not bound
-    if local and not wildcard:
+    if local and not wildcard and _is_own(name):
         return f"tcp://{name}:{port}", False
     host = host if host and not local else "127.0.0.1"
     return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}", False
+
+
+def _is_own(name: str) -> bool:
+    """A numeric address of this host; other names are not even looked up."""
+    try:
+        address = str(ipaddress.ip_address(name.strip("[]")))
+    except ValueError:
+        return False
+    return bool(addresses_here(address))

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from collectors.plain_config import plain_fields
+from collectors.plain_file import read_plain
 from collectors.readings import ModelConfig
 
 CONFIG = "config.json"
@@ -20,15 +21,14 @@ def local_config(
     """Of the model in a directory, which a server on this host says it serves.
 
     None where there is no such thing: what a server says is taken for no more than a
-    name, and of the file only plain values are told.
+    name, and of the file only plain values are told. The disk may be slow to answer.
     """
     path = Path(root) / CONFIG
     if not path.is_absolute():
         return None
     fields: dict[str, Any] = {}
-    with suppress(OSError, ValueError, msgspec.MsgspecError):
-        if path.stat().st_size <= MOST_BYTES:
-            fields = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    with suppress(OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        fields = msgspec.json.decode(read_plain(path, MOST_BYTES), type=dict[str, Any])
     if not fields:
         return None
     of_text = fields.get("text_config")

@@ -369,7 +369,9 @@ class ServerScraper:
         if self._info and msgspec.structs.replace(self._info, t_ns=info.t_ns) == info:
             return []
         self._info = info
-        return [info, *self._told_of_model(facts, info)]
+        # Off the loop: where the server says its model is, any disk may be.
+        told = await asyncio.to_thread(lambda: list(self._told_of_model(facts, info)))
+        return [info, *told]
 
     def _told_of_model(self, facts: Facts, info: ServerInfo) -> Iterator[AnyReading]:
         """What it is set to, and its model where its directory is on this host."""

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ from inferwatch.session.limit_desk import (
     WatchedLimitDesk,
 )
 from inferwatch.session.load_desk import LoadTarget, WatchedLoadDesk
-from inferwatch.session.local_server import LocalServer, look_for
+from inferwatch.session.local_server import LocalServer, look_for, runs_here
 from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.watch import Watch
 
@@ -59,7 +60,8 @@ def collectors_of(
         tunnel = SshTunnel(clock, server)
         probed, scraped = ServerProbe(clock, server), ServerScraper(clock, server)
         return [tunnel, tunnel.through(probed), tunnel.through(scraped)]
-    blocks = [KvEventStream(clock, server)] if kv_events else []
+    here = partial(runs_here, server)
+    blocks = [KvEventStream(clock, server, here)] if kv_events else []
     return [ServerProbe(clock, server), ServerScraper(clock, server), *blocks]
 
 

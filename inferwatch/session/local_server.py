@@ -3,6 +3,7 @@
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +31,13 @@ def look_for(servers: Iterable["LocalServer"]) -> None:
     found = listeners() if missing else {}
     for each in missing:
         each.look(found)
+
+
+def runs_here(server: Server) -> bool:
+    """A vLLM server's process is one of this host's that we can see; takes a while."""
+    local = LocalServer(server)
+    look_for([local])
+    return local.runs_python()
 
 
 def listeners() -> Listeners:
@@ -88,6 +96,14 @@ class LocalServer:
             self._processes = EngineProcesses(EngineProcess(pid, born))
             files = (self._file(pid, descriptor) for descriptor in SAID_ON)
             self._log = next(filter(None, files), None)
+
+    def runs_python(self) -> bool:
+        """Its process is seen, and no tunnel's that is only called after an engine."""
+        with suppress(psutil.Error):
+            if self._processes is not None:
+                program = Path(psutil.Process(self._processes.root.pid).exe())
+                return program.name.startswith("python")
+        return False
 
     def processes(self) -> list[tuple[int, str]]:
         """Those that live, each with its role."""

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -155,10 +157,16 @@ async def publisher() -> AsyncIterator[Publisher]:
     await made.stop()
 
 
+def stream_of(
+    server: Server, clock: SessionClock | None = None, *, is_here: bool = True
+) -> KvEventStream:
+    return KvEventStream(clock or SessionClock(), server, lambda: is_here)
+
+
 async def heard_of(publisher: Publisher) -> Heard:
     """Who has heard what there was to replay, and is subscribed."""
     server = await publisher.start()
-    heard = Heard(KvEventStream(SessionClock(), server))
+    heard = Heard(stream_of(server))
     await publisher.subscribed()
     return heard
 
@@ -182,7 +190,7 @@ async def test_times_are_those_of_the_steps(publisher: Publisher) -> None:
     clock = SessionClock()
     long_ago = [(clock.start_ns + wall_offset_ns()) / 1e9 - 5.0, [stored(1)], 0]
     publisher.kept.append((0, msgspec.msgpack.encode(long_ago)))
-    stream = KvEventStream(clock, await publisher.start())
+    stream = stream_of(await publisher.start(), clock)
     heard = Heard(stream)
     (told,) = await heard.some(1)
     assert abs(told.t_ns + 5_000 * MS) < MS
@@ -366,7 +374,7 @@ async def test_sources_appear_when_a_server_is_restarted_with_them(
     monkeypatch.setattr(kv_events, "SELDOM_S", 0.01)
     told, publisher.sources = publisher.sources, {}
     publisher.keep(0, stored(1))
-    heard = Heard(KvEventStream(SessionClock(), await publisher.start()))
+    heard = Heard(stream_of(await publisher.start()))
     await asyncio.sleep(0)
     publisher.sources = "nonsense"
     await asyncio.sleep(0)
@@ -381,7 +389,7 @@ async def test_where_the_server_connects_to_we_bind(publisher: Publisher) -> Non
     port = probe.bind_to_random_port("tcp://127.0.0.1")
     probe.close(linger=0)
     publisher.sources["0"]["endpoint"] = f"tcp://127.0.0.1:{port}"
-    heard = Heard(KvEventStream(SessionClock(), await publisher.start()))
+    heard = Heard(stream_of(await publisher.start()))
     await heard.some(1)  # nothing yet
     connects.connect(f"tcp://127.0.0.1:{port}")
     async with asyncio.timeout(30):
@@ -401,11 +409,37 @@ async def test_a_place_that_another_program_listens_at_is_told_in_a_note(
     publisher: Publisher,
 ) -> None:
     publisher.sources["0"]["endpoint"] = f"tcp://127.0.0.1:{publisher.port}"
-    heard = Heard(KvEventStream(SessionClock(), await publisher.start()))
+    heard = Heard(stream_of(await publisher.start()))
     (note,) = await heard.some(1)
     assert isinstance(note, Note)
     assert f"cannot bind tcp://127.0.0.1:{publisher.port}" in note.text
     await heard.close()
+
+
+@pytest.mark.parametrize("told", ["tcp://127.0.0.1:{port}", "ipc://{path}"])
+async def test_behind_a_tunnel_nobody_chooses_what_we_bind_or_open(
+    publisher: Publisher, told: str, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    path = tmp_path / "kv"
+    endpoint = told.format(port=port, path=path)
+    publisher.sources["0"] = {"endpoint": endpoint, "replay_endpoint": endpoint}
+    heard = Heard(stream_of(await publisher.start(), is_here=False))
+
+    (note,) = await heard.some(1)
+
+    assert f"KV events are published at {endpoint}" in note.text
+    with socket.create_server(("127.0.0.1", port)):
+        await heard.close()
+
+
+def test_an_address_of_this_host_is_gone_to_as_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kv_events, "addresses_here", {"10.9.8.7": {"x"}}.get)
+    place = ("tcp://10.9.8.7:5558", False)
+    assert reachable("tcp://10.9.8.7:5558", "localhost", local=True) == place
 
 
 @pytest.mark.parametrize(
@@ -429,7 +463,9 @@ def test_a_remote_server_is_the_only_host_ever_connected_to(
         ("tcp://*:5557", False, ("tcp://127.0.0.1:5557", False)),
         ("tcp://127.0.0.1:5557", False, ("tcp://127.0.0.1:5557", True)),
         ("tcp://127.0.0.1:5558", True, ("tcp://127.0.0.1:5558", False)),
-        ("tcp://10.9.8.7:5557", False, ("tcp://10.9.8.7:5557", False)),
+        ("tcp://10.9.8.7:5557", False, ("tcp://127.0.0.1:5557", False)),
+        ("tcp://internal-db:6379", True, ("tcp://127.0.0.1:6379", False)),
+        ("tcp://127.0.0.1.evil.example:1", False, ("tcp://127.0.0.1:1", False)),
         ("ipc:///run/kv", False, ("ipc:///run/kv", False)),
     ],
 )

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -438,6 +440,40 @@ async def test_a_server_tells_what_it_is_set_to_and_its_model_is_read_where_it_i
         "bfloat16",
         tmp_path.name,
     )
+
+
+async def test_a_pipe_in_the_directory_that_a_server_names_holds_nobody_up(
+    tmp_path: Path,
+) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    models = MODELS.replace("/models/tiny", str(tmp_path))
+    async with (
+        serving(ANSWERS | {"/v1/models": as_json(models)}) as server,
+        watching(server) as seen,
+    ):
+        await seen.until(lambda: seen.of(EngineSettings))
+
+    assert seen.of(ModelConfig) == []
+
+
+async def test_a_configuration_is_read_off_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_by: set[int] = set()
+
+    def read(*_: object, **_more: object) -> None:
+        read_by.add(threading.get_ident())
+
+    monkeypatch.setattr(scrape, "local_config", read)
+    models = MODELS.replace("/models/tiny", str(tmp_path))
+    async with (
+        serving(ANSWERS | {"/v1/models": as_json(models)}) as server,
+        watching(server) as seen,
+    ):
+        await seen.until(lambda: seen.of(EngineSettings))
+
+    assert read_by.isdisjoint({threading.get_ident()})
+    assert len(read_by) == 1
 
 
 async def test_a_directory_that_is_not_here_is_only_a_name() -> None:

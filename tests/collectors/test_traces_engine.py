@@ -98,7 +98,7 @@ class Plain:
 
     def listen(self) -> None:
         receiver = SpanReceiver(self.clock, port=self.traces, servers=[self.server])
-        for each in (receiver, KvEventStream(self.clock, self.server)):
+        for each in (receiver, KvEventStream(self.clock, self.server, lambda: True)):
             self._listening.append((each, asyncio.create_task(self._hear(each))))
 
     async def _hear(self, collector: Collector) -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from collectors.server import Server
 from inferwatch.session import local_server
-from inferwatch.session.local_server import LocalServer, look_for
+from inferwatch.session.local_server import LocalServer, look_for, runs_here
+
+Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture
@@ -82,6 +84,21 @@ def test_a_process_that_is_no_engine_is_none(port: int) -> None:
 
     assert tunnel.processes() == []
     assert "cannot be seen" in tunnel.no_log
+
+
+@pytest.mark.parametrize(
+    ("program", "is_here"), [("/usr/bin/python3.12", True), ("/usr/bin/ssh", False)]
+)
+def test_a_tunnel_to_a_host_called_vllm_is_no_server_of_this_host(
+    server: LocalServer, port: int, program: str, is_here: bool, monkeypatch: Patch
+) -> None:
+    monkeypatch.setattr(psutil.Process, "exe", lambda _: program)
+
+    assert runs_here(Server(url=f"localhost:{port}")) is is_here
+
+
+def test_a_server_whose_process_is_no_engine_does_not_run_here(port: int) -> None:
+    assert not runs_here(Server(url=f"localhost:{port}"))
 
 
 def test_a_server_elsewhere_is_not_looked_for_here() -> None:
