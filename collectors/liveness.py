@@ -12,6 +12,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
+"""This process has none left, or the system."""
 STATE, BIRTH = 0, 19
 """Places in /proc/PID/stat after the command's closing bracket (proc(5): 3 and 22)."""
 
@@ -19,14 +21,42 @@ STATE, BIRTH = 0, 19
 def birth(pid: int) -> int | None:
     """When a process started, in clock ticks of this boot; None once it is dead.
 
-    A zombie is dead: what it held is gone, only its parent has not looked yet.
+    A zombie is dead: what it held is gone, only its parent has not looked yet. Whoever
+    has no descriptor left to look with goes by what it saw before.
+
+    Raises:
+        OSError: there is none left, and it has not looked before.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
+    except OSError as error:
+        if error.errno in OUT_OF_DESCRIPTORS and _exists(pid):
+            if pid not in _births:
+                raise
+            return _births[pid]
+        _births.pop(pid, None)
         return None
     fields = text.rpartition(")")[2].split()
-    return None if fields[STATE] in "ZX" else int(fields[BIRTH])
+    if fields[STATE] in "ZX":
+        _births.pop(pid, None)
+        return None
+    _births[pid] = int(fields[BIRTH])
+    return _births[pid]
+
+
+_births: dict[int, int] = {}
+"""Of the living, as they were seen last."""
+
+
+def _exists(pid: int) -> bool:
+    """There is such a process, perhaps a zombie: to ask that takes no descriptor."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 SOCKET_STATE, SOCKET_PATH = 5, 7
@@ -51,12 +81,12 @@ def nobody_listens(path: Path) -> bool:
     """
     if not is_socket(path):
         return False
-    with socket.socket(socket.AF_UNIX) as caller:
-        caller.settimeout(0)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.settimeout(0)
             answer = caller.connect_ex(str(path))
-        except OSError:  # a path too long to connect to
-            return False
+    except OSError:  # no descriptor is left, or the path is too long to connect to
+        return False
     return answer == errno.ECONNREFUSED and not _is_bound(path)
 
 
@@ -76,13 +106,13 @@ def listener(path: Path) -> int | None:
     0 when it has none here, as one in another container; None when that cannot be
     asked, because nobody listens yet or we may not connect.
     """
-    with socket.socket(socket.AF_UNIX) as caller:
-        caller.settimeout(0)
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX) as caller:
+            caller.settimeout(0)
             caller.connect(str(path))
             peer = caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
-        except OSError:
-            return None
+    except OSError:
+        return None
     return int(PEER.unpack(peer)[0])
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.liveness import BIRTH, birth
+from collectors.liveness import BIRTH, OUT_OF_DESCRIPTORS, birth
 
 GRACE_S = 2.5
 """From SIGTERM to SIGKILL: vLLM's own clean end takes 1-2 s, rarely 5."""
@@ -68,7 +68,10 @@ class EngineProcesses:
 
     def members(self) -> set[EngineProcess]:
         """The processes that live now."""
-        stats = dict(_stats())
+        try:
+            stats = dict(_stats())
+        except OSError:  # no descriptor is left to look for others
+            return {member for member in self._seen if member.alive}
         ours = {m.pid for m in self._seen if m.pid in stats and m.alive}
         if self._session_is_ours(stats):
             session = self.root.pid
@@ -151,9 +154,10 @@ def exit_status(pid: int, pidfd: int) -> int | None:
 
     While its parent has not looked, /proc has it; after that a pidfd, from Linux 6.15.
     """
-    stat = _stat(pid)
-    if stat is not None and stat[0] == ord("Z"):
-        return os.waitstatus_to_exitcode(stat[EXIT_CODE])
+    with suppress(OSError):
+        stat = _stat(pid)
+        if stat is not None and stat[0] == ord("Z"):
+            return os.waitstatus_to_exitcode(stat[EXIT_CODE])
     info = bytearray(struct.pack("=Q", PIDFD_INFO_EXIT).ljust(PIDFD_INFO_SIZE, b"\0"))
     with suppress(OSError):
         fcntl.ioctl(pidfd, PIDFD_GET_INFO, info)
@@ -170,10 +174,16 @@ def _stats() -> Iterable[tuple[int, list[int]]]:
 
 
 def _stat(pid: int) -> list[int] | None:
-    """The fields of /proc/PID/stat from the state on; that one as a letter's code."""
+    """The fields of /proc/PID/stat from the state on; that one as a letter's code.
+
+    Raises:
+        OSError: no descriptor is left to look with.
+    """
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
-    except OSError:
+    except OSError as error:
+        if error.errno in OUT_OF_DESCRIPTORS:
+            raise
         return None
     state, *numbers = text.rpartition(")")[2].split()
     return [ord(state), *map(int, numbers)]
@@ -223,6 +233,8 @@ class DeathWatch:
             descriptor = os.pidfd_open(member.pid)
         except ProcessLookupError:
             self._note(Death(role, member.pid, None))
+            return
+        except OSError:  # no descriptor is left: it is tried again
             return
         self._descriptors[member] = descriptor
         self._loop.add_reader(descriptor, self._died, member.pid, role, descriptor)

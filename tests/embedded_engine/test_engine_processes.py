@@ -1,6 +1,8 @@
 """Whoever belongs to an engine is found, watched and ended."""
 
 import asyncio
+import errno
+import os
 import signal
 import subprocess
 import time
@@ -14,6 +16,7 @@ from collectors.liveness import BIRTH
 from embedded_engine.engine_processes import (
     GRACE_S,
     Death,
+    DeathWatch,
     EngineProcess,
     EngineProcesses,
     command_line,
@@ -208,3 +211,16 @@ async def test_a_core_and_each_worker_compute_and_the_api_server_does_not(
     await until(lambda: len(family.roles()) == 4)
 
     assert family.computing() == 3
+
+
+async def test_who_cannot_be_watched_for_want_of_a_descriptor_is_not_called_dead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    watch = DeathWatch()
+    watch.add(EngineProcess(os.getpid(), born(os.getpid())), "api")
+
+    assert not watch.died.done()
