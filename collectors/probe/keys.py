@@ -100,7 +100,7 @@ def add_viewer(directory: Path, name: str) -> tuple[Path, Path]:
     )
     text = ours.read_text("utf-8")
     table = "" if "[viewers]" in text else "\n[viewers]\n"
-    ours.write_text(f'{text}{table}{name} = "{public}"\n', "utf-8")
+    ours.write_text(f'{text}{table}"{name}" = "{public}"\n', "utf-8")
     return ours, his
 
 

@@ -21,6 +21,14 @@ def test_each_side_has_what_it_needs_of_the_other(tmp_path: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in (ours, his, hers)} == {0o600}
 
 
+@pytest.mark.parametrize("name", ["rené", "明", "a-b_9"])
+def test_a_viewers_name_is_of_any_language(tmp_path: Path, name: str) -> None:
+    for each in (name, "bob"):
+        ours, _ = add_viewer(tmp_path, each)
+
+    assert list(ProbeKeys.read(ours).viewers) == [name, "bob"]
+
+
 def test_a_viewer_is_not_given_two_keys(tmp_path: Path) -> None:
     _, his = add_viewer(tmp_path, "alice")
     with pytest.raises(KeyFileError, match="there already"):
