@@ -28,7 +28,14 @@ from embedded_engine.errors import (
     PortTakenError,
 )
 from embedded_engine.listen import clear_unix_socket, reserved, url_of
-from embedded_engine.logs import PREFIX, cause, rendezvous_files, tail, telling
+from embedded_engine.logs import (
+    PREFIX,
+    cause,
+    redacted,
+    rendezvous_files,
+    tail,
+    telling,
+)
 from embedded_engine.startup import (
     OnStage,
     checked_model,
@@ -204,14 +211,14 @@ def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
 
 
 def account(death: Death, log: list[str]) -> str:
-    """A death and its cause in one line, then the end of the log."""
+    """A death and its cause in one line, then the end of the log: it is recorded."""
     why = None if death.from_outside else cause(log)
     first = f"{death}: {why}" if why else str(death)
     said = [PREFIX.sub("", line, count=1) for line in telling(log)]
     said = [
         line for line in said if line.strip(" ^~")
     ]  # marks below a traceback's line
-    return "\n".join([first, *said[-SHOWN_LINES:]])
+    return "\n".join(map(redacted, [first, *said[-SHOWN_LINES:]]))
 
 
 def failure(pipe: StartupPipe, reason: str) -> EngineError:

@@ -1,5 +1,6 @@
 """The engine's log: one private file an engine, and what it says of a failure."""
 
+import fcntl
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -9,6 +10,9 @@ from pathlib import Path
 import platformdirs
 
 KEPT_LOGS = 20
+LEFT_OUT = "…"
+LONGEST_LINE = 2_000
+"""What is beyond it is not recorded: a line may hold a prompt of any length."""
 SEARCHED_BYTES = 1024 * 1024
 """How much of a log's beginning is searched for what vLLM leaves behind."""
 TAIL_BYTES = 512 * 1024
@@ -28,6 +32,22 @@ INVALID = re.compile(
 )
 """What pydantic says of a value, below its "1 validation error for ..."."""
 NOISE = re.compile(r"^(nanobind: | - (leaked|\.\.\. skipped)|See https://nanobind)")
+SECRET = re.compile(
+    r"""(?ix)
+    (?P<head> (?: api[-_]?keys? | auth\w{0,20} | cookie | passw\w{0,10} | secret\w{0,20}
+        | prompt | token_ids | (?: hf | access | bearer | auth ) [-_]? token )
+      ["']? \s* [:=] \s* )
+    (?: \[ (?: [^][] | \[ [^]]* \] )* (?: \] | $ )
+      | ' (?: \\. | [^'\\] )* (?: ' | $ )
+      | " (?: \\. | [^"\\] )* (?: " | $ )
+      | (?: (?: Bearer | Basic ) \s+ )? [^\s,;)}\]]+ )
+    """
+)
+"""A name and its value that is nobody's business: keys, and what people ask."""
+KEY = re.compile(
+    r"\b(?:hf_|sk-|nvapi-|gh[pousr]_)[\w-]{8,}|(?<=Bearer )\S+|(?<=://)[^\s/@]+(?=@)"
+)
+"""A key by its look, wherever it stands."""
 GENERIC = (
     "Engine core initialization failed",
     "Engine core proc",
@@ -51,7 +71,10 @@ def new_log_path(engine_id: str) -> Path:
 
 
 def prune(directory: Path, kept: int) -> None:
-    """Remove all but the newest logs."""
+    """Remove all but the newest logs, and those of processes that still run.
+
+    A process that has nothing to say for days may yet die of something.
+    """
 
     def age(path: Path) -> float:
         with suppress(OSError):
@@ -60,14 +83,33 @@ def prune(directory: Path, kept: int) -> None:
 
     logs = sorted(directory.glob("engine-*.log"), key=age, reverse=True)
     for path in logs[kept:]:
-        path.unlink(missing_ok=True)
+        if not _is_held(path):
+            path.unlink(missing_ok=True)
 
 
 def open_log(path: Path) -> int:
-    """A descriptor that appends to a new private file."""
+    """A descriptor that appends to a new private file.
+
+    The file is held for as long as any process writes to it through that descriptor.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
+    descriptor = os.open(path, flags, 0o600)
+    with suppress(OSError):  # not every file system can
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return descriptor
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with path.open("rb+") as log:
+            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def tail(path: Path, lines: int) -> list[str]:
@@ -96,6 +138,17 @@ def cause(lines: Sequence[str]) -> str | None:
             invalid = INVALID.match(said[at + 1]) if at + 1 < len(said) else None
             return invalid["text"] if invalid else said[at]
     return None
+
+
+def redacted(line: str) -> str:
+    """The line without keys and prompts, as it may stand in a record.
+
+    >>> redacted("args: {'api_key': ['abc'], 'max_num_seqs': 8}")
+    "args: {'api_key': …, 'max_num_seqs': 8}"
+    """
+    if len(line) > LONGEST_LINE:
+        line = line[:LONGEST_LINE] + LEFT_OUT
+    return KEY.sub(LEFT_OUT, SECRET.sub(rf"\g<head>{LEFT_OUT}", line))
 
 
 def telling(lines: Iterable[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """Starts and stops the load generator's process."""
 
 import asyncio
+import fcntl
 import os
 import sys
 from contextlib import suppress
@@ -34,6 +35,8 @@ class LoadProcess:
         """Start the child; readings come to the PULL socket bound at ``address``."""
         # Opening a local file takes microseconds: no reason for a thread.
         with Path(self._log_path or os.devnull).open("ab") as log:  # noqa: ASYNC230
+            with suppress(OSError):  # old logs are removed, but not from under it
+                fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-P",

@@ -10,7 +10,7 @@ from collectors.liveness import birth
 from embedded_engine import config as configuration
 from embedded_engine.config import DEMO_ENV, EngineConfig, cpu_defaults
 from embedded_engine.errors import ModelNotFoundError
-from embedded_engine.logs import KEPT_LOGS, new_log_path, prune, tail
+from embedded_engine.logs import KEPT_LOGS, new_log_path, open_log, prune, tail
 from embedded_engine.startup import checked_model
 
 Configure = Callable[..., EngineConfig]
@@ -200,6 +200,23 @@ def test_the_newest_logs_are_kept(engine_home: Path) -> None:
     kept = sorted(path.name for path in path.parent.iterdir())
 
     assert kept == [f"engine-{age:02}.log" for age in range(5, KEPT_LOGS + 5)]
+
+
+def test_the_log_of_who_still_runs_is_kept_however_long_it_says_nothing(
+    tmp_path: Path,
+) -> None:
+    resting, dead = (tmp_path / f"engine-{each}.log" for each in ("rests", "dead"))
+    os.close(open_log(dead))
+    descriptor = open_log(resting)
+    inherited = os.dup(descriptor)  # as its process has it
+    os.close(descriptor)
+
+    prune(tmp_path, 0)
+    assert list(tmp_path.iterdir()) == [resting]
+
+    os.close(inherited)
+    prune(tmp_path, 0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_files_are_not_pruned(tmp_path: Path) -> None:

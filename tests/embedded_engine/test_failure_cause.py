@@ -4,7 +4,7 @@ import pytest
 
 from embedded_engine.engine_processes import Death
 from embedded_engine.launch import account
-from embedded_engine.logs import cause, telling
+from embedded_engine.logs import cause, redacted, telling
 
 CORE = "(EngineCore pid=7) ERROR 11-20 19:48:12 [core.py:1400] "
 API = "(APIServer pid=3) "
@@ -78,6 +78,44 @@ def test_who_was_killed_from_outside_cannot_have_logged_why() -> None:
     assert Death("core", 7, -9).from_outside
     assert not Death("core", 7, -11).from_outside
     assert not Death("core", 7, None).from_outside
+
+
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("args: {'api_key': ['abc'], 'seed': 0}", "args: {'api_key': …, 'seed': 0}"),
+        ("Namespace(api_key='abc', port=1)", "Namespace(api_key=…, port=1)"),
+        ("vllm: error: --api-key=abc --port x", "vllm: error: --api-key=… --port x"),
+        ("'authorization': 'Bearer abc'}", "'authorization': …}"),
+        ("Authorization: Bearer abc", "Authorization: …"),
+        ("HF_TOKEN=hf_abcdefghijkl", "HF_TOKEN=…"),
+        ("401 for hf_abcdefghijkl at x", "401 for … at x"),
+        ("cannot reach http://me:secret@proxy:1/", "cannot reach http://…@proxy:1/"),
+        (
+            "Request r details: prompt: 'It\\'s me', n=1",
+            "Request r details: prompt: …, n=1",
+        ),
+        ("prompt: 'cut o", "prompt: …"),
+        ("prompt_token_ids: [1, 2], n=1", "prompt_token_ids: …, n=1"),
+        ("new_token_ids=[[], [7]]", "new_token_ids=…"),
+    ],
+)
+def test_neither_keys_nor_prompts_of_a_log_come_into_the_record(
+    line: str, kept: str
+) -> None:
+    assert account(Death("core", 7, 1), [line]).splitlines()[-1] == kept
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "max_num_batched_tokens=2048, eos_token_id: 2, total tokens: 7",
+        "ValueError: max_tokens (9) is too large; prompt has 5",
+        "torch.OutOfMemoryError: CUDA out of memory.",
+    ],
+)
+def test_what_is_no_secret_in_a_log_is_told(line: str) -> None:
+    assert redacted(line) == line
 
 
 def test_a_death_is_accounted_for_with_what_lines_say_not_with_their_heads() -> None:
