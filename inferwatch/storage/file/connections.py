@@ -10,7 +10,7 @@ from pathlib import Path
 
 from inferwatch.errors import StorageError
 from inferwatch.storage.file.copies import Stamp, copy_of, log_of
-from inferwatch.storage.file.sqlite import PRIMARY_CODE, connect, explain
+from inferwatch.storage.file.sqlite import PRIMARY_CODE, connect, explain, make_private
 from inferwatch.storage.repair.damage import is_damage
 from inferwatch.storage.repair.recovery import readable_copy
 from inferwatch.storage.tables.migrations import SCHEMA_VERSION, migrate, schema_version
@@ -24,6 +24,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     """
     with _explained(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path)
         connection = connect(path, "rwc")
         with closed_on_failure(connection):
             schema_version(connection, path)  # before the first write to the file

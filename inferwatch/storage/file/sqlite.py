@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from inferwatch.errors import StorageError
@@ -41,6 +41,16 @@ def check_sqlite() -> None:
             f"{sqlite3.sqlite_version}: use a Python that brings a newer one (those of "
             "uv and conda-forge do), or update the system's libsqlite3"
         )
+
+
+def make_private(path: Path) -> None:
+    """Make an empty file for this user alone, where there is none.
+
+    A record holds ids and settings. Whoever shares one says so by its mode, which is
+    left as it is.
+    """
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be
+        path.touch(0o600, exist_ok=False)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:

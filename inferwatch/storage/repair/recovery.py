@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage.file.copies import Stamp, copy_of, log_of
-from inferwatch.storage.file.sqlite import connect, explain, transaction
+from inferwatch.storage.file.sqlite import connect, explain, make_private, transaction
 from inferwatch.storage.repair.checks import first_sqlite_fault, first_unreadable_value
 from inferwatch.storage.repair.damage import Damage, is_damage
 from inferwatch.storage.repair.header import (
@@ -130,6 +130,7 @@ def _salvage(path: Path, into: Path) -> Damage:
         with closing(connect(copy, "rw")) as damaged:
             damaged.text_factory = lambda data: data.decode("utf-8", "replace")
             damaged.execute("PRAGMA writable_schema = ON")  # reads what is torn
+            make_private(into)
             with _made_whole(into), closing(connect(into, "rwc")) as sound:
                 return _copied(path, damaged, sound)
     except (sqlite3.Error, OSError) as error:

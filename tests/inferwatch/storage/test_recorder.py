@@ -1,5 +1,6 @@
 """The recorder writes one plain file, ends its session and never blocks."""
 
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,28 @@ def ask(path: Path, query: str) -> list[Any]:
         return connection.execute(query).fetchall()
     finally:
         connection.close()
+
+
+def test_a_record_is_for_its_user_alone(record: Record, path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        recorder = record()
+        recorder.put(1, Tick(t_ns=1))
+        modes = {each.stat().st_mode & 0o777 for each in path.parent.glob("*.db*")}
+        recorder.close()
+    finally:
+        os.umask(before)
+
+    assert modes == {0o600}
+
+
+def test_a_record_that_is_shared_stays_so(record: Record, path: Path) -> None:
+    record().close()
+    path.chmod(0o640)
+
+    record().close()
+
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_closed_record_is_one_plain_file(record: Record, path: Path) -> None:
