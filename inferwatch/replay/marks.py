@@ -7,6 +7,7 @@ from pathlib import Path
 
 from collectors.clock import NS_PER_S, anchor
 from collectors.readings import LiveLimits, LoadKind, NoteKind
+from inferwatch.errors import NoSuchSessionError
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.formatting import counted
 from inferwatch.metrics.engine.live_limits import LimitChanges
@@ -15,7 +16,7 @@ from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.slo import DEFAULT_SHARE, Slo
 from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.sessions.housekeeping import changing
-from inferwatch.storage.sessions.sessions import SessionRow
+from inferwatch.storage.sessions.sessions import SessionRow, gone, is_gone
 from inferwatch.storage.tables.load_plans import load_plans
 from inferwatch.storage.tables.reading_tables import LIMIT_ROWS
 from inferwatch.storage.tables.table import SourceNames, readable
@@ -185,10 +186,12 @@ def keep_bookmark(path: Path, session: SessionRow, t_ns: int, text: str) -> Mark
     """Mark a moment, in the file: it is there when the session is opened again.
 
     Raises:
-        StorageError: the file does not let us.
+        StorageError: the file does not let us, or the session was deleted.
     """
     row = (session.session, t_ns, text, anchor().wall_ns)
     with changing(path) as connection, transaction(connection):
+        if is_gone(connection, session):
+            raise NoSuchSessionError(gone(session))
         connection.execute(INSERT_BOOKMARK, row)
     return _mark(t_ns, text)
 

@@ -27,7 +27,7 @@ from inferwatch.storage.checkpoints.checkpoints import REFUSALS, Checkpoints
 from inferwatch.storage.file.connections import open_for_reading
 from inferwatch.storage.file.sqlite import explain
 from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import SessionRow, find
+from inferwatch.storage.sessions.sessions import SessionRow, find, gone, is_gone
 
 STEP_AFTER = (
     "SELECT ordinal FROM steps WHERE session = ? AND ordinal > ? "
@@ -217,6 +217,10 @@ class SeekableSession:
         return None if row is None else int(row[0])
 
     def _go(self, target: SeekTarget, overtaken: Callable[[], bool]) -> bool:
+        if self._is_gone():
+            self.arrived = True  # what was seen last can still be looked at
+            self.damage = gone(self.session)
+            return True
         self._leave_for(self._lookup.towards(target, self._state))
         self.arrived = False
         try:
@@ -239,6 +243,11 @@ class SeekableSession:
                 return self._go(target, overtaken)
             self._say(error)
         return True
+
+    def _is_gone(self) -> bool:
+        with suppress(sqlite3.Error):  # whoever reads on says what is wrong
+            return is_gone(self._connection, self.session)
+        return False
 
     def _arrive(self, target: SeekTarget) -> None:
         """Take the snapshot that is asked for here, not in the thread that draws."""

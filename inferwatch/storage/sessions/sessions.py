@@ -14,6 +14,7 @@ from inferwatch.storage.file.sqlite import RECOVER
 from inferwatch.storage.sessions.session_state import SessionState
 
 LAST = "last"
+THERE = "SELECT 1 FROM sessions WHERE session = ? AND id = ? AND state <> ?"
 BEGAN_BY_LAST_ANCHOR = """coalesce((
   SELECT wall_ns - t_ns FROM clock_anchors AS anchor
   WHERE anchor.session = sessions.session AND anchor.boot_id = sessions.boot_id
@@ -105,6 +106,17 @@ def rows_of(connection: sqlite3.Connection, *, bin_too: bool) -> list[SessionRow
         for row in rows
         if row.state is not SessionState.GOING and (bin_too or row.deleted_ns is None)
     ]
+
+
+def is_gone(connection: sqlite3.Connection, session: SessionRow) -> bool:
+    """It was deleted for good since it was found; another may have its number."""
+    asked = (session.session, session.id, SessionState.GOING)
+    return connection.execute(THERE, asked).fetchone() is None
+
+
+def gone(session: SessionRow) -> str:
+    """What to say of one that was deleted."""
+    return f"session {session.id} was deleted meanwhile"
 
 
 def find(path: Path, wanted: str) -> SessionRow:

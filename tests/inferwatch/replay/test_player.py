@@ -25,6 +25,7 @@ from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Snapshot, Window
 from inferwatch.replay.player import Player
 from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.storage.sessions.erasing import erase
 from inferwatch.storage.sessions.sessions import find
 
 S = 1_000_000_000
@@ -323,6 +324,31 @@ async def test_a_bookmark_in_a_file_that_cannot_be_written_is_refused(
 
     with pytest.raises(StorageError):
         await player.playback.bookmark("nowhere")
+
+
+async def test_a_session_that_is_deleted_meanwhile_is_told(
+    player: Player, recorded: Path
+) -> None:
+    await player.playback.seek(7 * S)
+    seen = player.snapshot(Window.MINUTE)
+    erase(recorded, [find(recorded, "last").session])
+
+    await player.playback.seek(3 * S)
+
+    assert "was deleted meanwhile" in (player.record.message or "")
+    assert player.snapshot(Window.MINUTE) == seen
+
+
+async def test_no_bookmark_is_kept_for_a_session_that_was_deleted(
+    player: Player, recorded: Path
+) -> None:
+    erase(recorded, [find(recorded, "last").session])
+
+    with pytest.raises(NoSuchSessionError, match="was deleted meanwhile"):
+        await player.playback.bookmark("for nobody")
+
+    with closing(sqlite3.connect(recorded)) as record:
+        assert record.execute("SELECT count(*) FROM bookmarks").fetchone() == (0,)
 
 
 async def test_a_bookmark_in_a_damaged_file_is_refused(
