@@ -103,11 +103,10 @@ def notices() -> list[LoadNotice]:
         notice = _read(path)
         if notice is None or notice.pid == os.getpid():
             continue
-        if birth(notice.pid) is not None:
-            found.append(notice)
-            continue
-        with suppress(OSError):  # somebody else has removed it
-            if not notice.relay.exists() or nobody_listens(notice.relay):
+        with suppress(OSError):  # somebody else has removed it, or it cannot be told
+            if birth(notice.pid) is not None:
+                found.append(notice)
+            elif not notice.relay.exists() or nobody_listens(notice.relay):
                 notice.relay.unlink(missing_ok=True)
                 path.unlink()  # last: by it the other is found
     return found
