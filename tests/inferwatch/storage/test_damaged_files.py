@@ -1,6 +1,7 @@
 """What can be read of a damaged file is read, and what is lost is counted."""
 
 import gzip
+import os
 import random
 import sqlite3
 from collections.abc import Callable
@@ -470,6 +471,20 @@ def test_nothing_is_left_of_saving_that_was_cut_short(
         recover_into(path, into)
 
     assert not into.exists()
+
+
+def test_what_is_saved_of_a_record_is_for_its_user_alone(
+    whole: bytes, path: Path
+) -> None:
+    path.write_bytes(noise(whole, [1]))
+    into = path.with_name("new.db")
+    before = os.umask(0o022)
+    try:
+        recover_into(path, into)
+    finally:
+        os.umask(before)
+
+    assert into.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_large_damaged_file_is_salvaged_only_when_asked(
