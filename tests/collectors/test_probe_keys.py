@@ -23,8 +23,8 @@ def test_each_side_has_what_it_needs_of_the_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["rené", "明", "a-b_9"])
 def test_a_viewers_name_is_of_any_language(tmp_path: Path, name: str) -> None:
-    for each in (name, "bob"):
-        ours, _ = add_viewer(tmp_path, each)
+    add_viewer(tmp_path, name)
+    ours, _ = add_viewer(tmp_path, "bob")
 
     assert list(ProbeKeys.read(ours).viewers) == [name, "bob"]
 
