@@ -154,8 +154,7 @@ def _good_per_s(run: PointRun) -> float | None:
 
 
 def _tokens_per_s(run: PointRun) -> float | None:
-    span_s = run.result.span_s
-    return run.result.output_tokens / span_s if span_s else None
+    return run.result.tokens_per_s
 
 
 def _ttft_ms(run: PointRun) -> float | None:

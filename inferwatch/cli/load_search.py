@@ -61,14 +61,18 @@ class SearchRuns:
         if options.resume:
             path = options.database or default_database()
             for earlier in await recorded_runs(path, options.resume, self._plan):
-                if not earlier.refused:
+                if not earlier.refused and not earlier.untold(options.share):
                     search.add(earlier.point())
                     self._add(earlier)
         while (rate := search.next_rate()) is not None and not self._over:
             runs = (each.runs for each in search.points if each.rate_per_s == rate)
             plan = at_rate(self._plan, new_run_id(), rate, next(runs, 0))
             run = await self._run(plan)
-            if run is not None and self.fault is None:
+            if run is None or self.fault is not None:
+                continue
+            if untold := run.untold(options.share):
+                self.fault = SourceError(untold)
+            else:
                 search.add(run.point())
         return search
 
@@ -205,13 +209,12 @@ def _failed(run: PointRun) -> list[str]:
 def _line(run: PointRun) -> str:
     result, goodput = run.result, run.result.worst
     ttft = result.latencies["ttft_s"].quantiles
-    tokens = result.output_tokens / result.span_s if result.span_s else None
     tpot_s = result.latencies["tpot_s"].quantiles.p99
     unit = shared_unit((ttft.p50, ttft.p99, tpot_s))
     cells = (
         "–" if goodput is None or goodput.share is None else f"{goodput.share:.1%}",
         *(format_in(unit, value) for value in (ttft.p50, ttft.p99, tpot_s)),
-        format_rate(tokens).strip(),
+        format_rate(result.tokens_per_s).strip(),
         CLIENTS[result.verdict.state],
     )
     return f"{_load(run.plan):<17}{unit.name:<3}" + "".join(

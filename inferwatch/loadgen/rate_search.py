@@ -33,14 +33,14 @@ class RatePoint:
     client_bound: bool = False
 
     @property
-    def share(self) -> float:
-        """The share of good requests."""
-        return self.good / self.n if self.n else 0.0
+    def share(self) -> float | None:
+        """The share of good requests; None where none was judged."""
+        return self.good / self.n if self.n else None
 
     @property
     def ci95(self) -> tuple[float, float]:
         """Its 95% interval, wider where requests resemble their neighbours."""
-        return share_interval(self.share * self.certain, self.certain)
+        return share_interval((self.share or 0.0) * self.certain, self.certain)
 
 
 class RateSearch:
@@ -75,7 +75,7 @@ class RateSearch:
         lower, upper = share_interval(point.good, point.n)
         if lower >= self._share:
             return True
-        if upper < self._share or not point.n:
+        if upper < self._share or point.share is None:
             return False
         return point.share >= self._share if point.runs >= MOST_RUNS else None
 

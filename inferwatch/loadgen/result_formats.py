@@ -9,7 +9,7 @@ from typing import Any
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
 from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
-from inferwatch.metrics.load.book import BY_US, LoadBook
+from inferwatch.metrics.load.book import BY_US, LoadBook, per_second, told_sum
 from inferwatch.metrics.load.result import LoadResult
 from inferwatch.metrics.series.quantiles import PERCENTS
 
@@ -58,7 +58,7 @@ def vllm_bench(plan: LoadPlan, book: LoadBook, result: LoadResult) -> dict[str, 
     """The result as ``vllm bench serve --save-result --save-detailed`` writes it.
 
     Latencies are from the send, in ms, as there. TTFT is to the first token, not to a
-    first event that has only a role.
+    first event that has only a role. Tokens that the server did not count are null.
     """
     span_s, records = result.span_s or 0.0, book.records
     return {
@@ -75,13 +75,13 @@ def vllm_bench(plan: LoadPlan, book: LoadBook, result: LoadResult) -> dict[str, 
         "duration": span_s,
         "completed": result.succeeded,
         "failed": len(records) - result.succeeded,
-        "total_input_tokens": sum(e.prompt_tokens or 0 for e in book.succeeded),
+        "total_input_tokens": told_sum(e.prompt_tokens for e in book.succeeded),
         "total_output_tokens": result.output_tokens,
-        "request_throughput": _per(result.succeeded, span_s),
+        "request_throughput": per_second(result.succeeded, span_s) or 0.0,
         "request_goodput": result.goodput.good_per_s if result.goodput else None,
-        "output_throughput": _per(result.output_tokens, span_s),
-        "total_token_throughput": _per(
-            result.output_tokens + result.prompt_tokens, span_s
+        "output_throughput": result.tokens_per_s,
+        "total_token_throughput": per_second(
+            told_sum((result.output_tokens, result.prompt_tokens)), span_s
         ),
         "max_concurrent_requests": _overlap(records),
         **_milliseconds(result),
@@ -104,8 +104,8 @@ def _milliseconds(result: LoadResult) -> dict[str, float | None]:
 def _arrays(book: LoadBook, records: Sequence[RequestRecord]) -> dict[str, Any]:
     """One entry per request, failed ones included, in order of the schedule."""
     return {
-        "input_lens": [each.prompt_tokens or 0 for each in records],
-        "output_lens": [each.output_tokens or 0 for each in records],
+        "input_lens": [each.prompt_tokens for each in records],
+        "output_lens": [_output_length(each) for each in records],
         "ttfts": [_seconds(each.sent_ns, each.first_token_ns) for each in records],
         "itls": [[g / NS_PER_S for g in book.gaps_of(each)] for each in records],
         "latencies": [_seconds(each.sent_ns, each.last_token_ns) for each in records],
@@ -140,8 +140,10 @@ def _most(plan: LoadPlan) -> int:
     return plan.concurrency if plan.arrivals is Arrivals.CLOSED else plan.max_in_flight
 
 
-def _per(count: int, span_s: float) -> float:
-    return count / span_s if span_s else 0.0
+def _output_length(record: RequestRecord) -> int | None:
+    """As vLLM has it 0 where a request failed; unknown where none were counted."""
+    failed = record.failure is not None
+    return record.output_tokens or 0 if failed else record.output_tokens
 
 
 def _overlap(records: Sequence[RequestRecord]) -> int:

@@ -53,7 +53,10 @@ GROUP BY 1
 """
 TTFT_COLUMNS = ("ttft_mean_s", "ttft_max_s")
 ANSWERS = """
-SELECT last_token_ns / :bin, sum(output_tokens) FROM client_requests
+SELECT last_token_ns / :bin,
+       CASE WHEN max(failure IS NULL AND output_tokens IS NULL) = 0
+       THEN sum(output_tokens) END
+FROM client_requests
 WHERE session = :session AND last_token_ns >= 0 AND phase <> 'warmup' GROUP BY 1
 """
 FIRST_TOKENS = """

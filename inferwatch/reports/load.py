@@ -92,11 +92,10 @@ def _part(part: RequestGroup) -> Summary:
 
 
 def _tokens(result: LoadResult) -> Summary:
-    span_s = result.span_s
     return {
         "prompt": result.prompt_tokens,
         "output": result.output_tokens,
-        "output_per_s": result.output_tokens / span_s if span_s else None,
+        "output_per_s": result.tokens_per_s,
         "chunks": result.chunks,
     }
 
@@ -115,6 +114,7 @@ def _judged(goodput: Goodput) -> Summary:
         "n": goodput.n,
         "good": goodput.good,
         "undetermined": goodput.undetermined,
+        "untold": goodput.untold,
         "share": goodput.share,
         "share_ci95": list(goodput.ci95),
         "goodput_per_s": goodput.good_per_s,
@@ -409,7 +409,19 @@ def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:
     per_s = _rate(slo["goodput_per_s"])
     lines = [f"SLO {slo['asked'] or 'per class'}: {good}, goodput {per_s}/s"]
     missed = ", ".join(f"{n:,} on {metric}" for metric, n in slo["missed"].items())
-    return [*lines, f"  missed: {missed}"] if missed else lines
+    if missed:
+        lines.append(f"  missed: {missed}")
+    if slo["untold"]:
+        lines += wrap(untold_text(slo["untold"]), 80, initial_indent="  ")
+    return lines
+
+
+def untold_text(count: int) -> str:
+    """So many requests cannot be judged, and why."""
+    return (
+        f"{counted(count, 'request')} cannot be judged: how many tokens they had, or "
+        "when those came, is unknown"
+    )
 
 
 def _short(seconds: float | None) -> str:
@@ -442,7 +454,8 @@ def parts_table(head: str, parts: Parts) -> list[str]:
 
 def _cells(part: Mapping[str, Any]) -> tuple[str, ...]:
     requests, tokens, slo = part["requests"], part["tokens"], part["slo"]
-    each = tokens["prompt"] / requests["sent"] if requests["sent"] else None
+    known = requests["sent"] and tokens["prompt"] is not None
+    each = tokens["prompt"] / requests["sent"] if known else None
     ttft = part["ttft_s"]
     times = (ttft["p50"], ttft["p99"], part["tpot_s"]["p50"], part["e2el_s"]["p50"])
     unit = shared_unit(times)

@@ -12,6 +12,7 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.rate_search import RatePoint, RateSearch
 from inferwatch.metrics.load.result import LoadResult, load_result
+from inferwatch.reports.load import untold_text
 from inferwatch.session.load_session import FollowedPlan, new_book
 from inferwatch.session.running_load import public_plan
 from inferwatch.storage.recorded_readings import RecordedReadings
@@ -33,6 +34,13 @@ class PointRun:
     def refused(self) -> bool:
         """Every connection was refused: the run says nothing of the rate."""
         return self.result.unanswered and set(self.result.failures) == {"refused"}
+
+    def untold(self, share: float) -> str | None:
+        """Why nobody can tell whether that share was good; None where one can."""
+        goodput = self.result.goodput
+        if goodput is None or not self.result.untold(share):
+            return None
+        return untold_text(goodput.untold)
 
     def point(self) -> RatePoint:
         """As the search counts it: every class must hold its own objectives."""
@@ -63,9 +71,7 @@ class PointRun:
                 kind: {"n": each.count, "first": each.first}
                 for kind, each in result.failures.items()
             },
-            "output_tokens_per_s": (
-                result.output_tokens / result.span_s if result.span_s else None
-            ),
+            "output_tokens_per_s": result.tokens_per_s,
             **{
                 metric: {
                     name: getattr(result.latencies[metric].quantiles, name)

@@ -30,6 +30,7 @@ from inferwatch.metrics.engine.request_tracker import (
     LatencySamples,
     RequestTracker,
 )
+from inferwatch.metrics.load.book import told_sum
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.series.history import History
@@ -117,7 +118,8 @@ class ClientColumns:
     itl: dict[int, ColumnLatencies] = field(
         default_factory=lambda: defaultdict(ColumnLatencies)
     )
-    tokens: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    tokens: dict[int, int | None] = field(default_factory=lambda: defaultdict(int))
+    """None where an answer that ended in the column was not counted."""
     of: dict[str, Distribution] = field(
         default_factory=lambda: defaultdict(Distribution)
     )
@@ -160,7 +162,8 @@ class ClientColumns:
         if first_ns is not None and waited_ns is not None:
             self._add("ttft_s", self.ttft, first_ns, waited_ns)
         if last_ns is not None and record.failure is None:
-            self.tokens[last_ns // self.bin_ns] += record.output_tokens or 0
+            place = last_ns // self.bin_ns
+            self.tokens[place] = told_sum((self.tokens[place], record.output_tokens))
         for metric, value_ns in (
             ("e2el_s", e2el_ns(record)),
             ("tpot_s", tpot_ns(record)),
@@ -174,7 +177,10 @@ class ClientColumns:
         places = range(count)
         per_s = NS_PER_S / self.bin_ns
         found: dict[str, Column] = {
-            "tokens": tuple(self.tokens.get(i, 0) * per_s for i in places)
+            "tokens": tuple(
+                None if (n := self.tokens.get(i, 0)) is None else n * per_s
+                for i in places
+            )
         }
         for name, spreads in (("ttft", self.ttft), ("itl", self.itl)):
             held = [spreads.get(i) for i in places]

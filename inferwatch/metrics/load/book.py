@@ -1,7 +1,7 @@
 """Everything that one load run reported, kept request by request."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
@@ -226,6 +226,21 @@ def held_back(records: Sequence[Timed], most: int) -> Iterator[int]:
             yield record.index
         if record.end_ns is not None:
             heappush(ends, record.end_ns)
+
+
+def told_sum(counts: Iterable[int | None]) -> int | None:
+    """The sum of counts; None where one of them is unknown: a part is not the whole."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def per_second(count: int | None, span_s: float | None) -> float | None:
+    """A rate over a span; None where one of the two is unknown."""
+    return None if count is None or not span_s else count / span_s
 
 
 def _first(failed: list[RequestRecord], kind: str) -> str:

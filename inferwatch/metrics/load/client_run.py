@@ -15,8 +15,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.hardware.host_use import HostUse
-from inferwatch.metrics.load.book import BY_US
-from inferwatch.metrics.load.goodput import broken_by
+from inferwatch.metrics.load.goodput import missed_by
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.progress import RunProgress, SavedRun
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
@@ -242,11 +241,11 @@ class ClientRun:
         self._judge(record, times.gaps_ns)
 
     def _judge(self, record: RequestRecord, gaps_ns: list[int]) -> None:
-        """Count it as good or not, unless we aborted it before it broke a limit."""
+        """Count it as good or not, unless nobody can tell."""
         slo = self._slos.get(record.class_name or "", self._slos.get(""))
         if slo is None or record.phase is Phase.WARMUP:
             return
-        broken = broken_by(record, gaps_ns, slo)
-        if broken or record.failure not in BY_US:
+        missed = missed_by(record, gaps_ns, slo)
+        if missed is not None:
             self._judged += 1
-            self._good += not broken and record.failure is None
+            self._good += not missed

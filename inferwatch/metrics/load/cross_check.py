@@ -20,7 +20,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.engine.outcomes import client_id
-from inferwatch.metrics.load.book import BY_US, LoadBook
+from inferwatch.metrics.load.book import BY_US, LoadBook, told_sum
 
 DISAGREE = 0.02
 PARTS = ("send_lag_s", "network_s", "api_s", "queue_s", "prefill_s", "return_s")
@@ -236,8 +236,10 @@ def _counts_disagree(
         return (f"{text}: it had other traffic, or requests were cut off",)
     made = delta(before, after, "generation_tokens_total")
     cut_off = any(each.failure in BY_US for each in records)
-    got = sum(each.output_tokens or 0 for each in records)
-    if made is None or cut_off or abs(made - got) <= DISAGREE * got:
+    got = told_sum(
+        0 if each.first_token_ns is None else each.output_tokens for each in records
+    )
+    if made is None or got is None or cut_off or abs(made - got) <= DISAGREE * got:
         return ()
     return (f"the server made {made:,.0f} tokens, the client received {got:,}",)
 

@@ -1,5 +1,6 @@
 """Goodput: requests that hold every limit at once."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,12 +10,13 @@ from collectors.clock import NS_PER_S
 from collectors.readings import RequestRecord
 from inferwatch.metrics.load.book import BY_US, LoadBook
 from inferwatch.metrics.load.request_latencies import (
+    Answered,
     e2el_ns,
     known_ns,
     tpot_ns,
     ttft_ns,
 )
-from inferwatch.metrics.load.slo import Slo
+from inferwatch.metrics.load.slo import Slo, untold
 from inferwatch.metrics.series.intervals import certain_of, share_interval
 
 
@@ -23,12 +25,16 @@ class Goodput:
     """How many requests of a run were good."""
 
     n: int
-    """Judged: those that we aborted before they broke a limit are not."""
+    """Judged: not those that we aborted before they broke a limit, nor the untold."""
     good: int
     undetermined: int
+    """Not judged."""
+    untold: int
+    """Of those, answered in full, and yet nobody told what it takes to judge them."""
     missed: dict[str, int]
     """Requests that broke a metric's limit; one can break several."""
     good_per_s: float | None
+    """None where some are untold: a part of the good ones is not their rate."""
     certain: float
     """So many independent requests would say as much of the share; 0: nothing."""
 
@@ -42,9 +48,12 @@ class Goodput:
         """Good requests of those judged; None when none was judged."""
         return self.good / self.n if self.n else None
 
-    def holds(self, share: float) -> bool:
-        """Whether at least that share was good."""
-        return self.share is not None and self.share >= share
+    def holds(self, share: float) -> bool | None:
+        """Whether at least that share was good; None where the untold decide."""
+        ended = self.n + self.untold
+        if not ended or (self.good + self.untold) / ended < share:
+            return False
+        return True if self.good / ended >= share else None
 
 
 def goodput(book: LoadBook, slo: Slo, classes: Mapping[str, Slo]) -> Goodput:
@@ -60,24 +69,24 @@ def goodput_of(
 ) -> Goodput:
     """The goodput of some requests of a run, per second of the whole run."""
     flags: list[bool] = []
-    undetermined = 0
-    missed: dict[str, int] = {}
+    untold = 0
+    missed: Counter[str] = Counter()
     for record in records:
         limits = classes.get(record.class_name or "", slo)
-        broken = broken_by(record, book.gaps_of(record), limits)
-        for metric in broken:
-            missed[metric] = missed.get(metric, 0) + 1
-        if not broken and record.failure in BY_US:
-            undetermined += 1
-        else:
-            flags.append(not broken)
+        found = missed_by(record, book.gaps_of(record), limits)
+        if found is not None:
+            missed.update(found)
+            flags.append(not found)
+        elif record.failure is None:
+            untold += 1
     n, good = len(flags), sum(flags)
     return Goodput(
         n=n,
         good=good,
-        undetermined=undetermined,
-        missed=missed,
-        good_per_s=good / book.span_s if book.span_s else None,
+        undetermined=len(records) - n,
+        untold=untold,
+        missed=dict(missed),
+        good_per_s=good / book.span_s if book.span_s and not untold else None,
         certain=certain_of(
             np.array(flags, float),
             [known_ns(of, records).astype(float) for of in (ttft_ns, e2el_ns)],
@@ -85,13 +94,24 @@ def goodput_of(
     )
 
 
-def broken_by(record: RequestRecord, gaps_ns: list[int], slo: Slo) -> list[str]:
-    """The limits that a request broke; ``failed`` for one that failed by itself."""
+def missed_by(record: Answered, gaps_ns: Sequence[int], slo: Slo) -> list[str] | None:
+    """The limits that a request broke; ``failed`` for one that failed by itself.
+
+    None where nobody can tell: we cut it off before it broke one, or its server did not
+    count its tokens. What came in one piece has no gap, however many tokens it was.
+    """
+    values = latencies(record, gaps_ns)
+    first_ns, tokens = record.first_token_ns, record.output_tokens
+    at_once = first_ns is not None and first_ns == record.last_token_ns
+    unknown = untold(values, single=at_once or (tokens is not None and tokens < 2))
+    if tokens is not None:
+        unknown.discard("tpot_s")  # all of them came in the first chunk
     failed = record.failure not in {None, *BY_US}
-    return slo.broken(latencies(record, gaps_ns), failed=failed)
+    missed = slo.missed(values, unknown, failed=failed)
+    return missed or None if record.failure in BY_US else missed
 
 
-def latencies(record: RequestRecord, gaps_ns: list[int]) -> dict[str, float]:
+def latencies(record: Answered, gaps_ns: Sequence[int]) -> dict[str, float]:
     """A request's latencies in seconds, by the names that objectives use.
 
     What did not come is at least as late as the end of the wait for it: then that is

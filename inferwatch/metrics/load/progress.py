@@ -6,7 +6,7 @@ import msgspec
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, LoadEvent, LoadKind, Phase, RequestRecord
-from inferwatch.metrics.load.book import BY_US
+from inferwatch.metrics.load.book import BY_US, per_second, told_sum
 from inferwatch.metrics.load.client_verdict import ClientJudge, SavedSeconds
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
@@ -28,8 +28,8 @@ class RequestCounts(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     aborted: int = 0
-    output_tokens: int = 0
-    """Of those that succeeded."""
+    output_tokens: int | None = 0
+    """Of those that succeeded; None where one of them was not counted."""
 
 
 class EndedRequests(msgspec.Struct):
@@ -46,8 +46,8 @@ class EndedRequests(msgspec.Struct):
     """They are turns of conversations."""
     flown: int = 0
     """Sent in any phase."""
-    output_tokens: int = 0
-    """Of those that succeeded."""
+    output_tokens: int | None = 0
+    """Of those that succeeded; None where one of them was not counted."""
     first_due_ns: int | None = None
     last_end_ns: int | None = None
     by_kind: dict[str, FailureCount] = {}
@@ -69,7 +69,7 @@ class EndedRequests(msgspec.Struct):
         self.last_end_ns = max(end_ns, self.last_end_ns or end_ns)
         if record.failure is None:
             self.succeeded += 1
-            self.output_tokens += record.output_tokens or 0
+            self.output_tokens = told_sum((self.output_tokens, record.output_tokens))
         elif record.failure in BY_US:
             self.aborted += 1
         else:
@@ -315,7 +315,7 @@ class RunProgress:
             held_back=self._held_back,
             most_in_flight=self._most_in_flight,
             done_per_s=tally.succeeded / span_s if span_s else None,
-            tokens_per_s=tally.output_tokens / span_s if span_s else None,
+            tokens_per_s=per_second(tally.output_tokens, span_s),
             succeeded=tally.succeeded,
             failed=tally.failed,
             aborted=tally.aborted,

@@ -32,6 +32,7 @@ class AnsweredRow(NamedTuple):
     intended_ns: int
     first_token_ns: int | None
     last_token_ns: int | None
+    end_ns: int | None
     output_tokens: int | None
     first_chunk_tokens: int | None
     failure: str | None
@@ -54,12 +55,15 @@ def e2el_ns(request: Answered) -> int | None:
 def tpot_ns(request: Answered) -> int | None:
     """TPOT: first token to last, by the tokens in between, of those that succeeded.
 
-    A first chunk of several tokens is one moment: where the server counts tokens in
-    each chunk, all of them are left out, else one.
+    Unknown where the server did not count its tokens. A first chunk of several tokens
+    is one moment: where the server counts tokens in each chunk, all of them are left
+    out, else one.
     """
     spent_ns = _span_ns(request.first_token_ns, _last_ns(request))
-    tokens = (request.output_tokens or 0) - (request.first_chunk_tokens or 1)
-    return None if spent_ns is None or tokens < 1 else round(spent_ns / tokens)
+    if spent_ns is None or request.output_tokens is None:
+        return None
+    tokens = request.output_tokens - (request.first_chunk_tokens or 1)
+    return round(spent_ns / tokens) if tokens >= 1 else None
 
 
 def known_ns(

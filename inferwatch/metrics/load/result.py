@@ -1,12 +1,18 @@
 """What a load run found: latencies with their intervals, rates, failures, verdict."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from collectors.clock import NS_PER_S
 from collectors.readings import ClientSample, RequestRecord
-from inferwatch.metrics.load.book import BY_US, HUNG_UP, LoadBook
+from inferwatch.metrics.load.book import (
+    BY_US,
+    HUNG_UP,
+    LoadBook,
+    per_second,
+    told_sum,
+)
 from inferwatch.metrics.load.client_verdict import ClientVerdict, Evidence, judge
 from inferwatch.metrics.load.goodput import Goodput, goodput, goodput_of
 from inferwatch.metrics.load.request_latencies import latencies_of
@@ -42,8 +48,9 @@ class RequestGroup:
     sent: int
     succeeded: int
     failed: int
-    prompt_tokens: int
-    output_tokens: int
+    prompt_tokens: int | None
+    output_tokens: int | None
+    """Of those that succeeded; as of all, None where one of them was not counted."""
     latencies: dict[str, Estimate]
     slo: Slo | None = None
     goodput: Goodput | None = None
@@ -65,8 +72,10 @@ class LoadResult:
     in_flight_at_end: int | None
     failures: dict[str, FailureCount]
     rate: Rate
-    prompt_tokens: int
-    output_tokens: int
+    prompt_tokens: int | None
+    """Of all; None where those of one of them are unknown, as is the next."""
+    output_tokens: int | None
+    """Of requests that succeeded."""
     chunks: int
     """With tokens, of requests that succeeded."""
     latencies: dict[str, Estimate]
@@ -87,8 +96,8 @@ class LoadResult:
 
     @property
     def tokens_per_s(self) -> float | None:
-        """Output tokens per second of requests that succeeded, over the span."""
-        return self.output_tokens / self.span_s if self.span_s else None
+        """Output tokens of requests that succeeded, over the span."""
+        return per_second(self.output_tokens, self.span_s)
 
     @property
     def failed(self) -> int:
@@ -108,14 +117,17 @@ class LoadResult:
         return min(judged, key=lambda each: each.share or 0.0, default=self.goodput)
 
     def missed(self, share: float) -> list[str]:
-        """Whose objectives were missed: those of all requests, and each class's own."""
+        """Whose objectives were not held: those of all requests, each class's own."""
+        return [name for name, each in self._judged() if not each.holds(share)]
+
+    def untold(self, share: float) -> list[str]:
+        """Whose objectives nobody can tell were held: see :attr:`Goodput.untold`."""
+        return [name for name, each in self._judged() if each.holds(share) is None]
+
+    def _judged(self) -> Iterator[tuple[str, Goodput]]:
         parts = {"all": self.goodput}
         parts |= {name: self.classes[name].goodput for name in self._held_alone}
-        return [
-            name
-            for name, goodput in parts.items()
-            if goodput is not None and not goodput.holds(share)
-        ]
+        return ((name, each) for name, each in parts.items() if each is not None)
 
     @property
     def _held_alone(self) -> list[str]:
@@ -154,8 +166,8 @@ def load_result(
         in_flight_at_end=book.in_flight_at_end(),
         failures=book.failures(),
         rate=_rate(book, records),
-        prompt_tokens=sum(each.prompt_tokens or 0 for each in records),
-        output_tokens=sum(each.output_tokens or 0 for each in succeeded),
+        prompt_tokens=told_sum(each.prompt_tokens for each in records),
+        output_tokens=told_sum(each.output_tokens for each in succeeded),
         chunks=sum(
             len(book.gaps_of(each)) + (each.first_token_ns is not None)
             for each in succeeded
@@ -258,8 +270,8 @@ def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> Reque
         sent=len(records),
         succeeded=len(succeeded),
         failed=sum(each.failure not in {None, *BY_US} for each in records),
-        prompt_tokens=sum(each.prompt_tokens or 0 for each in records),
-        output_tokens=sum(each.output_tokens or 0 for each in succeeded),
+        prompt_tokens=told_sum(each.prompt_tokens for each in records),
+        output_tokens=told_sum(each.output_tokens for each in succeeded),
         latencies=latencies_of(book, records),
         slo=slo if judged else None,
         goodput=goodput_of(book, records, slo, {}) if judged and slo else None,

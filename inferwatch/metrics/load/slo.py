@@ -8,7 +8,7 @@ send: a user waits from then on, whether or not a generator could send.
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from collectors.clock import NS_PER_S
@@ -24,6 +24,8 @@ METRICS = {
     "itl_s": "longest gap between two tokens of a request",
     "e2el_s": "time to the last token",
 }
+BETWEEN_TOKENS = frozenset({"tpot_s", "itl_s"})
+"""What a request of a single token does not have."""
 _LIMIT = re.compile(r"([A-Za-z_]\w*)\s*(<=?)\s*([0-9.eE+-]+)(ms|s)?(?=[\s,]|$)[\s,]*")
 
 
@@ -56,21 +58,39 @@ class Slo:
 
     limits: tuple[Limit, ...]
 
-    def broken(self, values: Mapping[str, float], *, failed: bool) -> list[str]:
+    def missed(
+        self, values: Mapping[str, float], untold: Collection[str], *, failed: bool
+    ) -> list[str] | None:
         """The metrics whose limits these seconds break; ``failed`` where it failed.
 
-        Whoever measured, the rule is this: what is not known breaks nothing.
+        Whoever measured, the rule is this: one limit that is broken decides. Else
+        nobody can tell (None) where a limit is on what nobody told of the request;
+        what it does not have, as one of a single token has no gap, breaks nothing.
         """
         missed = [
             limit.metric
             for limit in self.limits
             if limit.metric in values and not limit.holds(values[limit.metric])
         ]
-        return [*missed, FAILED] if failed else missed
+        if failed:
+            missed.append(FAILED)
+        if not missed and any(limit.metric in untold for limit in self.limits):
+            return None
+        return missed
 
     def __str__(self) -> str:
         """As it is written."""
         return " ".join(map(str, self.limits))
+
+
+def untold(
+    values: Mapping[str, float], *, single: bool, all_gaps: bool = True
+) -> set[str]:
+    """What a request that was answered has, and nobody told; not all gaps were seen."""
+    found = METRICS.keys() - values.keys()
+    if not all_gaps:
+        found.add("itl_s")
+    return found - BETWEEN_TOKENS if single else found
 
 
 def parse_slo(text: str) -> Slo:

@@ -5,11 +5,9 @@ request that failed is bad by itself. What did not come is at least as late as t
 for it. Who was cut off before any limit was broken is neither good nor bad.
 """
 
-from collections.abc import Iterable, Mapping
-
 from collectors.clock import NS_PER_S
 from inferwatch.metrics.engine.request import Request
-from inferwatch.metrics.load.slo import Slo
+from inferwatch.metrics.load.slo import Slo, untold
 from inferwatch.metrics.snapshot import RequestState
 
 
@@ -20,13 +18,12 @@ def judged(request: Request, slo: Slo) -> list[str] | None:
     tell was not seen, as of a request that was under way when the watch began.
     """
     values = _values(request)
+    single = request.tokens is not None and request.tokens < 2
+    unknown = untold(values, single=single, all_gaps=request.trusted)
     failed = request.outcome is RequestState.FAILED
-    missed = slo.broken(values, failed=failed)
-    if missed:
-        return missed
-    if request.outcome is not RequestState.FINISHED:
-        return None
-    return [] if _all_told(request, values, slo) else None
+    missed = slo.missed(values, unknown, failed=failed)
+    cut_off = not failed and request.outcome is not RequestState.FINISHED
+    return missed or None if cut_off else missed
 
 
 def _values(request: Request) -> dict[str, float]:
@@ -48,18 +45,3 @@ def _values(request: Request) -> dict[str, float]:
     if request.itl_max_ns >= 0:
         found["itl_s"] = request.itl_max_ns
     return {metric: value / NS_PER_S for metric, value in found.items()}
-
-
-def _all_told(request: Request, values: Mapping[str, float], slo: Slo) -> bool:
-    """Every limit is known to hold: a request of one token has no gap to be late."""
-    wanted: Iterable[str] = (limit.metric for limit in slo.limits)
-    tokens = request.tokens
-    single = tokens is not None and tokens < 2
-    for metric in wanted:
-        if metric in {"tpot_s", "itl_s"} and single:
-            continue
-        if metric == "itl_s" and not request.trusted:
-            return False  # some of its gaps were not seen
-        if metric not in values:
-            return False
-    return True

@@ -20,7 +20,9 @@ SERVER_TTFT = (
 )
 IS_LOAD = "SELECT 1 FROM sessions WHERE session = ? AND command = 'load'"
 CLIENT = (
-    "SELECT count(first_token_ns), sum(output_tokens) FILTER (WHERE failure IS NULL), "
+    "SELECT count(first_token_ns), "
+    "CASE WHEN max(failure IS NULL AND output_tokens IS NULL) = 0 "
+    "THEN sum(output_tokens) FILTER (WHERE failure IS NULL) END, "
     "min(intended_ns), max(last_token_ns) FILTER (WHERE failure IS NULL) "
     "FROM client_requests WHERE session = ? AND phase != 'warmup'"
 )

@@ -21,8 +21,8 @@ from inferwatch.errors import UsageError
 from inferwatch.limits.price import cost_per_million
 from inferwatch.loadgen.plan.plan import LoadPlan, Objectives, objectives
 from inferwatch.loadgen.rate_search import RateSearch
-from inferwatch.metrics.load.book import LoadBook
-from inferwatch.metrics.load.goodput import broken_by
+from inferwatch.metrics.load.book import LoadBook, told_sum
+from inferwatch.metrics.load.goodput import missed_by
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.load.slo import DEFAULT_SHARE, Slo
 from inferwatch.session.load_points import PointRun
@@ -202,17 +202,19 @@ def _cost(book: LoadBook, asked: Objectives, plan: TunePlan, gpus: int) -> float
     """Of a million output tokens of good requests; without a GPU the host's price."""
     if plan.gpu_hour is None or not book.span_s:
         return None
-    good = sum(
-        each.output_tokens or 0 for each in book.succeeded if _good(each, book, asked)
-    )
+    good = told_sum(_good_tokens(each, book, asked) for each in book.succeeded)
     if not good:
         return None
     return cost_per_million(plan.gpu_hour, max(gpus, 1), good / book.span_s)
 
 
-def _good(record: RequestRecord, book: LoadBook, asked: Objectives) -> bool:
+def _good_tokens(
+    record: RequestRecord, book: LoadBook, asked: Objectives
+) -> int | None:
+    """None where they were not counted, or nobody can tell whether it is good."""
     slo = asked.classes.get(record.class_name or "", asked.slo or Slo(()))
-    return not broken_by(record, book.gaps_of(record), slo)
+    missed = missed_by(record, book.gaps_of(record), slo)
+    return 0 if missed else None if missed is None else record.output_tokens
 
 
 def _is_asked(asked: Objectives) -> bool:

@@ -180,6 +180,8 @@ async def _find_knee(
         point = PointRun(plan=plan, result=load_result(run.book, *objectives(plan)))
         if point.refused or not run.book.records:
             return _fault(run) or "nothing was sent"
+        if untold := point.untold(DEFAULT_SHARE):
+            return untold
         search.add(point.point())
     return None
 

@@ -1,5 +1,6 @@
 """Searches as people run them: watched, interrupted, killed, gone on with."""
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -19,11 +20,15 @@ import pexpect
 import psutil
 import pytest
 
+from collectors.readings import Phase, RequestRecord
 from inferwatch.cli.load_progress import draw
-from inferwatch.cli.load_search import client_sentence, kept, sentence
+from inferwatch.cli.load_search import SearchRuns, client_sentence, kept, sentence
 from inferwatch.feed import RecordState
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.client_verdict import ClientState, ClientVerdict
 from inferwatch.session.load_points import PointRun
+from inferwatch.session.load_session import FollowedPlan
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import list_sessions
 
@@ -131,6 +136,43 @@ def test_a_curve_shows_what_comes_of_a_rate() -> None:
     assert rows[-1].strip() == "requests/s asked"
     tops = {mark: next(n for n in count() if mark in rows[n][8:50]) for mark in "ox"}
     assert tops["o"] <= tops["x"]
+
+
+class UncountedRuns:
+    """A session whose every run has an answer, without a count of its tokens."""
+
+    def __init__(self) -> None:
+        self.rates: list[float | None] = []
+
+    async def follow(self, plan: LoadPlan, _: asyncio.Event) -> FollowedPlan:
+        self.rates.append(plan.rate_per_s)
+        book = LoadBook(plan.run_id)
+        answer = RequestRecord(
+            source=plan.run_id,
+            index=0,
+            external_id="a",
+            phase=Phase.STEADY,
+            intended_ns=1,
+            first_token_ns=10**8,
+            last_token_ns=10**9,
+            end_ns=10**9,
+        )
+        book.fold(answer)
+        return FollowedPlan(plan=plan, book=book)
+
+
+async def test_a_search_ends_where_nobody_can_tell_what_is_good() -> None:
+    session: Any = UncountedRuns()
+    plan = LoadPlan(run_id="r", model="m", rate_per_s=4.0, slo="tpot_s<10ms")
+    runs = SearchRuns(session, plan, asyncio.Event())
+    options: Any = SimpleNamespace(share=0.95, resume=None)
+
+    search = await runs.find(options)
+
+    assert session.rates == [4.0]
+    assert not search.points
+    assert runs.fault is not None
+    assert "1 request cannot be judged" in str(runs.fault)
 
 
 @pytest.mark.parametrize("columns", [20, 49])

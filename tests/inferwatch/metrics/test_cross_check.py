@@ -146,6 +146,12 @@ def test_tokens_that_went_missing_are_said() -> None:
     assert said == "the server made 60 tokens, the client received 50"
 
 
+def test_tokens_that_no_answer_counted_did_not_go_missing() -> None:
+    found = means(book(output_tokens=None), counters(10, 0.058, 60))
+
+    assert found.disagreements == ()
+
+
 def test_a_server_without_counters_is_not_checked() -> None:
     assert check_means(book(), {}, {}) is None
 

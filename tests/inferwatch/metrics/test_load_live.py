@@ -464,6 +464,15 @@ def test_rates_of_what_was_done_are_over_the_time_that_it_took(see: See) -> None
     assert run.tokens_per_s == pytest.approx(200 / 3.991)
 
 
+def test_tokens_that_the_server_did_not_count_are_no_rate(see: See) -> None:
+    uncounted = request(90, 1.5, output_tokens=None)
+
+    run = run_of(see(begun(*load(1), uncounted, second(3, 0)), 3_200))
+
+    assert run.done_per_s is not None
+    assert run.tokens_per_s is None
+
+
 def test_counts_of_a_run_add_up_even_where_reports_were_lost(see: See) -> None:
     final = second(6.0, final=True, sends=43, held_back=5)
     readings = begun(*load(4), final, event(6.0, LoadKind.STOPPED))

@@ -318,6 +318,71 @@ def test_what_we_aborted_counts_only_once_it_was_too_late(run: Run) -> None:
     assert (goodput.n, goodput.good, goodput.undetermined) == (1, 0, 1)
 
 
+@pytest.mark.parametrize("slo", ["tpot_s<10ms", "ttft_s<60ms tpot_s<30ms"])
+def test_without_a_count_of_its_tokens_a_tpot_is_neither_good_nor_bad(
+    run: Run, slo: str
+) -> None:
+    result = run(hundred(output_tokens=None), slo)
+
+    goodput = result.goodput
+    assert goodput is not None
+    assert (goodput.n, goodput.undetermined, goodput.untold) == (0, 100, 100)
+    assert (goodput.share, goodput.good_per_s) == (None, None)
+    assert result.missed(0.95) == result.untold(0.95) == ["all"]
+    text = load_text(summarise_load(result))
+    assert "0 of 0 good, – (0.0% to 100.0%), goodput –/s" in text
+    assert "100 requests cannot be judged" in text
+
+
+def test_what_was_not_counted_is_bad_once_it_breaks_another_limit(run: Run) -> None:
+    goodput = run(hundred(output_tokens=None), "ttft_s<40ms tpot_s<30ms").goodput
+
+    assert goodput is not None
+    assert (goodput.n, goodput.missed, goodput.untold) == (100, {"ttft_s": 100}, 0)
+
+
+def test_a_few_that_nobody_counted_decide_nothing(run: Run) -> None:
+    readings = hundred()
+    readings[0:6:2] = [request(n, output_tokens=None) for n in range(3)]
+
+    goodput = run(readings, "tpot_s<30ms").goodput
+
+    assert goodput is not None
+    assert (goodput.n, goodput.good, goodput.untold) == (97, 97, 3)
+    assert goodput.holds(0.97) is True
+    assert goodput.holds(0.98) is None
+    assert goodput.good_per_s is None
+
+
+def test_an_answer_in_one_piece_has_no_gap_to_be_late(run: Run) -> None:
+    whole = request(0, output_tokens=None, last_token_ns=51 * MS)
+
+    goodput = run([whole, tokens(0, ())], "tpot_s<30ms itl_s<30ms").goodput
+
+    assert goodput is not None
+    assert (goodput.n, goodput.good) == (1, 1)
+
+
+def test_tokens_that_nobody_counted_are_no_rate(run: Run) -> None:
+    result = run([*hundred(), request(100, output_tokens=None)])
+
+    assert result.tokens_per_s is None
+    assert summarise_load(result)["tokens"]["output"] is None
+    assert "101 done, – tokens/s out" in load_text(summarise_load(result))
+
+
+def test_of_a_class_whose_prompts_are_not_all_counted_there_is_no_mean(
+    run: Run,
+) -> None:
+    mixed = [request(n, class_name="chat", prompt_tokens=None) for n in range(2)]
+
+    summary = summarise_load(run(mixed))
+
+    assert summary["classes"]["chat"]["tokens"]["prompt"] is None
+    (line,) = (e for e in load_text(summary).splitlines() if e.startswith("chat"))
+    assert line.split()[1:5] == ["ms", "2", "0", "–"]
+
+
 def test_without_a_final_sample_the_seconds_are_put_together(run: Run) -> None:
     seconds = [
         sample(final=False, span_ns=10**9, cpu_s=0.1, recv_lag_p99_ns=None),

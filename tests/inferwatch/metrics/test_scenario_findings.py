@@ -326,6 +326,15 @@ def test_without_probe_and_counters_nobody_can_tell() -> None:
     assert found.sentence.startswith("whether capacity is freed cannot be told")
 
 
+def test_who_stayed_has_no_rate_where_their_tokens_are_not_counted() -> None:
+    uncounted = record(130, 20 * S, output_tokens=None, last_token_ns=21 * S)
+
+    found = told("abandon", [*abandoned(), uncounted])
+
+    assert found.numbers["output_tokens_per_s"] is None
+    assert "– tokens/s in all" in found.sentence
+
+
 def test_too_few_hang_ups_tell_nothing() -> None:
     found = told("abandon", abandoned(2))
 

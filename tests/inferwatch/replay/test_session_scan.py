@@ -297,3 +297,14 @@ def test_a_session_of_a_load_alone_has_the_shape_of_its_answers(looked: Put) -> 
     assert shape is not None
     assert sum(filter(None, shape.output_tokens)) == 7
     assert max(filter(None, shape.ttft_max_s)) == pytest.approx(0.5)
+
+
+def test_the_shape_has_a_gap_where_an_answer_was_not_counted(looked: Put) -> None:
+    counted = msgspec.structs.replace(client(2, 0.5), output_tokens=7)
+    uncounted = msgspec.structs.replace(counted, external_id="x", output_tokens=None)
+
+    shape = looked([counted, uncounted]).shape
+
+    assert shape is not None
+    assert not any(shape.output_tokens)
+    assert 0 not in shape.output_tokens

@@ -141,6 +141,19 @@ def test_the_price_is_of_good_tokens_alone(record: Any) -> None:
     assert numbers_of(path, "trial", tune_plan()).cost is None
 
 
+def test_of_tokens_that_nobody_counted_there_is_no_price(record: Any) -> None:
+    plan = plan_of()
+    last = request(plan.run_id, 41, 5 * SECOND, 100)
+    uncounted = msgspec.structs.replace(last, output_tokens=None)
+    path = record(*run_of(plan, [100] * 40), uncounted)
+
+    found = numbers_of(path, "trial", tune_plan(gpu_hour=3.6))
+
+    assert found.good_share == 1.0
+    assert found.tokens_per_s is None
+    assert found.cost is None
+
+
 def test_nothing_is_good_where_nobody_said_what_good_is(record: Any) -> None:
     path = record(*run_of(plan_of(), [100] * 40))
     load = msgspec.structs.replace(plan_of(), slo=None)

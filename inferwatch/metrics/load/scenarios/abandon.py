@@ -12,7 +12,7 @@ from typing import Any
 
 from collectors.readings import RequestRecord
 from inferwatch.formatting import counted, format_rate
-from inferwatch.metrics.load.book import HUNG_UP, LoadBook
+from inferwatch.metrics.load.book import HUNG_UP, LoadBook, per_second, told_sum
 from inferwatch.metrics.load.cross_check import delta
 from inferwatch.metrics.load.request_latencies import known_ns, tpot_ns
 from inferwatch.metrics.load.scenarios.evidence import (
@@ -123,10 +123,10 @@ def _who_stayed(numbers: dict[str, Any]) -> str:
 
 def _stayed(book: LoadBook) -> dict[str, Any]:
     succeeded = book.succeeded
-    tokens = sum(each.output_tokens or 0 for each in succeeded)
+    tokens = told_sum(each.output_tokens for each in succeeded)
     return {
         "stayed": event_mean(known_ns(tpot_ns, succeeded)).as_json(),
-        "output_tokens_per_s": tokens / book.span_s if book.span_s else None,
+        "output_tokens_per_s": per_second(tokens, book.span_s),
     }
 
 
