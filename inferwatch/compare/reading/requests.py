@@ -209,10 +209,11 @@ class ClientRequests:
 
     def latency_ns(self, latency: str) -> Ints:
         """A latency of each, in the order of the columns."""
-        found = map(CLIENT_LATENCIES[latency], self._answered())
+        found = map(CLIENT_LATENCIES[latency], self.answered())
         return np.fromiter((UNKNOWN if v is None else v for v in found), np.int64)
 
-    def _answered(self) -> Iterator[Answered]:
+    def answered(self) -> Iterator[Answered]:
+        """Each as what tells latencies, in the order of the columns."""
         columns = self.columns
         numbers = (_known(columns[name]) for name in AnsweredRow._fields[:-1])
         failures = (None if done else "failed" for done in columns[CLIENT_DONE])

@@ -148,7 +148,8 @@ class _SessionReader:
         steps = StepSums(span)
         steps.read(connection, session)
         tell(f"{name}: tokens")
-        latencies, kinds = self._latencies(span)
+        tokens = TokenGaps(connection, session, self._requests)
+        latencies, kinds = self._latencies(tokens, span)
         return SessionNumbers(
             row=self._row,
             span=span,
@@ -158,7 +159,7 @@ class _SessionReader:
             sums={
                 **steps.sums(),
                 **gpu_sums(connection, session, span, steps.tokens),
-                **self._sums(span),
+                **self._sums(tokens, span),
             },
             kinds=kinds,
             kv_peak=steps.kv_peak(connection, session),
@@ -186,9 +187,8 @@ class _SessionReader:
         return int(known.min()), last_ns
 
     def _latencies(
-        self, span: ComparedSpan
+        self, tokens: TokenGaps, span: ComparedSpan
     ) -> tuple[dict[str, CountedValues], dict[str, KindCounts]]:
-        tokens = TokenGaps(self._connection, self._session, self._requests)
         gaps = _pooled(tokens.gaps(), span)
         chunks = client_gaps(self._connection, self._session, self._only)
         timed = {
@@ -215,9 +215,9 @@ class _SessionReader:
             if len(each.rows)
         }
 
-    def _sums(self, span: ComparedSpan) -> dict[str, RatioSums]:
-        """Of the client, and what was good."""
-        found: dict[str, RatioSums] = {}
+    def _sums(self, tokens: TokenGaps, span: ComparedSpan) -> dict[str, RatioSums]:
+        """Of the client, and what was good; what nobody can tell is left out."""
+        found: dict[str, RatioSums | None] = {}
         objectives = self._ask.objectives or {}
         if len(self._client):
             found["client.output_tokens_per_s"] = self._client_tokens(span)
@@ -227,15 +227,17 @@ class _SessionReader:
             )
         if len(self._requests) and "" in objectives:
             found["goodput_per_s"] = server_goodput(
-                self._requests, objectives[""], span
+                self._requests, tokens, objectives[""], span
             )
-        return found
+        return {name: sums for name, sums in found.items() if sums is not None}
 
-    def _client_tokens(self, span: ComparedSpan) -> RatioSums:
+    def _client_tokens(self, span: ComparedSpan) -> RatioSums | None:
         done = self._client.columns[CLIENT_DONE] == 1
         place = span.bin_of(self._client.last_ns[done])
         inside = place >= 0
-        tokens = np.maximum(self._client.columns["output_tokens"][done], 0)
+        tokens = self._client.columns["output_tokens"][done]
+        if UNKNOWN in tokens[inside]:
+            return None
         came_out = np.bincount(place[inside], tokens[inside], minlength=BINS)
         return RatioSums(
             above=came_out.astype(float),
@@ -397,16 +399,21 @@ def throughput(
     session: int,
     client: ClientRequests,
     span: ComparedSpan,
-) -> Throughput:
-    """Output tokens per second from the origin on: engine's, else client's."""
+) -> Throughput | None:
+    """Output tokens per second from the origin on: engine's, else client's.
+
+    None where the client does not know the tokens of an answer.
+    """
     length_ns = max(span.end_ns - span.origin_ns, 1)
     tokens = tokens_over(connection, session, span.origin_ns, length_ns)
     if not tokens.any():
         done = client.columns[CLIENT_DONE] == 1
         at_ns = client.last_ns[done]
-        came_out = np.maximum(client.columns["output_tokens"][done], 0)
+        came_out = client.columns["output_tokens"][done]
         bins = (at_ns - span.origin_ns) * BINS // length_ns
         inside = (bins >= 0) & (bins < BINS)
+        if UNKNOWN in came_out[inside]:
+            return None
         summed = np.bincount(bins[inside], came_out[inside], minlength=BINS)
         tokens = summed.astype(np.float64)
     bin_s = length_ns / BINS / NS_PER_S

@@ -59,6 +59,8 @@ class _LifeTokens:
         """Of these members it is known when they came."""
         self.first_ns = np.full(FIRST_ROOM, UNKNOWN, np.int64)
         self.last_ns, self.came_ns = self.first_ns.copy(), self.first_ns.copy()
+        self.longest_ns = self.first_ns.copy()
+        """Gap; unknown of a single token."""
         self.tokens = np.zeros(FIRST_ROOM, np.int64)
         self.make_room(int(members.max(initial=0)))
         self.came_ns[members] = came_ns
@@ -71,6 +73,7 @@ class _LifeTokens:
             self.first_ns = np.concatenate([self.first_ns, unknown])
             self.last_ns = np.concatenate([self.last_ns, unknown])
             self.came_ns = np.concatenate([self.came_ns, unknown])
+            self.longest_ns = np.concatenate([self.longest_ns, unknown])
             self.tokens = np.concatenate([self.tokens, np.zeros(more, np.int64)])
 
     def take(self, members: Ints, end_ns: Ints, produced: Ints) -> TimedValues:
@@ -90,13 +93,15 @@ class _LifeTokens:
         np.add.at(self.tokens, members, produced)
         known = before_ns != UNKNOWN
         # Where its coming was not heard of, a gap counts when it ended.
-        came_ns = self.came_ns[members[known]]
+        whose, gaps_ns = members[known], end_ns[known] - before_ns[known]
+        np.maximum.at(self.longest_ns, whose, gaps_ns)
+        came_ns = self.came_ns[whose]
         at_ns = np.where(came_ns != UNKNOWN, came_ns, end_ns[known])
-        return TimedValues(at_ns, end_ns[known] - before_ns[known])
+        return TimedValues(at_ns, gaps_ns)
 
 
 class TokenGaps:
-    """Every gap between two tokens of a session, and afterwards the TPOTs."""
+    """Every gap between two tokens of a session; afterwards what each request had."""
 
     def __init__(
         self, connection: sqlite3.Connection, session: int, requests: ServerRequests
@@ -163,6 +168,23 @@ class TokenGaps:
             np.concatenate([each.values_ns for each in parts] or [_NONE]),
             np.concatenate([each.rows for each in parts] or [_NONE]),
         )
+
+    def longest(self) -> tuple[Ints, Ints]:
+        """Each request's longest gap and the tokens of which that is known.
+
+        In the order of the requests; once all gaps were read.
+        """
+        longest_ns = np.full(len(self._came_ns), UNKNOWN, np.int64)
+        seen = np.zeros(len(self._came_ns), np.int64)
+        for number, life in self._lives.items():
+            these = self._lives_of == number
+            members = self._requests["member"][these]
+            life.make_room(int(members.max(initial=0)))
+            longest_ns[these], seen[these] = (
+                life.longest_ns[members],
+                life.tokens[members],
+            )
+        return longest_ns, seen
 
     def _tpot_of(self, life: _LifeTokens, these: npt.NDArray[np.bool_]) -> TimedValues:
         members = self._requests["member"][these]

@@ -10,6 +10,7 @@ from shutil import copyfile
 import numpy as np
 import pytest
 
+from collectors.readings import Step, WatchedSlo
 from inferwatch.compare.reading.session_numbers import SessionNumbers
 from inferwatch.compare.reading.session_reader import SessionQuery, read_session
 from inferwatch.compare.reading.span import SpanChoice, WarmupCut
@@ -41,9 +42,10 @@ def read(path: Path, name: str = "last", **ask: object) -> SessionNumbers:
         return read_session(connection, find(path, name), SessionQuery(**ask))  # type: ignore[arg-type]
 
 
-def screen(path: Path) -> Snapshot:
+def screen(path: Path, name: str = "last", slo: WatchedSlo | None = None) -> Snapshot:
     """The whole session as its screens show it at its end."""
-    model, session = Model(), find(path, "last")
+    session = find(path, name)
+    model = Model(slo=slo)
     with closing(open_for_reading(path)) as connection:
         connection.execute("BEGIN")
         for _, reading in recorded(connection, session.session):
@@ -173,6 +175,33 @@ def test_goodput_counts_requests_that_hold_every_limit(sessions: Path) -> None:
     assert numbers.sums["goodput_per_s"].above.sum() == pytest.approx(good, abs=1)
     found = numbers.sums["client.goodput_per_s"].above.sum()
     assert found == pytest.approx(client_good, abs=1)
+
+
+@pytest.mark.parametrize(
+    "slo", ["itl_s<30ms", "tpot_s<24ms", "ttft_s<60ms tpot_s<22ms itl_s<35ms e2el_s<1"]
+)
+def test_whoever_judges_a_request_of_a_server_says_the_same(
+    sessions: Path, slo: str
+) -> None:
+    replayed = screen(sessions, "slow", WatchedSlo(t_ns=0, slo=slo)).slo
+
+    numbers = read(sessions, "slow", choice=EVERYTHING, objectives={"": parse_slo(slo)})
+
+    assert replayed is not None
+    assert 10 < replayed.good < replayed.judged - 10
+    assert numbers.sums["goodput_per_s"].above.sum() == replayed.good
+    assert numbers.sums["goodput_per_s"].n == replayed.judged
+
+
+def test_gaps_that_nobody_saw_are_neither_good_nor_bad(tmp_path: Path) -> None:
+    path = tmp_path / "unseen.db"
+    seen = TinyEngine(6).run(10)
+    write(path, "unseen", (e for e in seen if not isinstance(e, Step) or e.index > 50))
+
+    numbers = read(path, choice=EVERYTHING, objectives={"": parse_slo("itl_s<1")})
+
+    assert "goodput_per_s" not in numbers.sums
+    assert numbers.sums["client.goodput_per_s"].n > 10
 
 
 def test_throughput_over_time_holds_all_tokens(sessions: Path) -> None:
