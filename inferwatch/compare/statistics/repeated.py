@@ -42,7 +42,7 @@ class RunDifference:
         scale = 1.0 if self._logs else max(abs(self.a), abs(self.b))
         spreads = _spreads(values, FINEST * scale)
         parts = [v / len(each) for v, each in zip(spreads, values, strict=True)]
-        self._errors = math.sqrt(parts[0]), math.sqrt(parts[1])
+        self._error = math.sqrt(sum(parts))
         self._freedom = _freedom(parts, self.runs)
         self._away = float(values[1].mean() - values[0].mean())
 
@@ -60,16 +60,11 @@ class RunDifference:
         """B / a; None where a is nothing."""
         return self.b / self.a if self.a else None
 
-    @property
-    def _error(self) -> float:
-        return math.hypot(*self._errors)
-
     def span(self, alpha: float = ALPHA) -> Interval:
-        """The interval of the difference."""
-        errors = self._errors
-        if self._logs:
-            errors = self.a * errors[0], self.b * errors[1]
-        reach = t_beyond(alpha, self._freedom) * math.hypot(*errors)
+        """The interval of the difference: where there is a ratio, what it says of a."""
+        if (ratios := self.ratio_span(alpha)) is not None:
+            return self.a * (ratios[0] - 1), self.a * (ratios[1] - 1)
+        reach = t_beyond(alpha, self._freedom) * self._error
         return self.difference - reach, self.difference + reach
 
     def ratio_span(self, alpha: float = ALPHA) -> Interval | None:

@@ -107,8 +107,18 @@ class Difference:
         return self.b / self.a if self.a else None
 
     def span(self, alpha: float = ALPHA) -> Interval:
-        """The interval of the difference."""
-        return self._between(self._differences, self.difference, alpha)
+        """The interval of the difference; on the same side of zero as the ratio's of 1.
+
+        Beyond the draws both go on as a normal distribution would, each on its own
+        scale, and might say different things: there the ratio's decides.
+        """
+        low, high = self._between(self._differences, self.difference, alpha)
+        ratios = self.ratio_span(alpha)
+        if ratios is not None and (low > 0) != (ratios[0] > 1):
+            low = self.a * (ratios[0] - 1)
+        if ratios is not None and (high < 0) != (ratios[1] < 1):
+            high = self.a * (ratios[1] - 1)
+        return low, high
 
     def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
         """The interval of the ratio; None where there is no ratio."""

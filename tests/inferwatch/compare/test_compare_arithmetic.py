@@ -74,6 +74,23 @@ def test_nothing_is_clear_that_its_own_interval_doubts() -> None:
     assert not is_clear(KEYS["e2el_mean_s"], found)
 
 
+@pytest.mark.parametrize("alpha", [0.05, 0.01])
+def test_a_difference_and_its_ratio_never_contradict_each_other(alpha: float) -> None:
+    for seed in range(40):  # six blocks: both go on beyond what the draws support
+        random = np.random.default_rng(seed)
+        sides = [random.lognormal(*each, 6) for each in ((0, 0.5), (1.2, 1.0))]
+        drawn = [each[random.integers(0, 6, (1000, 6))].mean(axis=1) for each in sides]
+        one, other = (
+            Resampled(float(e.mean()), d, 6) for e, d in zip(sides, drawn, strict=True)
+        )
+        for found in (Difference(one, other), Difference(other, one)):
+            low, high = found.span(alpha)
+            least, most = found.ratio_span(alpha) or (0.0, 0.0)
+
+            assert low <= found.difference <= high
+            assert (low > 0, high < 0) == (least > 1, most < 1), seed
+
+
 def test_rows_that_are_one_fact_pay_once() -> None:
     found = family(0.03, 0.03, 0.03, parts=RANDOM.standard_normal(40))
 

@@ -57,6 +57,16 @@ def test_a_difference_of_runs_is_welch_s_t_of_their_logarithms() -> None:
     assert low < found.difference < high
 
 
+def test_a_difference_of_runs_is_as_far_from_zero_as_their_ratio_from_one() -> None:
+    found = RunDifference([0.040, 0.045, 0.050], [0.09, 0.16, 0.20])
+
+    least, most = found.ratio_span() or (0.0, 0.0)
+    low, high = found.span()
+    assert least > 1
+    assert low == pytest.approx(found.a * (least - 1))
+    assert high == pytest.approx(found.a * (most - 1))
+
+
 def test_a_single_run_varies_as_the_others_of_the_other_side() -> None:
     several = [10.0, 10.4, 9.7]
 
