@@ -1,5 +1,6 @@
 """Were requests answered, and was the client that timed them fast enough?"""
 
+from inferwatch.compare.checks.load import BURSTINESS_TOLERANCE
 from inferwatch.compare.quality import QualityCheck, judged
 from inferwatch.compare.reading.session_numbers import LoadFacts, SessionNumbers, Side
 from inferwatch.formatting import counted
@@ -64,10 +65,23 @@ def check_client(a: Side, b: Side) -> QualityCheck:
     runs = (*a.runs, *b.runs)
     states = {run.client.state for run in runs}
     doubts = [_too_slow(r) for r in runs if r.client.state is ClientState.CLIENT_BOUND]
+    doubts += [said for run in runs if (said := _in_bursts(run))]
     good = None
     if states == {ClientState.OK}:
         good = "The load generators kept up with what they measured."
     return judged("client", doubts, good)
+
+
+def _in_bursts(run: SessionNumbers) -> str | None:
+    """What the server was sent is not what was planned: all it measured is of that."""
+    planned, sent = run.load.burstiness, run.load.sent_burstiness
+    if planned is None or sent is None or sent - planned <= BURSTINESS_TOLERANCE:
+        return None
+    return (
+        f"{run.name}'s client did not send when it was to: its sends came in bursts "
+        f"(burstiness {sent:.2f}, planned {planned:.2f}), which the server's numbers "
+        "are of, too."
+    )
 
 
 def _too_slow(run: SessionNumbers) -> str:

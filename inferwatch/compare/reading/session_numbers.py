@@ -54,10 +54,15 @@ class LoadFacts:
     """Mean, of the requests that came in the span; as is the next."""
     output_tokens: float | None
     burstiness: float | None
-    """Coefficient of variation of the gaps between arrivals: 1 is Poisson."""
+    """Coefficient of variation of the gaps between arrivals: 1 is Poisson.
+
+    Between the moments that a load planned, where nobody else sent anything.
+    """
     failed: int
     unended: int = 0
     """Of those that came in the span, when the recording ended."""
+    sent_burstiness: float | None = None
+    """Of the gaps between the sends of that load; None where its cap held some back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ from inferwatch.compare.reading.span import (
     span_of,
 )
 from inferwatch.compare.reading.token_gaps import TokenGaps
-from inferwatch.compare.runs.pairing import Schedule
+from inferwatch.compare.runs.pairing import Schedule, Truths
 from inferwatch.compare.statistics.resampling import (
     BINS,
     CountedValues,
@@ -73,6 +73,8 @@ ProgressListener = Callable[[str], None]
 """Hears what is being read, and may raise to stop it."""
 STEPS_OF_READING = 3
 """How often one session tells."""
+NEARLY_ALL = 0.95
+"""Of the requests of a server: then they are those of the load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +155,12 @@ class _SessionReader:
         return SessionNumbers(
             row=self._row,
             span=span,
-            load=load_facts(self._requests, self._client, span),
+            load=replace(
+                load_facts(self._requests, self._client, span),
+                sent_burstiness=sent_burstiness(
+                    connection, session, self._client, span
+                ),
+            ),
             configuration=configuration(connection, self._row, span),
             counted={STEP: steps.durations, **latencies},
             sums={
@@ -366,17 +373,24 @@ def load_facts(
         columns, came_ns = client.columns, client.came_ns
         unended = client.ended_ns == UNKNOWN
         failed = (columns[CLIENT_DONE] == 0) & (columns[CLIENT_ABORTED] == 0)
-    inside = (came_ns >= span.start_ns) & (came_ns < span.end_ns)
+    inside = _came_in(span, came_ns)
     n = int(inside.sum())
+    due_ns = client.came_ns[_came_in(span, client.came_ns)]
+    # A client that starves sends in bursts what it was to spread: no other load.
+    planned = len(due_ns) >= NEARLY_ALL * n
     return LoadFacts(
         requests=n,
         per_s=n / span.length_s,
         prompt_tokens=_mean(columns["prompt_tokens"][inside]),
         output_tokens=_mean(columns["output_tokens"][inside]),
-        burstiness=_burstiness(came_ns[inside]),
+        burstiness=_burstiness(due_ns if planned else came_ns[inside]),
         failed=int((failed & inside).sum()),
         unended=int((unended & inside).sum()),
     )
+
+
+def _came_in(span: ComparedSpan, came_ns: Ints) -> Truths:
+    return (came_ns >= span.start_ns) & (came_ns < span.end_ns)
 
 
 def _mean(values: Ints) -> float | None:
@@ -449,8 +463,7 @@ def client_verdict(
     books: dict[str, LoadBook] = {}
     for _, reading in readable(SAMPLES.read(connection, session, names)):
         books.setdefault(reading.source, LoadBook(reading.source)).fold(reading)
-    facts = (plan_facts(planned) for planned in load_plans(connection, session))
-    most = {each.run_id: each.most_in_flight for each in facts if each is not None}
+    most = _most_in_flight(connection, session)
     samples = {run: book.sample for run, book in books.items()}
     merged = any(each and merged_share(each) for each in samples.values())
     itl_p50_s = _gap_p50_s(connection, session) if merged else None
@@ -468,6 +481,32 @@ def client_verdict(
     return worst(found)
 
 
+def sent_burstiness(
+    connection: sqlite3.Connection,
+    session: int,
+    client: ClientRequests,
+    span: ComparedSpan,
+) -> float | None:
+    """Of the requests due in the span; None where a plan itself held some back."""
+    names = SourceNames(connection.execute(GENERATORS, (session,)).fetchall())
+    most = _most_in_flight(connection, session)
+    for number, run in names.items():
+        moments = _moments(client.columns, number)
+        if _held_back(moments["intended_ns"], moments["end_ns"], most.get(run)):
+            return None
+    sent_ns = client.columns["sent_ns"]
+    left = _came_in(span, client.came_ns) & (sent_ns != UNKNOWN)
+    return _burstiness(sent_ns[left])
+
+
+def _most_in_flight(
+    connection: sqlite3.Connection, session: int
+) -> dict[str, int | None]:
+    """By run; None where nothing holds a request back."""
+    facts = (plan_facts(planned) for planned in load_plans(connection, session))
+    return {each.run_id: each.most_in_flight for each in facts if each is not None}
+
+
 def _sent_in(columns: dict[str, Ints], source: int, span: ComparedSpan | None) -> bool:
     if span is None:
         return True
@@ -483,23 +522,32 @@ def _gap_p50_s(connection: sqlite3.Connection, session: int) -> float | None:
 
 def _waits(columns: dict[str, Ints], source: int, most: int | None) -> dict[str, Any]:
     """How late a run's requests left, and how long they waited from there on."""
-    ours = columns["source"] == source
-    order = np.argsort(columns["intended_ns"][ours], kind="stable")
-    due, sent, first, end = (
-        columns[name][ours][order]
-        for name in ("intended_ns", "sent_ns", "first_token_ns", "end_ns")
-    )
+    due, sent, first, end = _moments(columns, source).values()
     counted_in = sent != UNKNOWN
-    if most is not None:
-        moments = zip(due.tolist(), end.tolist(), strict=True)
-        rows = [
-            SentRow(index, due_ns, None if end_ns == UNKNOWN else end_ns)
-            for index, (due_ns, end_ns) in enumerate(moments)
-        ]
-        counted_in[list(held_back(rows, most))] = False
+    counted_in[_held_back(due, end, most)] = False
     _, waits_ns = between(sent, first)
     waits_s = np.median(waits_ns) / NS_PER_S if len(waits_ns) else None
     return {
         "send_lag": lags_estimate((sent - due)[counted_in]),
         "ttft_p50_s": waits_s,
     }
+
+
+def _moments(columns: dict[str, Ints], source: int) -> dict[str, Ints]:
+    """Of a run's requests, in the order in which they were due."""
+    ours = columns["source"] == source
+    order = np.argsort(columns["intended_ns"][ours], kind="stable")
+    names = ("intended_ns", "sent_ns", "first_token_ns", "end_ns")
+    return {name: columns[name][ours][order] for name in names}
+
+
+def _held_back(due_ns: Ints, end_ns: Ints, most: int | None) -> list[int]:
+    """Rows of those that left late because the plan said so."""
+    if most is None:
+        return []
+    moments = zip(due_ns.tolist(), end_ns.tolist(), strict=True)
+    rows = [
+        SentRow(index, due, None if end == UNKNOWN else end)
+        for index, (due, end) in enumerate(moments)
+    ]
+    return list(held_back(rows, most))
