@@ -110,7 +110,9 @@ def _sums(
         return None
     counts = np.bincount(place[rows], np.array(good, float), minlength=BINS)
     return RatioSums(
-        above=counts, below=np.full(BINS, span.length_s / BINS), n=len(rows)
+        above=counts.astype(float),
+        below=np.full(BINS, span.length_s / BINS),
+        n=len(rows),
     )
 
 

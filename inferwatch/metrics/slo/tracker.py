@@ -18,7 +18,8 @@ from inferwatch.metrics.slo.view import ClassState, SloState
 from inferwatch.metrics.snapshot import Window
 
 MISSES = (*METRICS, FAILED)
-COLUMNS = ("judged", "good", "undetermined", "good_tokens", *MISSES)
+COLUMNS = ("judged", "good", "undetermined", "good_tokens", "uncounted", *MISSES)
+"""Uncounted are good ones whose tokens nobody told."""
 MOST_CLASSES = 64
 MOST_WAITING = 20_000
 MINUTE_NS = 60 * NS_PER_S
@@ -181,12 +182,13 @@ class SloTracker:
         if name is None or t_ns is None:
             return
         if missed is None:
-            self.totals.add(t_ns, 0, 0, by, 0, *(0 for _ in MISSES))
+            self.totals.add(t_ns, 0, 0, by, 0, 0, *(0 for _ in MISSES))
             return
         good = 0 if missed else by
         each = (by if metric in missed else 0 for metric in MISSES)
-        tokens = good * (request.tokens or 0)
-        self.totals.add(t_ns, by, good, 0, tokens, *each)
+        tokens = request.tokens
+        counts = (0, good) if tokens is None else (good * tokens, 0)
+        self.totals.add(t_ns, by, good, 0, *counts, *each)
         counters = self._class(name) if name else None
         if counters is not None:
             counters.add(t_ns, by, good)
@@ -237,7 +239,7 @@ class SloTracker:
             vantage=_vantage(objectives),
             judged=judged_n,
             good=good,
-            good_tokens=sums["good_tokens"],
+            good_tokens=None if sums["uncounted"] else sums["good_tokens"],
             undetermined=sums["undetermined"],
             goodput_per_s=rate,
             missed={name: sums[name] for name in MISSES if sums[name]},

@@ -28,8 +28,8 @@ class SloState:
     judged: int = 0
     good: int = 0
     """That held every objective at once."""
-    good_tokens: int = 0
-    """Output tokens of these."""
+    good_tokens: int | None = 0
+    """Output tokens of these; None where those of one of them are unknown."""
     undetermined: int = 0
     """Ended, and nobody can tell: the client left, or what would tell was not seen."""
     goodput_per_s: float | None = None

@@ -78,7 +78,7 @@ def test_nothing_is_clear_that_its_own_interval_doubts() -> None:
 def test_a_difference_and_its_ratio_never_contradict_each_other(alpha: float) -> None:
     for seed in range(40):  # six blocks: both go on beyond what the draws support
         random = np.random.default_rng(seed)
-        sides = [random.lognormal(*each, 6) for each in ((0, 0.5), (1.2, 1.0))]
+        sides = [random.lognormal(0.0, 0.5, 6), random.lognormal(1.2, 1.0, 6)]
         drawn = [each[random.integers(0, 6, (1000, 6))].mean(axis=1) for each in sides]
         one, other = (
             Resampled(float(e.mean()), d, 6) for e, d in zip(sides, drawn, strict=True)

@@ -42,6 +42,7 @@ def session(
     """Ten requests a second, sent so late; the server was watched."""
     yield LoadPlanned(t_ns=2, plan=(PLAN % (10.0, 1)).replace("}", f"{plan}}}"))
     yield LoadEvent(t_ns=ORIGIN_NS, kind=LoadKind.STARTED, source=LOAD)
+    last_ns = ORIGIN_NS
     gaps = np.random.default_rng(1).exponential(SECOND / 10, REQUESTS)
     for index, due_ns in enumerate((ORIGIN_NS + np.cumsum(gaps)).astype(int).tolist()):
         sent_ns = due_ns + late_ns(due_ns)

@@ -259,6 +259,21 @@ def test_traces_are_judged_as_far_as_they_tell() -> None:
     assert counts(judged("itl_s<1", [span])) == (0, 0, 1)
 
 
+def test_tokens_of_good_requests_are_unknown_where_a_trace_lacks_them() -> None:
+    told = RequestSpan(
+        source="http://a",
+        request_id="x",
+        arrived_ns=1 * S,
+        end_ns=2 * S,
+        ttft_ns=300 * MS,
+        output_tokens=8,
+    )
+    untold = replace(told, request_id="y", output_tokens=None)
+
+    assert judged("ttft_s<0.4", [told]).good_tokens == 8
+    assert judged("ttft_s<0.4", [told, untold]).good_tokens is None
+
+
 def test_without_objectives_there_is_no_state(make_life: Make) -> None:
     front, engine = make_life(100, ordinal=0)
 
