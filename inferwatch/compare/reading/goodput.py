@@ -5,7 +5,7 @@ Each is judged as everywhere: by :meth:`Slo.missed`.
 
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -31,7 +31,11 @@ Objectives = Mapping[str, Slo]
 
 
 def server_goodput(
-    requests: ServerRequests, tokens: TokenGaps, slo: Slo, span: ComparedSpan
+    requests: ServerRequests,
+    tokens: TokenGaps,
+    classes: Sequence[str],
+    objectives: Objectives,
+    span: ComparedSpan,
 ) -> RatioSums | None:
     """As front end and engine saw each request; once all gaps of these were read."""
     columns, n = requests.columns, len(requests)
@@ -56,6 +60,7 @@ def server_goodput(
         unknown = untold(
             values, single=known and count < 2, all_gaps=known and seen[row] >= count
         )
+        slo = objectives.get(classes[row], objectives[""])
         missed = slo.missed(values, unknown, failed=False)
         return None if missed is None else not missed
 

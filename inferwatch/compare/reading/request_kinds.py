@@ -98,6 +98,11 @@ class Kinds:
         numbers = (prompt_label(prompt_tokens) * CLASSES + classes) * TURNS + turns
         return cls(numbers, names)
 
+    def class_names(self) -> list[str]:
+        """The class of each request; empty of one that has none."""
+        labels = self.numbers // TURNS % CLASSES
+        return [self.classes[label] for label in labels.tolist()]
+
     def counted(self, place: Ints, timed: TimedValues) -> KindCounts:
         """By the bin that the request of each value came in."""
         inside = (place >= 0) & (place < BINS)

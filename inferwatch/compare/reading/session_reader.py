@@ -233,8 +233,10 @@ class _SessionReader:
                 self._connection, self._session, self._client, objectives, span
             )
         if len(self._requests) and "" in objectives:
+            reader = KindReader(self._connection, self._session)
+            classes = reader.of_server(self._requests).class_names()
             found["goodput_per_s"] = server_goodput(
-                self._requests, tokens, objectives[""], span
+                self._requests, tokens, classes, objectives, span
             )
         return {name: sums for name, sums in found.items() if sums is not None}
 

@@ -7,10 +7,17 @@ from importlib.resources import files
 from pathlib import Path
 from shutil import copyfile
 
+import msgspec
 import numpy as np
 import pytest
 
-from collectors.readings import Step, WatchedSlo
+from collectors.readings import (
+    AnyReading,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    WatchedSlo,
+)
 from inferwatch.compare.reading.session_numbers import SessionNumbers
 from inferwatch.compare.reading.session_reader import SessionQuery, read_session
 from inferwatch.compare.reading.span import SpanChoice, WarmupCut
@@ -191,6 +198,32 @@ def test_whoever_judges_a_request_of_a_server_says_the_same(
     assert 10 < replayed.good < replayed.judged - 10
     assert numbers.sums["goodput_per_s"].above.sum() == replayed.good
     assert numbers.sums["goodput_per_s"].n == replayed.judged
+
+
+def test_a_server_s_requests_are_judged_by_the_objectives_of_their_class(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "classes.db"
+
+    def in_classes(reading: AnyReading) -> AnyReading:
+        if isinstance(reading, RequestEvent) and reading.external_id is not None:
+            of_prompt = f"{reading.external_id}-0"  # as vLLM makes it
+            return msgspec.structs.replace(reading, external_id=of_prompt)
+        if isinstance(reading, RequestRecord):
+            name = "chat" if reading.index % 2 else "batch"
+            return msgspec.structs.replace(reading, class_name=name)
+        return reading
+
+    write(path, "classes", map(in_classes, TinyEngine(6).run(10)))
+    strict, loose = parse_slo("ttft_s<1e-6"), parse_slo("ttft_s<1e3")
+
+    numbers = read(path, choice=EVERYTHING, objectives={"": strict, "chat": loose})
+
+    server, client = (
+        numbers.sums[key] for key in ("goodput_per_s", "client.goodput_per_s")
+    )
+    assert server.above.sum() == client.above.sum() > 10
+    assert server.above.sum() < server.n - 10
 
 
 def test_gaps_that_nobody_saw_are_neither_good_nor_bad(tmp_path: Path) -> None:
