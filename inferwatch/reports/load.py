@@ -412,7 +412,8 @@ def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:
     if missed:
         lines.append(f"  missed: {missed}")
     if slo["untold"]:
-        lines += wrap(untold_text(slo["untold"]), 80, initial_indent="  ")
+        said = untold_text(slo["untold"])
+        lines += wrap(said, 80, initial_indent="  ", subsequent_indent="    ")
     return lines
 
 
