@@ -9,7 +9,7 @@ Commas set thousands apart. Durations that are read side by side share one unit
 
 from collections.abc import Iterable
 from datetime import datetime
-from math import floor, log10
+from math import floor, isfinite, log10
 from typing import NamedTuple
 
 from collectors.clock import NS_PER_S
@@ -70,7 +70,7 @@ def format_duration(duration_s: float | None) -> str:
     >>> format_duration(None)
     '      –'
     """
-    if duration_s is None:
+    if duration_s is None or not isfinite(duration_s):
         return UNKNOWN.rjust(WIDTH)
     _, unit_s, name, places = next(row for row in DURATIONS if duration_s < row[0])
     return f"{_digits(duration_s / unit_s, places)} {name}".rjust(WIDTH)

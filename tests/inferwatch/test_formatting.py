@@ -1,6 +1,7 @@
 """Numbers as text: the examples hold, and nothing ever changes its width."""
 
 import doctest
+import math
 
 import pytest
 from hypothesis import given
@@ -91,6 +92,11 @@ def test_rounding_up_does_not_add_a_digit_too_many(
     duration_s: float, text: str
 ) -> None:
     assert format_duration(duration_s) == text
+
+
+@pytest.mark.parametrize("duration_s", [math.inf, -math.inf, math.nan])
+def test_a_duration_that_is_no_number_is_unknown(duration_s: float) -> None:
+    assert format_duration(duration_s) == format_duration(None)
 
 
 def test_a_number_too_large_for_any_unit_stays_in_the_largest() -> None:

@@ -13,6 +13,7 @@ from inferwatch.ui.shared.renderables.plot import (
     MARGIN,
     axis_top,
     nice_ceiling,
+    tick_text,
     ticks,
 )
 from inferwatch.ui.shared.renderables.text import (
@@ -24,6 +25,7 @@ from inferwatch.ui.shared.renderables.text import (
     width_of,
 )
 from inferwatch.ui.shared.renderables.time_axis import TimeAxis, last
+from inferwatch.ui.steps.step_line import scale_of
 
 S = 1_000_000_000
 TWO = [Texture.SOLID, Texture.DOTTED]
@@ -162,6 +164,15 @@ def test_a_moment_is_in_the_column_that_tells_it() -> None:
 )
 def test_an_axis_ends_at_the_next_round_number(peak: float, top: float) -> None:
     assert nice_ceiling(peak) == top
+
+
+@pytest.mark.parametrize("took_ns", [0, 1])
+def test_an_axis_of_steps_that_took_no_time_has_its_labels(took_ns: int) -> None:
+    low_ns, high_ns = scale_of([took_ns])
+
+    labels = [tick_text(each / S, "s") for each in (low_ns, high_ns)]
+
+    assert labels == ["0.1 ns", "1 ns"]
 
 
 def test_a_limit_is_the_top_where_values_come_near_it() -> None:

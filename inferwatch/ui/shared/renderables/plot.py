@@ -97,7 +97,8 @@ def tick_text(value: float, unit: str = "") -> str:
         return f"{value * 100:g}%"
     if not unit and value < 1:
         return f"{value:g}"
-    factor, prefix = next(pair for pair in PREFIXES if value >= pair[0] * 0.9999)
+    fits = (pair for pair in PREFIXES if value >= pair[0] * 0.9999)
+    factor, prefix = next(fits, PREFIXES[-1])
     gap = " " if unit else ""
     return f"{value / factor:.3g}{gap}{prefix}{unit}"
 
