@@ -3,7 +3,6 @@
 Much of it is named by others: the terminal is to show that, not to obey it.
 """
 
-import json
 import re
 import sys
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.visible import visible, visible_lines
+from inferwatch.visible import strict_json, visible, visible_lines
 
 CLEAR = "\r\x1b[2K"
 _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
@@ -29,7 +28,7 @@ def say(text: str, *, err: bool = False) -> None:
 
 def say_json(facts: object) -> None:
     """A line for machines, in printable ASCII."""
-    _write(json.dumps(facts).replace("\x7f", "\\u007f"))
+    _write(strict_json(facts).replace("\x7f", "\\u007f"))
 
 
 def say_coloured(text: str) -> None:

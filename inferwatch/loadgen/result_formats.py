@@ -1,6 +1,5 @@
 """Results as other tools write them, and requests one by one."""
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -12,6 +11,7 @@ from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
 from inferwatch.metrics.load.book import BY_US, LoadBook, per_second, told_sum
 from inferwatch.metrics.load.result import LoadResult
 from inferwatch.metrics.series.quantiles import PERCENTS
+from inferwatch.visible import strict_json
 
 FORMATS = ("inferwatch", "vllm-bench")
 VLLM_NAMES = {
@@ -31,7 +31,7 @@ def request_lines(book: LoadBook) -> Iterator[str]:
         return None if t_ns is None else (t_ns - start_ns) / NS_PER_S
 
     for record in sorted(records, key=lambda each: each.index):
-        yield json.dumps(
+        yield strict_json(
             {
                 "index": record.index,
                 "request_id": record.external_id,

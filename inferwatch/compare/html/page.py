@@ -3,7 +3,6 @@
 It needs no network and runs nothing; every text that others chose is escaped.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -29,7 +28,7 @@ from inferwatch.export.destination import Destination
 from inferwatch.export.html.document import head, stylesheet
 from inferwatch.export.html.table import table
 from inferwatch.formatting import UNKNOWN, format_count, format_rate, format_share
-from inferwatch.visible import as_html
+from inferwatch.visible import as_html, strict_json
 
 QUALITY_GLYPHS = {
     Quality.GOOD: "✓",
@@ -83,7 +82,7 @@ def page(comparison: Comparison) -> Iterator[str]:
     yield (
         '<div class="numbers"><h2>All numbers</h2><details><summary>As compare '
         "--json prints them</summary>"
-        f"<pre>{as_html(json.dumps(comparison_json(comparison), indent=1))}</pre>"
+        f"<pre>{as_html(strict_json(comparison_json(comparison), indent=1))}</pre>"
         "</details></div></body></html>\n"
     )
 

@@ -3,7 +3,6 @@
 Charts are the engine's where there was one, else the client's.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -51,7 +50,7 @@ from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.snapshot import Timeline
 from inferwatch.reports.latencies import SHOWN
 from inferwatch.reports.summary import Summary, run_line, summarise
-from inferwatch.visible import as_html
+from inferwatch.visible import as_html, strict_json
 
 COLUMNS = ("mean", *PERCENTS, "max")
 Row = tuple[str, str, Say, list[SvgSeries]]
@@ -92,7 +91,7 @@ def page(recording: Recording, data: PageData) -> Iterable[str]:
     yield from _notes(data)
     yield (
         "<h2>All numbers</h2><details><summary>The summary as JSON, as --json prints "
-        f"it</summary><pre>{as_html(json.dumps(summary, indent=1))}</pre></details>"
+        f"it</summary><pre>{as_html(strict_json(summary, indent=1))}</pre></details>"
     )
     yield "</body></html>\n"
 

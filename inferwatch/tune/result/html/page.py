@@ -1,6 +1,5 @@
 """A tune's result as one page for people: it needs no network and runs nothing."""
 
-import json
 from collections.abc import Iterator, Sequence
 
 from inferwatch.export.destination import Destination
@@ -23,7 +22,7 @@ from inferwatch.tune.result.table import ResultTable, result_table
 from inferwatch.tune.result.tune_result import TuneResult, scenario_lines
 from inferwatch.tune.result.verdict import goal_text, values_text
 from inferwatch.tune.trial import Trial
-from inferwatch.visible import as_html, visible
+from inferwatch.visible import as_html, strict_json, visible
 
 OF_COMPARISONS = "inferwatch.compare.html"
 """Whose style sheet has axes, lists of checks and leading sentences."""
@@ -68,7 +67,7 @@ def page(
     yield from _settings(shown)
     yield from _notes(shown)
     yield from _trials(trials, plan)
-    numbers = as_html(json.dumps(tune_json(result, plan, trials), indent=1))
+    numbers = as_html(strict_json(tune_json(result, plan, trials), indent=1))
     yield (
         '<div class="numbers"><h2>All numbers</h2><details><summary>As tune --json '
         f"prints them</summary><pre>{numbers}</pre></details></div></body></html>\n"
