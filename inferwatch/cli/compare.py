@@ -144,11 +144,14 @@ def compare(
     sm_active_mean, power_w_mean, joules_per_token; metrics measured by the client
     begin with `client.` (`client.ttft_p99_s`). --json uses the same names. Where a
     client was CLIENT-BOUND, what it measured cannot be judged, and no condition holds.
+    Where most requests of a side failed, nothing can be judged, and that is no pass: it
+    fails where a larger share of B's failed, and else cannot be told.
 
     --a-from and the like count seconds from when that session's load began.
 
     Exit status: 0 no condition holds, 1 one does, 4 none does but one cannot be told
-    (with --inconclusive-fails), 2 wrong usage or nothing to compare.
+    (with --inconclusive-fails, or where most requests failed), 2 wrong usage or nothing
+    to compare.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.compare_command import (
         OutputForm,

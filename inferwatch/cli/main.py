@@ -83,7 +83,7 @@ class Program(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
     epilog="Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 the engine was "
-    "lost or never came up, 4 a check cannot be told (compare --inconclusive-fails), "
+    "lost or never came up, 4 a check cannot be told (compare --fail-if), "
     f"{faults.STATUS} a fault in inferwatch itself.",
 )
 @click.version_option(__version__, prog_name="inferwatch")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from inferwatch.compare.checks.every import quality_of
+from inferwatch.compare.checks.requests import more_failed
 from inferwatch.compare.fail_if import Condition, ConditionOutcome
 from inferwatch.compare.metrics import JUDGED, JudgedMetric
 from inferwatch.compare.quality import QualityCheck, void
@@ -180,17 +181,17 @@ class Comparison:
     @property
     def failed(self) -> bool:
         """A condition holds for one of the pairs."""
-        return ConditionOutcome.FAILED in self._outcomes
+        return any(e.outcome is ConditionOutcome.FAILED for e in self._checks)
 
     @property
     def inconclusive(self) -> bool:
-        """None holds, one cannot be told, and that was asked to count."""
-        opens = ConditionOutcome.OPEN in self._outcomes
-        return self.rules.inconclusive_fails and opens and not self.failed
+        """None holds, one cannot be told, and that counts."""
+        opens = [e for e in self._checks if e.outcome is ConditionOutcome.OPEN]
+        return any(each.open_fails for each in opens) and not self.failed
 
     @property
-    def _outcomes(self) -> set[ConditionOutcome]:
-        return {check.outcome for pair in self.pairs for check in pair.checks}
+    def _checks(self) -> Iterator[ConditionCheck]:
+        return (check for pair in self.pairs for check in pair.checks)
 
 
 def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
@@ -473,12 +474,14 @@ class _Pairing:
         excused = found and may_be_why(found.ratio_span(alpha), self._allowed)
         if excused and outcome is ConditionOutcome.FAILED:
             outcome, why = ConditionOutcome.OPEN, between_runs.why(self._allowed)
+        if self._void and more_failed(self._a, self._b):
+            outcome = ConditionOutcome.FAILED  # it answers less, whatever it measures
         return ConditionCheck(
             condition=condition,
             outcome=outcome,
             span=span,
             why=why,
-            open_fails=self._rules.inconclusive_fails,
+            open_fails=self._rules.inconclusive_fails or self._void is not None,
         )
 
 

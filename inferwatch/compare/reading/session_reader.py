@@ -146,6 +146,12 @@ class _SessionReader:
         name = self._row.name or self._row.id
         paired = self._ask.paired
         span = paired.span if paired else self._span()
+        load = load_facts(self._requests, self._client, span)
+        if not load.requests:
+            raise UsageError(
+                f"No request of {name} is in the part that is compared: choose "
+                "another with --a-from, --a-to, --b-from and --b-to"
+            )
         tell(f"{name}: steps")
         steps = StepSums(span)
         steps.read(connection, session)
@@ -156,7 +162,7 @@ class _SessionReader:
             row=self._row,
             span=span,
             load=replace(
-                load_facts(self._requests, self._client, span),
+                load,
                 sent_burstiness=sent_burstiness(
                     connection, session, self._client, span
                 ),

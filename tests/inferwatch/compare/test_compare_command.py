@@ -31,6 +31,19 @@ def compared(sessions: Path, run_command: Run) -> Run:
     return run
 
 
+@pytest.fixture(scope="module")
+def failing(sessions: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same sessions, and most requests of ``failing`` failed."""
+    path = tmp_path_factory.mktemp("failing") / "sessions.db"
+    copyfile(sessions, path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "UPDATE requests SET reason = 'error' WHERE session = 2 AND ordinal % 5"
+        )
+        connection.execute("UPDATE sessions SET name = 'failing' WHERE session = 2")
+    return path
+
+
 def test_the_same_engine_twice_is_not_called_better_or_worse(compared: Run) -> None:
     status, text, _ = compared("before", "after")
 
@@ -115,6 +128,27 @@ def test_the_exit_status_is_1_only_when_a_condition_surely_holds(
         assert repr(each) in text
 
 
+@pytest.mark.parametrize(
+    ("sides", "status"), [(("before", "failing"), 1), (("failing", "before"), 4)]
+)
+@pytest.mark.parametrize("flag", [(), ("--inconclusive-fails",)], ids=str)
+def test_a_comparison_that_is_void_passes_no_condition(
+    run_command: Run,
+    failing: Path,
+    sides: tuple[str, str],
+    status: int,
+    flag: tuple[str, ...],
+) -> None:
+    asked = ("--fail-if", "ttft_p50_s > +900%", *flag)
+
+    ended, text, _ = run_command("--db", failing, *sides, *asked)
+
+    assert ended == status
+    said = "FAILED" if status == 1 else "cannot tell, so it fails"
+    assert f"'ttft_p50_s > +900%': {said}: " in " ".join(text.split())
+    assert run_command("--db", failing, *sides)[0] == 0
+
+
 def test_a_warm_up_can_be_given_and_left_in(compared: Run) -> None:
     _, given, _ = compared("before", "after", "--warmup", "12")
     _, none, _ = compared("before", "after", "--warmup", "none")
@@ -144,6 +178,7 @@ def test_windows_can_be_chosen_for_each(compared: Run) -> None:
         (("before", "after", "--warmup", "soon"), "give seconds, auto or none"),
         (("before", "after", "--warmup", "nan"), "give seconds, auto or none"),
         (("before", "after", "--a-from", "500"), "Nothing of before is left"),
+        (("before", "after", "--b-to", "0.001"), "No request of after is in"),
         (("before", "after", "--fail-if", "ttft > 5"), "client.goodput_per_s"),
         (("before", "after", "--slo", "nonsense"), "--slo"),
     ],

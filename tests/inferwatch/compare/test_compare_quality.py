@@ -253,32 +253,31 @@ def test_failures_of_one_side_and_requests_without_an_end_are_doubts(
 
 
 @pytest.mark.parametrize(
-    ("load", "said"),
-    [
-        ({"failed": 1200}, "60% of after's requests failed or were aborted, and "),
-        ({"requests": 0}, "after has no request in the part that is compared: "),
-    ],
+    ("failed", "outcome"),
+    [(0, ConditionOutcome.FAILED), (1190, ConditionOutcome.OPEN)],
+    ids=["more failed", "as many failed"],
 )
-def test_what_is_void_is_not_judged(
-    made: MadeRun, load: dict[str, int], said: str
+def test_what_is_void_is_not_judged_and_is_no_pass(
+    made: MadeRun, failed: int, outcome: ConditionOutcome
 ) -> None:
     condition = parse_condition("ttft_p50_s > +5%")
-    slow = made("after", load=load)
+    slow = made("after", load={"failed": 1200})
     slow = replace(slow, counted=_slower(slow))
 
     (pair,) = compare(
-        [Side.of(made("before")), Side.of(slow)],
+        [Side.of(made("before", load={"failed": failed})), Side.of(slow)],
         ComparisonRules(conditions=(condition,)),
     ).pairs
 
     assert pair.void is not None
-    assert pair.void.startswith(said)
+    assert "60% of after's requests failed or were aborted, and " in pair.void
     assert {each.verdict for each in pair.results} == {MetricVerdict.OPEN}
     assert {each.why for each in pair.results} == {pair.void}
     assert not any(each.more_requests or each.p_value for each in pair.results)
     assert all(each.a and each.b for each in pair.results)
     (check,) = pair.checks
-    assert (check.outcome, check.why) == (ConditionOutcome.OPEN, pair.void)
+    assert (check.outcome, check.why) == (outcome, pair.void)
+    assert check.open_fails
     assert sentence(pair).startswith("after against before cannot be compared: ")
     assert sentence(pair).endswith(pair.void.removesuffix("."))
 
@@ -303,7 +302,7 @@ def _slower(run: SessionNumbers) -> dict[str, Any]:
 
 def test_json_has_every_check(made: MadeRun) -> None:
     compared = compare(
-        [Side.of(made("before")), Side.of(made("after", load={"requests": 0}))],
+        [Side.of(made("before")), Side.of(made("after", load={"failed": 1200}))],
         ComparisonRules(),
     )
 
