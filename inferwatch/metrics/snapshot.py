@@ -138,11 +138,17 @@ class Via(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """How the engine is, in one line fit to show."""
+    """How the engine is, fit to show."""
 
     health: Health
     sentence: str
+    """Of an engine that died, the end of its log follows in lines of its own."""
     since_ns: int | None = None
+
+    @property
+    def headline(self) -> str:
+        """The first line, where there is room for no log."""
+        return self.sentence.partition("\n")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,7 +132,7 @@ def facts_of(sources: Sources, moment: Moment, around: Around) -> Facts:
         slow_start=steps.durations(now_ns, LONGER) if begins else None,
         longest_s=steps.durations(now_ns, Window.TEN_SECONDS).max if begins else None,
         lost_ns=tuple(t_ns for t_ns, _ in lost),
-        lost_why=lost[-1][1] if lost else "",
+        lost_why=lost[-1][1].partition("\n")[0] if lost else "",
         around=around,
     )
 

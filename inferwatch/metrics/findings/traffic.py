@@ -23,7 +23,7 @@ class Lost(Diagnosis):
 
     def sentence(self, facts: Facts) -> str:
         """Why."""
-        return facts.verdict.sentence if facts.verdict else facts.lost_why
+        return facts.verdict.headline if facts.verdict else facts.lost_why
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         """When."""

@@ -107,7 +107,7 @@ class Lost(Rule):
     def look(self, now: Snapshot) -> Judged:
         """By the verdict, or by any server of a fleet."""
         if now.verdict.health is Health.LOST:
-            return Judged(holds=True, sentence=now.verdict.sentence)
+            return Judged(holds=True, sentence=now.verdict.headline)
         silent = [each.source for each in now.servers if each.answers is False]
         if silent:
             return Judged(holds=True, sentence=f"{', '.join(silent)}: no answer")

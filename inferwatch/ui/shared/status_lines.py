@@ -74,7 +74,7 @@ class VerdictLine(Panel):
         if self._verdict is None:
             return ()
         glyph, ink = GLYPHS[self._verdict.health]
-        first_line = self._verdict.sentence.partition("\n")[0]
+        first_line = self._verdict.headline
         in_short = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
         if self._missed:
@@ -263,9 +263,7 @@ class LostBanner(Panel):
 
     @property
     def _sentence(self) -> str:
-        return visible(
-            self._verdict.sentence.partition("\n")[0] if self._verdict else ""
-        )
+        return visible(self._verdict.headline if self._verdict else "")
 
     @property
     def _log(self) -> list[str]:

@@ -169,7 +169,7 @@ def notes(kind: NoteKind, *at_s: float, count: int | None = None) -> Told:
                 source="engine-1",
                 t_ns=round(second * S),
                 kind=kind,
-                text="exit code -9",
+                text="exit code -9\nTraceback (most recent call last):",
                 count=count,
             )
 

@@ -56,6 +56,7 @@ def test_a_fault_is_named_first(fault: Fault) -> None:
     assert rank == 0, {name: each.sentence for name, (_, each) in found.items()}
     assert 0 < finding.cost <= 1
     assert finding.sentence
+    assert "Traceback" not in finding.sentence
     assert finding.cost_text
     assert finding.evidence
     assert all(each.page or each.key for each in finding.evidence)

@@ -14,7 +14,7 @@ from inferwatch.metrics.findings.finding import Effort
 from inferwatch.metrics.findings.host import Stopped
 from inferwatch.metrics.findings.queue import BatchTooSmall
 from inferwatch.metrics.findings.tracker import FindingTracker
-from inferwatch.metrics.findings.traffic import SloMissed, WarmUp
+from inferwatch.metrics.findings.traffic import Lost, SloMissed, WarmUp
 from inferwatch.metrics.findings.work import ComputeBound, Impossible, MemoryBound
 from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint
 from inferwatch.metrics.floor.view import Impossible as FasterThanFloor
@@ -196,3 +196,10 @@ def test_an_engine_that_nobody_hears_is_not_called_stopped() -> None:
 
     assert Stopped().judge(quiet) is not None
     assert Stopped().judge(replace(quiet, silent_s=20.0)) is None
+
+
+def test_of_a_lost_engine_a_finding_says_the_cause_and_not_the_log() -> None:
+    died = "EngineCore (pid 7) exited\nTraceback (most recent call last):\n  File ..."
+    facts = replace(BUSY, verdict=Verdict(health=Health.LOST, sentence=died))
+
+    assert Lost().sentence(facts) == "EngineCore (pid 7) exited"

@@ -147,7 +147,8 @@ def test_a_stall_is_news_and_so_is_the_verdict() -> None:
 
 def test_what_is_lost_is_told() -> None:
     [rule] = rules_of("lost")
-    lost = Verdict(health=Health.LOST, sentence="the engine died")
+    told = "the engine died\nTraceback (most recent call last):\n  File ..."
+    lost = Verdict(health=Health.LOST, sentence=told)
 
     assert rule.look(picture()).holds is False
     assert rule.look(picture(verdict=lost)).sentence == "the engine died"
