@@ -43,6 +43,8 @@ class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str
     cpu_threads: int | None = None
     """That it keeps busy, where it computes on the CPU."""
+    hostage: bool = False
+    """It dies with who started it: others may ask it, and never adopt it."""
 
     @property
     def alive(self) -> bool:
@@ -66,6 +68,11 @@ class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
 
 def served_engines() -> list[EngineFile]:
     """The served engines that live, oldest first."""
+    return [file for file in running_engines() if not file.hostage]
+
+
+def running_engines() -> list[EngineFile]:
+    """The same, and those that live no longer than who watches them."""
     found = filter(None, map(_read, runtime_dir().glob("*.json")))
     return sorted((file for file in found if file.alive), key=lambda file: file.birth)
 

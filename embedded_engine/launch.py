@@ -14,7 +14,7 @@ from collectors.liveness import birth
 from collectors.readings import Endpoint
 from collectors.runtime_dir import RuntimeDirError
 from embedded_engine.config import EngineConfig
-from embedded_engine.engine_file import EngineFile, find_engine, served_engines, sweep
+from embedded_engine.engine_file import EngineFile, find_engine, running_engines, sweep
 from embedded_engine.engine_processes import (
     Death,
     EngineProcess,
@@ -48,7 +48,7 @@ from embedded_engine.startup import (
 )
 from embedded_engine.startup_pipe import StartupPipe
 
-__all__ = ["Engine", "served_engines"]
+__all__ = ["Engine", "running_engines"]
 
 SHOWN_LINES = 12
 """How much of the log goes with a failure."""
@@ -89,8 +89,7 @@ class Engine:
             except BaseException:
                 await engine.stop()
                 raise
-        if not config.hostage:
-            engine.file.write()
+        engine.file.write()
         return engine
 
     @classmethod
@@ -206,6 +205,7 @@ def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
         uds=str(config.uds.absolute()) if config.uds else None,
         log_path=str(config.log_path),
         cpu_threads=config.cpu_threads(),
+        hostage=config.hostage,
         **at,
     )
 

@@ -11,7 +11,7 @@ from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.runtime_dir import ProbeSocket
 from collectors.scrape import ServerScraper
 from collectors.server import Server
-from embedded_engine.launch import served_engines
+from embedded_engine.launch import running_engines
 from inferwatch.cli.load_options import headers_of
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
@@ -100,7 +100,7 @@ async def _run(options: BaselineOptions) -> int:
 def _target(options: BaselineOptions) -> TargetServer:
     url, uds = options.url, str(options.uds) if options.uds else None
     if url is None and uds is None:
-        engines = served_engines()
+        engines = running_engines()
         if not engines:
             raise UsageError("which server? inferwatch baseline http://HOST:PORT")
         url, uds = engines[-1].url, engines[-1].uds

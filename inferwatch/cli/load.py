@@ -45,7 +45,7 @@ class LoadCommand(click.Command):
 def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     """Load the server at URL (any that speaks OpenAI's API) and measure it.
 
-    Without URL, the engine that inferwatch serves on this node is loaded. What is
+    Without URL, the newest engine that inferwatch runs here is loaded. What is
     measured is recorded as a session. Latencies have 95% intervals; if the client
     itself was too slow, the result says CLIENT-BOUND.
 

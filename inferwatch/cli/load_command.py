@@ -10,7 +10,7 @@ from typing import Any
 from collectors.clock import SessionClock
 from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.readings import NoteKind
-from embedded_engine.launch import served_engines
+from embedded_engine.launch import running_engines
 from inferwatch.cli.load_options import (
     LoadOptions,
     complete,
@@ -67,7 +67,7 @@ def run_load(options: LoadOptions) -> int:
 def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
     url, uds = options.url, str(options.uds) if options.uds else None
     if url is None and uds is None:
-        engines = served_engines()
+        engines = running_engines()
         if not engines:
             raise UsageError("which server? inferwatch load http://HOST:PORT ...")
         url, uds = engines[-1].url, engines[-1].uds

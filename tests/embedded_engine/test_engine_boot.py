@@ -16,7 +16,7 @@ import pytest
 from collectors.readings import Note, NoteKind
 from collectors.runtime_dir import probe_sockets, runtime_dir
 from embedded_engine.config import EngineConfig
-from embedded_engine.engine_file import served_engines
+from embedded_engine.engine_file import running_engines, served_engines
 from embedded_engine.engine_processes import EngineProcesses
 from embedded_engine.launch import Engine
 from embedded_engine.logs import rendezvous_files
@@ -62,7 +62,8 @@ async def test_an_engine_comes_up_in_stages_and_answers_until_its_core_is_killed
     assert {socket.pid for socket in probe_sockets(engine.engine_id)} == {
         pid for pid, _ in engine.processes()
     }
-    assert served_engines() == []  # a hostage is nobody else's to find
+    assert served_engines() == []  # a hostage is nobody else's to adopt
+    assert running_engines() == [engine.file]
     log = Path(engine.file.log_path)
     assert log.stat().st_mode & 0o777 == 0o600
     assert "Application startup complete" in "\n".join(engine.log_tail(50))

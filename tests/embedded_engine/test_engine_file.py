@@ -14,6 +14,7 @@ from collectors.runtime_dir import RuntimeDirError, runtime_dir
 from embedded_engine.engine_file import (
     EngineFile,
     find_engine,
+    running_engines,
     scratch_dir,
     served_engines,
     sweep,
@@ -66,6 +67,18 @@ def test_the_oldest_comes_first(
     describe("b-old").write()
 
     assert [file.engine_id for file in served_engines()] == ["b-old", "a-young"]
+
+
+def test_an_engine_that_dies_with_its_watcher_is_asked_and_never_adopted(
+    describe: Describe,
+) -> None:
+    file = msgspec.structs.replace(describe("demo"), hostage=True)
+    file.write()
+
+    assert running_engines() == [file]
+    assert served_engines() == []
+    with pytest.raises(NoSuchEngineError):
+        find_engine("demo")
 
 
 @pytest.mark.process

@@ -1,6 +1,7 @@
 """``inferwatch load`` as people type it, against the server that knows the truth."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -17,6 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
+from collectors.clock import boot_id
+from collectors.liveness import birth
+from embedded_engine.engine_file import EngineFile
 from inferwatch.storage.sessions.sessions import list_sessions
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
@@ -180,6 +184,33 @@ def test_vllms_own_format_is_written_too(load: Callable[..., Done]) -> None:
     assert result["mean_ttft_ms"] == pytest.approx(1000 * mean(result["ttfts"]))
     assert result["total_output_tokens"] == 5 * result["completed"]
     assert {len(gaps) for gaps in result["itls"]} == {4}
+
+
+@pytest.mark.parametrize("hostage", [False, True], ids=["served", "watched"])
+def test_without_an_address_the_engine_that_inferwatch_runs_here_is_loaded(
+    here: Callable[..., Done],
+    environment: dict[str, str],
+    server: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    hostage: bool,
+) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", environment["INFERWATCH_RUNTIME_DIR"])
+    EngineFile(
+        engine_id="here",
+        pid=os.getpid(),
+        birth=birth(os.getpid()) or 0,
+        boot_id=boot_id(),
+        model="m",
+        url=server,
+        log_path="log",
+        hostage=hostage,
+    ).write()
+
+    done = here("load", *SHORT, "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["target"]["url"] == server
 
 
 @pytest.mark.parametrize(
