@@ -166,7 +166,8 @@ def _explained(error: click.ClickException | InferwatchError | sqlite3.Error) ->
         shown = StringIO()
         error.show(shown)
         with suppress(OSError):  # nobody can be told
-            say(shown.getvalue().removesuffix("\n"), err=True)
+            text = shown.getvalue().removesuffix("\n")
+            say(text.replace("\n\t", "\n  "), err=True)  # click's lists of choices
         return error.exit_code
     if isinstance(error, sqlite3.Error):
         _say(
