@@ -9,6 +9,7 @@ import stat
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 
 import zmq
 
@@ -119,7 +120,9 @@ def _write(path: Path, what: str, public: str, secret: str, more: str = "") -> N
 def _read(path: Path) -> dict[str, object]:
     try:
         if stat.S_IMODE(path.stat().st_mode) & 0o077:
-            raise KeyFileError(f"{path} can be read by others: chmod 600 {path}")
+            raise KeyFileError(
+                f"{path} can be read by others: chmod 600 {quote(str(path))}"
+            )
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise KeyFileError(f"{path}: {error.strerror}") from error

@@ -1,6 +1,7 @@
 """``inferwatch keys``: let somebody listen to a probe or an agent over the network."""
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -32,6 +33,6 @@ def keys(directory: Path, viewer: str) -> None:
         raise UsageError(str(error)) from error
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}") from error
-    say(f"{ours}  for the server: INFERWATCH_PROBE_KEY={ours}")
-    say(f"{his}  for {viewer}: --probe-key {his}")
+    say(f"{ours}  for the server: INFERWATCH_PROBE_KEY={quote(str(ours))}")
+    say(f"{his}  for {viewer}: --probe-key {quote(str(his))}")
     say("Both are secret (0600); copy each to where it is used, and nowhere else.")

@@ -1,5 +1,6 @@
 """Freeing disk: pruning, emptying the bin; saving what a damaged file still holds."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -113,7 +114,7 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
     if damage.is_loss:
         told = f"{damage.sentence}\nWhat could be read"
     tell(
-        f"{told} is now in {into}: open it with --db {into}",
+        f"{told} is now in {into}: open it with --db {shlex.quote(str(into))}",
         {"into": str(into), **damage.facts},
         as_json=as_json,
     )

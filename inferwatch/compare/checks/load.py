@@ -1,5 +1,6 @@
 """Did both sides get the same load, from the same tool?"""
 
+import shlex
 from collections.abc import Callable, Iterator
 
 from inferwatch.compare.quality import QualityCheck, judged
@@ -41,7 +42,8 @@ def _again(a: Side) -> str:
     row = a.first.row
     if row.imported_from is not None:
         return ""
-    return f" `inferwatch load --like {row.name or row.id}` sends the same again."
+    name = shlex.quote(row.name or row.id)
+    return f" `inferwatch load --like {name}` sends the same again."
 
 
 def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:

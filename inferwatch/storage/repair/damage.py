@@ -1,5 +1,6 @@
 """What of a damaged file could be read, and what is lost."""
 
+import shlex
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,12 @@ def is_damage(error: Exception) -> bool:
     """The bytes of the file are at fault, not its surroundings."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & PRIMARY_CODE in DAMAGED
+
+
+def rescue_command(path: Path) -> str:
+    """What people type to save what can be read of a file, to be pasted."""
+    name = shlex.quote(str(path))
+    return f"`inferwatch sessions recover NEW.db --db {name}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +85,7 @@ class Damage:
     def remedy(self) -> str:
         """What to type, and what that does."""
         saved = "what can be read" if self.is_loss else "all of it"
-        return f"`inferwatch sessions recover NEW.db --db {self.path}` saves {saved}"
+        return f"{rescue_command(self.path)} saves {saved}"
 
     @property
     def losses(self) -> str:

@@ -13,7 +13,7 @@ from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.storage.file.copies import Stamp, copy_of, log_of
 from inferwatch.storage.file.sqlite import connect, explain, make_private, transaction
 from inferwatch.storage.repair.checks import first_sqlite_fault, first_unreadable_value
-from inferwatch.storage.repair.damage import Damage, is_damage
+from inferwatch.storage.repair.damage import Damage, is_damage, rescue_command
 from inferwatch.storage.repair.header import (
     fix_header,
     has_whole_schema,
@@ -66,8 +66,7 @@ def readable_copy(path: Path, *, certain: bool = False) -> tuple[Path, Damage] |
         return None
     if path.stat().st_size > SALVAGED_UP_TO_BYTES:
         raise StorageError(
-            f"{path} is damaged: `inferwatch sessions recover NEW.db --db {path}` "
-            "saves what can be read"
+            f"{path} is damaged: {rescue_command(path)} saves what can be read"
         )
     return _salvaged(stamp)
 

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -263,7 +264,9 @@ def test_what_cannot_be_done_is_said_and_nothing_is_done(
     assert record.read_bytes() == before
 
 
-def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(record: Path) -> None:
+def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(
+    record: Path, tmp_path: Path
+) -> None:
     with closing(sqlite3.connect(record)) as connection:
         query = "SELECT pageno FROM dbstat WHERE name = 'steps' AND pagetype = 'leaf'"
         (page,) = connection.execute(f"{query} ORDER BY pageno DESC LIMIT 1").fetchone()
@@ -272,7 +275,7 @@ def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(record: Path) -> N
     record.write_bytes(data)
 
     listed = sessions(record, "--json")
-    rescued = record.with_name("rescued.db")
+    rescued = record.with_name("rescued #1.db")
     recovered = sessions(record, "recover", str(rescued), "--json")
 
     assert [each["id"] for each in json.loads(listed.stdout)] == ["s3", "s2", "s1"]
@@ -281,3 +284,5 @@ def test_a_damaged_file_is_listed_and_the_loss_goes_to_stderr(record: Path) -> N
     assert lost > 0
     assert f"{lost:,} of " in listed.stderr
     assert sessions(rescued).stderr == ""
+    again = sessions(record, "recover", str(tmp_path / "a b.db")).stdout
+    assert shlex.split(again.strip(), comments=True)[-1] == str(tmp_path / "a b.db")

@@ -1,5 +1,6 @@
 """What is said before any number: every check by sessions made for it."""
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
@@ -208,6 +209,18 @@ def test_another_load_is_a_doubt_with_how_to_send_the_same(made: MadeRun) -> Non
         "68% (20, 33.6); arrivals differ in burstiness (1.00, 2.00; 1 is Poisson). "
         "`inferwatch load --like before` sends the same again."
     )
+
+
+@pytest.mark.parametrize("name", ["run #3", "a b", "don't"])
+def test_the_command_that_sends_the_same_can_be_pasted(
+    made: MadeRun, name: str
+) -> None:
+    fast = made("after", load={"per_s": 33.6})
+
+    said = doubt(made(name, load={"per_s": 20.0}), fast, "load")
+
+    command = said.split("`")[1]
+    assert shlex.split(command, comments=True)[-2:] == ["--like", name]
 
 
 def test_pairs_are_said_to_be_pairs(made: MadeRun) -> None:

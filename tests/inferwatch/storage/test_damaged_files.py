@@ -3,6 +3,7 @@
 import gzip
 import os
 import random
+import shlex
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -490,11 +491,15 @@ def test_what_is_saved_of_a_record_is_for_its_user_alone(
 def test_a_large_damaged_file_is_salvaged_only_when_asked(
     whole: bytes, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    path = path.with_name("run #3.db")
     path.write_bytes(noise(whole, [1]))
     monkeypatch.setattr(recovery, "SALVAGED_UP_TO_BYTES", 1000)
 
-    with pytest.raises(StorageError, match=r"inferwatch sessions recover NEW\.db"):
+    with pytest.raises(StorageError, match=r"`inferwatch sessions recover") as raised:
         list_sessions(path)
+
+    command = shlex.split(str(raised.value).split("`")[1], comments=True)
+    assert command[2:] == ["recover", "NEW.db", "--db", str(path)]
 
 
 def test_a_crash_is_no_damage(
