@@ -25,6 +25,7 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.causes.cause import Cause, Parts, SlowRequests
+from inferwatch.metrics.engine.request_names import request_name, sent_id
 from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.kv.memory import BlockPicture, Memory
@@ -276,6 +277,9 @@ class Flow:
     prefix_hit_rate: float | None = None
     step_s: Quantiles = field(default_factory=Quantiles)
     finished: int = 0
+    """Sequences: a request with ``n=4`` is four."""
+    finished_as_sent: int | None = None
+    """As people sent them; None where nobody tells of single ones."""
     failed: int = 0
     """Client failures and engine-side errors."""
     aborted: int = 0
@@ -385,6 +389,8 @@ class RequestRow:
     """Source and internal id: stable while the session lasts."""
     request_id: str
     external_id: str | None = None
+    sequence: int | None = None
+    """Its place among the answers to one request; None: there is no other."""
     ordinal: int | None = None
     state: RequestState = RequestState.ARRIVED
     arrived_ns: int = 0
@@ -425,6 +431,19 @@ class RequestRow:
     """client: its class in a mix of classes."""
     missed: tuple[str, ...] | None = None
     """Objectives it missed; None where it was not judged."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return request_name(self.request_id, self.external_id)
+
+    @property
+    def sent_key(self) -> str:
+        """The same for all sequences of one request."""
+        if self.sequence is None:
+            return self.key
+        source = self.key.removesuffix(self.request_id)
+        return f"{source}{sent_id(self.request_id, self.external_id)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,7 @@ def request_row(row: RequestRow) -> Summary:
         "key": row.key,
         "request_id": row.request_id,
         "external_id": row.external_id,
+        "sequence": row.sequence,
         "state": row.state,
         "ttft_s": row.ttft_s,
         "queue_s": row.queue_s,

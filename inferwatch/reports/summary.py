@@ -79,6 +79,7 @@ def summarise(
         "live_limits": [_live(each) for each in snapshot.live_limits],
         "requests": {
             "finished": flow.finished,
+            "finished_as_sent": flow.finished_as_sent,
             "failed": flow.failed,
             "aborted": flow.aborted,
             "running": flow.running,
@@ -240,7 +241,7 @@ def _facts(summary: Summary) -> list[str]:
     peak = "–" if usage is None else f"{usage:.0%}"
     return [
         *_lowered(summary["live_limits"]),
-        _line("requests", requests["finished"], "finished")
+        _line("requests", requests["finished"], f"finished{_as_sent(requests)}")
         + _part(requests["failed"], "failed")
         + _part(requests["aborted"], "aborted")
         + _ours(summary["load_runs"]),
@@ -335,6 +336,14 @@ def _line(name: str, number: float | None, what: str) -> str:
 
 def _part(number: float | None, what: str) -> str:
     return f"{_number(number)} {what}"
+
+
+def _as_sent(requests: Summary) -> str:
+    """Of sequences, how many requests these were, where that is another number."""
+    sent = requests["finished_as_sent"]
+    if sent is None or sent == requests["finished"]:
+        return ""
+    return f" sequences of {counted(sent, 'request')}"
 
 
 def _ours(runs: list[Summary]) -> str:

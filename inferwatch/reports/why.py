@@ -86,11 +86,6 @@ def by_cause(parts: Sequence[Sequence[Any]]) -> dict[str, float]:
     return {cause: part_s for cause, part_s in parts}  # noqa: C416 - lists, not pairs
 
 
-def name_of(row: RequestRow) -> str:
-    """What people call a request."""
-    return row.external_id or row.request_id
-
-
 def shortened(text: str, width: int) -> str:
     """Safe to show, in so many columns at most."""
     shown, left = "", width
@@ -138,7 +133,7 @@ def _groups(slow: SlowRequests) -> Iterator[str]:
 
 def _short_story(story: RequestStory, wall: WallText) -> Iterator[str]:
     row = story.row
-    yield f"{format_duration(row.ttft_s)}  {shortened(name_of(row), WIDTH - 10)}"
+    yield f"{format_duration(row.ttft_s)}  {shortened(row.name, WIDTH - 10)}"
     yield from _wrapped([wall(row.arrived_ns), *_sizes(row)], "         ")
     if story.ttft_parts:
         yield from _wrapped(list(_shares(story.ttft_parts)), "         ")
@@ -176,7 +171,7 @@ def _wrapped(pieces: Sequence[str], indent: str) -> Iterator[str]:
 def story_lines(story: RequestStory, wall: WallText) -> Iterator[str]:
     """One request: its phases as a waterfall, late tokens and their causes."""
     row = story.row
-    yield shortened(name_of(row), WIDTH)
+    yield shortened(row.name, WIDTH)
     ended = f"{row.state} ({visible(row.reason)})" if row.reason else f"{row.state}"
     yield from _wrapped([ended, f"came {wall(row.arrived_ns)}", *_sizes(row)], "  ")
     if row.ttft_s is not None:

@@ -21,6 +21,7 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.metrics.causes.request_readings import Name
+from inferwatch.metrics.engine.request_names import request_name
 from inferwatch.storage.record_lookup import LATEST_NS
 
 KEPT_NS = 300 * NS_PER_S
@@ -256,6 +257,6 @@ class RecentRequests:
             events = self.of(keys[-1]) if keys else []
             if events:
                 told = (each.external_id for each in events)
-                name = next((each for each in told if each), events[0].request_id)
-                found[ordinal] = keys[-1], name
+                sent_as = next(filter(None, told), None)
+                found[ordinal] = keys[-1], request_name(events[0].request_id, sent_as)
         return found

@@ -4,6 +4,7 @@ Rows stand in order of receipt. What happened in a span is found by halving: rea
 one source come in order of time, those of several are late by seconds at most.
 """
 
+import re
 import sqlite3
 import sys
 import zlib
@@ -27,6 +28,7 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.metrics.causes.request_readings import Name
+from inferwatch.metrics.engine.request_names import request_name, sent_id
 from inferwatch.storage.cursor import Cursor
 from inferwatch.storage.tables.codec import SELECT_SOURCES
 from inferwatch.storage.tables.reading_tables import TokenTimesRows
@@ -85,6 +87,8 @@ LOSSES = (
     "SELECT source, t_ns, kind, text, count FROM notes "
     "WHERE session = ? AND kind IN ('lost', 'dropped') ORDER BY ordinal"
 )
+_NUMBERED = re.compile(r"\[\d+\]$")
+"""A sequence's number behind an id."""
 Lists = dict[str, Any]
 """Members, scheduled, produced and preempted of a step."""
 
@@ -202,7 +206,8 @@ class RecordLookup:
         for request_id, external_id, member in self._connection.execute(NAMES, asked):
             if member in wanted:
                 wanted.discard(member)
-                found[member] = f"{source}/{request_id}", external_id or request_id
+                name = request_name(request_id, external_id)
+                found[member] = f"{source}/{request_id}", name
                 if not wanted:
                     break
         return found
@@ -276,17 +281,24 @@ class RecordLookup:
     def meant(self, wanted: str, most: int) -> list[Name]:
         """Requests of that id, else those with it in theirs, the latest first.
 
-        Of several with the very same id only the latest, which is most asked for.
+        Of several with the very same id only the latest, which is most asked for: all
+        its sequences, or the one whose number stands behind the id.
         """
-        for query in (MEANT, MEANT_IN_PART):
-            asked = {"session": self._session, "wanted": wanted, "most": most}
+        base = _NUMBERED.sub("", wanted)
+        for query, text in ((MEANT, wanted), (MEANT, base), (MEANT_IN_PART, wanted)):
+            asked = {"session": self._session, "wanted": text, "most": most}
             rows = self._connection.execute(query, asked).fetchall()
-            if rows:
-                found = [
-                    (f"{self.sources[number]}/{request}", external or request)
-                    for number, request, external in rows
-                ]
-                return found[:1] if query is MEANT else found
+            if query is MEANT and rows:
+                latest = sent_id(*rows[0][1:])
+                rows = [row for row in rows if sent_id(*row[1:]) == latest]
+            found = [
+                (f"{self.sources[number]}/{request}", request_name(request, external))
+                for number, request, external in rows
+            ]
+            if text != wanted:
+                found = [each for each in found if each[1] == wanted]
+            if found:
+                return found
         number, _, request = wanted.partition("/")
         if number in self._numbers and request:
             return [each for each in self.meant(request, most) if each[0] == wanted]

@@ -42,7 +42,7 @@ def _slowest(slowest: SlowRequests) -> Iterator[str]:
 
 
 def _request(row: RequestRow) -> Iterator[str]:
-    yield row.external_id or row.request_id
+    yield row.name
     yield format_duration(row.ttft_s)
     parts = sorted(row.ttft_parts, key=lambda part: -part[1])[:MOST_PARTS]
     said = (f"{format_duration(part_s).strip()} {cause}" for cause, part_s in parts)

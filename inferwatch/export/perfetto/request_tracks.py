@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from collectors.readings import EventKind, RequestEvent, Step, Vantage
 from inferwatch.export.perfetto.trace_format import Place, Slots, Trace
+from inferwatch.metrics.engine.request_names import request_name
 
 
 @dataclass(slots=True, kw_only=True)
@@ -177,7 +178,8 @@ class RequestTracks:
         if slots is None:
             group = f"requests of {source}"
             slots = self._slots[source] = Slots(self._trace, group, Place.REQUESTS)
-        name = str(request.facts.get("external_id") or request.request_id)
+        sent_as = request.facts.get("external_id")
+        name = request_name(request.request_id, str(sent_as) if sent_as else None)
         whole = (request.first_ns, request.last_ns)
         track = slots.take(*whole)
         facts = {"request_id": request.request_id, **request.facts}

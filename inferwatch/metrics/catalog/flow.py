@@ -57,6 +57,19 @@ FLOW = metrics(
         flow=FlowFact(column=FlowColumn.TRAFFIC),
     ),
     Metric(
+        key="finished_as_sent",
+        abbr="as sent",
+        title="Finished requests, as sent",
+        unit=Unit.REQUESTS,
+        better=Better.HIGHER,
+        definition=(
+            "Requests that finished, as people sent them: one that asks for several "
+            "answers (n=4) is several sequences to the engine, each with a row and a "
+            "latency of its own, and one request here."
+        ),
+        formula="finished sequences that are alone or the first of their request",
+    ),
+    Metric(
         key="waiting",
         abbr="waiting",
         title="Waiting requests",

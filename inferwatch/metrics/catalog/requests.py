@@ -34,6 +34,17 @@ REQUESTS = (
             definition="The engine's own id for the request.",
             formula="any event",
         ),
+        Metric(
+            key="sequence",
+            abbr="sequence",
+            title="Sequence",
+            unit=Unit.NONE,
+            definition=(
+                "Which answer of several it is, as the reply counts its choices: a "
+                "request with n=4 is four sequences, 0 to 3, with a row each."
+            ),
+            formula="the number before the internal id",
+        ),
     ),
     *metrics(
         "request.",

@@ -100,6 +100,7 @@ def flow(seen: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
         prefix_hit_rate=ratio(steps["prefix_hits"], steps["prefix_queries"]),
         step_s=seen.durations,
         finished=outcomes["finished"],
+        finished_as_sent=outcomes["finished_as_sent"],
         failed=outcomes["failed"],
         aborted=outcomes["aborted"],
         preemptions=steps["preemptions"],

@@ -38,7 +38,10 @@ class Outcomes:
         """Tokens of requests that finished, prompt and output together."""
         self.found = Samples(unit=1, cell=1)
         """How many of these were found in the prefix cache."""
-        self.counters = Counters("arrived", "finished", "aborted", "failed")
+        self.counters = Counters(
+            *("arrived", "finished", "aborted", "failed", "finished_as_sent")
+        )
+        """Of sequences; the last of requests: the first sequence stands for all."""
         self._failed: dict[str, None] = {}
         """Ids of the latest that failed."""
         self._forgotten = 0
@@ -52,7 +55,7 @@ class Outcomes:
         """Front end or engine saw it come, whichever is heard first."""
         if not request.arrival_counted:
             request.arrival_counted = True
-            self.counters.add(t_ns, 1, 0, 0, 0)
+            self.counters.add(t_ns, 1, 0, 0, 0, 0)
         if request.prompt_tokens is not None and not request.prompt_counted:
             request.prompt_counted = True
             self.prompts.add(t_ns, request.prompt_tokens)
@@ -63,12 +66,12 @@ class Outcomes:
             return
         if request.counted_as is not None:
             t_ns = request.counted_ns
-            self._count(request.counted_as, t_ns, -1)
+            self._count(request.counted_as, t_ns, -1, request)
             request.counted_as = None
         name = client_id(request.external_id or request.request_id or "")
         if state is not RequestState.FAILED or self._is_news(name):
             request.counted_as, request.counted_ns = state, t_ns
-            self._count(state, t_ns, 1)
+            self._count(state, t_ns, 1, request)
         if state is RequestState.FINISHED and request.prompt_tokens:
             self.sizes.add(t_ns, request.prompt_tokens + (request.tokens or 0))
             self.found.add(t_ns, request.cached_tokens or 0)
@@ -89,9 +92,13 @@ class Outcomes:
         self._failed = dict.fromkeys(each for chunk in chunks for each in chunk)
         self._forgotten = saved.gone
 
-    def _count(self, state: RequestState, t_ns: int, by: int) -> None:
+    def _count(
+        self, state: RequestState, t_ns: int, by: int, request: Request | None = None
+    ) -> None:
         ends = (RequestState.FINISHED, RequestState.ABORTED, RequestState.FAILED)
-        self.counters.add(t_ns, 0, *(by if state is end else 0 for end in ends))
+        ended = [by if state is end else 0 for end in ends]
+        first = request is not None and request.sequence in {None, 0}
+        self.counters.add(t_ns, 0, *ended, ended[0] if first else 0)
 
     def _is_news(self, failed_id: str) -> bool:
         if failed_id in self._failed:

@@ -24,6 +24,7 @@ from collectors.readings import RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import Cause, Parts
 from inferwatch.metrics.causes.first_token import Wait, held_up, parts_of, ttft_spent
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
+from inferwatch.metrics.engine.request_names import sequence_of
 from inferwatch.metrics.snapshot import RequestRow, RequestState
 
 ORDER = {
@@ -165,6 +166,11 @@ class Request:
         self.preemptions = max(self.preemptions, event.preemptions or 0)
         self.reason = event.reason or self.reason
         self.row = None
+
+    @property
+    def sequence(self) -> int | None:
+        """Its place among the answers to one request; None: there is no other."""
+        return sequence_of(self.request_id or "", self.external_id)
 
     def advance(self, stage: RequestState) -> None:
         """Go on to a stage, unless it is further already."""
@@ -321,6 +327,7 @@ class Request:
             key=self.key,
             request_id=self.request_id or "",
             external_id=self.external_id,
+            sequence=self.sequence,
             ordinal=self.ordinal,
             state=state,
             arrived_ns=next(t_ns for t_ns in known if t_ns is not None),

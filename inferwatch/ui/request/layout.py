@@ -83,8 +83,7 @@ def _add_head(
     wide = width >= WIDE_FROM
     state = TextRun(f"{glyph} {story.row.state.value if wide else ''} ", ink)
     aside = (state, *chips, TextRun(" "), *(back if wide else back[:1]))
-    name = story.row.external_id or story.row.request_id
-    who = shortened(name, max(width - width_of(aside) - 8 - 7, 8))
+    who = shortened(story.row.name, max(width - width_of(aside) - 8 - 7, 8))
     title = (TextRun("request ", "muted"), TextRun(who, "strong"))
     drawing.add(ruled(title, aside, width))
     drawing.add(

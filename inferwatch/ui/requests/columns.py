@@ -466,7 +466,7 @@ def missed_words(row: RequestRow) -> str | None:
 
 
 def _id(row: RequestRow, width: int) -> TextRun:
-    name = row.external_id or row.request_id
+    name = row.name
     for prefix in ("chatcmpl-", "cmpl-"):
         name = name.removeprefix(prefix)
     return TextRun(end_of(name, width - 1), "" if row.state.live else "muted")

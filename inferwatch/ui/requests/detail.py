@@ -35,7 +35,7 @@ class RequestDetail(Panel):
         row = self._row
         title = (
             TextRun("request ", "muted"),
-            TextRun(row.external_id or row.request_id, "strong"),
+            TextRun(row.name, "strong"),
         )
         more = (
             TextRun("enter", "accent", "screen.open_request"),

@@ -1,6 +1,6 @@
 """Why was this one slow?"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from textual import on
@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from inferwatch.formatting import counted, format_count
 from inferwatch.metrics.engine.request_groups import GroupBy
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import RequestRow, Snapshot
 from inferwatch.ui.requests.detail import RequestDetail
 from inferwatch.ui.requests.groups import GroupTable
 from inferwatch.ui.requests.table import RequestScope, RequestTable
@@ -196,6 +196,8 @@ class RequestsScreen(WatchScreen):
         elif evicted:
             of_latest = f"{listed} of the latest {_count(known)}"
             told = (f"{of_latest} of {every} requests", of_latest)
+        if not self._grouped and (sent := _as_sent(table.rows)):
+            told = (f"{told[0]}, {sent}", f"{told[1]}, {sent}")
         chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
         whole, short = (TextRun(f"{each} ", "muted") for each in told)
         without, group = self._told_without_room(table), self._told_group(table)
@@ -370,6 +372,13 @@ class RequestsScreen(WatchScreen):
         if self.query(ColumnChooser):
             self.query(ColumnChooser).remove()
             self._table.focus()
+
+
+def _as_sent(rows: Sequence[RequestRow]) -> str:
+    """How many requests the listed are, where some are sequences of one."""
+    if all(row.sequence is None for row in rows):
+        return ""
+    return f"{_count(len({row.sent_key for row in rows}))} as sent"
 
 
 def _count(count: int) -> str:

@@ -140,6 +140,7 @@ class RequestTable(CursorTable[RequestRow]):
             row.state.value,
             row.request_id,
             row.external_id,
+            row.name,
             row.reason,
             row.lora,
             row.class_name,

@@ -45,7 +45,7 @@ class Member:
         """As people know it."""
         if self.row is None:
             return f"#{self.ordinal & ((1 << 40) - 1)}"
-        return visible(self.row.external_id or self.row.request_id)
+        return visible(self.row.name)
 
 
 def members_of(step: Step, rows: Mapping[int, RequestRow]) -> list[Member]:

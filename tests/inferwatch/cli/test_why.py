@@ -190,3 +190,25 @@ def test_of_a_server_without_a_probe_it_is_said_what_it_takes(
 
     assert result.exit_code == 0, result.output
     assert "it takes a probe" in result.stdout
+
+
+def test_of_several_answers_each_can_be_asked_for_by_its_number(
+    run: Run, sample: Path
+) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        rows = file.execute("SELECT ordinal FROM requests ORDER BY ttft_s DESC LIMIT 3")
+        for number, (ordinal,) in enumerate(rows.fetchall()):
+            file.execute(
+                "UPDATE requests SET request_id = ?, external_id = ? WHERE ordinal = ?",
+                (f"{number}_cmpl-n3-0-9b1c", "cmpl-n3-0", ordinal),
+            )
+
+    with pytest.raises(InferwatchError) as raised:
+        CliRunner().invoke(
+            inferwatch, ["why", str(sample), "cmpl-n3-0"], catch_exceptions=False
+        )
+    story = told(run("cmpl-n3-0[1]", "--json"))["request"]
+
+    for number in range(3):
+        assert f"cmpl-n3-0[{number}]" in str(raised.value)
+    assert story["row"]["sequence"] == 1

@@ -141,6 +141,7 @@ def test_the_numbers_survive_json(session: Snapshot) -> None:
     assert summary["engine"]["engine_id"] == "engine-1"
     assert summary["requests"] == {
         "finished": 20,
+        "finished_as_sent": 20,
         "failed": 0,
         "aborted": 0,
         "running": 1,

@@ -9,7 +9,13 @@ from textual.widgets._footer import FooterKey
 
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.engine.request_groups import GroupBy
-from inferwatch.metrics.snapshot import Health, RequestRow, RequestState, Verdict
+from inferwatch.metrics.snapshot import (
+    Health,
+    RequestRow,
+    RequestState,
+    Snapshot,
+    Verdict,
+)
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.requests.columns import (
     KEPT_LONGEST,
@@ -670,3 +676,33 @@ async def test_ten_thousand_requests_are_listed_grouped_and_found(
         await settle(pilot)
 
         assert [each.request_id for each in table.rows] == ["cmpl-09999"]
+
+
+async def test_answers_to_one_request_have_numbers_and_are_one_request(
+    text_of: Any, settle: Any
+) -> None:
+    """Sent with ``n=4``, beside one that was sent alone."""
+
+    def fanned_out(made: Snapshot) -> Snapshot:
+        first, *others = made.requests
+        rows = [
+            replace(
+                first,
+                key=f"demo/{number}_cmpl-a-0-9b1c",
+                request_id=f"{number}_cmpl-a-0-9b1c",
+                external_id="cmpl-a-0",
+                sequence=number,
+            )
+            for number in range(4)
+        ]
+        return replace(made, requests=(*rows, others[0]), requests_evicted=0)
+
+    app = app_on("requests", ScriptedFeed(change=fanned_out))
+    async with app.run_test(size=SIZE) as pilot:
+        table = await open_requests(pilot, settle)
+        listed = [table.render_line(y).text for y in range(table.size.height)]
+        said = line_of(text_of(app, "FilterLine"))
+
+    assert "5 of 5 requests, 2 as sent" in said
+    for number in range(4):
+        assert sum(f"a-0[{number}]" in line for line in listed) == 1
