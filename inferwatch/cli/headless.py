@@ -121,7 +121,8 @@ class HeadlessProgress:
         places = (at for at, note in enumerate(notes, 1) if note is self._last_told)
         for note in notes[next(places, 0) :]:
             self.clear()
-            say(f"{note.t_ns / 1e9:6.1f} s  {visible(note.text)}", err=True)
+            text = note.text.partition("\n")[0]  # below it may be the end of a log
+            say(f"{note.t_ns / 1e9:6.1f} s  {visible(text)}", err=True)
             self._last_told = note
 
     def _tell_numbers(self, elapsed_s: float) -> None:

@@ -1,13 +1,15 @@
 """A watch without a screen says what came of it, and no more than that."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from collectors.clock import SessionClock
+from collectors.clock import NS_PER_S, SessionClock
+from collectors.readings import Note, NoteKind
 from embedded_engine.errors import EngineError
-from inferwatch.cli.headless import watch_headless
+from inferwatch.cli.headless import HeadlessProgress, watch_headless
 from inferwatch.cli.options import WatchOptions
 from inferwatch.errors import SourceError
 from inferwatch.metrics.model import Model
@@ -50,3 +52,15 @@ async def test_a_start_that_fails_is_one_valid_object_for_programs(
 
     found = json.loads(capsys.readouterr().out)
     assert found["engine"] is None
+
+
+def test_of_a_note_that_carries_a_log_the_first_line_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "EngineCore (pid 7) exited\nTraceback (most recent call last):"
+    lost = Note(t_ns=NS_PER_S, kind=NoteKind.LOST, text=text)
+    watch: Any = SimpleNamespace(notes=(lost,))
+
+    HeadlessProgress(watch, None)._tell_stages()
+
+    assert capsys.readouterr().err == "   1.0 s  EngineCore (pid 7) exited\n"
