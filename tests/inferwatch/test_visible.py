@@ -2,11 +2,13 @@
 
 import json
 import unicodedata
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import inferwatch
 from inferwatch.visible import as_html, ascii_json, visible, visible_lines
 
 CONTROLS = [*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))]
@@ -56,3 +58,17 @@ def test_words_of_any_script_stay_as_they_are() -> None:
 
 def test_on_a_page_nothing_is_markup() -> None:
     assert as_html("<b>\x1b&\u202e\n") == "&lt;b&gt;␛&amp;&lt;U+202E&gt;\n"
+
+
+def test_json_for_others_is_written_at_one_door() -> None:
+    """Only there a number that JSON has no word for is refused."""
+    root = Path(inferwatch.__file__).parent
+    folders = ("cli", "compare/html", "export", "reports", "tune")
+    found = [
+        path.name
+        for folder in folders
+        for path in (root / folder).rglob("*.py")
+        if "json.dump" in path.read_text()
+    ]
+
+    assert found == []
