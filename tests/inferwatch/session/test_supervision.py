@@ -153,10 +153,10 @@ async def test_a_load_elsewhere_that_cannot_be_followed_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = Server(url="http://gpu1:8000")
-    odd = LoadNotice(
-        run_id="odd", pid=1, url="http://[", uds=None, plan="", address="ipc://x"
-    )
-    deaf = replace(odd, run_id="deaf", url=server.url, address="nowhere")
+    odd = LoadNotice(run_id="odd", pid=1, url="http://[", uds=None, plan="")
+    deaf = replace(odd, run_id="deaf", url=server.url)
+    too_long = Path("/", "x" * 200)
+    monkeypatch.setattr(LoadNotice, "relay", too_long)
     monkeypatch.setattr(elsewhere_loads, "notices", lambda: [odd, deaf])
     session = LiveSession(SessionClock(), Pipeline(Model()))
     loads = elsewhere_loads.ElsewhereLoads(session, lambda: [server])
