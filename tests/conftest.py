@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
+import msgspec
 import platformdirs
 import pytest
 from textual.css.model import RuleSet
@@ -189,7 +190,8 @@ def shared_engine(shared_home: Path, loud_model: Path) -> Iterator[Engine]:
     with living_in(shared_home):
         config = shared_config(loud_model)
         engine = asyncio.run(Engine.start(config, lambda _: None))
-        engine.file.write()  # as a served one's is, though it dies with us
+        # As a served one's is, though it dies with us.
+        msgspec.structs.replace(engine.file, hostage=False).write()
     yield engine
     with living_in(shared_home):
         asyncio.run(engine.stop())
