@@ -95,6 +95,7 @@ class LiveSession:
             try:
                 self.look_at_clocks()
                 self.pipeline.tick(ended_ns)
+                self._look_at_slo(ended_ns)
             finally:
                 await asyncio.to_thread(self.pipeline.close)
             self.ended_ns = self.pipeline.ended_ns or ended_ns

@@ -68,6 +68,7 @@ async def test_a_limit_is_turned_told_and_never_left_behind(engine: Engine) -> N
         desk = watch.limit_desk
         await until(lambda: seqs(watch) == 32, "the limit is known")
         assert desk.unavailable is None
+        await asyncio.sleep(BETWEEN_CHANGES_S)  # others may have turned it just now
 
         await desk.set(LimitPair(max_num_seqs=8))
         await until(lambda: seqs(watch) == 8, "it is turned")

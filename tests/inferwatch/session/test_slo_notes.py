@@ -1,7 +1,13 @@
 """What is noted when objectives begin to be missed, and when they are met again."""
 
-from collectors.readings import Vantage
+import pytest
+
+from collectors.clock import SessionClock
+from collectors.readings import NoteKind, Vantage
+from inferwatch.metrics.model import Model
 from inferwatch.metrics.slo.view import SloState
+from inferwatch.session.live_session import LiveSession
+from inferwatch.session.pipeline import Pipeline
 from inferwatch.session.slo_notes import SloNotes
 
 S = 1_000_000_000
@@ -36,3 +42,14 @@ def test_the_beginning_and_the_end_are_noted_once() -> None:
         "SLO met again after 4 s",
         None,
     ]
+
+
+async def test_what_is_missed_only_when_the_session_ends_is_noted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = LiveSession(SessionClock(), Pipeline(Model()))
+    async with session.recorded():
+        monkeypatch.setattr(Pipeline, "slo_missed_since_ns", 5)
+
+    notes = [each.text for each in session.known().notes if each.kind is NoteKind.SLO]
+    assert notes == ["SLO missed"]
