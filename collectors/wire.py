@@ -122,11 +122,12 @@ def known_readings(envelope: Envelope) -> list[AnyReading]:
     known: list[AnyReading] = []
     impossible = 0
     for raw in envelope.readings:
-        reading = _decoded(raw)
-        if reading is not None and _may_be_large(raw) and not is_possible(reading):
-            impossible += 1
-        elif reading is not None:
+        if (reading := _decoded(raw)) is None:
+            continue
+        if _is_recordable(raw, reading):
             known.append(reading)
+        else:
+            impossible += 1
     if impossible:
         text = f"{impossible:,} readings of {envelope.source} hold impossible numbers"
         note = Note(
@@ -149,9 +150,7 @@ def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:
 def decode_reading(raw: msgspec.Raw) -> AnyReading | None:
     """The reading; None where it is from a newer version, or cannot be."""
     reading = _decoded(raw)
-    if reading is not None and _may_be_large(raw) and not is_possible(reading):
-        return None
-    return reading
+    return reading if reading and _is_recordable(raw, reading) else None
 
 
 def _decoded(raw: msgspec.Raw) -> AnyReading | None:
@@ -161,9 +160,9 @@ def _decoded(raw: msgspec.Raw) -> AnyReading | None:
         return None
 
 
-def _may_be_large(raw: msgspec.Raw) -> bool:
-    """To look at each number would cost more than to decode them."""
-    return _large.search(raw) is not None
+def _is_recordable(raw: msgspec.Raw, reading: AnyReading) -> bool:
+    """To look at each number would cost more than to decode them: few may be large."""
+    return _large.search(raw) is None or is_possible(reading)
 
 
 def is_possible(reading: AnyReading) -> bool:
