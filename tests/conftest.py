@@ -59,7 +59,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark them by the fixtures and marks that they have."""
-    drawn = pytest.mark.skipif(
+    drawn = pytest.mark.skipif(  # others wrap and number them otherwise
         sys.version_info[:2] != DRAWN_BY, reason="pictures belong to one interpreter"
     )
     for item in items:

@@ -31,7 +31,7 @@ from tests.collectors.test_server_probe import DEADLINE_S, Port
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 SEPARATE = Path("/run/sshd")
 """Where sshd of Debian locks itself in, as root."""
-needs_sshd = pytest.mark.skipif(
+needs_sshd = pytest.mark.skipif(  # a real sshd, or nothing is proven
     SSHD is None or shutil.which("ssh") is None or os.geteuid() != 0,
     reason="needs ssh, sshd (apt install openssh-server) and root, who may start it",
 )
