@@ -14,11 +14,11 @@ Requests that decode all move by one token a step, so they are not gone through 
 one: a counter of steps says where each stands, who ends and who needs a block. Only
 where blocks or tokens are short is every request looked at.
 
-Its blocks come back in the order in which vLLM frees them: what a preempted request had
-computed is found again in the prefix cache as far as nobody took its blocks since.
+What a preempted request had computed is found again in the prefix cache as far as
+nobody took its blocks since; :class:`FreeBlocks` knows whose are taken first.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -73,8 +73,54 @@ class Live:
     chunk: int = 0
     """Scheduled in this step."""
     preemptions: int = 0
-    kept: tuple[int, int, int] | None = None
-    """Of a preempted one: free blocks before its own, its blocks, blocks ever taken."""
+
+
+class FreeBlocks:
+    """Blocks that nobody uses, in the order in which vLLM gives them out.
+
+    As its ``BlockPool.free_blocks`` has it: first those without content that could be
+    found again, the last freed first; then the others, least recently used first, of
+    each request its last block first. Which of the first lie where makes no difference.
+    """
+
+    def __init__(self, blocks: int) -> None:
+        self.count = blocks
+        self._found_again: OrderedDict[Live, int] = OrderedDict()
+        """Whose content is still there, the next to go first; in how many blocks."""
+        self._empty = blocks
+
+    def take(self, blocks: int) -> None:
+        """The next ones to go; the caller has seen that there are so many."""
+        self.count -= blocks
+        from_empty = min(blocks, self._empty)
+        self._empty -= from_empty
+        self._drop(blocks - from_empty, last=False)
+
+    def give(self, live: Live, blocks: int, full: int = 0) -> None:
+        """All of a request, of which so many are full and can be found again."""
+        self.count += blocks
+        self._empty += blocks - full
+        if full:
+            self._found_again[live] = full
+
+    def left(self, live: Live) -> int:
+        """In how many blocks the content of a preempted request is still there."""
+        return self._found_again.get(live, 0)
+
+    def reuse(self, live: Live, blocks: int) -> None:
+        """Of its own first; what others left is most likely what was used last."""
+        own = min(self._found_again.pop(live, 0), blocks)
+        self.count -= blocks
+        self._drop(blocks - own, last=True)
+
+    def _drop(self, blocks: int, *, last: bool) -> None:
+        while blocks > 0 and self._found_again:
+            live, held = self._found_again.popitem(last=last)
+            if held > blocks:
+                self._found_again[live] = held - blocks
+                self._found_again.move_to_end(live, last=last)
+            blocks -= held
+        self._empty -= max(blocks, 0)
 
 
 class StepCosts(Protocol):
@@ -150,9 +196,8 @@ class Scheduler:
         self._running: list[Live] = []
         self._prefilling: list[Live] = []
         self._unlimited = setting.kv_blocks is None
-        self._free = 1 << 60 if setting.kv_blocks is None else setting.kv_blocks
-        self._taken = 0
-        """Blocks ever taken off the list of free ones."""
+        blocks = 1 << 60 if setting.kv_blocks is None else setting.kv_blocks
+        self._free = FreeBlocks(blocks)
         # Of those that decode.
         self._counter = 0
         self._decoding = 0
@@ -229,7 +274,7 @@ class Scheduler:
             for live, tokens in zip(self._prefilling, wanted, strict=True):
                 chunk = min(tokens, budget - self._decoding - load.prefill_tokens)
                 self._prefill(live, chunk, load)
-            self._take(self._need[self._counter % len(self._need)])
+            self._free.take(self._need[self._counter % len(self._need)])
         else:
             held = self._one_by_one(budget, load)
         load.decoding = self._decoding - len(held)
@@ -269,7 +314,7 @@ class Scheduler:
             blocks += self._blocks_for(live, live.computed + chunk) - live.blocks
         if self._decoding:
             blocks += self._need[self._counter % len(self._need)]
-        return blocks <= self._free
+        return blocks <= self._free.count
 
     def _one_by_one(self, budget: int, load: StepLoad) -> Sequence[Live]:
         """The same with a look at each, as there are too few blocks or tokens."""
@@ -280,7 +325,7 @@ class Scheduler:
             chunk = 1 if live.decodes else min(self._wanted(live), budget)
             known = self._computed(live) + chunk
             need = self._blocks_for(live, known) - self._blocks(live)
-            while need > self._free:
+            while need > self._free.count:
                 victim = self._victim()
                 before = self._running.index(victim)
                 if id(victim) in scheduled:
@@ -291,7 +336,7 @@ class Scheduler:
                 if victim is live:
                     return self._left_out(scheduled)
             if live.decodes:
-                self._take(need)
+                self._free.take(need)
             else:
                 self._prefill(live, chunk, load)
             scheduled.add(id(live))
@@ -305,9 +350,8 @@ class Scheduler:
     def _restore(self, victim: Live, load: StepLoad) -> int:
         """Of a victim that was scheduled in this step already: its tokens."""
         if victim.decodes:
-            self._free += self._blocks_for(
-                victim, self._computed(victim) + 1
-            ) - self._blocks(victim)
+            after = self._blocks_for(victim, self._computed(victim) + 1)
+            self._free.give(victim, after - self._blocks(victim))
             return 1
         load.prefilling -= 1
         load.prefill_tokens -= victim.chunk
@@ -322,7 +366,7 @@ class Scheduler:
     def _prefill(self, live: Live, chunk: int, load: StepLoad) -> None:
         live.chunk = chunk
         blocks = self._blocks_for(live, live.computed + chunk)
-        self._take(blocks - live.blocks)
+        self._free.take(blocks - live.blocks)
         live.blocks = blocks
         load.prefilling += 1
         load.prefill_tokens += chunk
@@ -352,7 +396,10 @@ class Scheduler:
             tokens = min(tokens, budget)
             whole = live.known if setting.whole_prompt_must_fit else found + tokens
             need = self._blocks_for(live, whole)
-            if need + (setting.watermark_blocks if self._running else 0) > self._free:
+            if (
+                need + (setting.watermark_blocks if self._running else 0)
+                > self._free.count
+            ):
                 if self._running:
                     break
                 self._pop()
@@ -360,13 +407,14 @@ class Scheduler:
                 self._arrivals.ended(live.asked, now_ns)
                 continue
             self._pop()
-            live.computed, live.blocks = found, 0
+            live.computed = found
+            live.blocks = self._blocks_for(live, found)
+            self._free.reuse(live, live.blocks)
             if live.started_ns < 0:
                 live.started_ns = now_ns
             self._running.append(live)
             self._prefilling.append(live)
             self._prefill(live, tokens, load)
-            self._taken -= min(live.blocks, found // setting.block_tokens)
             budget -= tokens
         return budget
 
@@ -381,11 +429,9 @@ class Scheduler:
             return 0
         size, most = self.setting.block_tokens, live.known - 1
         found = min(live.asked.cached_tokens, most)
-        if live.kept is not None:
-            free, blocks, taken = live.kept
-            survive = max(0, min(blocks, free + blocks - (self._taken - taken)))
-            whole = min(survive, live.computed // size)
-            found = max(found, min(whole * size, most // size * size))
+        if left := self._free.left(live):
+            whole = min(live.asked.shared_blocks + left, most // size)
+            found = max(found, whole * size)
         return found
 
     def _bound_by(self, budget: int) -> BoundBy:
@@ -412,7 +458,7 @@ class Scheduler:
         run.most_prefill_tokens = max(run.most_prefill_tokens, load.prefill_tokens)
         run.bound_ns[self._bound] = run.bound_ns.get(self._bound, 0) + took_ns
         if not self._unlimited:
-            used = (self.setting.kv_blocks or 0) - self._free
+            used = (self.setting.kv_blocks or 0) - self._free.count
             run.peak_blocks = max(run.peak_blocks, used)
 
     def _finish_step(self, end_ns: int, previous_ns: int, held: Sequence[Live]) -> None:
@@ -455,7 +501,7 @@ class Scheduler:
 
     def _end(self, live: Live, end_ns: int) -> None:
         live.last_ns = end_ns
-        self._free += live.blocks
+        self._give_back(live)
         self._running.remove(live)
         self.run.ended.append(live)
         self._arrivals.ended(live.asked, end_ns)
@@ -465,9 +511,7 @@ class Scheduler:
             self._stop_decoding(live)
         else:
             self._prefilling.remove(live)
-        # What it had computed stays in its blocks until somebody takes them.
-        live.kept = self._free, live.blocks, self._taken
-        self._free += live.blocks
+        self._give_back(live)
         live.blocks = live.chunk = 0
         live.preemptions += 1
         self._running.remove(live)
@@ -477,9 +521,11 @@ class Scheduler:
 
     # Blocks, and where those stand that decode.
 
-    def _take(self, blocks: int) -> None:
-        self._free -= blocks
-        self._taken += blocks
+    def _give_back(self, live: Live) -> None:
+        """What it has computed stays in its full blocks until somebody takes them."""
+        full = live.computed // self.setting.block_tokens - live.asked.shared_blocks
+        kept = min(max(full, 0), live.blocks) if self.setting.prefix_caching else 0
+        self._free.give(live, live.blocks, kept)
 
     def _blocks_for(self, live: Live, tokens: int) -> int:
         return max(
