@@ -3,6 +3,7 @@
 import random
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import product
 
 import msgspec
 import numpy as np
@@ -83,9 +84,19 @@ def conversation(seed: int, count: int, spread: int = 1) -> list[Prompt]:
     return prompts
 
 
-@pytest.mark.parametrize("pool", [3, 20, 100, 700])
-def test_the_curve_is_what_caches_of_each_size_hit(pool: int) -> None:
-    prompts = conversation(pool, 600)
+POOLS = (1, 3, 9, 20, 50, 100, 200, 400, 700)
+QUICK = {(3, 1), (20, 1), (100, 1), (700, 1)}
+
+
+@pytest.mark.parametrize(
+    ("pool", "seed"),
+    [
+        pytest.param(*each, marks=() if each in QUICK else pytest.mark.soak)
+        for each in product(POOLS, range(1, 11))
+    ],
+)
+def test_the_curve_is_what_caches_of_each_size_hit(pool: int, seed: int) -> None:
+    prompts = conversation(1_000 * seed + pool, 600)
     sizes = [pool, 2 * pool, 4 * pool, 8 * pool, None]
     expected = [by_simulation(prompts, size) for size in sizes]
 

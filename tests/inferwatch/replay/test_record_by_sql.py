@@ -10,7 +10,6 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -120,7 +119,7 @@ class Oracle:
         """When each token of each request came out, by the request's number."""
         query = "SELECT ordinal, end_ns FROM steps WHERE ordinal <= ?"
         ends = dict(self._db.execute(query, (self.upto,)))
-        times = defaultdict(list)
+        times: defaultdict[int, list[int]] = defaultdict(list)
         query = "SELECT members FROM step_members ORDER BY ordinal"
         for (blob,) in self._db.execute(query):
             held = json.loads(zlib.decompress(blob))
@@ -157,6 +156,10 @@ class Oracle:
         return told
 
 
+Watched = dict[int, tuple[Oracle, dict[Window, Snapshot]]]
+"""By tick."""
+
+
 @pytest.fixture(scope="module")
 def db() -> Iterator[sqlite3.Connection]:
     connection = open_for_reading(sample_file())
@@ -165,9 +168,10 @@ def db() -> Iterator[sqlite3.Connection]:
 
 
 @pytest.fixture(scope="module")
-def watched(db: sqlite3.Connection) -> dict[int, tuple[Oracle, dict[Window, Snapshot]]]:
+def watched(db: sqlite3.Connection) -> Watched:
     """Of each tick of the record: who knows the truth, and what screens show."""
-    model, receipts, told = Model(), ReceiptClock(), {}
+    model, receipts = Model(), ReceiptClock()
+    told: Watched = {}
     for ordinal, reading in recorded(db, 1):
         receipts.take(reading)
         model.fold(reading)
@@ -211,7 +215,7 @@ def cell(window: Window) -> float:
 @every_tick
 @every_window
 def test_percentiles_are_those_of_the_rows(
-    watched: Any, tick: int, window: Window
+    watched: Watched, tick: int, window: Window
 ) -> None:
     oracle, shown = watched[tick]
     true = oracle.latencies(window)
@@ -226,7 +230,7 @@ def test_percentiles_are_those_of_the_rows(
 @every_tick
 @every_window
 def test_counts_and_rates_are_those_of_the_rows(
-    watched: Any, tick: int, window: Window
+    watched: Watched, tick: int, window: Window
 ) -> None:
     oracle, shown = watched[tick]
     true, flow = oracle.counts(window), shown[window].flow
@@ -251,7 +255,7 @@ def test_counts_and_rates_are_those_of_the_rows(
 
 
 @every_tick
-def test_a_client_saw_what_its_rows_say(watched: Any, tick: int) -> None:
+def test_a_client_saw_what_its_rows_say(watched: Watched, tick: int) -> None:
     oracle, shown = watched[tick]
     for window in Window:
         client = shown[window].client

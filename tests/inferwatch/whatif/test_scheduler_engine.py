@@ -123,11 +123,10 @@ def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[tuple[str, int], Any]:
     """What vLLM's scheduler made of each case that is asked about."""
-    asked = [
+    asked: list[tuple[Any, Any]] = [
         (item.callspec.params["name"], item.callspec.params["seed"])
         for item in request.session.items
-        if item.path == request.path
-        and "seed" in getattr(item, "callspec", item).params
+        if item.path == request.path and isinstance(item, pytest.Function)
     ]
     orders = [
         {"setting": asdict(SETTINGS[name]), "requests": load(seed, SETTINGS[name])}
