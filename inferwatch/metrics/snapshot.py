@@ -585,8 +585,8 @@ class Canary:
 
     sent: int = 0
     failed: int = 0
-    tokens: int = 0
-    """Prompt and output."""
+    tokens: int | None = 0
+    """Prompt and output; None: the server counts none."""
     ttft_s: Quantiles = field(default_factory=Quantiles)
     """From the send."""
     itl_s: Quantiles = field(default_factory=Quantiles)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from collectors.readings import CanaryRequest
+from inferwatch.metrics.load.book import told_sum
 from inferwatch.metrics.series.quantiles import of_weighted
 from inferwatch.metrics.snapshot import Canary, Quantiles, Window
 
@@ -49,8 +50,11 @@ class CanaryTracker:
         return Canary(
             sent=len(sent),
             failed=len(sent) - len(good),
-            tokens=sum(
-                (each.prompt_tokens or 0) + (each.output_tokens or 0) for each in sent
+            tokens=told_sum(
+                count
+                for each in sent
+                for count in (each.prompt_tokens, each.output_tokens)
+                if each.failure is None or count is not None
             ),
             ttft_s=_quantiles(list(firsts)),
             itl_s=_quantiles([gap for each in good for gap in each.gaps_ns]),

@@ -8,6 +8,7 @@ from typing import Any
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from collectors.clock import SessionClock
 from collectors.readings import CanaryRequest
@@ -169,6 +170,18 @@ def test_the_window_decides_what_is_counted_and_the_source_whose(asked: Asked) -
     assert whole is not None
     assert whole.ttft_s.max == 0.5
     assert whole.sent == 5
+
+
+def test_of_a_server_that_counts_no_tokens_it_is_not_known_how_many_it_took(
+    asked: Asked,
+) -> None:
+    model = Model()
+    model.fold(replace(asked(1), output_tokens=None))
+
+    canary = model.snapshot(2 * S, Window.MINUTE).canary
+
+    assert canary is not None
+    assert canary.tokens is None
 
 
 def test_it_is_no_load_run(asked: Asked) -> None:
