@@ -59,6 +59,14 @@ def _exists(pid: int) -> bool:
     return True
 
 
+def pid_namespace() -> str | None:
+    """Names the namespace in which our pids count; None where that cannot be read."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return None
+
+
 SOCKET_STATE, SOCKET_PATH = 5, 7
 """Places in a line of /proc/net/unix."""
 CONNECTED = b"03"

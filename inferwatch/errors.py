@@ -6,7 +6,8 @@ InferwatchError
 ├── SourceError        the source was lost or never came             (exit 3)
 └── StorageError       the record cannot be opened, read or written  (exit 2)
     ├── NewerSchemaError
-    └── NoSuchSessionError
+    ├── NoSuchSessionError
+    └── SessionDeletedError
 """
 
 
@@ -50,3 +51,7 @@ class NewerSchemaError(StorageError):
 
 class NoSuchSessionError(StorageError):
     """No session of that name, id or prefix."""
+
+
+class SessionDeletedError(StorageError):
+    """A session that is being recorded was deleted by another program."""

@@ -21,6 +21,10 @@ from inferwatch.telemetry.exact import ExactNumbers
 from inferwatch.telemetry.outlets import Outlets
 
 COMMAND = "record"
+ENDS = {
+    SessionState.INTERRUPTED: "was interrupted",
+    SessionState.UNKNOWN: "may still run",
+}
 
 
 def run_record(
@@ -90,5 +94,5 @@ def _before(pipeline: Pipeline) -> str | None:
     if not before:
         return None
     last = max(before, key=lambda row: row.session)
-    ended = "was interrupted" if last.state is SessionState.INTERRUPTED else "ended"
+    ended = ENDS.get(last.state, "ended")
     return f"goes on from {last.id}, which {ended}"

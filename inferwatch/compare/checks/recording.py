@@ -26,6 +26,8 @@ def _doubts(run: SessionNumbers) -> Iterator[str]:
         yield f"{counted(gaps.dropped, 'reading')} of {run.name} were lost on the way."
     if run.row.state is SessionState.INTERRUPTED:
         yield f"{run.name} was cut off: its recorder died, and what came then is lost."
+    if run.row.state is SessionState.UNKNOWN:
+        yield f"{run.name} may still be recorded elsewhere: what comes is left out."
     if gaps.lives:
         more = ["…"] if len(gaps.lives) > MOST_NAMED else []
         said = "; ".join([*gaps.lives[:MOST_NAMED], *more])

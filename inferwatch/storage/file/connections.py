@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -112,14 +112,19 @@ def _migrated(stamp: Stamp) -> Path:
     return copy
 
 
-def settle(path: Path) -> None:
+def settle(path: Path, tidy: Callable[[sqlite3.Connection], None]) -> None:
     """Fold in the log that a killed writer left: one plain file can be copied.
 
-    Only of a file that is ours; while anybody has it open nothing happens.
+    ``tidy`` has the file first. Only of a file that is ours; while anybody has it open
+    the log stays.
     """
     with suppress(sqlite3.Error, OSError):
         if log_of(path).exists() and _is_ours_to_change(path):
-            close_after_writing(connect(path, "rw"))
+            connection = connect(path, "rw")
+            try:
+                tidy(connection)
+            finally:
+                close_after_writing(connection)
 
 
 def close_after_writing(connection: sqlite3.Connection) -> None:

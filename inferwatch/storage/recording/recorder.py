@@ -14,7 +14,7 @@ from typing import Self
 
 from collectors.clock import SessionClock
 from collectors.readings import AnyReading
-from inferwatch.errors import StorageError
+from inferwatch.errors import SessionDeletedError, StorageError
 from inferwatch.storage.checkpoints.checkpoints import (
     Checkpoint,
     CheckpointWriter,
@@ -116,6 +116,8 @@ class RecordingLoop:
         """Write what has come; False while a fault prevents it."""
         try:
             self._write_all()
+        except SessionDeletedError as error:
+            self._count_deleted(error)
         except StorageError as error:
             self.message = str(error)
         except (sqlite3.Error, OSError) as error:
@@ -174,7 +176,16 @@ class RecordingLoop:
         self._queue.shut()
         self.checkpoint_writer.close()
         if self.session is not None:
-            self.session.end(self.unrecorded, self.reason)
+            try:
+                self.session.end(self.unrecorded, self.reason)
+            except SessionDeletedError as error:
+                self._count_deleted(error)
+
+    def _count_deleted(self, error: SessionDeletedError) -> None:
+        """What was written is gone with the session."""
+        self._lost += self.written
+        self.written = 0
+        self.message = str(error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

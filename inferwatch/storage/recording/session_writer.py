@@ -11,11 +11,13 @@ from typing import Self
 from collectors.clock import SessionClock, anchor, boot_id
 from collectors.liveness import birth
 from inferwatch import __version__
+from inferwatch.errors import SessionDeletedError
 from inferwatch.storage.file.connections import (
     close_after_writing,
     closed_on_failure,
     open_for_writing,
 )
+from inferwatch.storage.file.recording_lock import RecordingLock
 from inferwatch.storage.file.sqlite import file_id, transaction
 from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.sessions.sessions import BEGAN_BY_LAST_ANCHOR, mark_interrupted
@@ -37,14 +39,16 @@ BEGIN = insert_sql(
         "birth",
     ),
 )
+IS_THERE = f"WHERE session = ? AND state <> '{SessionState.GOING}'"
 PROGRESS = (
-    "UPDATE sessions SET duration_ns = ?, readings = readings + ?, steps = steps + ?, "
-    "requests = requests + ?, unrecorded = ?, model = coalesce(?, model) "
-    "WHERE session = ?"
+    "UPDATE sessions SET duration_ns = ?, readings = readings + ?, steps = steps + ?, "  # noqa: S608  our own words
+    "requests = requests + ?, unrecorded = ?, model = coalesce(?, model), "
+    # an older inferwatch that does not see us may have called us interrupted
+    f"state = '{SessionState.RECORDING}', ended_ns = NULL {IS_THERE}"
 )
 END = (
     "UPDATE sessions SET state = ?, reason = ?, duration_ns = ?, "  # noqa: S608  our own words
-    f"ended_ns = ? + {BEGAN_BY_LAST_ANCHOR}, unrecorded = ? WHERE session = ?"
+    f"ended_ns = ? + {BEGAN_BY_LAST_ANCHOR}, unrecorded = ? {IS_THERE}"
 )
 
 
@@ -66,6 +70,7 @@ class SessionWriter:
         file: tuple[int, int],
         number: int,
         clock: SessionClock,
+        lock: RecordingLock | None,
     ) -> None:
         self.file = file
         """Which one is open, see :func:`file_id`: its name may be another's by now."""
@@ -74,6 +79,7 @@ class SessionWriter:
         """None while it goes on."""
         self._connection = connection
         self._clock = clock
+        self._lock = lock
         self._encoder = ReadingEncoder(number)
 
     @classmethod
@@ -84,11 +90,14 @@ class SessionWriter:
             StorageError, sqlite3.Error, OSError: the file does not let us.
         """
         connection = open_for_writing(path)
-        with closed_on_failure(connection), transaction(connection):
+        with closed_on_failure(connection):
             file = file_id(path)
-            mark_interrupted(connection)
-            number = connection.execute(BEGIN, _first_row(about)).lastrowid
-        return cls(connection, file, int(number or 0), about.clock)
+            mark_interrupted(connection, path)
+            with transaction(connection):
+                row = connection.execute(BEGIN, _first_row(about)).lastrowid
+        number = int(row or 0)
+        lock = RecordingLock.take(path, number)
+        return cls(connection, file, number, about.clock, lock)
 
     @property
     def started_ns(self) -> int:
@@ -107,6 +116,7 @@ class SessionWriter:
         ``unrecorded``: readings that are lost already, those of the batch included.
 
         Raises:
+            SessionDeletedError: another program deleted the session.
             sqlite3.Error: the file is at fault; the same batch may be tried again.
         """
         with suppress(*UNSTORABLE), transaction(self._connection):
@@ -119,18 +129,36 @@ class SessionWriter:
         return lost
 
     def end(self, unrecorded: int, reason: str | None) -> None:
-        """Complete the session and leave one plain file, as far as the file lets us."""
+        """Complete the session and leave one plain file, as far as the file lets us.
+
+        Raises:
+            SessionDeletedError: another program deleted the session.
+        """
         self.ended_ns = now_ns = self._clock.now_ns()
         row = (SessionState.COMPLETE, reason, now_ns, now_ns, unrecorded, self.number)
-        with suppress(sqlite3.Error), transaction(self._connection):
-            self._connection.execute(END, row)
-        close_after_writing(self._connection)
+        ended = False
+        try:
+            with suppress(sqlite3.Error):
+                with transaction(self._connection):
+                    self._update(END, row)
+                ended = True
+        finally:
+            close_after_writing(self._connection)
+            if self._lock is not None:
+                self._lock.release(ended=ended)
 
     def _progress(self, batch: Batch, readings: int, unrecorded: int) -> None:
         """Update the session's row, so that it is right whenever the recorder dies."""
         counts = (readings, batch.steps, batch.requests, unrecorded, batch.model)
         row = (self._clock.now_ns(), *counts, self.number)
-        self._connection.execute(PROGRESS, row)
+        self._update(PROGRESS, row)
+
+    def _update(self, statement: str, row: tuple[object, ...]) -> None:
+        if not self._connection.execute(statement, row).rowcount:
+            raise SessionDeletedError(
+                f"session s{self.number} was deleted by another program: start "
+                "inferwatch again to record"
+            )
 
 
 def _first_row(about: NewSession) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from inferwatch.storage.checkpoints.file import checkpoint_sizes, forget_checkpoints
 from inferwatch.storage.file.connections import reading
+from inferwatch.storage.file.recording_lock import forget_lock
 from inferwatch.storage.file.sqlite import transaction
 from inferwatch.storage.sessions.housekeeping import changing, not_recorded
 from inferwatch.storage.sessions.session_state import SessionState
@@ -41,13 +42,13 @@ def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> in
     next one.
 
     Raises:
-        StorageError: one is being recorded, or the file does not let us.
+        StorageError: one is being recorded or may be, or the file does not let us.
     """
     wanted = list(numbers)
     gone = 0
     with changing(path) as connection:
         with transaction(connection):
-            not_recorded(rows_of(connection, bin_too=True), wanted)
+            not_recorded(rows_of(connection, path, bin_too=True), wanted)
             connection.executemany(
                 "UPDATE sessions SET state = ? WHERE session = ?",
                 [(SessionState.GOING, number) for number in wanted],
@@ -56,6 +57,7 @@ def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> in
         tables = session_tables(connection)
         for done, number in enumerate(left):
             forget_checkpoints(path, number)
+            forget_lock(path, number)
             for place, table in enumerate((*tables, "sessions")):
                 gone += sum(_slices(connection, table, number))
                 told((done + (place + 1) / (len(tables) + 1)) / len(left))

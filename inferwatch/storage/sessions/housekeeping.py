@@ -129,7 +129,7 @@ def put_away(path: Path, numbers: Iterable[int]) -> None:
     """
     wanted = list(numbers)
     with changing(path) as connection, transaction(connection):
-        not_recorded(rows_of(connection, bin_too=True), wanted)
+        not_recorded(rows_of(connection, path, bin_too=True), wanted)
         connection.executemany(
             "UPDATE sessions SET deleted_ns = ? WHERE session = ?",
             [(anchor().wall_ns, number) for number in wanted],
@@ -147,7 +147,7 @@ def restore(path: Path, numbers: Iterable[int]) -> None:
 
 
 def not_recorded(rows: Iterable[SessionRow], numbers: Iterable[int]) -> None:
-    """Refuse when one of these is being recorded.
+    """Refuse when one of these is being recorded, or may be.
 
     Raises:
         StorageError: it names the session.
@@ -157,6 +157,12 @@ def not_recorded(rows: Iterable[SessionRow], numbers: Iterable[int]) -> None:
         if row.session in wanted and row.state is SessionState.RECORDING:
             raise StorageError(
                 f"{row.id} is still being recorded: stop that inferwatch first"
+            )
+        if row.session in wanted and row.state is SessionState.UNKNOWN:
+            raise StorageError(
+                f"it is unknown whether {row.id} is still being recorded, on another "
+                "host or in another container: stop that inferwatch, or wait until "
+                "a day has passed since its last reading"
             )
 
 

@@ -98,7 +98,7 @@ def choose(
     """The sessions that must go, oldest first.
 
     Those over age, then the oldest until the rest is small enough, the bin's first.
-    What is being recorded, or tagged ``keep``, stays.
+    What is being recorded or may be, or is tagged ``keep``, stays.
     """
     may_go = [row for row in rows if _may_go(row)]
     may_go.sort(key=lambda row: (row.deleted_ns is None, row.started_ns, row.session))
@@ -121,7 +121,8 @@ def choose(
 
 
 def _may_go(row: SessionRow) -> bool:
-    return row.state is not SessionState.RECORDING and KEEP not in row.tags.split()
+    going_on = row.state in {SessionState.RECORDING, SessionState.UNKNOWN}
+    return not going_on and KEEP not in row.tags.split()
 
 
 def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:

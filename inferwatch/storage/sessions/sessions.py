@@ -5,15 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
-from collectors.clock import NS_PER_S, boot_id
-from collectors.liveness import birth
+from collectors.clock import NS_PER_S, anchor
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.storage.file.connections import reading, settle
-from inferwatch.storage.file.sqlite import RECOVER
+from inferwatch.storage.file.recording_lock import forget_lock, still_recorded
+from inferwatch.storage.file.sqlite import RECOVER, transaction
 from inferwatch.storage.sessions.session_state import SessionState
 
 LAST = "last"
+LONGEST_SILENCE_S = 86_400.0
+"""A recorder that lives commits every second or so, if only what its host does."""
 THERE = "SELECT 1 FROM sessions WHERE session = ? AND id = ? AND state <> ?"
 BEGAN_BY_LAST_ANCHOR = """coalesce((
   SELECT wall_ns - t_ns FROM clock_anchors AS anchor
@@ -39,7 +42,7 @@ class SessionRow:
     started_ns: int
     """Unix time, as the end; the duration is measured by the monotonic clock."""
     ended_ns: int | None
-    """None while it goes on."""
+    """None while it goes on, or may."""
     duration_ns: int
     readings: int
     steps: int
@@ -92,15 +95,24 @@ def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
         StorageError: there is no such file, or it cannot be read.
     """
     with reading(path) as connection:
-        every = rows_of(connection, bin_too=True)
+        every = rows_of(connection, path, bin_too=True)
     if not any(row.state is SessionState.RECORDING for row in every):
-        settle(path)
+        settle(path, lambda connection: mark_interrupted(connection, path))
     return [row for row in every if bin_too or row.deleted_ns is None]
 
 
-def rows_of(connection: sqlite3.Connection, *, bin_too: bool) -> list[SessionRow]:
-    """The sessions of an open file, newest first."""
-    rows = _rows(connection.execute(_LIST + "ORDER BY session DESC").fetchall())
+def rows_of(
+    connection: sqlite3.Connection, path: Path, *, bin_too: bool
+) -> list[SessionRow]:
+    """The sessions of an open file, newest first; ``path`` is the file's own name.
+
+    What is open may be a copy, and who records is known by the name.
+    """
+    found = connection.execute(_LIST + "ORDER BY session DESC").fetchall()
+    rows = (
+        _row(dict(zip(_COLUMNS, values, strict=False)), path, values[-3:])
+        for values in found
+    )
     return [
         row
         for row in rows
@@ -160,11 +172,7 @@ def _no_such(path: Path, wanted: str, begun: Sequence[SessionRow]) -> str:
     return f"No session {wanted!r} in {path}: `inferwatch sessions` lists them"
 
 
-def _rows(values: Sequence[Sequence[object]]) -> list[SessionRow]:
-    return [_row(dict(zip(_COLUMNS, row, strict=False)), *row[-3:]) for row in values]
-
-
-def _row(columns: dict[str, object], *owner: object) -> SessionRow:
+def _row(columns: dict[str, Any], path: Path, owner: Sequence[object]) -> SessionRow:
     if not all(isinstance(columns[name], int) for name in _NUMBERS) or not all(
         isinstance(columns[name], str) for name in _TEXTS
     ):
@@ -177,31 +185,47 @@ def _row(columns: dict[str, object], *owner: object) -> SessionRow:
     except ValueError:
         state = SessionState.INTERRUPTED
     ended_ns = columns["ended_ns"]
-    if state is SessionState.RECORDING and not _lives(*owner):
-        state = SessionState.INTERRUPTED
-    elif state is SessionState.RECORDING:
-        ended_ns = None
-    known = {**columns, "state": state, "ended_ns": ended_ns}
-    return SessionRow(**known)  # type: ignore[arg-type]  # columns are the fields
+    if state is SessionState.RECORDING:
+        state = _state_now(path, columns["session"], owner, ended_ns)
+        ended_ns = ended_ns if state is SessionState.INTERRUPTED else None
+    return SessionRow(**{**columns, "state": state, "ended_ns": ended_ns})
 
 
-def _lives(boot: object, pid: object, born: object) -> bool:
-    """The recording process still runs: same boot, same pid, same birth."""
-    if boot != boot_id() or not isinstance(pid, int):
-        return False
-    return birth(pid) == born is not None
+def _state_now(
+    path: Path, session: int, owner: Sequence[object], last_ns: int
+) -> SessionState:
+    """What became of a session whose row says that it is recorded.
+
+    ``owner``: boot, pid and birth; ``last_ns``: Unix time of its last commit.
+    """
+    boot, pid, born = owner
+    goes_on = still_recorded(path, session, boot=boot, pid=pid, born=born)
+    if goes_on is None:
+        silent_s = (anchor().wall_ns - last_ns) / NS_PER_S
+        dead = silent_s > LONGEST_SILENCE_S
+        return SessionState.INTERRUPTED if dead else SessionState.UNKNOWN
+    return SessionState.RECORDING if goes_on else SessionState.INTERRUPTED
 
 
-def mark_interrupted(connection: sqlite3.Connection) -> None:
+def mark_interrupted(connection: sqlite3.Connection, path: Path) -> None:
     """Note the sessions whose recorder died; they end where their last commit was."""
-    query = "SELECT session, boot_id, pid, birth FROM sessions WHERE state = ?"
-    recording = connection.execute(query, (SessionState.RECORDING,)).fetchall()
-    connection.executemany(
-        f"UPDATE sessions SET state = ?, ended_ns = duration_ns + "  # noqa: S608  our own words
-        f"{BEGAN_BY_LAST_ANCHOR} WHERE session = ?",
-        [
-            (SessionState.INTERRUPTED, session)
-            for session, *owner in recording
-            if not _lives(*owner)
-        ],
+    query = (
+        f"SELECT session, boot_id, pid, birth, {_ENDED} "  # noqa: S608  our own words
+        "FROM sessions WHERE state = ?"
     )
+    recording = connection.execute(query, (SessionState.RECORDING,)).fetchall()
+    dead = [
+        session
+        for session, *owner, last_ns in recording
+        if _state_now(path, session, owner, last_ns) is SessionState.INTERRUPTED
+    ]
+    if not dead:
+        return
+    with transaction(connection):
+        connection.executemany(
+            f"UPDATE sessions SET state = ?, ended_ns = duration_ns + "  # noqa: S608  our own words
+            f"{BEGAN_BY_LAST_ANCHOR} WHERE session = ? AND state = ?",
+            [(SessionState.INTERRUPTED, each, SessionState.RECORDING) for each in dead],
+        )
+    for session in dead:
+        forget_lock(path, session)

@@ -32,6 +32,7 @@ STATES = {
     SessionState.RECORDING: ("●", "recording", "good"),
     SessionState.COMPLETE: ("✓", "complete", "muted"),
     SessionState.INTERRUPTED: ("◌", "interrupted", "warn"),
+    SessionState.UNKNOWN: ("?", "unknown", "warn"),
 }
 
 
@@ -161,7 +162,7 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
             filter=FilterField(
                 "state",
                 lambda each: each.row.state.value,
-                choices=[state.value for state in SessionState],
+                choices=[state.value for state in STATES],
             ),
         ),
         TableColumn(

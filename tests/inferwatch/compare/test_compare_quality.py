@@ -358,6 +358,10 @@ def test_a_session_that_never_settles_is_a_doubt(made: MadeRun) -> None:
             "after was cut off: its recorder died, and what came then is lost.",
         ),
         (
+            {"row": {"state": SessionState.UNKNOWN}},
+            "after may still be recorded elsewhere: what comes is left out.",
+        ),
+        (
             {"conditions": replace(CALM, gaps=Gaps(dropped=7))},
             "7 readings of after were lost on the way.",
         ),
