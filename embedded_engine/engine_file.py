@@ -1,7 +1,8 @@
 """What is known of a served engine to whoever comes later: one file in the runtime dir.
 
 It is written once the engine answers and is as good as its process: a file whose
-process is dead is removed by whoever looks.
+process is dead is removed by whoever looks. Containers may share the directory: the
+process of a file may have no pid here, and yet its probe's sockets have a listener.
 """
 
 import os
@@ -98,9 +99,10 @@ def scratch_dir(engine_id: str) -> Path:
 
 def sweep() -> None:
     """Remove what dead processes left: probe sockets, vLLM's sockets, engine files."""
-    probe_sockets()
+    heard = {socket.engine_id for socket in probe_sockets()}
     for path in runtime_dir().glob("*.json"):
-        if (file := _read(path)) is not None and not file.alive:
+        file = _read(path)
+        if file is not None and not file.alive and file.engine_id not in heard:
             with suppress(OSError):  # somebody else has removed it
                 path.unlink()
     for path in socket_dir(SCRATCH_NAME_LIMIT).glob("*.vllm"):

@@ -1,6 +1,7 @@
 """A served engine is found while it lives and forgotten when it is dead."""
 
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from collectors.clock import boot_id
 from collectors.liveness import birth
-from collectors.runtime_dir import RuntimeDirError, runtime_dir
+from collectors.runtime_dir import RuntimeDirError, runtime_dir, socket_path
 from embedded_engine.engine_file import (
     EngineFile,
     find_engine,
@@ -22,6 +23,8 @@ from embedded_engine.engine_file import (
 from embedded_engine.errors import NoSuchEngineError
 
 Describe = Callable[..., EngineFile]
+NO_PID = 4_194_303
+"""The last that Linux gives, on a host of many processes."""
 
 
 @pytest.fixture
@@ -95,6 +98,26 @@ def test_the_dead_are_not_found_and_swept_away(
     sweep()
 
     assert not file.path.exists()
+
+
+def test_an_engine_of_another_container_is_left_alone_while_its_probe_listens(
+    describe: Describe,
+) -> None:
+    file = msgspec.structs.replace(describe("theirs"), pid=NO_PID)
+    file.write()
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.bind(str(socket_path("theirs", NO_PID)))
+        probe.listen()
+
+        sweep()
+        meanwhile = file.path.exists()
+
+    socket_path("theirs", NO_PID).unlink()
+    sweep()
+
+    assert meanwhile
+    assert not file.path.exists()
+    assert served_engines() == []
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "another"}, {"birth": 1}])
