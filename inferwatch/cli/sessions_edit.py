@@ -8,6 +8,7 @@ import click
 from inferwatch.cli.options import (
     chosen,
     json_option,
+    option_for,
     record_of,
     record_option,
     tell,
@@ -33,7 +34,7 @@ def rename(session: str, name: str, database: Path | None, as_json: bool) -> Non
     [row] = chosen(path, [session])
     housekeeping.rename(path, row.session, name)
     now = housekeeping.checked_name(name)
-    undo = f"{HOW} rename {row.id} {shlex.quote(row.name or '')}"
+    undo = f"{HOW} rename {row.id} {shlex.quote(row.name or '')}{option_for(path)}"
     called = f"is now named {now}" if now else "no longer has a name"
     facts = {"session": row.id, "name": now, "name_before": row.name, "undo": undo}
     tell(f"{row.id} {called}. Undo: {undo}", facts, as_json=as_json)
@@ -82,10 +83,10 @@ def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> Non
     rows = chosen(path, wanted)
     housekeeping.put_away(path, [row.session for row in rows])
     ids = [row.id for row in rows]
-    undo = f"{HOW} restore {' '.join(ids)}"
+    undo = f"{HOW} restore {' '.join(ids)}{option_for(path)}"
     text = (
         f"{', '.join(ids)} moved to the bin. Undo: {undo}\n"
-        f"To free the space for good: {HOW} vacuum"
+        f"To free the space for good: {HOW} vacuum{option_for(path)}"
     )
     tell(text, {"deleted": ids, "undo": undo}, as_json=as_json)
 
@@ -106,11 +107,12 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
     rows = [r for r in chosen(path, wanted, bin_too=True) if r.deleted_ns is not None]
     if not rows:
         raise NoSuchSessionError(
-            f"{', '.join(wanted)}: not in the bin; `{HOW} --bin` lists what is in it"
+            f"{', '.join(wanted)}: not in the bin; `{HOW} --bin{option_for(path)}` "
+            "lists what is in it"
         )
     housekeeping.restore(path, [row.session for row in rows])
     ids = [row.id for row in rows]
-    undo = f"{HOW} delete {' '.join(ids)}"
+    undo = f"{HOW} delete {' '.join(ids)}{option_for(path)}"
     text = f"{', '.join(ids)} restored from the bin. Undo: {undo}"
     tell(text, {"restored": ids, "undo": undo}, as_json=as_json)
 
@@ -132,6 +134,7 @@ def _retag(
         ),
     )
     undo = f"{HOW} {'untag' if add else 'tag'} {row.id} {shlex.join(new)}"
+    undo += option_for(path)
     said = f"{row.id} now has {', '.join(tags) or 'no tags'}."
     said += f" Undo: {undo}" if new else " Nothing changed."
     facts = {"session": row.id, "tags": tags, "undo": undo if new else None}

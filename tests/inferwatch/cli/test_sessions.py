@@ -95,7 +95,7 @@ def test_a_name_is_given_and_taken_back_as_it_says(record: Path) -> None:
     undo = said.partition("Undo: inferwatch sessions ")[2].strip()
 
     assert said.startswith("s1 is now named before the fix.")
-    assert undo == "rename s1 'schema 3'"
+    assert undo == f"rename s1 'schema 3' --db {record}"
     told = json.loads(sessions(record, "rename", "before", "x", "--json").output)
     assert told["name_before"] == "before the fix"
     assert told["name"] == "x"
@@ -108,7 +108,8 @@ def test_tags_come_and_go(record: Path) -> None:
 
     assert added["tags"] == ["keep", "h200"]
     assert again["tags"] == ["keep", "h200", "new"]
-    assert again["undo"] == "inferwatch sessions untag s1 new"  # keep was there before
+    undo = f"inferwatch sessions untag s1 new --db {record}"  # keep was there before
+    assert again["undo"] == undo
     assert gone["tags"] == ["h200", "new"]
     assert "h200 new" in sessions(record).output
 
@@ -121,6 +122,43 @@ def test_what_is_deleted_is_restored_as_it_says(record: Path) -> None:
     assert "in the bin" in sessions(record, "--bin").output
     sessions(record, "restore", "s2", "s1")
     assert ids(record) == ["s3", "s2", "s1"]
+
+
+@pytest.mark.parametrize(
+    "done",
+    [
+        pytest.param(["rename", "s1", "it's new"], id="rename"),
+        pytest.param(["tag", "s1", "new"], id="tag"),
+        pytest.param(["untag", "s1", "old"], id="untag"),
+        pytest.param(["delete", "s1"], id="delete"),
+        pytest.param(["restore", "s3"], id="restore"),
+    ],
+)
+def test_the_command_that_undoes_works_wherever_the_record_is(
+    done: list[str], record: Path
+) -> None:
+    sessions(record, "tag", "s1", "old")
+    sessions(record, "delete", "s3")
+    before = list_sessions(record)
+    said = sessions(record, *done).output
+    changed = list_sessions(record)
+
+    undo = said.partition("Undo: inferwatch ")[2].splitlines()[0]
+    result = CliRunner().invoke(inferwatch, shlex.split(undo))
+
+    assert result.exit_code == 0
+    assert changed != before == list_sessions(record)
+
+
+def test_the_usual_record_needs_no_flag_to_undo(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERWATCH_DB", str(record))
+
+    said = CliRunner().invoke(inferwatch, ["sessions", "delete", "s1"]).output
+
+    assert "Undo: inferwatch sessions restore s1\n" in said
+    assert said.endswith("inferwatch sessions vacuum\n")
 
 
 def test_restoring_what_is_not_in_the_bin_is_said(record: Path) -> None:
