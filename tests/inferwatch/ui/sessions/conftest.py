@@ -51,7 +51,8 @@ def universal_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def record(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """s1 ... s12: s8 is in the bin, s12 is being recorded."""
-    monkeypatch.setattr("inferwatch.storage.sessions.sessions._lives", lambda *_: True)
+    seen = "inferwatch.storage.sessions.sessions.still_recorded"
+    monkeypatch.setattr(seen, lambda *_, **__: True)
     return Path(shutil.copy(written, tmp_path / "record.db"))
 
 
