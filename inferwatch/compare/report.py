@@ -382,6 +382,9 @@ def _drawn(draws: int, seed: int) -> str:
 def not_compared(comparison: Comparison) -> str:
     """What people look for and do not find."""
     known = {each.metric.key for pair in comparison.pairs for each in pair.results}
+    if any(run.priced for run in comparison.sessions):
+        energy = "" if ENERGY in known else "GPU energy is not recorded of both. "
+        return f"{energy}Prices are recorded; what they come to is not compared."
     if ENERGY in known:
         return "Cost is not recorded, so it is not compared."
     return "GPU energy and cost are not recorded, so they are not compared."

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from inferwatch.compare.checks.load import TOLERANCE
+from inferwatch.compare.checks.load import SEED, TOLERANCE, load_settings
 from inferwatch.compare.quality import QualityCheck, judged
 from inferwatch.compare.reading.configuration import FLAG, LOAD, differing
 from inferwatch.compare.reading.session_numbers import Side
@@ -12,7 +12,6 @@ MODEL, DEVICE = "engine model", "engine device"
 VERSIONS = ("engine vllm_version", "inferwatch")
 GPU, DRIVER, POWER = "gpu", "gpu driver", "gpu power limit"
 OF_THE_MACHINE = {MODEL, DEVICE, *VERSIONS, GPU, DRIVER, POWER}
-SEED = "load seed"
 MOST_NAMED = 4
 
 
@@ -31,18 +30,22 @@ def check_model(a: Side, b: Side) -> QualityCheck:
 
 def _tokenizer(a: Side, b: Side) -> Iterator[str]:
     """Which one cut a prompt is not recorded; what became of the same prompts is."""
-    plans = [
-        {k: v for k, v in run.configuration.items() if k.startswith(LOAD)}
-        for run in (*a.runs, *b.runs)
-    ]
+    plans = [load_settings(run) for run in (*a.runs, *b.runs)]
+    if not plans[0].get(SEED) or any(plan != plans[0] for plan in plans):
+        return
+    if _differ(a.load.requests, b.load.requests):
+        return  # these are not the same prompts
     before, after = a.load.prompt_tokens, b.load.prompt_tokens
-    is_same = bool(plans[0].get(SEED)) and all(plan == plans[0] for plan in plans)
-    if is_same and before and after and abs(after / before - 1) > TOLERANCE:
+    if before and after and _differ(before, after):
         yield (
             f"The same plan and seed made prompts of {before:,.0f} and {after:,.0f} "
             "tokens: another tokenizer cut them, and what is said by token is of other "
             "tokens."
         )
+
+
+def _differ(before: float, after: float) -> bool:
+    return abs(after - before) > TOLERANCE * before
 
 
 def check_engine(a: Side, b: Side) -> QualityCheck:

@@ -63,6 +63,8 @@ class LoadFacts:
     """Of those that came in the span, when the recording ended."""
     sent_burstiness: float | None = None
     """Of the gaps between the sends of that load; None where its cap held some back."""
+    ours: bool = False
+    """That load sent nearly all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +108,8 @@ class SessionNumbers:
     """Tells it from another one of its name."""
     conditions: Conditions = field(default_factory=Conditions)
     """Under which it was measured."""
+    priced: bool = False
+    """Somebody said what time or energy costs."""
 
     @property
     def name(self) -> str:
@@ -237,6 +241,7 @@ class Side:
             burstiness=_mean(each.burstiness for each in loads),
             failed=sum(each.failed for each in loads),
             unended=sum(each.unended for each in loads),
+            ours=all(each.ours for each in loads),
         )
 
     @property

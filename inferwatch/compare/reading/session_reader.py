@@ -180,6 +180,7 @@ class _SessionReader:
             client=client_verdict(connection, session, self._client, span),
             pairing=paired.pairing if paired else None,
             conditions=conditions(connection, session, span),
+            priced=_is_priced(connection, session),
         )
 
     def _settling(self) -> list[TimedValues]:
@@ -394,7 +395,13 @@ def load_facts(
         burstiness=_burstiness(due_ns if planned else came_ns[inside]),
         failed=int((failed & inside).sum()),
         unended=int((unended & inside).sum()),
+        ours=planned,
     )
+
+
+def _is_priced(connection: sqlite3.Connection, session: int) -> bool:
+    query = "SELECT 1 FROM prices WHERE session = ?"
+    return connection.execute(query, (session,)).fetchone() is not None
 
 
 def _came_in(span: ComparedSpan, came_ns: Ints) -> Truths:

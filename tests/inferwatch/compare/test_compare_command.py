@@ -219,6 +219,24 @@ def test_energy_and_cost_are_not_made_up(compared: Run) -> None:
     assert "GPU energy and cost are not recorded" in text
 
 
+def test_prices_that_are_recorded_are_not_denied(
+    run_command: Run, sessions: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "priced.db"
+    path.write_bytes(sessions.read_bytes())
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "INSERT INTO prices (session, ordinal, source, t_ns, gpu_hour, currency) "
+            "SELECT session, 0, 0, 0, 2.5, '$' FROM sessions WHERE name = 'before'"
+        )
+
+    _, text, _ = run_command("--text", "--db", path, "before", "after")
+
+    said = " ".join(text.split())
+    assert "GPU energy is not recorded of both. Prices are recorded; what they" in said
+    assert "cost are not recorded" not in said
+
+
 def test_sessions_of_one_name_are_told_apart_by_their_files(
     run_command: Run, sessions: Path, tmp_path: Path
 ) -> None:

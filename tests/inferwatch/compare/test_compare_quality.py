@@ -211,6 +211,48 @@ def test_another_load_is_a_doubt_with_how_to_send_the_same(made: MadeRun) -> Non
     )
 
 
+CLOSED = {"load arrivals": "closed", "load concurrency": "8", "load seed": "5"}
+
+
+def test_a_faster_engine_in_the_same_closed_loop_got_no_other_load(
+    made: MadeRun,
+) -> None:
+    slow = {"requests": 26, "per_s": 2.6, "prompt_tokens": 512.0, "burstiness": 0.4}
+    fast = {"requests": 90, "per_s": 9.0, "prompt_tokens": 561.0, "burstiness": 1.1}
+    before = made("before", configuration=CLOSED, load=slow | {"ours": True})
+    after = made("after", configuration=CLOSED, load=fast | {"ours": True})
+
+    checks = found(before, after)
+
+    assert checks["load"].quality is Quality.GOOD
+    assert checks["load"].sentence == (
+        "Both were sent the same closed loop: how many requests its users came to send "
+        "is what the engine did, and no other load."
+    )
+    assert checks["model"].quality is Quality.GOOD  # and no other tokenizer
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"configuration": {"load concurrency": "16"}}, id="more users"),
+        pytest.param({"load": {"ours": False}}, id="requests of others"),
+    ],
+)
+def test_a_closed_loop_that_was_not_the_same_is_another_load(
+    made: MadeRun, other: dict[str, Any]
+) -> None:
+    load = {"per_s": 9.0, "ours": True} | other.get("load", {})
+    configuration = CLOSED | other.get("configuration", {})
+    before = made("before", configuration=CLOSED, load={"per_s": 2.6, "ours": True})
+
+    after = made("after", configuration=configuration, load=load)
+
+    assert doubt(before, after, "load").startswith(
+        "after and before were not given the same load: requests per second differ"
+    )
+
+
 @pytest.mark.parametrize("name", ["run #3", "a b", "don't"])
 def test_the_command_that_sends_the_same_can_be_pasted(
     made: MadeRun, name: str
