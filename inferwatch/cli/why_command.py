@@ -9,6 +9,7 @@ from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.cli.say import say, say_damage, say_json
 from inferwatch.errors import UsageError
 from inferwatch.metrics.causes.telling import tell
+from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.snapshot import Window
 from inferwatch.replay.player import Player
 from inferwatch.reports.why import Why, shortened, why_json, why_text
@@ -18,6 +19,15 @@ from inferwatch.storage.sessions.sessions import find
 
 SHOWN = 5
 """Of requests that might be meant."""
+PROBED = "SELECT 1 FROM engines WHERE session = ?"
+FAILED = """
+SELECT failure, count(*), coalesce(detail, ''), min(ordinal) FROM client_requests
+WHERE session = ?1 AND end_ns <= ?2 AND failure IS NOT NULL AND NOT EXISTS (
+  SELECT 1 FROM client_requests
+  WHERE session = ?1 AND end_ns <= ?2 AND failure IS NULL
+) GROUP BY failure ORDER BY count(*) DESC LIMIT 1
+"""
+"""The commonest failure, where all failed; ``min`` picks the detail of the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,12 +72,18 @@ def _slowest(player: Player, path: Path, moment_ns: int | None, most: int) -> Wh
         lookup = RecordLookup(connection, session_id)
         keys = lookup.slowest(now_ns, most)
         stories = [tell(lookup, key, now_ns) for key in keys]
+        row = find(path, session_id).session
+        is_probed = connection.execute(PROBED, (row,)).fetchone() is not None
+        failed = connection.execute(FAILED, (row, now_ns)).fetchone()
     return Why(
         session_id=session_id,
         now_ns=now_ns,
         slowest=slowest,
         stories=tuple(each for each in stories if each is not None),
-        is_probed=find(path, session_id).requests > 0,
+        is_probed=is_probed,
+        failed=FailureCount(kind=failed[0], count=failed[1], first=failed[2])
+        if failed
+        else None,
     )
 
 

@@ -24,6 +24,8 @@ from inferwatch.metrics.causes.story import (
     Spike,
     StorySpan,
 )
+from inferwatch.metrics.load.error_text import error_text
+from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.snapshot import RequestRow
 from inferwatch.visible import visible
 
@@ -53,7 +55,9 @@ class Why:
     """The worst first; where one was asked for, that one."""
     asked: bool = False
     is_probed: bool = True
-    """A probe told of requests."""
+    """A probe told of the engine."""
+    failed: FailureCount | None = None
+    """How requests of our load failed most, where not one was answered."""
 
 
 def why_json(why: Why) -> dict[str, Any]:
@@ -105,14 +109,27 @@ def why_text(why: Why, wall: WallText) -> str:
     lines = [f"{why.session_id}, as of {wall(why.now_ns)}"]
     slow = why.slowest
     if not why.stories:
-        nothing = NOT_YET if why.is_probed else NOT_PROBED
-        return "\n".join([*lines, nothing])
+        return "\n".join([*lines, *_nothing(why)])
     if slow is not None and slow.sentence:
         lines += ["", f"{slow.sentence}.", *_groups(slow)]
     lines += ["", f"the slowest {len(why.stories)} by TTFT:"]
     for story in why.stories:
         lines += ["", *_short_story(story, wall)]
     return "\n".join(lines)
+
+
+def _nothing(why: Why) -> Iterator[str]:
+    """Why there is no request to tell of."""
+    if why.failed is None:
+        yield NOT_YET if why.is_probed else NOT_PROBED
+        return
+    said = error_text(why.failed.first) or "nothing was said"
+    yield from _paragraph(
+        "No request of our load was answered by then: "
+        f"{why.failed.count:,} failed as {why.failed.kind}, the first of them: "
+        f"{visible(said)}",
+        "",
+    )
 
 
 def _groups(slow: SlowRequests) -> Iterator[str]:

@@ -22,6 +22,7 @@ PREEMPTED = (
     "SELECT external_id FROM requests WHERE preemptions > 0 AND queue_s > 0.1 "
     "ORDER BY ttft_s DESC LIMIT 1"
 )
+OF_A_PROBE = ("requests", "steps", "step_members")
 WIDE = "長" * 100 + "\x1b[31m" + "x" * 100
 
 
@@ -182,7 +183,7 @@ def test_of_a_server_without_a_probe_it_is_said_what_it_takes(
     run: Run, sample: Path
 ) -> None:
     with closing(sqlite3.connect(sample)) as file, file:
-        for table in ("requests", "steps", "step_members"):
+        for table in ("engines", *OF_A_PROBE):
             file.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
         file.execute("UPDATE sessions SET requests = 0, steps = 0")
 
@@ -190,6 +191,38 @@ def test_of_a_server_without_a_probe_it_is_said_what_it_takes(
 
     assert result.exit_code == 0, result.output
     assert "it takes a probe" in result.stdout
+
+
+def test_of_requests_that_were_all_refused_it_is_said_how(
+    run: Run, sample: Path
+) -> None:
+    """The engine has a probe, and heard of none of them."""
+    with closing(sqlite3.connect(sample)) as file, file:
+        for table in OF_A_PROBE:
+            file.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        file.execute("UPDATE sessions SET requests = 0, steps = 0")
+        count = file.execute(
+            "UPDATE client_requests SET first_token_ns = NULL, failure = 'http_4xx', "
+            """detail = '404 {"error":{"message":"There is no model x."}}' """
+        ).rowcount
+
+    said = " ".join(run().stdout.split())
+
+    assert said.endswith(
+        f"No request of our load was answered by then: {count} failed as http_4xx, "
+        "the first of them: 404 There is no model x."
+    )
+
+
+def test_an_engine_with_a_probe_that_nobody_asked_anything_needs_none(
+    run: Run, sample: Path
+) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        for table in (*OF_A_PROBE, "client_requests"):
+            file.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        file.execute("UPDATE sessions SET requests = 0, steps = 0")
+
+    assert "No request has had its first token by then" in run().stdout
 
 
 def test_of_several_answers_each_can_be_asked_for_by_its_number(
