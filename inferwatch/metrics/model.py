@@ -69,7 +69,12 @@ from inferwatch.metrics.engine.request_index import RequestIndex, SavedIndex
 from inferwatch.metrics.engine.request_tracker import LatencySamples, RequestTracker
 from inferwatch.metrics.engine.scraped import SavedScraped, Scraped
 from inferwatch.metrics.engine.scraped_window import ScrapedWindow
-from inferwatch.metrics.engine.traced import SavedTraces, Traces, best_of
+from inferwatch.metrics.engine.traced import (
+    SavedTraces,
+    Traces,
+    advice_left,
+    best_of,
+)
 from inferwatch.metrics.findings.around import around_of
 from inferwatch.metrics.findings.facts import Around
 from inferwatch.metrics.findings.finding import Finding, PastFinding
@@ -587,7 +592,7 @@ class Model:
 
     def _best_told(self, told: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
         """What scrapes tell, made exact where traces are of the same requests."""
-        counted = told.shown(exact, grid)
+        counted = told.shown(exact, grid, self._engines.alive)
         return self._traces.shown(counted, exact, told, self._engines.alive)
 
     def _alone(self, source: str | None) -> "Model | None":
@@ -652,6 +657,7 @@ class Model:
                 else self._of_ranks(each, shown, better)
                 for each in states
             )
+        states = tuple(_as_of_now(each, better.get(each.source)) for each in states)
         via = shown.via or (Via.PROBE if shown.engines else None)
         return replace(shown, servers=with_remarks(states, steady), via=via)
 
@@ -1026,6 +1032,16 @@ class Model:
         if not sample.source:  # others have no part in what watching costs
             self._cost.host(sample)
             self._client.host(self._cost.host_use())
+
+
+def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
+    """A server without the rates of one that is lost, and advice that was followed."""
+    if state.answers is False:
+        state = replace(state, arrivals_per_s=None, output_tokens_per_s=None)
+    if via is None or state.info is None:
+        return state
+    left = advice_left(state.info.advice, via)
+    return replace(state, info=msgspec.structs.replace(state.info, advice=left))
 
 
 def _named(source: str, rows: str) -> str:

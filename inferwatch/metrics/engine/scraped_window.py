@@ -4,7 +4,7 @@ Counts and sums of several are added, their buckets merged. Percentiles of sever
 never made of those of each.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
@@ -218,14 +218,17 @@ class ScrapedWindow:
         ]
         return max(since) if since and len(since) == len(self.servers) else None
 
-    def shown(self, base: Snapshot, grid: Grid) -> Snapshot:
-        """A snapshot of what these tell; its grid is that of the charts."""
+    def shown(self, base: Snapshot, grid: Grid, probed: Collection[str]) -> Snapshot:
+        """A snapshot of what these tell; its grid is that of the charts.
+
+        ``probed``: sources of those with a probe, which need no advice.
+        """
         flow, gained = self.flow(), self.gained
         charts = self.charts(grid)
         return replace(
             base,
             via=self.via,
-            advice=self.advice,
+            advice=self._advice(probed),
             covered_ns=gained.watched_ns,
             verdict=verdict_of(self.servers, flow),
             engines=(),
@@ -244,11 +247,10 @@ class ScrapedWindow:
             kv=self.kv(),
         )
 
-    @property
-    def advice(self) -> tuple[str, ...]:
+    def _advice(self, probed: Collection[str]) -> tuple[str, ...]:
         """What would make more known, each once."""
-        told = (each for s in self.servers if s.info for each in s.info.advice)
-        return tuple(dict.fromkeys(told))
+        infos = (s.info for s in self.servers if s.info and s.source not in probed)
+        return tuple(dict.fromkeys(each for info in infos for each in info.advice))
 
     def charts(self, grid: Grid) -> ScrapedCharts:
         """Over time."""

@@ -147,7 +147,7 @@ class Traces:
                 ttft_mean_s=line.ttft_mean_s,
                 ttft_max_s=line.ttft_max_s,
             ),
-            advice=tuple(each for each in counted.advice if OWN_FLAG not in each),
+            advice=tuple(advice_left(counted.advice, Via.TRACES)),
         )
 
     def saved(self) -> SavedTraces:
@@ -157,6 +157,13 @@ class Traces:
     def restore(self, saved: SavedTraces) -> None:
         """Take over what was saved."""
         self._last_ns, self._told = saved.last_ns, saved.told
+
+
+def advice_left(advice: Iterable[str], via: Via | None) -> list[str]:
+    """What would make more known of a server, less what has been followed."""
+    if via is Via.PROBE:
+        return []  # whoever has a probe tells all
+    return [each for each in advice if via is not Via.TRACES or OWN_FLAG not in each]
 
 
 def _most(rows: Iterable[Latency]) -> int:

@@ -215,3 +215,41 @@ def test_what_a_server_counts_for_all_its_ranks_is_no_rank_with_a_cache() -> Non
     assert (shown.kv.total_blocks, shown.kv.used_blocks) == (200, 50)
     assert (shown.flow.running, shown.flow.kv_usage) == (6, 0.25)
     assert shown.flow.output_tokens_per_s == pytest.approx(100)
+
+
+def advised(source: str) -> ServerInfo:
+    info = ServerInfo(t_ns=1, source=source, name=source, family="vllm", models=["m"])
+    return msgspec.structs.replace(info, advice=["install inferwatch beside it"])
+
+
+def test_a_server_that_is_lost_has_no_rates_any_more() -> None:
+    gone = Contact(t_ns=59 * S, source="b", answers=False, why="connection refused")
+    readings = [*fleet({"a": 0, "b": 0}, 58), gone, sample("a", 60)]
+
+    states = model_of(readings).snapshot(60 * S, Window.MINUTE).servers
+
+    there, lost = states
+    assert there.output_tokens_per_s == pytest.approx(100, rel=0.05)
+    assert there.arrivals_per_s is not None
+    assert (lost.output_tokens_per_s, lost.arrivals_per_s) == (None, None)
+
+
+def test_a_server_with_a_probe_needs_no_advice_to_install_one(
+    probed: list[AnyReading],
+) -> None:
+    scraped = [*fleet({"a": 0, "b": 0}, 20), advised("a")]
+
+    made = model_of(by_time([*probed, *scraped])).snapshot(20 * S, Window.TEN_SECONDS)
+
+    one, _ = made.servers
+    assert one.info is not None
+    assert one.info.advice == []
+    assert made.advice == ()
+
+
+def test_beside_it_one_without_a_probe_is_advised(probed: list[AnyReading]) -> None:
+    scraped = [*fleet({"a": 0, "b": 0}, 20), advised("b")]
+
+    made = model_of(by_time([*probed, *scraped])).snapshot(20 * S, Window.TEN_SECONDS)
+
+    assert made.advice == ("install inferwatch beside it",)
