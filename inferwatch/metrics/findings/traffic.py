@@ -241,7 +241,9 @@ class WarmUp(Diagnosis):
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
         """The start."""
-        text = f"steps now take {(facts.step_s or 0) * 1e3:.1f} ms"
+        text = "no step ran lately"
+        if facts.step_s is not None:
+            text = f"steps now take {facts.step_s * 1e3:.1f} ms"
         t_ns = ago_ns(facts, facts.up_s)
         return (Evidence(text=text, page="steps", t_ns=t_ns),)
 

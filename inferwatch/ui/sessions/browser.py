@@ -147,6 +147,8 @@ class SessionBrowser(Vertical):
         self._looks = 0
         self._looking = self._wanted = False
         self._previews: dict[PreviewKey, SessionPreview] = {}
+        self._grown: set[PreviewKey] = set()
+        """Previews of what is being recorded that are to be read anew."""
         """The latest few."""
         self._trouble: str | None = None
         """Why the last look saw nothing."""
@@ -218,6 +220,7 @@ class SessionBrowser(Vertical):
         waiting = list(self.sessions.unknown())
         if self._looks % GROWN_EVERY == 1:
             waiting += self.sessions.recording()
+            self._grown = {key for key in self._previews if key[1] is None}
         for row in waiting:
             await asyncio.to_thread(self.sessions.summarise, row)
             self._list_again()
@@ -251,7 +254,11 @@ class SessionBrowser(Vertical):
         if here is not None and first is not None and first.row.id != here.row.id:
             against = first.row.id, known[first.row.id]
         panel.show(here, known[here.row.id] if here else None, against)
-        unknown = [each for each in wanted if known[each.row.id] is None]
+        unknown = [
+            each
+            for each in wanted
+            if known[each.row.id] is None or _key_of(each) in self._grown
+        ]
         if panel.display and unknown:
             self._read(unknown)
 
@@ -267,6 +274,7 @@ class SessionBrowser(Vertical):
             while len(self._previews) >= MOST_PREVIEWS:
                 del self._previews[next(iter(self._previews))]
             self._previews[_key_of(each)] = found
+            self._grown.discard(_key_of(each))
         self._preview()
 
     def _tell_listed(self) -> None:

@@ -45,6 +45,8 @@ from inferwatch.ui.shared.view import View
 from inferwatch.ui.shared.welcome import Welcome, curl_lines, is_untouched
 from inferwatch.ui.whatif.dialog import WhatIfScreen
 
+MOMENT_NS = NS_PER_S
+"""What is of a longer span is not called now alone."""
 TALL = 50
 """Rows; from here on there is room for more of the time line."""
 
@@ -358,7 +360,11 @@ class WatchScreen(SessionScreen):
         on_charts = self.view.bin_of(charted)
         t_ns = shown.charts_end_ns if cursor_ns is None else cursor_ns
         clock, here = self.feed.wall_text(t_ns), self._here(shown)
-        when = _when(cursor_ns, shown.now_ns, clock, seen=index is not None, here=here)
+        if cursor_ns is None:
+            when = _latest(here, clock, shown.timeline.bin_ns)
+        else:
+            seen = index is not None
+            when = _when(cursor_ns, shown.now_ns, clock, seen=seen, here=here)
         step = shown.latest_step if cursor_ns is None and self.is_held else None
         if step is not None:
             exactly = self.feed.wall_text(shown.now_ns, ms=True)
@@ -600,11 +606,15 @@ def _at_step(here: str, clock: str, step: Step) -> Line:
     )
 
 
-def _when(
-    cursor_ns: int | None, now_ns: int, clock: str, *, seen: bool, here: str
-) -> Line:
-    if cursor_ns is None:
-        return (TextRun(f" {here} ", "strong"), TextRun(clock, "muted"))
+def _latest(here: str, clock: str, bin_ns: int) -> Line:
+    """The moment shown; and what its values are of, where that is no moment."""
+    line = TextRun(f" {here} ", "strong"), TextRun(clock, "muted")
+    if bin_ns <= MOMENT_NS:
+        return line
+    return (*line, TextRun(f", last {bin_ns / NS_PER_S:g} s", "muted"))
+
+
+def _when(cursor_ns: int, now_ns: int, clock: str, *, seen: bool, here: str) -> Line:
     ago = (now_ns - cursor_ns) / NS_PER_S
     if ago < 0:
         later = f", {-ago:.1f} s after {here}"

@@ -97,6 +97,22 @@ async def test_w_goes_through_all_windows_and_each_can_be_clicked(
         assert app.session.view.window is Window.SESSION
 
 
+async def test_what_is_of_a_longer_bin_is_not_called_now_alone(
+    app: InferwatchApp, text_of: Any, settle: Any
+) -> None:
+    said = {}
+    async with app.run_test(size=SIZE) as pilot:
+        for window in (Window.MINUTE, Window.FIVE_MINUTES):
+            app.session.view.window = window
+            await settle(pilot)
+            said[window] = readout(text_of, app).partition(" TTFT")[0]
+
+    assert said == {
+        Window.MINUTE: "now 03:12:41",
+        Window.FIVE_MINUTES: "now 03:12:41, last 2.5 s",
+    }
+
+
 async def test_the_cursor_stays_at_its_moment_while_time_moves_on(
     feed: Any, app: InferwatchApp, text_of: Any, settle: Any
 ) -> None:

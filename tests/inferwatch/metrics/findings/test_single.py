@@ -164,6 +164,17 @@ def test_a_batch_is_not_too_small_where_compute_is_full() -> None:
     assert BatchTooSmall().judge(full) is None
 
 
+def test_a_slow_start_is_not_held_against_steps_that_nobody_takes() -> None:
+    idle = replace(SLOW_START, steps=steps(0))
+
+    (busy,) = WarmUp().evidence(SLOW_START)
+    (quiet,) = WarmUp().evidence(idle)
+
+    assert WarmUp().judge(idle) is not None
+    assert busy.text.startswith("steps now take ")
+    assert quiet.text == "no step ran lately"
+
+
 def test_with_objectives_the_price_is_the_share_that_misses_them() -> None:
     queued = replace(BUSY, steps=steps(seqs_ns=9 * S))
     plain = BatchTooSmall().judge(queued)

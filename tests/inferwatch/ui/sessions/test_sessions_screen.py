@@ -19,7 +19,7 @@ from inferwatch.ui.pages import (
     StartPage,
     Tell,
 )
-from inferwatch.ui.sessions.browser import SessionBrowser
+from inferwatch.ui.sessions.browser import GROWN_EVERY, SessionBrowser
 from inferwatch.ui.sessions.table import SessionTable
 from inferwatch.ui.shared.dialogs import PromptScreen
 from inferwatch.ui.shared.messages import GoTo, OpenComparison, OpenSession
@@ -458,6 +458,32 @@ async def test_the_session_under_the_cursor_is_shown_in_full_with_what_next(
         await pilot.press("home", "down", "m")
         await looked(pilot)
         assert "engine max_num_seqs 64 → 32" in preview()
+
+
+async def test_what_our_load_sent_grows_with_the_session_that_is_recorded(
+    app: InferwatchApp, text_of: Any, record: Path
+) -> None:
+    def send(number: int) -> None:
+        with closing(sqlite3.connect(record)) as connection, connection:
+            connection.execute(
+                "INSERT INTO client_requests (session, ordinal, source, number, "
+                "external_id, phase, intended_ns) "
+                "VALUES (12, ?1, 0, ?1, ?1, 'steady', 1)",
+                (1_000 + number,),
+            )
+
+    async with app.run_test(size=LARGE) as pilot:
+        send(1)
+        await shown(pilot)
+        before = " ".join(text_of(app, "PreviewPanel"))
+        send(2)
+        for _ in range(GROWN_EVERY):
+            app.screen.query_one(SessionBrowser).look()
+            await looked(pilot)
+        after = " ".join(text_of(app, "PreviewPanel"))
+
+    assert " 1 sent by our load" in before
+    assert " 2 sent by our load" in after
 
 
 async def test_it_is_said_how_to_compare_before_and_after_a_mark(
