@@ -33,6 +33,7 @@ from inferwatch.export.html.svg_charts import (
     cdf,
     clock,
 )
+from inferwatch.export.note_text import note_text
 from inferwatch.export.recording import Recording
 from inferwatch.formatting import (
     UNKNOWN,
@@ -247,7 +248,7 @@ def _findings(found: list[dict[str, Any]]) -> Iterable[str]:
 def _notes(data: PageData) -> Iterable[str]:
     """Notes and bookmarks in order of time; a load plan is long and folds."""
     notes, plans = data.snapshot.notes, data.plans
-    told = [(note.t_ns, str(note.kind), as_html(note.text)) for note in notes]
+    told = [(note.t_ns, str(note.kind), as_html(note_text(note))) for note in notes]
     told += [(each.t_ns, str(NoteKind.STARTED), _folded(each.plan)) for each in plans]
     told += [(t_ns, "bookmark", as_html(text)) for t_ns, text in data.bookmarks]
     told += [(t_ns, "limits", as_html(text)) for t_ns, text in data.limits]

@@ -29,6 +29,7 @@ from collectors.readings import (
     Totals,
 )
 from inferwatch.export.destination import Destination
+from inferwatch.export.note_text import note_text
 from inferwatch.export.perfetto.hardware_tracks import GpuTracks, HostTracks
 from inferwatch.export.perfetto.request_tracks import LINGER_NS, RequestTracks
 from inferwatch.export.perfetto.trace_format import (
@@ -373,7 +374,7 @@ class SessionTracks:
 
     def note(self, note: Note) -> None:
         """Write a note."""
-        self._instant("notes", note.text, note.t_ns, {"kind": note.kind})
+        self._instant("notes", note_text(note), note.t_ns, {"kind": note.kind})
 
     def planned(self, planned: LoadPlanned) -> None:
         """What the load that follows was asked to do."""

@@ -193,6 +193,18 @@ def test_a_session_without_anything_is_a_page_all_the_same(
     assert "never came" in page.words
 
 
+def test_of_a_loss_a_page_has_the_cause_and_neither_log_nor_keys(
+    page_of: Callable[..., tuple[Path, str]],
+) -> None:
+    text = "exited with status 1: api_key=hunter2\nINFO prompt: 'a secret'\nTraceback"
+
+    content = page_of([Note(t_ns=1, kind=NoteKind.LOST, text=text)])[1]
+
+    assert "exited with status 1: api_key=…" in Page(content).words
+    for left_out in ("hunter2", "a secret", "Traceback"):
+        assert left_out not in content
+
+
 def test_a_distribution_is_true_to_a_hundredth() -> None:
     distribution = Distribution()
     for value_ns in range(1_000_000, 11_000_000, 10_000):

@@ -312,6 +312,17 @@ def test_what_a_lost_engine_had_in_hand_ends_with_it(
     assert [e["name"] for e in tracks(events, "session")["notes"]] == ["gone"]
 
 
+def test_of_a_loss_a_trace_has_the_cause_and_neither_log_nor_keys(
+    trace_of: Callable[..., Events],
+) -> None:
+    text = "exited: api_key=hunter2\nINFO prompt: 'a secret'\nTraceback"
+
+    events = trace_of([Note(t_ns=1, kind=NoteKind.LOST, text=text)])
+
+    (note,) = tracks(events, "session")["notes"]
+    assert note["name"] == "exited: api_key=…"
+
+
 def test_counters_tell_batch_queue_kv_and_tokens(
     exported: Exported, recorded: Recorded
 ) -> None:
