@@ -21,6 +21,7 @@ from inferwatch.storage.repair.header import (
     restore_schema,
 )
 from inferwatch.storage.repair.salvage import Salvage, fill_holes
+from inferwatch.storage.sessions.session_state import SessionState
 from inferwatch.storage.tables.migrations import SCHEMA_VERSION, migrate, session_tables
 
 CHECKED_UP_TO_BYTES = 32_000_000
@@ -81,7 +82,11 @@ def recover_into(path: Path, into: Path) -> Damage:
         raise StorageError(f"{into} exists: choose another file to save into")
     if not path.exists():
         raise StorageError(f"{path} does not exist")
-    return _salvage(path, into)
+    damage = _salvage(path, into)
+    with closing(connect(into, "rw")) as connection:  # into it nobody records
+        states = SessionState.INTERRUPTED, SessionState.RECORDING
+        connection.execute("UPDATE sessions SET state = ? WHERE state = ?", states)
+    return damage
 
 
 @lru_cache(maxsize=64)

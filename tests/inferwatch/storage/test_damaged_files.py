@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from collectors.clock import anchor
 from collectors.readings import AnyReading, Step
 from inferwatch.errors import StorageError
 from inferwatch.replay.marks import bookmarks, keep_bookmark
@@ -341,6 +342,23 @@ def test_a_session_whose_state_is_lost_was_interrupted(
         connection.execute("UPDATE sessions SET state = 'comp|ete'")
 
     assert find(path, "last").state is SessionState.INTERRUPTED
+
+
+def test_what_was_being_recorded_is_interrupted_in_the_file_it_is_saved_into(
+    whole: bytes, path: Path, tmp_path: Path
+) -> None:
+    path.write_bytes(whole)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(
+            "UPDATE sessions SET state = 'recording', ended_ns = NULL, started_ns = ?",
+            (anchor().wall_ns,),
+        )
+        connection.execute("DELETE FROM clock_anchors")
+
+    recover_into(path, tmp_path / "rescued.db")
+
+    assert find(path, "s1").state is SessionState.UNKNOWN
+    assert find(tmp_path / "rescued.db", "s1").state is SessionState.INTERRUPTED
 
 
 def test_the_damaged_file_itself_is_left_as_it_is(whole: bytes, path: Path) -> None:
