@@ -5,6 +5,7 @@ its process.
 """
 
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -57,6 +58,24 @@ def _exists(pid: int) -> bool:
     except PermissionError:  # it is another user's
         pass
     return True
+
+
+def is_held(path: Path) -> bool:
+    """Some process has a file or directory locked (flock), whoever can see its pid."""
+    flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
+    try:
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def pid_namespace() -> str | None:

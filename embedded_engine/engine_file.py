@@ -5,6 +5,7 @@ process is dead is removed by whoever looks. Containers may share the directory:
 process of a file may have no pid here, and yet its probe's sockets have a listener.
 """
 
+import fcntl
 import os
 import shutil
 from contextlib import suppress
@@ -14,7 +15,7 @@ from uuid import UUID
 import msgspec
 
 from collectors.clock import boot_id
-from collectors.liveness import birth, is_socket, nobody_listens
+from collectors.liveness import birth, is_held, is_socket, nobody_listens
 from collectors.plain_file import read_plain, write_plain
 from collectors.runtime_dir import (
     ENGINE_ID_LIMIT,
@@ -91,10 +92,22 @@ def find_engine(engine_id: str) -> EngineFile:
 
 
 def scratch_dir(engine_id: str) -> Path:
-    """Where this process's vLLM puts its own sockets, so that they can be swept."""
-    return private_dir(
+    """Where this process's vLLM puts its own sockets, so that they can be swept.
+
+    It is held while the process or a child of it lives: others may not see its pid.
+    """
+    scratch = private_dir(
         socket_dir(SCRATCH_NAME_LIMIT) / f"{engine_id}.{os.getpid()}.vllm"
     )
+    if scratch not in _held:
+        _held[scratch] = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with suppress(OSError):  # not every file system can
+            fcntl.flock(_held[scratch], fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return scratch
+
+
+_held: dict[Path, int] = {}
+"""Descriptors of our scratch directories, never closed."""
 
 
 def sweep() -> None:
@@ -114,6 +127,8 @@ def sweep() -> None:
 
 def _in_use(scratch: Path) -> bool:
     """Who cannot be seen here may live in a container."""
+    if is_held(scratch):
+        return True
     try:
         sockets = list(filter(is_socket, scratch.iterdir()))
     except OSError:

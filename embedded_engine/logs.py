@@ -9,6 +9,8 @@ from pathlib import Path
 
 import platformdirs
 
+from collectors.liveness import is_held
+
 KEPT_LOGS = 20
 LEFT_OUT = "…"
 LONGEST_LINE = 2_000
@@ -83,7 +85,7 @@ def prune(directory: Path, kept: int) -> None:
 
     logs = sorted(directory.glob("engine-*.log"), key=age, reverse=True)
     for path in logs[kept:]:
-        if not _is_held(path):
+        if not is_held(path):
             path.unlink(missing_ok=True)
 
 
@@ -99,17 +101,6 @@ def open_log(path: Path) -> int:
     with suppress(OSError):  # not every file system can
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return descriptor
-
-
-def _is_held(path: Path) -> bool:
-    try:
-        with path.open("rb+") as log:
-            fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def tail(path: Path, lines: int) -> list[str]:

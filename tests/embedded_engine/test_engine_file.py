@@ -120,6 +120,20 @@ def test_an_engine_of_another_container_is_left_alone_while_its_probe_listens(
     assert served_engines() == []
 
 
+def test_the_scratch_of_another_container_stays_before_it_has_any_socket(
+    engine_home: Path,
+) -> None:
+    scratch = scratch_dir("theirs")
+    elsewhere = scratch.rename(scratch.with_name(f"theirs.{NO_PID}.vllm"))
+    dead = scratch.with_name(f"dead.{NO_PID}.vllm")
+    dead.mkdir()
+
+    sweep()
+
+    assert elsewhere.exists()
+    assert not dead.exists()
+
+
 @pytest.mark.parametrize("change", [{"boot_id": "another"}, {"birth": 1}])
 def test_a_pid_that_came_again_is_another_process(
     describe: Describe, change: dict[str, object]
