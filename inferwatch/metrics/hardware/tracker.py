@@ -29,7 +29,7 @@ from inferwatch.metrics.hardware.hosts import (
     SavedHosts,
 )
 from inferwatch.metrics.saving import Parts, WrittenParts
-from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.curves import Grid, grid_over
 from inferwatch.metrics.series.histograms import Floats
 from inferwatch.metrics.series.spans import told_of
 from inferwatch.metrics.snapshot import GpuState, Hardware, Snapshot, Timeline
@@ -242,11 +242,9 @@ def _answers(gpu: GpuState, now_ns: int) -> bool:
 
 def _joules_per_token(shown: Snapshot, chosen: Sequence[Gpu]) -> float | None:
     """Over the bins of which both are known to the end: the same time for both."""
-    line = shown.timeline
-    grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
-    if not chosen or not line.output_tokens:
+    if not chosen or not shown.timeline.output_tokens:
         return None
-    tokens = _tokens(shown, grid)
+    grid, tokens = _tokens(shown)
     both = ~np.isnan(tokens)
     joules = np.zeros(grid.count)
     for gpu in chosen:
@@ -259,24 +257,35 @@ def _joules_per_token(shown: Snapshot, chosen: Sequence[Gpu]) -> float | None:
     return float(joules[both].sum()) / made
 
 
-def _tokens(shown: Snapshot, grid: Grid) -> Floats:
-    """Output tokens of each bin; NaN where nobody counted."""
-    told = [np.nan if n is None else float(n) for n in shown.timeline.output_tokens]
+def _tokens(shown: Snapshot) -> tuple[Grid, Floats]:
+    """Output tokens of each bin; NaN where nobody counted.
+
+    Charts of a session begin with its first step. How long an engine was watched before
+    that counts here: idling costs the same before a load as behind it.
+    """
+    line = shown.timeline
+    grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+    told = [np.nan if n is None else float(n) for n in line.output_tokens]
     tokens = np.array(told)
-    if shown.timeline.running_max:  # counted by servers, and known where it is told
-        return tokens
-    begins = grid.edges_ns()[:-1]
+    if line.running_max:  # counted by servers, and known where it is told
+        return grid, tokens
+    tokens = np.nan_to_num(tokens)
     end_ns = shown.charts_end_ns
-    watched = (begins >= end_ns - shown.covered_ns) & (begins + grid.bin_ns <= end_ns)
-    found: Floats = np.where(watched, np.nan_to_num(tokens), np.nan)
-    return found
+    begin_ns = end_ns - shown.covered_ns
+    if shown.window.value is None and begin_ns < grid.start_ns:
+        whole = grid_over(begin_ns, int(grid.edges_ns()[-1]) - 1)
+        where = whole.index_of(grid.edges_ns()[:-1])
+        grid, tokens = whole, np.bincount(where, tokens, whole.count)
+    begins = grid.edges_ns()[:-1]
+    watched = (begins >= begin_ns) & (begins + grid.bin_ns <= end_ns)
+    found: Floats = np.where(watched, tokens, np.nan)
+    return grid, found
 
 
 def _added(columns: Sequence[Floats]) -> tuple[float | None, ...]:
-    """Of those that are known in a bin; a gap where none is."""
-    held = np.array(columns)
-    known = ~np.isnan(held).all(axis=0)
-    return told_of(np.where(known, np.nansum(held, axis=0), np.nan))
+    """A gap where any is unknown: less than all would be told as all."""
+    added: Floats = np.sum(columns, axis=0)
+    return told_of(added)
 
 
 def _averaged(columns: Sequence[Floats]) -> tuple[float | None, ...]:

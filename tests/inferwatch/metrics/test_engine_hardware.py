@@ -237,6 +237,47 @@ def test_idle_power_is_part_of_the_energy_of_tokens(traffic: Any) -> None:
     assert both == pytest.approx(2 * alone, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    "window",
+    [
+        pytest.param(Window.MINUTE, marks=pytest.mark.soak),
+        Window.SESSION,
+    ],
+    ids=str,
+)
+def test_idle_power_before_a_load_costs_what_it_costs_behind_it(
+    make_step: Traffic, window: Window
+) -> None:
+    """Ten seconds of load in twenty that are watched, first or last."""
+
+    def joules_per_token(begin_s: int) -> float | None:
+        load = [make_step(begin_s * 1_000 + 100 * n, {0: 1}) for n in range(1, 100)]
+        power = [read_at(second) for second in range(21)]
+        readings = [gpu_info(), engine(), *load, *power]
+        return look(readings, 20, window).hardware.joules_per_token
+
+    assert joules_per_token(0) == pytest.approx(20 * 500 / 99, rel=0.05)
+    assert joules_per_token(10) == pytest.approx(20 * 500 / 99, rel=0.05)
+
+
+def read_at(second: int, index: int = 0) -> GpuSample:
+    return GpuSample(
+        t_ns=second * S, source=uuid(index), energy_mj=500_000 * second, power_w=500.0
+    )
+
+
+def test_while_one_gpu_is_silent_what_all_take_is_unknown() -> None:
+    """Its energy would be told as none, and that of tokens as half."""
+    both = [read_at(second, index) for second in range(6) for index in (0, 1)]
+    alone = [read_at(second) for second in range(6, 11)]
+
+    snapshot = look([gpu_info(0), gpu_info(1), *both, *alone], 10, Window.TEN_SECONDS)
+
+    line = snapshot.timeline
+    at = [line.index_at(round(second * S)) for second in (2.5, 8.5)]
+    assert [line.power_w[i] for i in at if i is not None] == [1_000.0, None]
+
+
 def test_the_energy_of_one_gpu_is_not_told_as_that_of_two(traffic: Any) -> None:
     readings = [gpu_info(1), *powered(traffic, 500.0, 30)]
 
