@@ -44,7 +44,10 @@ SPENDING = metrics(
         definition=(
             "What a million output tokens of requests cost that held their objectives."
         ),
-        formula="cost of the time watched / output tokens of good requests",
+        formula=(
+            "cost of a million output tokens x tokens of requests that ended / those "
+            "of good ones"
+        ),
     ),
     Metric(
         key="read_from",

@@ -62,6 +62,17 @@ SLO = (
             formula="sum of their output tokens",
         ),
         Metric(
+            key="ended_tokens",
+            abbr="ended tokens",
+            title="Tokens of ended requests",
+            unit=Unit.TOKENS,
+            definition=(
+                "Output tokens of all requests that ended, good, bad or undetermined, "
+                "as far as they were told."
+            ),
+            formula="sum of their output tokens",
+        ),
+        Metric(
             key="undetermined",
             abbr="open",
             title="Undetermined requests",

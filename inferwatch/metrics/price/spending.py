@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from collectors.readings import Prices
 from inferwatch.limits.price import cost_per_million
 from inferwatch.metrics.price.view import Spending
+from inferwatch.metrics.slo.view import SloState
 from inferwatch.metrics.snapshot import Snapshot, Timeline
 
 W_PER_KW = 1000.0
@@ -21,14 +22,12 @@ def spending(shown: Snapshot, prices: Prices | None) -> Spending | None:
     per_hour, read_from = _per_hour(shown, prices)
     if per_hour is None and prefill_j is decode_j is None and prices is None:
         return None
-    good = shown.slo.good_tokens if shown.slo is not None and shown.slo.judged else None
-    covered_s = shown.covered_ns / 1e9
-    good_per_s = good / covered_s if good is not None and covered_s else None
+    per_mtok = _per_mtok(per_hour, shown.flow.output_tokens_per_s)
     return Spending(
         currency=prices.currency if prices is not None else "$",
         per_hour=per_hour,
-        per_mtok=_per_mtok(per_hour, shown.flow.output_tokens_per_s),
-        per_mtok_good=_per_mtok(per_hour, good_per_s),
+        per_mtok=per_mtok,
+        per_mtok_good=_per_mtok_good(per_mtok, shown.slo),
         read_from=read_from,
         joules_per_prefill_token=prefill_j,
         joules_per_decode_token=decode_j,
@@ -39,6 +38,17 @@ def _per_mtok(per_hour: float | None, tokens_per_s: float | None) -> float | Non
     if per_hour is None or not tokens_per_s:
         return None
     return cost_per_million(per_hour, 1, tokens_per_s)
+
+
+def _per_mtok_good(per_mtok: float | None, slo: SloState | None) -> float | None:
+    """By the share of good tokens among those of all requests that ended.
+
+    Requests are judged as they end, and some of their tokens came before the window:
+    set against the tokens that the window itself brought, good ones might be more.
+    """
+    if per_mtok is None or slo is None or not slo.good_tokens:
+        return None
+    return per_mtok * slo.ended_tokens / slo.good_tokens
 
 
 def _per_hour(

@@ -18,7 +18,11 @@ from inferwatch.metrics.slo.view import ClassState, SloState
 from inferwatch.metrics.snapshot import Window
 
 MISSES = (*METRICS, FAILED)
-COLUMNS = ("judged", "good", "undetermined", "good_tokens", "uncounted", *MISSES)
+COLUMNS = (
+    *("judged", "good", "undetermined"),
+    *("good_tokens", "uncounted", "ended_tokens"),
+    *MISSES,
+)
 """Uncounted are good ones whose tokens nobody told."""
 MOST_CLASSES = 64
 MOST_WAITING = 20_000
@@ -181,14 +185,15 @@ class SloTracker:
         name, t_ns, missed = request.judged_by, request.end_ns, request.missed
         if name is None or t_ns is None:
             return
+        tokens = request.tokens
+        ended_tokens = by * (tokens or 0)
         if missed is None:
-            self.totals.add(t_ns, 0, 0, by, 0, 0, *(0 for _ in MISSES))
+            self.totals.add(t_ns, 0, 0, by, 0, 0, ended_tokens, *(0 for _ in MISSES))
             return
         good = 0 if missed else by
         each = (by if metric in missed else 0 for metric in MISSES)
-        tokens = request.tokens
         counts = (0, good) if tokens is None else (good * tokens, 0)
-        self.totals.add(t_ns, by, good, 0, *counts, *each)
+        self.totals.add(t_ns, by, good, 0, *counts, ended_tokens, *each)
         counters = self._class(name) if name else None
         if counters is not None:
             counters.add(t_ns, by, good)
@@ -240,6 +245,7 @@ class SloTracker:
             judged=judged_n,
             good=good,
             good_tokens=None if sums["uncounted"] else sums["good_tokens"],
+            ended_tokens=sums["ended_tokens"],
             undetermined=sums["undetermined"],
             goodput_per_s=rate,
             missed={name: sums[name] for name in MISSES if sums[name]},

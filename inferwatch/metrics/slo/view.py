@@ -30,6 +30,8 @@ class SloState:
     """That held every objective at once."""
     good_tokens: int | None = 0
     """Output tokens of these; None where those of one of them are unknown."""
+    ended_tokens: int = 0
+    """Output tokens of all that ended, good or not, as far as they were told."""
     undetermined: int = 0
     """Ended, and nobody can tell: the client left, or what would tell was not seen."""
     goodput_per_s: float | None = None

@@ -274,6 +274,24 @@ def test_tokens_of_good_requests_are_unknown_where_a_trace_lacks_them() -> None:
     assert judged("ttft_s<0.4", [told, untold]).good_tokens is None
 
 
+def test_tokens_of_ended_requests_are_those_of_bad_and_undetermined_ones_too() -> None:
+    good = RequestSpan(
+        source="http://a",
+        request_id="x",
+        arrived_ns=1 * S,
+        end_ns=2 * S,
+        ttft_ns=300 * MS,
+        output_tokens=8,
+    )
+    bad = replace(good, request_id="y", ttft_ns=500 * MS, output_tokens=4)
+    undetermined = replace(good, request_id="z", ttft_ns=None, output_tokens=2)
+
+    state = judged("ttft_s<0.4", [good, bad, undetermined])
+
+    assert counts(state) == (2, 1, 1)
+    assert (state.good_tokens, state.ended_tokens) == (8, 14)
+
+
 def test_without_objectives_there_is_no_state(make_life: Make) -> None:
     front, engine = make_life(100, ordinal=0)
 

@@ -46,6 +46,7 @@ def good(tokens: int) -> SloState:
         judged=10,
         good=5,
         good_tokens=tokens,
+        ended_tokens=100_000,
     )
 
 
@@ -184,6 +185,22 @@ def _restored(model: Model) -> Model:
     keeps, saved = Keeps(), model.saved()
     keeps.keep(saved)
     return keeps.restored(saved)
+
+
+def test_good_tokens_are_no_cheaper_than_tokens(make_life: Make) -> None:
+    """Most of what ends in the window was made before it."""
+    model = Model()
+    model.fold(WatchedSlo(t_ns=0, slo="e2el_s<60"))
+    model.fold(Prices(t_ns=0, gpu_hour=3.6))
+    front, engine = make_life(100, ordinal=0, tokens=1_400)
+    for each in [*front, *engine]:
+        model.fold(each)
+
+    told = model.snapshot(15 * S, Window.TEN_SECONDS).spending
+
+    assert told is not None
+    assert told.per_mtok is not None
+    assert told.per_mtok_good == pytest.approx(told.per_mtok)
 
 
 def test_a_chosen_price_holds_whatever_was_recorded() -> None:
