@@ -7,7 +7,6 @@ are told: never what names a place, a token or a person.
 import math
 from collections.abc import Callable
 from enum import Enum
-from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -53,8 +52,8 @@ def engine_settings(scheduler: Vllm, rank: int, lacks: Missing) -> EngineSetting
     for flag, paths in names.SOMETIMES_SET.items():
         for path in paths.split("|"):
             value = _found(scheduler, f"vllm_config.{path}")
-            if value is not names.UNTOLD:
-                told.setdefault(flag, value)
+            if value is not names.UNTOLD and told.get(flag) is None:
+                told[flag] = value
     return EngineSettings(
         t_ns=monotonic_ns(),
         rank=rank,
@@ -87,11 +86,12 @@ def text_of(value: object) -> str | None:
 
 
 def _found(thing: Vllm, path: str) -> object:
-    try:
-        found: object = attrgetter(path)(thing)
-    except AttributeError:
-        return names.UNTOLD
-    return found
+    """None, too, where the part that it belongs to is not set at all."""
+    for name in path.split("."):
+        if thing is None:
+            return None
+        thing = getattr(thing, name, names.UNTOLD)
+    return thing
 
 
 def _fields(config: Vllm) -> dict[str, Any]:

@@ -265,6 +265,8 @@ SOMETIMES_SET = {
     "max_num_active_seqs": "scheduler_config.max_num_active_seqs",
     "max_num_queued_reqs": "scheduler_config.max_num_queued_reqs",
     "max_num_queued_tokens": "scheduler_config.max_num_queued_tokens",
+    "max_num_scheduled_tokens": "scheduler_config.max_num_scheduled_tokens",
+    "scheduler_reserve_full_isl": "scheduler_config.scheduler_reserve_full_isl",
     "prefill_schedule_interval": "scheduler_config.prefill_schedule_interval",
     "watermark": "scheduler_config.watermark",
     "cudagraph_mode": "compilation_config.cudagraph_mode",

@@ -38,7 +38,10 @@ NUMBERS = {
     "flow.failed_share": Side.RESULT,
 }
 """What is compared, in order; of a latency the mean, which every vantage gives."""
-OF_THE_WATCH = {"t_ns", "pid", "source", "rank", "name", "url", "uds", "advice"}
+OF_THE_WATCH = {
+    *("t_ns", "pid", "source", "rank", "name", "url", "uds", "advice"),
+    "clock",
+}
 """Of what an engine or server is: where and when, not how it is set up."""
 STARTED = "started_wall_ns"
 

@@ -26,10 +26,18 @@ OF_SETTINGS = (
     "kv_cache_dtype",
     "quantization",
     "enforce_eager",
-    "speculative_config",
-    "compilation_config",
+    "cudagraph_mode",
+    "speculative_method",
+    "num_speculative_tokens",
 )
-PASSING = ("num_gpu_blocks", "num_cpu_blocks")
+"""Of what the probe tells by vLLM's flags."""
+PASSING = (
+    "clock",
+    "is_sleeping",
+    "kv_cache_max_concurrency",
+    "kv_cache_size_tokens",
+    "max_total_num_tokens",
+)
 """Of what a server says of itself, what need not be the same at its next start."""
 
 

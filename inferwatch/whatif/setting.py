@@ -120,4 +120,4 @@ def setting_of(
 
 
 def _policy(told: Mapping[str, Any]) -> str:
-    return str(told.get("scheduling_policy", told.get("policy", "fcfs")))
+    return str(told.get("scheduling_policy", "fcfs"))

@@ -129,6 +129,18 @@ def test_settings_are_told_by_flag_and_what_is_missing_is_left_out() -> None:
     assert reading.settings["quantization"] is None
 
 
+def test_what_an_engine_does_without_is_told_as_not_set() -> None:
+    """Speculation that is off differs from speculation that nobody tells of."""
+    of = scheduler(Config())
+    of.vllm_config.speculative_config = None
+
+    settings = engine_settings(of, 1, print).settings
+
+    assert settings["speculative_method"] is None
+    assert settings["num_speculative_tokens"] is None
+    assert "kv_connector" not in settings
+
+
 def test_values_that_are_none_of_the_plain_kinds_become_their_names() -> None:
     assert plain(float("inf")) is None
     assert plain("x" * 200) == "x" * 100

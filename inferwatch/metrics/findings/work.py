@@ -134,10 +134,19 @@ class MemoryBound(Diagnosis):
                 Effort.OUTPUT,
                 also=" fp8",
             ),
-            facts.flag(
-                "speculative_config",
-                "Decode speculatively",
-                "several tokens for one reading of the weights",
+            *self._speculative(facts),
+        )
+
+    def _speculative(self, facts: Facts) -> tuple[Knob, ...]:
+        """Nothing to advise where it is done already."""
+        if facts.told("speculative_method") is not None:
+            return ()
+        return (
+            Knob(
+                text="Decode speculatively",
+                flag="--speculative-config",
+                expected="several tokens for one reading of the weights",
+                effort=(Effort.RESTART,),
             ),
         )
 

@@ -83,6 +83,13 @@ def test_another_server_is_told_with_the_same_traffic(
     assert said in sentence
 
 
+def test_a_clock_that_is_further_off_is_no_other_setting() -> None:
+    """It is told with what a server is set to, and moves by itself."""
+    now, then = (server(settings={"clock": f"{n} s behind ours"}) for n in (6, 5))
+
+    assert changes(picture(info=now), picture(info=then)).settings == ()
+
+
 def test_shares_differ_by_points_and_not_by_ratio() -> None:
     fewer = picture(flow=replace(FLOW, prefix_hit_rate=0.02))
     slightly = picture(flow=replace(FLOW, prefix_hit_rate=0.37))

@@ -138,6 +138,17 @@ CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
 )
 
 
+def test_who_decodes_speculatively_is_not_advised_to() -> None:
+    ill = at_limits(BUSY, decode=point(Bound.MEMORY, mbu=0.8))
+
+    def flags(method: str | None) -> list[str | None]:
+        facts = replace(ill, settings={"speculative_method": method})
+        return [each.flag for each in MemoryBound().knobs(facts)]
+
+    assert "--speculative-config" in flags(None)
+    assert "--speculative-config" not in flags("ngram")
+
+
 @pytest.mark.parametrize(
     ("diagnosis", "ill", "well"), CASES, ids=[each[0].NAME for each in CASES]
 )
