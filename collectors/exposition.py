@@ -259,7 +259,7 @@ class Exposition:
             for name, choices in metrics.items():
                 value = self._first(rank, part, name, choices)
                 fields[name] = None if value is None else _count(value)
-        fields["kv_usage"] = self._first(rank, "highest", "kv_usage", family.kv_usage)
+        fields["kv_usage"] = self._kv_usage(rank)
         fields["histograms"] = {
             name: histogram
             for name, choices in family.histograms.items()
@@ -279,6 +279,13 @@ class Exposition:
         }
         fields["others"] = others
         return {name: value for name, value in fields.items() if value not in _EMPTY}
+
+    def _kv_usage(self, rank: _Rank) -> float | None:
+        """None, too, where it may be that of another pool."""
+        pools = self.family.other_pools
+        if any(self._first(rank, "highest", name, (name,)) for name in pools):
+            return None
+        return self._first(rank, "highest", "kv_usage", self.family.kv_usage)
 
     def _first(self, rank: _Rank, part: str, name: str, choices: Names) -> float | None:
         """The value of the newest spelling that was there."""
@@ -432,18 +439,28 @@ def _places(family: Family) -> Iterator[tuple[str, _Place]]:
     yield STARTED, _Place("started")
     for name in family.info:
         yield name, _Place("info")
-    yield from _plain("highest", {**family.gauges, "kv_usage": family.kv_usage})
+    pools = {name: (name,) for name in family.other_pools}
+    usage = {"kv_usage": family.kv_usage, **pools}
+    yield from _plain("highest", {**family.gauges, **usage})
     yield from _plain("sum", family.counters)
     for name, how in family.finished.items():
         yield from _with_total(name, _Place("finished", name, 0, how))
-    for name, label in family.others.items():
-        gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
-        yield name, gauge
-        yield f"{name}_total", gauge._replace(choice=1)
+    yield from _others(family)
     for field, choices in family.histograms.items():
         for choice, name in enumerate(choices):
             for part in ("bucket", "sum", "count"):
                 yield f"{name}_{part}", _Place("histograms", field, choice, part)
+
+
+def _others(family: Family) -> Iterator[tuple[str, _Place]]:
+    for name, label in family.others.items():
+        gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
+        yield name, gauge
+        yield f"{name}_total", gauge._replace(choice=1)
+    for name in family.sums:
+        for part in ("sum", "count"):
+            field = family.short(f"{name}_{part}")
+            yield f"{name}_{part}", _Place("others", field, 1)
 
 
 def _plain(part: str, metrics: Mapping[str, Names]) -> Iterator[tuple[str, _Place]]:

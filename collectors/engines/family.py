@@ -51,6 +51,9 @@ class Family:
     model_label: str = "model_name"
     kv_usage: Names = ()
     """0-1."""
+    other_pools: Names = ()
+    """Use of pools whose fullest ``kv_usage`` tells: while any of them is in use, how
+    full the KV cache is cannot be read off that."""
     gauges: Mapping[str, Names] = field(default_factory=dict)
     counters: Mapping[str, Names] = field(default_factory=dict)
     finished: Mapping[str, str] = field(default_factory=dict)
@@ -59,6 +62,9 @@ class Family:
     others: Mapping[str, str | None] = field(default_factory=dict)
     """What only it has, kept by its own name without the prefix; for each the label
     that parts its series, if one does."""
+    sums: Names = ()
+    """Histograms that only it has: of each the sum and the count are kept beside
+    ``others``, which is all that a mean between two scrapes takes."""
     info: Names = ()
     """Tells by its labels how the engine is configured."""
     started_header: str | None = None

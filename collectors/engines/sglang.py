@@ -1,7 +1,10 @@
 """SGLang, 0.4 and later.
 
 It counts tokens when a request ends, not as they come. Its gauges are of one data-
-parallel rank, its counters and histograms of the whole server. Before 0.4.4 it had a
+parallel rank, its counters and histograms of the whole server. ``token_usage`` is the
+use of the fullest of its pools, so of a hybrid model it may be that of sliding windows
+or of Mamba's states: KV usage is unknown then, and each pool is kept by its own name.
+Before 0.4.4 it had a
 ``time_per_output_token_seconds`` of running averages, which is neither ITL nor TPOT
 and is left alone.
 """
@@ -70,6 +73,7 @@ SGLANG = Family(
     prefixes=("sglang:",),
     rank_label="dp_rank",
     kv_usage=("sglang:token_usage",),
+    other_pools=("sglang:swa_token_usage", "sglang:mamba_usage"),
     gauges={
         "running": ("sglang:num_running_reqs",),
         "waiting": ("sglang:num_queue_reqs",),
@@ -102,6 +106,8 @@ SGLANG = Family(
         "sglang:realtime_tokens": "mode",
         "sglang:spec_accept_length": None,
         "sglang:spec_accept_rate": None,
+        "sglang:token_usage": None,
+        "sglang:full_token_usage": None,
         "sglang:swa_token_usage": None,
         "sglang:mamba_usage": None,
         "sglang:utilization": None,
@@ -110,7 +116,7 @@ SGLANG = Family(
         "sglang:num_prefill_inflight_queue_reqs": None,
         "sglang:num_decode_prealloc_queue_reqs": None,
         "sglang:num_decode_transfer_queue_reqs": None,
-        "sglang:kv_transfer_speed_gb_s": None,
+        "sglang:kv_transfer_speed_gb_s": None,  # a gauge before it was a histogram
         "sglang:kv_transfer_latency_ms": None,
         "sglang:num_transfer_failed_reqs": None,
         "sglang:num_bootstrap_failed_reqs": None,
@@ -118,6 +124,7 @@ SGLANG = Family(
         "sglang:estimated_read_bytes_per_gpu": None,
         "sglang:estimated_write_bytes_per_gpu": None,
     },
+    sums=("sglang:kv_transfer_speed_gb_s", "sglang:kv_transfer_latency_ms"),
     asks=(("/v1/models",), ("/server_info", "/get_server_info")),
     describe=_describe,
 )

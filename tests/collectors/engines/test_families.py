@@ -93,6 +93,40 @@ def test_ranks_of_sglang_queue_and_its_server_counts(version: str) -> None:
     assert server.histograms["itl_s"].counts[-1] == 140
 
 
+def sglang(**values: float) -> EngineSample:
+    """Of one rank, as 0.5.23 labels it."""
+    labels = '{dp_rank="0",engine_type="unified",model_name="tiny",tp_rank="0"}'
+    told = {"num_running_reqs": 1.0, "token_usage": 0.9} | values
+    text = "".join(f"sglang:{name}{labels} {value}\n" for name, value in told.items())
+    (sample,) = Exposition(SGLANG).read(text).samples
+    return sample
+
+
+@pytest.mark.parametrize("pool", ["swa_token_usage", "mamba_usage"])
+def test_the_fullest_pool_of_sglang_is_not_told_as_the_kv_cache(pool: str) -> None:
+    hybrid = sglang(**{"full_token_usage": 0.4, pool: 0.9})
+
+    assert hybrid.kv_usage is None
+    assert hybrid.others == {"token_usage": 0.9, "full_token_usage": 0.4, pool: 0.9}
+
+
+def test_the_only_pool_of_sglang_is_the_kv_cache() -> None:
+    """Of pools that a model does not have, newer ones tell that nothing is used."""
+    assert sglang().kv_usage == 0.9
+    newer = sglang(full_token_usage=0.9, swa_token_usage=0, mamba_usage=0)
+    assert newer.kv_usage == 0.9
+
+
+def test_kv_transfers_of_sglang_are_told_as_gauges_and_as_histograms() -> None:
+    """The latter since sgl-project/sglang#19009."""
+    gauges = {"kv_transfer_speed_gb_s": 12.5, "kv_transfer_latency_ms": 40.0}
+    sums = {f"{name}_{part}": 80.0 for name in gauges for part in ("sum", "count")}
+    of_pools = {"token_usage": 0.9}
+
+    assert sglang(**gauges).others == of_pools | gauges
+    assert sglang(**sums).others == of_pools | sums
+
+
 def test_a_real_llamacpp_says_what_it_does() -> None:
     (sample,) = samples("llamacpp_b11434")
     assert (sample.running, sample.waiting, sample.kv_usage) == (2, 1, None)
