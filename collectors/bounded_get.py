@@ -1,4 +1,8 @@
-"""GET from a server that owes us nothing: bounded in time, in bytes and in hops."""
+"""Asks a server that owes us nothing: bounded in time, in bytes and in hops.
+
+Whatever reads a body reads it by :func:`read_body`: httpx would undo as many layers of
+compression as a server names, each a thousandfold, before anybody could count a byte.
+"""
 
 import asyncio
 import re
@@ -24,6 +28,10 @@ MOST_SAID = 4_000
 NO_WORD = "it closed the connection without an answer"
 BROKE_OFF = "the answer broke off in the middle"
 GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+PACKED = {"gzip", "x-gzip", "deflate"}
+"""What can be unpacked; nothing is that was packed twice."""
+UNPACKED_AT_ONCE = 1 << 20
+"""Bytes, in a millisecond or two: the screen is drawn on the same thread."""
 
 
 class NoAnswerError(Exception):
@@ -33,6 +41,10 @@ class NoAnswerError(Exception):
         super().__init__(why)
         self.status = status
         """What HTTP said, if it said anything."""
+
+
+class TooLargeError(NoAnswerError):
+    """More came than is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,29 +80,57 @@ async def get(
     Raises:
         NoAnswerError: it did not come, not whole, or it was none.
     """
+    return await _asked(client, "GET", path, None, timeout_s, most_bytes)
+
+
+async def post(
+    client: httpx.AsyncClient,
+    path: str,
+    asked: object,
+    *,
+    timeout_s: float,
+    most_bytes: int = MOST_BYTES,
+) -> Answer:
+    """What is answered to something asked in JSON, whole; asking twice does no harm.
+
+    Raises:
+        NoAnswerError: it did not come, not whole, or it was none.
+    """
+    return await _asked(client, "POST", path, asked, timeout_s, most_bytes)
+
+
+async def _asked(
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    asked: object,
+    timeout_s: float,
+    most_bytes: int,
+) -> Answer:
     try:
         async with asyncio.timeout(timeout_s):
             try:
-                return await _follow(client, path, most_bytes)
+                return await _follow(client, method, path, asked, most_bytes)
             except httpx.RemoteProtocolError as error:
                 if why_none(error) != NO_WORD:
                     raise
             # It let go of a connection that was kept, just when we used it.
-            return await _follow(client, path, most_bytes)
+            return await _follow(client, method, path, asked, most_bytes)
     except TimeoutError:
         raise NoAnswerError(f"no answer in {timeout_s:g} s") from None
     except httpx.HTTPError as error:
         why = why_none(error)
         raise NoAnswerError(why, OK if why == BROKE_OFF else None) from error
-    except (httpx.InvalidURL, zlib.error, OSError, ValueError) as error:
-        why = f"the answer makes no sense: {error}"[:200]
-        raise NoAnswerError(why, OK) from error
+    except (httpx.InvalidURL, OSError, ValueError) as error:
+        raise _no_sense(error) from error
 
 
-async def _follow(client: httpx.AsyncClient, path: str, most_bytes: int) -> Answer:
+async def _follow(
+    client: httpx.AsyncClient, method: str, path: str, asked: object, most_bytes: int
+) -> Answer:
     for _ in range(MOST_HOPS + 1):
         sent_ns = monotonic_ns()
-        request = client.build_request("GET", path, headers=UNPACKED)
+        request = client.build_request(method, path, json=asked, headers=UNPACKED)
         response = await client.send(request, stream=True)
         began_ns = monotonic_ns()
         try:
@@ -100,7 +140,7 @@ async def _follow(client: httpx.AsyncClient, path: str, most_bytes: int) -> Answ
             if response.status_code != OK:
                 said = await _said(response)
                 raise NoAnswerError(_refusal(response, said), response.status_code)
-            body = await _body(response, most_bytes)
+            body = await read_body(response, most_bytes)
         finally:
             await response.aclose()
         return Answer(
@@ -160,30 +200,64 @@ async def _said(response: httpx.Response) -> str:
         return ""
 
 
-async def _body(response: httpx.Response, most_bytes: int) -> bytes:
-    """The whole body, unpacked by no more than we take at a time."""
+async def read_body(response: httpx.Response, most_bytes: int) -> bytes:
+    """The whole body of an answer that is streamed, unpacked if it was packed once.
+
+    Raises:
+        TooLargeError: it is larger, packed or unpacked.
+        NoAnswerError: it is packed by other means, or broken.
+        httpx.HTTPError: it does not come.
+    """
     coding = response.headers.get("content-encoding", "identity").strip().lower()
-    if coding in {"", "identity"}:
-        unpack = None
-    elif coding in {"gzip", "x-gzip", "deflate"}:
-        unpack = zlib.decompressobj(GZIP_OR_ZLIB)
-    else:
+    if coding not in {"", "identity", *PACKED}:
         raise NoAnswerError(
-            f"it is packed as {coding[:20]!r}, which we did not ask for"
+            f"it is packed as {coding[:20]!r}, which we did not ask for", OK
         )
+    unpacker = Unpacker() if coding in PACKED else None
     body = bytearray()
     raw = 0
     if _announced(response) > most_bytes:
         raise _too_large(most_bytes)
-    async for chunk in response.aiter_raw():
-        raw += len(chunk)
-        room = most_bytes + 1 - len(body)
-        body += unpack.decompress(chunk, room) if unpack else chunk
-        if max(raw, len(body)) > most_bytes:
-            raise _too_large(most_bytes)
-    if unpack and not unpack.eof:
+    try:
+        async for chunk in response.aiter_raw():
+            raw += len(chunk)
+            room = most_bytes + 1 - len(body)
+            body += await unpacker.unpack(chunk, room) if unpacker else chunk
+            if max(raw, len(body)) > most_bytes:
+                raise _too_large(most_bytes)
+    except zlib.error as error:
+        raise _no_sense(error) from error
+    if unpacker and not unpacker.whole:
         raise NoAnswerError(BROKE_OFF, OK)
     return bytes(body)
+
+
+class Unpacker:
+    """Undoes gzip or zlib: never more than asked for, nor for long without a break."""
+
+    def __init__(self) -> None:
+        self._unpack = zlib.decompressobj(GZIP_OR_ZLIB)
+
+    @property
+    def whole(self) -> bool:
+        """Its end has come."""
+        return self._unpack.eof
+
+    async def unpack(self, packed: bytes, most_bytes: int) -> bytearray:
+        """What is in there, up to so many bytes; what is beyond them is lost.
+
+        Raises:
+            zlib.error: it is broken.
+        """
+        found = bytearray()
+        while (room := min(most_bytes - len(found), UNPACKED_AT_ONCE)) > 0:
+            piece = self._unpack.decompress(packed, room)
+            found += piece
+            packed = self._unpack.unconsumed_tail
+            if self.whole or (not packed and len(piece) < room):
+                break
+            await asyncio.sleep(0)
+        return found
 
 
 def _announced(response: httpx.Response) -> int:
@@ -191,10 +265,14 @@ def _announced(response: httpx.Response) -> int:
     return int(length[:15]) if length.isdecimal() else 0
 
 
-def _too_large(most_bytes: int) -> NoAnswerError:
-    return NoAnswerError(
-        f"it is larger than {most_bytes / 1e6:g} MB: read no further", HTTPStatus.OK
+def _too_large(most_bytes: int) -> TooLargeError:
+    return TooLargeError(
+        f"it is larger than {most_bytes / 1e6:g} MB: read no further", OK
     )
+
+
+def _no_sense(error: Exception) -> NoAnswerError:
+    return NoAnswerError(f"the answer makes no sense: {error}"[:200], OK)
 
 
 def why_none(error: httpx.HTTPError) -> str:

@@ -23,6 +23,7 @@ import zmq
 import zmq.asyncio
 from msgspec.structs import replace
 
+from collectors.bounded_get import OK, NoAnswerError, get
 from collectors.clock import NS_PER_S, SessionClock, wall_offset_ns
 from collectors.http_client import ProxyError, goes_direct
 from collectors.probe.discover import addresses_here
@@ -359,17 +360,17 @@ class KvEventStream:
 
     async def _sources(self, client: httpx.AsyncClient) -> dict[int, KvSource] | None:
         """By rank; None: it does not say."""
-        body = bytearray()
         try:
-            async with asyncio.timeout(ASK_S), client.stream("GET", PATH) as answer:
-                if answer.status_code != httpx.codes.OK:
-                    return None
-                async for part in answer.aiter_bytes():
-                    body += part
-                    if len(body) > MOST_ANSWER_BYTES:
-                        return None
-            told = msgspec.json.decode(body, type=dict[int, KvSource])
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, *NONSENSE):
+            answer = await get(
+                client, PATH, timeout_s=ASK_S, most_bytes=MOST_ANSWER_BYTES
+            )
+            told = msgspec.json.decode(answer.body, type=dict[int, KvSource])
+        except NoAnswerError as error:
+            if error.status == OK:  # it has an answer, and not one for us
+                source = self.server.source
+                await self._say(f"cannot hear KV events of {source}: {error}")
+            return None
+        except NONSENSE:
             return None
         kept = {rank: told[rank] for rank in range(MOST_RANKS) if rank in told}
         return {rank: each for rank, each in kept.items() if each.publisher == "zmq"}

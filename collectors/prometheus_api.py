@@ -9,7 +9,12 @@ from typing import Annotated
 import httpx
 import msgspec
 
-from collectors.bounded_get import why_none
+from collectors.bounded_get import (
+    NoAnswerError,
+    TooLargeError,
+    read_body,
+    why_none,
+)
 from collectors.clock import monotonic_ns
 from collectors.collector import CollectorError
 from collectors.exposition import LATEST_S
@@ -19,6 +24,11 @@ from collectors.server import Server, ServerError
 PATIENCE_S = 20.0
 """A query over a thousand engines takes seconds."""
 MOST_BYTES = 256 * 1024 * 1024
+MOST_VALUES = 8_000_000
+"""Series and samples of an answer: each takes 140 bytes once it is decoded, however
+few it was written in."""
+PACKED = {"Accept-Encoding": "gzip"}
+"""Series are long and alike: a tenth is sent."""
 MOST_TOLD = 300
 """Characters of what the server says is wrong."""
 PAGES = ("/graph", "/query", "/api")
@@ -141,7 +151,7 @@ class PrometheusApi:
         )
         self.answered_bytes += len(body)
         try:
-            answer = await asyncio.to_thread(_DECODER.decode, body)
+            answer = await asyncio.to_thread(self._decoded, body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             answer = None
         if answer is None or answer.status not in {"success", "error"}:
@@ -158,9 +168,15 @@ class PrometheusApi:
                 self._client = self.server.client(timeout_s=self._patience_s)
             async with (
                 asyncio.timeout(self._patience_s),
-                self._client.stream("POST", self._url, data=query) as response,
+                self._client.stream(
+                    "POST", self._url, data=query, headers=PACKED
+                ) as response,
             ):
-                return response.status_code, await self._body(response)
+                return response.status_code, await read_body(response, MOST_BYTES)
+        except TooLargeError:
+            raise self._too_much(f"{MOST_BYTES >> 20} MiB") from None
+        except NoAnswerError as error:
+            raise QueryError(f"{self._where}: {error}") from error
         except (TimeoutError, httpx.TimeoutException):
             raise QueryError(
                 f"{self._where} does not answer within {self._patience_s:g} s"
@@ -170,16 +186,15 @@ class PrometheusApi:
         except (httpx.InvalidURL, OSError, ServerError, ProxyError) as error:
             raise QueryError(f"{self._where} cannot be asked: {error}") from error
 
-    async def _body(self, response: httpx.Response) -> bytes:
-        body = bytearray()
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > MOST_BYTES:
-                raise QueryError(
-                    f"{self._where} answers with more than "
-                    f"{MOST_BYTES >> 20} MiB: select fewer engines"
-                )
-        return bytes(body)
+    def _decoded(self, body: bytes) -> _Answer:
+        if body.count(b"[") + body.count(b"{") > MOST_VALUES:
+            raise self._too_much(f"{MOST_VALUES:,} series and samples")
+        return _DECODER.decode(body)
+
+    def _too_much(self, than: str) -> QueryError:
+        return QueryError(
+            f"{self._where} answers with more than {than}: select fewer engines"
+        )
 
 
 def _query_url(server: Server) -> httpx.URL:

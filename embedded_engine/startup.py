@@ -16,6 +16,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
+from collectors.bounded_get import NoAnswerError, get
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import CollectorError
 from collectors.http_client import http_client
@@ -245,15 +246,16 @@ def connect(file: EngineFile) -> httpx.AsyncClient:
 async def healthy(client: httpx.AsyncClient) -> bool:
     """Whether the server answers that its engine is well."""
     try:
-        response = await client.get("/health")
-    except httpx.TransportError:
+        await get(client, "/health", timeout_s=TIMEOUT_S)
+    except NoAnswerError:
         return False
-    return response.status_code == httpx.codes.OK
+    return True
 
 
 async def served_model(client: httpx.AsyncClient) -> str | None:
-    """The name clients must ask for; None where only a key would tell."""
-    response = await client.get("/v1/models")
-    if response.status_code != httpx.codes.OK:
+    """The name clients must ask for; None where it is not told, as without a key."""
+    try:
+        answer = await get(client, "/v1/models", timeout_s=TIMEOUT_S)
+    except NoAnswerError:
         return None
-    return msgspec.json.decode(response.content, type=_Models).data[0].id
+    return msgspec.json.decode(answer.body, type=_Models).data[0].id

@@ -9,7 +9,9 @@ from typing import Any, Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
+import msgspec
 
+from collectors.bounded_get import Answer, NoAnswerError, get
 from collectors.http_client import ProxyError, http_client
 from inferwatch.errors import SourceError, UsageError
 
@@ -97,41 +99,44 @@ class TargetServer:
         """The models it serves; empty when it does not say.
 
         Raises:
-            SourceError: nothing answers.
+            SourceError: nothing answers, or what nobody could read.
             UsageError: it wants a key.
         """
-        async with self.client() as client:
-            try:
-                answer = await client.get("/v1/models")
-            except (httpx.HTTPError, OSError) as error:
-                why = str(error) or type(error).__name__
-                if "CERTIFICATE_VERIFY_FAILED" in why:
-                    why += "; --insecure accepts any certificate"
-                raise SourceError(f"nothing answers at {self.name}: {why}") from error
-        if answer.status_code in REFUSED:
-            raise UsageError(
-                f"{self.name} answers {answer.status_code}: put its key into "
-                "INFERWATCH_API_KEY"
-            )
+        try:
+            answer = await self._get("/v1/models")
+        except NoAnswerError as error:
+            if error.status is None:
+                raise SourceError(f"nothing answers at {self.name}: {error}") from error
+            if error.status in REFUSED:
+                raise UsageError(
+                    f"{self.name} answers {error.status}: put its key into "
+                    "INFERWATCH_API_KEY"
+                ) from error
+            if error.status == httpx.codes.OK:
+                text = f"{self.name} does not say what it serves: {error}"
+                raise SourceError(text) from error
+            return []
         return _names(answer)
 
     async def longest(self, model: str) -> int | None:
         """Tokens that prompt and answer may have together, where it says so."""
-        async with self.client() as client:
-            with suppress(httpx.HTTPError, OSError, ValueError, KeyError, TypeError):
-                for each in (await client.get("/v1/models")).json()["data"]:
-                    if each["id"] == model:
-                        return int(each["max_model_len"])
+        with suppress(NoAnswerError, ValueError, KeyError, TypeError, RecursionError):
+            answer = await self._get("/v1/models")
+            for each in msgspec.json.decode(answer.body)["data"]:
+                if each["id"] == model:
+                    return int(each["max_model_len"])
         return None
 
     async def counters(self) -> dict[str, float]:
         """The samples of its ``/metrics``, summed over labels; empty without any."""
+        try:
+            return sums((await self._get("/metrics")).text)
+        except NoAnswerError:
+            return {}
+
+    async def _get(self, path: str) -> Answer:
         async with self.client() as client:
-            try:
-                answer = await client.get("/metrics")
-            except (httpx.HTTPError, OSError):
-                return {}
-        return sums(answer.text) if answer.is_success else {}
+            return await get(client, path, timeout_s=TIMEOUT_S)
 
 
 def endpoint_in(url: str) -> str | None:
@@ -209,9 +214,9 @@ def tokens_made(counters: Mapping[str, float]) -> float:
     return sum(counters.get(name, 0.0) for name in MADE)
 
 
-def _names(answer: httpx.Response) -> list[str]:
+def _names(answer: Answer) -> list[str]:
     try:
-        listed: Any = answer.json()
+        listed: Any = msgspec.json.decode(answer.body)
         return [str(model["id"]) for model in listed["data"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []

@@ -1,6 +1,7 @@
 """A server in our own process that answers whatever a test wants, bytes and all."""
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -31,6 +32,14 @@ def whole(
 def as_json(body: str) -> bytes:
     """A well-made answer in JSON."""
     return whole(body, kind="application/json")
+
+
+TWICE = "content-encoding: gzip, gzip\r\n"
+
+
+def packed_twice(millions: int = 40) -> bytes:
+    """A kilobyte that httpx would make so many millions of bytes of."""
+    return gzip.compress(gzip.compress(bytes(millions * 1_000_000)))
 
 
 class Serving:

@@ -3,16 +3,25 @@
 import asyncio
 import gzip
 import itertools
+import re
 import tracemalloc
 import zlib
+from pathlib import Path
 
 import pytest
 
 from collectors import bounded_get
 from collectors.bounded_get import Answer as Got
-from collectors.bounded_get import NoAnswerError, get
+from collectors.bounded_get import NoAnswerError, Unpacker, get
 from collectors.server import Server
-from tests.collectors.http_server import Answer, Serving, serving, whole
+from tests.collectors.http_server import (
+    TWICE,
+    Answer,
+    Serving,
+    packed_twice,
+    serving,
+    whole,
+)
 
 GZIP = "content-encoding: gzip\r\n"
 
@@ -77,6 +86,41 @@ async def test_a_packed_bomb_is_not_unpacked() -> None:
         tracemalloc.stop()
     assert "larger than 0.1 MB" in str(error)
     assert most < 5_000_000
+
+
+async def test_what_is_packed_twice_is_not_unpacked_at_all() -> None:
+    error = await refused(whole(packed_twice(), headers=TWICE))
+    assert "packed as 'gzip, gzip'" in str(error)
+    assert error.status == 200
+
+
+async def test_to_unpack_much_gives_others_their_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bounded_get, "UNPACKED_AT_ONCE", 1_000)
+    packed = zlib.compress(bytes(100_000))
+    unpacking = asyncio.create_task(Unpacker().unpack(packed, 50_000))
+    turns = 0
+    while not unpacking.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len(unpacking.result()) == 50_000
+    assert turns >= 50
+
+
+SOURCES = [
+    path
+    for package in ("collectors", "embedded_engine", "inferwatch")
+    for path in sorted((Path(__file__).parents[2] / package).rglob("*.py"))
+]
+UNBOUNDED = re.compile(
+    r"\.aiter_(?:bytes|text|lines)\(|\.aread\(|\bclient\.(?:get|post|request)\("
+)
+"""Where httpx reads, and unpacks, as much as is sent."""
+
+
+def test_no_body_is_read_but_within_bounds() -> None:
+    assert [each.name for each in SOURCES if UNBOUNDED.search(each.read_text())] == []
 
 
 async def test_a_coding_that_nobody_asked_for_is_refused() -> None:

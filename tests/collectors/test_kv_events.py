@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from collectors.clock import SessionClock, wall_offset_ns
 from collectors.kv_events import KvEventStream, Unreachable, reachable
 from collectors.readings import AnyReading, KvCacheEvents, Note
 from collectors.server import Server
+from tests.collectors.http_server import TWICE, packed_twice, serving, whole
 
 MS = 1_000_000
 END = (-1).to_bytes(8, "big", signed=True)
@@ -481,3 +483,28 @@ def test_a_local_server_is_connected_to_or_bound_for(
 def test_what_no_other_host_can_hear_is_said(told: str) -> None:
     with pytest.raises(Unreachable):
         reachable(told, "far", local=False)
+
+
+async def test_a_bomb_in_place_of_the_sources_is_refused_and_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kv_events, "SELDOM_S", 0.01)
+    often, packed = asyncio.Event(), whole(packed_twice(), headers=TWICE)
+
+    async def bomb(writer: asyncio.StreamWriter) -> None:
+        writer.write(packed)
+        if len(server.asked) == 3:
+            often.set()
+
+    async with serving({kv_events.PATH: bomb}) as server:
+        tracemalloc.start()
+        heard = Heard(stream_of(Server(url=server.url, name="chat")))
+        async with asyncio.timeout(30):
+            await often.wait()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        await heard.close()
+    (note,) = heard.readings
+    assert isinstance(note, Note)
+    assert note.text.startswith("cannot hear KV events of chat: it is packed as")
+    assert most < 5_000_000

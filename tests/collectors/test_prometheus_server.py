@@ -1,5 +1,7 @@
 """A fleet as its users' Prometheus knows it becomes readings, each scrape once."""
 
+import gzip
+import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -22,6 +24,7 @@ from collectors.server import Server
 from inferwatch.metrics.model import Model
 from inferwatch.metrics.snapshot import Via, Window
 from tests.collectors.fake_prometheus import FakePrometheus
+from tests.collectors.http_server import TWICE, packed_twice, serving, whole
 from tests.collectors.made_up_engine import MadeUpEngine
 
 BEGAN_S = 1_800_000_000.0
@@ -616,6 +619,43 @@ async def test_an_answer_that_is_too_large_is_not_read_to_its_end(
     prometheus.refusal = (200, b" " * (3 << 20))
 
     with pytest.raises(QueryError, match="more than 1 MiB: select fewer engines"):
+        await reader().look()
+
+
+async def test_a_bomb_in_place_of_an_answer_is_not_unpacked() -> None:
+    bomb = whole(packed_twice(), headers=TWICE)
+    async with serving({"/api/v1/query": bomb}) as server:
+        api = PrometheusApi(Server(url=server.url))
+        tracemalloc.start()
+        with pytest.raises(QueryError, match="packed as 'gzip, gzip'"):
+            await api.now()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        await api.close()
+    assert most < 5_000_000
+
+
+async def test_what_prometheus_packs_once_is_understood() -> None:
+    told = b'{"status":"success","data":{"resultType":"scalar","result":[7e8,"1"]}}'
+    packed = whole(gzip.compress(told), headers="content-encoding: gzip\r\n")
+    async with serving({"/api/v1/query": packed}) as server:
+        api = PrometheusApi(Server(url=server.url))
+        assert (await api.now()).unix_s == 7e8
+        await api.close()
+
+
+async def test_more_samples_than_memory_is_for_are_not_decoded(
+    prometheus: FakePrometheus, reader: Readers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prometheus_api, "MOST_VALUES", 1_000, raising=False)
+    samples = b",".join([b'[0,"1"]'] * 2_000)
+    prometheus.refusal = (
+        200,
+        b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},'
+        b'"values":[%b]}]}}' % samples,
+    )
+
+    with pytest.raises(QueryError, match=r"more than 1,000 series and samples"):
         await reader().look()
 
 

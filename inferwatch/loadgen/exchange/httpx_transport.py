@@ -7,6 +7,7 @@ from importlib.util import find_spec
 
 import httpx
 
+from collectors.bounded_get import NoAnswerError, get
 from collectors.clock import monotonic_ns
 from collectors.http_client import http_client
 from inferwatch.loadgen.exchange import request
@@ -18,6 +19,7 @@ from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 
 KEEPALIVE_S = 2.0
 """As the raw transport's."""
+HEALTH_S = 2.0
 DONE_S = 0.05
 """After ``[DONE]``, for the end of the response."""
 
@@ -56,8 +58,8 @@ class HttpxTransport:
         """
         if self._plan.http2 and find_spec("h2") is None:
             raise UnreachableError("HTTP/2 needs another package: pip install h2")
-        with suppress(httpx.HTTPError), self.lane() as lane:
-            await lane.get(f"{self._plan.url.rstrip('/')}/health", timeout=2.0)
+        with suppress(NoAnswerError), self.lane() as lane:
+            await get(lane, "/health", timeout_s=HEALTH_S)
 
     def prepare(self, call: Call) -> "HttpxExchange":
         """The request, ready to be written."""

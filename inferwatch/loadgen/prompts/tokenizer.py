@@ -11,9 +11,9 @@ from importlib.resources import files
 from time import monotonic
 from typing import Self
 
-import httpx
 import msgspec
 
+from collectors.bounded_get import NoAnswerError, post
 from collectors.http_client import http_client
 from inferwatch.loadgen.plan.plan import Api, LoadPlan
 
@@ -26,7 +26,7 @@ FEWEST = 64
 REPEATS = 4
 CHECKED = 48
 TIMEOUT_S = 5.0
-UNTOLD = (httpx.HTTPError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+UNTOLD = (NoAnswerError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What asking a server that does not count, or counts oddly, raises."""
 
 
@@ -93,15 +93,12 @@ class Tokenizer:
 
     async def count(self, text: str) -> int:
         """Tokens of a prompt of that text, the template's and special ones included."""
+        asked: dict[str, object] = {"prompt": text}
         if self._as_chat:
             asked = {"messages": [{"role": "user", "content": text}]}
-        else:
-            asked = {"prompt": text}  # type: ignore[dict-item]
-        answer = await self._client.post(
-            "/tokenize", json={"model": self._plan.model, **asked}
-        )
-        answer.raise_for_status()
-        return msgspec.json.decode(answer.content, type=_TokenizeReply).count
+        asked["model"] = self._plan.model
+        answer = await post(self._client, "/tokenize", asked, timeout_s=TIMEOUT_S)
+        return msgspec.json.decode(answer.body, type=_TokenizeReply).count
 
 
 async def _learn(tokenizer: Tokenizer) -> Vocabulary:

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import platformdirs
 
+from collectors.bounded_get import get
 from collectors.clock import NS_PER_S
 from collectors.http_client import http_client
 from collectors.readings import RequestRecord
@@ -24,6 +25,8 @@ from inferwatch.metrics.snapshot import Quantiles
 
 READY_S = 20.0
 LOG_TIMEOUT_S = 60.0
+MOST_LOG_BYTES = 1 << 30
+"""It is a child of ours: each token has its stamp."""
 
 
 @asynccontextmanager
@@ -52,7 +55,10 @@ async def truth_server() -> AsyncIterator[str]:
 async def truth_log(url: str, run_id: str) -> dict[str, dict[str, Any]]:
     """What the truth server knows of a run's requests, by their ids."""
     async with http_client(url, timeout_s=LOG_TIMEOUT_S, proxies=False) as client:
-        answers = (await client.get("/log")).json()
+        log = await get(
+            client, "/log", timeout_s=LOG_TIMEOUT_S, most_bytes=MOST_LOG_BYTES
+        )
+    answers = json.loads(log.body)
     named = ((str(each["request_id"]), each) for each in answers)
     return {name: each for name, each in named if name.startswith(f"{run_id}-")}
 

@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from collectors.bounded_get import NoAnswerError, post
 from collectors.clock import monotonic_ns
 from collectors.http_client import http_client
 from collectors.readings import AnswerHashes, Phase
@@ -51,7 +52,7 @@ FIND = (
 )
 ASKED_TIMES = 2
 """The present setting is asked so often, others once."""
-UNTOLD_S = (httpx.HTTPError, msgspec.MsgspecError, UnicodeDecodeError, OSError)
+UNTOLD_S = (NoAnswerError, msgspec.MsgspecError, UnicodeDecodeError)
 IDS_REFUSED = {400, 404, 422}
 """Statuses of a server that takes no token ids, or not these."""
 
@@ -155,8 +156,12 @@ async def _accepted(
     client: httpx.AsyncClient, model: str, prompts: Sequence[Any]
 ) -> list[Any]:
     """The prompts as ids, where the server takes them, else as words."""
-    with suppress(httpx.HTTPStatusError):
+    try:
         await _ask(client, model, prompts[0])
+    except NoAnswerError as error:
+        if error.status not in IDS_REFUSED:
+            raise
+    else:
         return list(prompts)
     return [Vocabulary().say(each) for each in prompts]
 
@@ -171,9 +176,8 @@ async def _ask(client: httpx.AsyncClient, model: str, prompt: object) -> _Choice
         "return_token_ids": True,
         "cache_salt": token_hex(8),  # nothing of it is to come from a prefix cache
     }
-    answer = await client.post("/v1/completions", json=body)
-    answer.raise_for_status()
-    completion = msgspec.json.decode(answer.content, type=_Completion)
+    answer = await post(client, "/v1/completions", body, timeout_s=TIMEOUT_S)
+    completion = msgspec.json.decode(answer.body, type=_Completion)
     return completion.choices[0] if completion.choices else _Choice()
 
 

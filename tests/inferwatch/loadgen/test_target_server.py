@@ -1,14 +1,18 @@
 """A server, looked at before it is loaded."""
 
 import socket
+import tracemalloc
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.loadgen.plan.plan import Api, LoadPlan
+from inferwatch.loadgen.exchange.transport import transport_for
+from inferwatch.loadgen.plan.plan import Api, LoadPlan, TransportKind
 from inferwatch.loadgen.prompts.tokenizer import Vocabulary
 from inferwatch.loadgen.target_server import TargetServer, endpoint_in, sums, traffic
+from tests.collectors.http_server import TWICE, Answer, packed_twice, serving, whole
 
 
 @pytest.mark.parametrize(
@@ -92,6 +96,28 @@ async def test_nobody_there_is_a_lost_source(tmp_path: Path) -> None:
         await TargetServer.at(f"127.0.0.1:{port}", None, {}).models()
     with pytest.raises(SourceError, match="nothing answers at"):
         await TargetServer.at("http://x", str(tmp_path / "none"), {}).models()
+
+
+async def test_bombs_in_place_of_answers_are_not_unpacked() -> None:
+    bomb: Answer = whole(packed_twice(), headers=TWICE)
+    paths = ("/v1/models", "/metrics", "/health", "/tokenize")
+    async with serving(dict.fromkeys(paths, bomb)) as server:
+        target = TargetServer.at(server.url, None, {})
+        plan = LoadPlan(
+            run_id="r", model="m", url=server.url, transport=TransportKind.HTTPX
+        )
+        tracemalloc.start()
+        with pytest.raises(SourceError, match="does not say what it serves: it is pac"):
+            await target.models()
+        assert await target.longest("m") is None
+        assert await target.counters() == {}
+        assert not (await Vocabulary.learn(plan)).exact
+        async with aclosing(transport_for(plan)) as transport:
+            await transport.open()
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert set(server.asked) == set(paths)
+    assert most < 5_000_000
 
 
 @pytest.mark.parametrize(

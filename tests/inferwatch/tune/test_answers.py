@@ -30,10 +30,11 @@ def scripted(monkeypatch: pytest.MonkeyPatch, answering: Answering) -> list[obje
     asked: list[object] = []
 
     def reply(request: httpx.Request) -> httpx.Response:
-        body = json.loads(request.content)
-        asked.append(body)
-        found = answering(body)
-        return httpx.Response(int(str(found.pop("status", 200))), json=found)
+        question = json.loads(request.content)
+        asked.append(question)
+        found = answering(question)
+        status, body = int(str(found.pop("status", 200))), json.dumps(found).encode()
+        return httpx.Response(status, stream=httpx.ByteStream(body))
 
     def client(url: str, **_: object) -> httpx.AsyncClient:
         return httpx.AsyncClient(base_url=url, transport=httpx.MockTransport(reply))
