@@ -4,11 +4,17 @@ A server started with ``--otlp-traces-endpoint http://HOST:4318/v1/traces`` and
 ``OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf`` tells of every request that it
 finished, whoever sent it. Whatever else comes in is bounded in size and in time, and
 answered as OTLP has it: a sender keeps what it may send again and drops the rest.
+
+Anybody on this host may send anything, and the screen and the record share our thread.
+So one post is read at a time, in slices that leave most of the time to others, and of
+requests no more are taken than can be recorded beside an engine's steps; what is
+refused is counted, and told in a note with what to do about it.
 """
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -18,12 +24,21 @@ from google.protobuf.message import DecodeError, Message
 from google.rpc.status_pb2 import Status
 from msgspec.structs import replace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collectors.clock import SessionClock, monotonic_ns, wall_offset_ns
+from collectors.bounded_get import Unpacker
+from collectors.clock import NS_PER_S, SessionClock, monotonic_ns, wall_offset_ns
 from collectors.collector import CollectorError
+from collectors.guests import Guests
+from collectors.posted_spans import (
+    NoSpansError,
+    Part,
+    parts_of_json,
+    parts_of_protobuf,
+)
 from collectors.readings import AnyReading, Note, NoteKind, RequestSpan
 from collectors.request_spans import (
     Sender,
@@ -44,17 +59,53 @@ MOST_BYTES = 8 << 20
 """Once unpacked: some ten thousand spans."""
 MOST_JSON_BYTES = 1 << 19
 """It takes long to understand, on the thread that draws the screen."""
+MOST_HELD_BYTES = 16 << 20
+"""Of all bodies that have come, in part or whole, and are not read yet."""
 MOST_RESOURCES = 1_024
+MOST_PARTS = 20_000
+"""Of a post: spans, and what is around them. A collector sends 8,192 at a time."""
+MOST_SPAN_BYTES = 1 << 16
+MOST_JSON_SPAN_BYTES = 1 << 13
+"""Of one span, or of what is told of its sender: several times what vLLM writes."""
+SPANS_AT_ONCE = 100
+SLICE_S = 0.004
+"""So long is read without a break."""
+REST_S = 0.012
+"""And so long is the break: three quarters of the time are for others."""
+MOST_PER_S = 5_000
+"""Requests taken in the long run: a recorder writes ten times as many readings."""
+MOST_WAITING = 20_000
+"""Requests that may come at once, and that may wait for whoever takes them."""
+PASSED_ON_AT_ONCE = 200
 MOST_CONNECTIONS = 64
+AT_THE_DOOR = 16
+"""Connections that may come before it is seen that they are too many."""
 IDLE_S = 60.0
 """Exporters keep a connection and send every 5 s."""
 REQUEST_S = 10.0
-QUEUE_BATCHES = 100
 RETRY_S = "5"
 READ_BYTES = 1 << 16
 MOST_NOTES = 20
 GRPC_BEGINS = b"PRI"
 """HTTP/2, as a request of HTTP/1."""
+
+
+TOO_MANY = "too many spans at once"
+LATER = "later, please"
+ADVICE = {
+    TOO_MANY: "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=512 at the server makes its posts small",
+    LATER: (
+        f"more than {MOST_PER_S:,} requests a second cannot be recorded; "
+        "OTEL_TRACES_SAMPLER=traceidratio at the server sends a part of them"
+    ),
+}
+"""What to do about a refusal, for people."""
+TOLD = {
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""Refusals of what is meant for us."""
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer
@@ -89,29 +140,79 @@ class Post:
     body: bytes
     kind: str
 
-    def spans(self) -> ExportTraceServiceRequest:
-        """What it brings.
+    async def parts(self, pace: "Pace") -> list[Part]:
+        """What it brings, cut into resources and spans, each still encoded.
 
         Raises:
             Refused: it is no such thing, or too much.
         """
-        found = ExportTraceServiceRequest()
-        data = unpacked(self.body, self.headers.get(b"content-encoding", b""))
+        data = await unpacked(self.body, self.headers.get(b"content-encoding", b""))
         if self.kind == JSON and len(data) > MOST_JSON_BYTES:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{PROTOBUF}, please")
+        cut = parts_of_json(data) if self.kind == JSON else parts_of_protobuf(data)
+        found: list[Part] = []
         try:
-            if self.kind == JSON:
-                Parse(data, found, ignore_unknown_fields=True)
-            else:
-                found.ParseFromString(data)
-        except (DecodeError, ParseError, UnicodeDecodeError, RecursionError) as error:
+            for count, part in enumerate(cut):
+                if count >= MOST_PARTS:
+                    raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
+                if part is not None:
+                    found.append(part)
+                await pace.rest()
+        except NoSpansError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "no spans of OTLP") from error
-        if len(found.resource_spans) > MOST_RESOURCES:
+        if sum(is_resource for is_resource, _ in found) > 2 * MOST_RESOURCES:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many resources")
         return found
 
+    def understood(self, part: bytes, message: Message) -> bool:
+        """Fill the message with one of the parts; False where that makes no sense."""
+        most_bytes = MOST_JSON_SPAN_BYTES if self.kind == JSON else MOST_SPAN_BYTES
+        if len(part) > most_bytes:
+            return False
+        try:
+            if self.kind == JSON:
+                Parse(part, message, ignore_unknown_fields=True)
+            else:
+                message.ParseFromString(part)
+        except (DecodeError, ParseError, UnicodeDecodeError, RecursionError):
+            return False
+        return True
 
-def unpacked(body: bytes, encoding: bytes) -> bytes:
+
+class Pace:
+    """Gives others their turns while something long is done on their thread."""
+
+    def __init__(self) -> None:
+        self._since_ns = monotonic_ns()
+
+    async def rest(self) -> None:
+        """Take a break, if it is time for one."""
+        if monotonic_ns() - self._since_ns >= SLICE_S * NS_PER_S:
+            await asyncio.sleep(REST_S)
+            self._since_ns = monotonic_ns()
+
+
+class Credit:
+    """How many requests are taken now: so many at once, and fewer in the long run."""
+
+    def __init__(self) -> None:
+        self._left: float = MOST_WAITING
+        self._as_of_ns = monotonic_ns()
+
+    @property
+    def left(self) -> float:
+        """What may be taken, as of now."""
+        now_ns = monotonic_ns()
+        more = (now_ns - self._as_of_ns) / NS_PER_S * MOST_PER_S
+        self._left, self._as_of_ns = min(self._left + more, MOST_WAITING), now_ns
+        return self._left
+
+    def take(self, count: int) -> None:
+        """So many were taken."""
+        self._left -= count
+
+
+async def unpacked(body: bytes, encoding: bytes) -> bytes:
     """A body as it was before it was packed, if that is of a bearable size.
 
     Raises:
@@ -121,16 +222,16 @@ def unpacked(body: bytes, encoding: bytes) -> bytes:
         return body
     if encoding not in {b"gzip", b"deflate"}:
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "gzip or nothing, please")
-    inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)  # of either kind
+    unpacker = Unpacker()
     try:
-        data = inflater.decompress(body, MOST_BYTES)
+        data = await unpacker.unpack(body, MOST_BYTES + 1)
     except zlib.error as error:
         raise Refused(HTTPStatus.BAD_REQUEST, "broken gzip") from error
-    if inflater.unconsumed_tail:
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many spans at once")
-    if not inflater.eof:
+    if len(data) > MOST_BYTES:
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
+    if not unpacker.whole:
         raise Refused(HTTPStatus.BAD_REQUEST, "half of a gzip")
-    return data
+    return bytes(data)
 
 
 class SpanReceiver:
@@ -156,7 +257,16 @@ class SpanReceiver:
         self._reader = SpanReader()
         self._listener: asyncio.Server | None = None
         self._links: set[asyncio.Task[None]] = set()
+        self._guests = Guests(MOST_CONNECTIONS, self._say_crowded)
         self._queue: asyncio.Queue[list[AnyReading]] = asyncio.Queue()
+        self._waiting = 0
+        """Requests in the queue."""
+        self._credit = Credit()
+        self._reading = asyncio.Lock()
+        self.held_bytes = 0
+        """Of bodies that are not read yet."""
+        self._refused: Counter[str] = Counter()
+        """Posts, by what their senders were told."""
         self._noted: set[str] = set()
         self._closed = False
 
@@ -178,7 +288,11 @@ class SpanReceiver:
             return
         try:
             self._listener = await asyncio.start_server(
-                self._accept, self._host, self._port, limit=READ_BYTES
+                self._accept,
+                self._host,
+                self._port,
+                limit=READ_BYTES,
+                backlog=AT_THE_DOOR,
             )
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
@@ -201,7 +315,9 @@ class SpanReceiver:
             return
         while not (self._closed and self._queue.empty()):
             if batch := await self._queue.get():
+                self._waiting -= sum(isinstance(each, RequestSpan) for each in batch)
                 yield batch
+                await asyncio.sleep(0)  # the next may be there already
 
     async def close(self) -> None:
         """Listen no more; what was heard is still yielded. Safe to call twice."""
@@ -212,6 +328,8 @@ class SpanReceiver:
         for link in links:
             link.cancel()
         await asyncio.gather(*links, return_exceptions=True)
+        if (posts := self._refused.total()) > len(self._refused):
+            self.note(f"{posts:,} posts of traces were refused in all")
         if self._queue.empty():
             self._queue.put_nowait([])  # wakes batches()
 
@@ -220,17 +338,18 @@ class SpanReceiver:
     ) -> None:
         task = asyncio.current_task()
         gone = writer.get_extra_info("peername") is None
-        full = self._closed or len(self._links) >= MOST_CONNECTIONS
-        if task is None or gone or full:
+        if task is None or gone or self._closed:
             writer.transport.abort()
             return
         self._links.add(task)
+        self._guests.came(writer)
         try:
-            await Link(reader, writer, self).serve()
+            await Link(reader, writer, self, self._guests).serve()
         except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
             pass  # gone, or too slow, or makes no sense, or we close
         finally:
             self._links.discard(task)
+            self._guests.left(writer)
             writer.transport.abort()
 
     async def take(self, post: Post, peer: str, *, same_host: bool) -> Message:
@@ -239,29 +358,65 @@ class SpanReceiver:
         Raises:
             Refused: it is not taken.
         """
-        found = post.spans()
-        if self._closed or self._queue.qsize() >= QUEUE_BATCHES:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "later, please")
         now_ns = monotonic_ns()
         wall_ns = now_ns + wall_offset_ns()
         nonsense = 0
         batch: list[tuple[RequestSpan, str]] = []
-        for each in found.resource_spans:
-            sender = sender_of(each, peer, same_host=same_host)
-            source = await self._source(sender)
-            if source is None:
-                continue
-            requests, wrong = self._reader.read(each, sender, wall_ns)
-            nonsense += wrong
-            batch += [(request, source) for request in requests]
-            await asyncio.sleep(0)  # the screen is drawn on the same thread
-        batch.sort(key=lambda each: each[0].end_ns)
-        self._pass_on(batch, now_ns - wall_ns)
+        async with self._reading:
+            if self._closed or self._waiting >= MOST_WAITING or self._credit.left < 1:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
+            pace = Pace()
+            parts = await post.parts(pace)
+            try:
+                for told, encoded in _runs(parts):
+                    await pace.rest()
+                    resource, spans = Resource(), []
+                    if not post.understood(told, resource):
+                        nonsense += len(encoded)
+                        continue
+                    sender = sender_of(resource, peer, same_host=same_host)
+                    source = await self._source(sender)
+                    if source is None:
+                        continue
+                    for each in encoded:
+                        span = Span()
+                        if post.understood(each, span):
+                            spans.append(span)
+                    requests, wrong = self._reader.read(spans, sender, wall_ns)
+                    nonsense += wrong + len(encoded) - len(spans)
+                    batch += [(request, source) for request in requests]
+            finally:  # what was read once is not read again, should we be stopped
+                self._pass_on(batch, now_ns - wall_ns)
         answer = ExportTraceServiceResponse()
         if nonsense:
             answer.partial_success.rejected_spans = nonsense
             answer.partial_success.error_message = "requests without sensible times"
         return answer
+
+    def refuse(self, refusal: Refused, peer: str) -> None:
+        """Count a post that was not taken; the first for each reason is told."""
+        why = str(refusal)
+        if refusal.status in TOLD and not self._closed:
+            self._refused[why] += 1
+            if self._refused[why] == 1:
+                advice = f"; {ADVICE[why]}" if why in ADVICE else ""
+                self.note(f"traces from {peer} are refused: {why}{advice}")
+
+    def hold(self, size: int) -> None:
+        """So many more bytes of bodies wait to be read.
+
+        Raises:
+            Refused: there is no room for them.
+        """
+        if self.held_bytes + size > MOST_HELD_BYTES:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
+        self.held_bytes += size
+
+    def _say_crowded(self) -> None:
+        self.note(
+            f"more than {MOST_CONNECTIONS} are connected to {self.address} at once: "
+            "for one more, one that sends no traces is closed"
+        )
 
     def note(self, text: str) -> None:
         """Say something once."""
@@ -287,6 +442,9 @@ class SpanReceiver:
         self, batch: Sequence[tuple[RequestSpan, str]], to_monotonic_ns: int
     ) -> None:
         """In session time, from Unix time."""
+        batch = sorted(batch, key=lambda each: each[0].end_ns)
+        self._credit.take(len(batch))
+        self._waiting += len(batch)
         shift_ns = to_monotonic_ns - self._clock.start_ns
         readings: list[AnyReading] = [
             replace(
@@ -297,8 +455,25 @@ class SpanReceiver:
             )
             for each, source in batch
         ]
-        if readings:
-            self._queue.put_nowait(readings)
+        for start in range(0, len(readings), PASSED_ON_AT_ONCE):
+            self._queue.put_nowait(readings[start : start + PASSED_ON_AT_ONCE])
+
+
+def _runs(parts: Sequence[Part]) -> Iterator[tuple[bytes, list[bytes]]]:
+    """A resource and some of its spans, encoded: as much as is understood in a go."""
+    resource, spans, size = b"", list[bytes](), 0
+    for is_resource, part in parts:
+        enough = len(spans) >= SPANS_AT_ONCE or size >= MOST_SPAN_BYTES
+        if spans and (is_resource or enough):
+            yield resource, spans
+            spans, size = [], 0
+        if is_resource:
+            resource = part
+        else:
+            spans.append(part)
+            size += len(part)
+    if spans:
+        yield resource, spans
 
 
 class Link:
@@ -309,9 +484,10 @@ class Link:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         receiver: SpanReceiver,
+        guests: Guests,
     ) -> None:
         self._reader, self._writer = reader, writer
-        self._receiver = receiver
+        self._receiver, self._guests = receiver, guests
         self._http = h11.Connection(h11.SERVER)
         peer, here = (writer.get_extra_info(name) for name in ("peername", "sockname"))
         self._peer = plain_address(str(peer[0]))
@@ -325,6 +501,7 @@ class Link:
                     request = await self._event()
                 if not isinstance(request, h11.Request):
                     return
+                self._guests.asked(self._writer)
                 async with asyncio.timeout(REQUEST_S):
                     answer = await self._answer(request)
             except h11.RemoteProtocolError as error:
@@ -334,6 +511,7 @@ class Link:
             if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
                 return  # not all of it was read, or it wants no more
             self._http.start_next_cycle()
+            self._guests.answered(self._writer)
 
     async def _event(self) -> object:
         while True:
@@ -351,23 +529,28 @@ class Link:
                 f"gRPC came to {self._receiver.address}, where HTTP is spoken: start "
                 "the server with OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf"
             )
+        body = bytearray()
         try:
             kind = _kind(request)
-            post = Post(dict(request.headers), await self._body(), kind)
+            await self._fill(body)
+            post = Post(dict(request.headers), bytes(body), kind)
             message = await self._receiver.take(
                 post, self._peer, same_host=self._same_host
             )
         except Refused as refusal:
+            self._receiver.refuse(refusal, self._peer)
             return Answer(refusal.status, Status(message=str(refusal)), kind)
+        finally:
+            self._receiver.held_bytes -= len(body)
         return Answer(HTTPStatus.OK, message, kind)
 
-    async def _body(self) -> bytes:
-        body = bytearray()
+    async def _fill(self, body: bytearray) -> None:
+        """Take the body as it comes, as far as there is room for it."""
         while isinstance(data := await self._event(), h11.Data):
+            self._receiver.hold(len(data.data))
             body += data.data
             if len(body) > MOST_SENT_BYTES:
-                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many spans")
-        return bytes(body)
+                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
 
     async def _send(self, answer: Answer) -> None:
         body = answer.body

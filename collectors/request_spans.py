@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import psutil
 from msgspec.structs import replace
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collectors.clock import NS_PER_S
 from collectors.readings import RequestSpan
@@ -46,6 +47,8 @@ AHEAD_NS = NS_PER_S // 100
 """A span that ends later than that after it came is of another clock, through a tunnel
 perhaps."""
 MOST_TOKENS = 1 << 40
+MOST_ATTRIBUTES = 1_000
+"""Of a span; OpenTelemetry itself keeps 128."""
 LONGEST_TEXT = 256
 MOST_SENDERS = 256
 REMEMBERED = 20_000
@@ -70,9 +73,9 @@ class Sender:
         return f"{self.name or 'vllm'} at {self.address}{pid}"
 
 
-def sender_of(spans: ResourceSpans, address: str, *, same_host: bool) -> Sender:
-    """Who made these spans."""
-    told = {each.key: each for each in spans.resource.attributes}
+def sender_of(resource: Resource, address: str, *, same_host: bool) -> Sender:
+    """Who made the spans of that resource."""
+    told = {each.key: each for each in resource.attributes}
     name = _text(told.get("service.name"))
     pid = _text(told.get("vllm.process_id"))
     return Sender(
@@ -196,19 +199,19 @@ class SpanReader:
         self._clocks: dict[Sender, SenderClock] = {}
 
     def read(
-        self, found: ResourceSpans, sender: Sender, wall_ns: int
+        self, spans: Iterable[Span], sender: Sender, wall_ns: int
     ) -> tuple[list[RequestSpan], int]:
         """The requests in there, in Unix time, and how many made no sense.
 
         Args:
-            found: Spans of one resource.
+            spans: Some of one sender, requests and others.
             sender: Who sent them.
             wall_ns: Unix time of their receipt.
         """
         requests = []
         nonsense = 0
-        for span in _request_spans(found):
-            if span.span_id in self._seen:
+        for span in spans:
+            if span.name != REQUEST_SPAN or span.span_id in self._seen:
                 continue
             request = request_span(span)
             if request is None or abs(wall_ns - request.end_ns) > LONGEST_S * NS_PER_S:
@@ -247,15 +250,10 @@ class SpanReader:
         ]
 
 
-def _request_spans(found: ResourceSpans) -> Iterable[Span]:
-    for scope in found.scope_spans:
-        for span in scope.spans:
-            if span.name == REQUEST_SPAN:
-                yield span
-
-
 def request_span(span: Span) -> RequestSpan | None:
     """A request, times as the sender's wall clock says; None: it makes no sense."""
+    if len(span.attributes) > MOST_ATTRIBUTES:
+        return None
     told = {each.key: each for each in span.attributes}
     durations = _told(told, SECONDS, _duration_ns)
     counts = _told(told, COUNTS, _count)

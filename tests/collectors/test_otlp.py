@@ -12,11 +12,13 @@ from typing import TypeVar
 import httpx
 import psutil
 import pytest
+from google.protobuf.json_format import MessageToJson
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from collectors import otlp
 from collectors.clock import SessionClock, monotonic_ns, wall_offset_ns
@@ -90,6 +92,7 @@ class Heard:
     def __init__(self, receiver: SpanReceiver) -> None:
         self.receiver = receiver
         self.readings: list[AnyReading] = []
+        self.listening: asyncio.Task[None]
         self._more = asyncio.Event()
 
     async def listen(self) -> None:
@@ -137,11 +140,11 @@ def clock() -> SessionClock:
 async def hearing(receiver: SpanReceiver) -> AsyncIterator[Heard]:
     heard = Heard(receiver)
     await receiver.listen()
-    listening = asyncio.create_task(heard.listen())
+    heard.listening = asyncio.create_task(heard.listen())
     yield heard
     await receiver.close()
     async with asyncio.timeout(30):
-        await listening
+        await heard.listening
 
 
 @pytest.fixture
@@ -288,9 +291,113 @@ async def test_a_bomb_is_not_unpacked(heard: Heard) -> None:
     assert why(answer) == (413, "too many spans at once")
 
 
+class Turns:
+    """Counts how often others have their turn on this thread."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._task = asyncio.create_task(self._go_round())
+
+    async def _go_round(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.count += 1
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+@pytest.mark.parametrize("kind", [PROTOBUF, otlp.JSON])
+async def test_a_post_of_one_sender_gives_others_their_turns(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(otlp, "SLICE_S", 0.0, raising=False)
+    monkeypatch.setattr(otlp, "REST_S", 0.0, raising=False)
+    message = traces(*[request()] * 500)
+    body = message.SerializeToString()
+    if kind == otlp.JSON:
+        body = MessageToJson(message, indent=None).encode()
+    post = otlp.Post({}, body, kind)
+    turns = Turns()
+    await asyncio.sleep(0)
+    await heard.receiver.take(post, "127.0.0.1", same_host=True)
+    turns.stop()
+    assert turns.count > 500
+
+
+async def test_spans_of_two_bytes_are_refused_before_they_are_made(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = 0
+    real = Span
+
+    def counted() -> Span:
+        nonlocal made
+        made += 1
+        return real()
+
+    monkeypatch.setattr(otlp, "Span", counted, raising=False)
+    spans = sized(1, sized(2, b"\x12\x00" * 2_000_000))
+    packed = gzip.compress(spans)
+    assert len(packed) < 10_000
+    for _ in range(3):
+        answer = await heard.post(packed, content_encoding="gzip")
+        assert why(answer) == (413, otlp.TOO_MANY)
+    assert made == 0
+    assert (
+        "traces from 127.0.0.1 are refused: too many spans" in (await heard.note()).text
+    )
+    await heard.receiver.close()
+    async with asyncio.timeout(30):
+        await heard.listening
+    first, last = (note.text for note in heard.of(Note))
+    assert "OTEL_BSP_MAX_EXPORT_BATCH_SIZE" in first
+    assert last == "3 posts of traces were refused in all"
+
+
+def sized(number: int, content: bytes) -> bytes:
+    """A field of protobuf that holds others."""
+    size, length = b"", len(content)
+    while length > 0x7F:
+        size, length = size + bytes([length & 0x7F | 0x80]), length >> 7
+    return bytes([number << 3 | 2]) + size + bytes([length]) + content
+
+
+async def test_a_span_of_more_than_any_server_tells_is_left_out(heard: Heard) -> None:
+    message = traces(request("good"), request(long="x" * otlp.MOST_SPAN_BYTES))
+    many = traces({f"attribute {number}": number for number in range(1_001)})
+    for posted in (message, many):
+        answer = await heard.post(posted)
+        told = ExportTraceServiceResponse.FromString(answer.content).partial_success
+        assert told.rejected_spans == 1
+    assert (await heard.spans(1))[0].request_id == "good"
+
+
+async def test_more_requests_than_can_be_recorded_are_sent_again_later(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "MOST_WAITING", 3, raising=False)
+    monkeypatch.setattr(otlp, "MOST_PER_S", 0, raising=False)
+    taken = await heard.post(traces(*[request()] * 5))
+    later = await heard.post(traces(request()))
+    assert (taken.status_code, later.status_code) == (200, 503)
+    await heard.spans(5)
+    assert "OTEL_TRACES_SAMPLER" in (await heard.note()).text
+
+
+async def test_bodies_that_wait_to_be_read_are_bounded_together(
+    heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(otlp, "MOST_HELD_BYTES", 1_000, raising=False)
+    assert (await heard.post(bytes(1_001))).status_code == 503
+    assert (await heard.post(traces(request()))).status_code == 200
+    await heard.spans(1)
+    assert heard.receiver.held_bytes == 0
+
+
 async def test_a_body_beyond_bounds_is_refused(heard: Heard) -> None:
     answer = await heard.post(bytes(otlp.MOST_SENT_BYTES + 1))
-    assert why(answer) == (413, "too many spans")
+    assert why(answer) == (413, otlp.TOO_MANY)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +405,7 @@ async def test_a_body_beyond_bounds_is_refused(heard: Heard) -> None:
     [
         (b"\xff" * 100, {}, 400),
         (b"\x0a\x05" * 20_000, {}, 400),
-        (b"\x0a\x00" * 1_025, {}, 413),
+        (b"\x0a\x00" * 2_049, {}, 413),
         (b" " * (otlp.MOST_JSON_BYTES + 1), {"content_type": "application/json"}, 413),
         (b"{", {"content_type": "application/json"}, 400),
         (b'{"resourceSpans": 3}', {"content_type": "application/json"}, 400),
@@ -371,20 +478,27 @@ async def test_who_never_ends_a_request_is_cut_off(
     assert await talk(heard, head + typed) == b""
 
 
-async def test_no_more_than_so_many_talk_at_once(
-    heard: Heard, monkeypatch: pytest.MonkeyPatch
+async def test_those_that_only_wait_keep_no_sender_out(
+    clock: SessionClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "MOST_CONNECTIONS", 0)
-    assert await talk(heard, b"") == b""
-    monkeypatch.setattr(otlp, "MOST_CONNECTIONS", 1)
-    await heard.post(traces(request()))
-    await heard.spans(1)
+    monkeypatch.setattr(otlp, "MOST_CONNECTIONS", 2)
+    async for heard in hearing(SpanReceiver(clock, port=0)):
+        host, _, port = heard.receiver.address.rpartition(":")
+        waiting = [await asyncio.open_connection(host, int(port)) for _ in range(5)]
+        assert (await heard.post(traces(request()))).status_code == 200
+        await heard.spans(1)
+        async with asyncio.timeout(30):
+            assert await waiting[0][0].read() == b""
+        assert "more than 2 are connected" in (await heard.note()).text
+        for _, writer in waiting:
+            writer.close()
 
 
 async def test_a_sender_waits_when_nobody_takes_what_it_sends(
     clock: SessionClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "QUEUE_BATCHES", 1)
+    monkeypatch.setattr(otlp, "MOST_WAITING", 1)
+    monkeypatch.setattr(otlp, "MOST_PER_S", 1e9)
     heard = Heard(SpanReceiver(clock, port=0))
     await heard.receiver.listen()
     again = traces(request("later"))
@@ -466,11 +580,15 @@ async def test_the_requests_of_a_server_that_is_not_watched_are_left_out(
         assert not heard.of(RequestSpan)
 
 
+def spans_of(message: ExportTraceServiceRequest) -> list[Span]:
+    return list(message.resource_spans[0].scope_spans[0].spans)
+
+
 def from_afar(reader: SpanReader, ended_ns: int, now_ns: int) -> RequestSpan:
     """A request that ended then, by another host's clock, and came now."""
     afar = Sender(name="", pid=1, address="10.0.0.2", same_host=False)
     message = traces(request(), began_ns=ended_ns - 1_500 * MS)
-    (span,), _ = reader.read(message.resource_spans[0], afar, now_ns)
+    (span,), _ = reader.read(spans_of(message), afar, now_ns)
     return span
 
 
@@ -494,7 +612,7 @@ def test_who_seems_to_be_of_this_host_and_is_ahead_has_another_clock() -> None:
     near = Sender(name="", pid=1, address="127.0.0.1", same_host=True)
     now_ns = wall_ns()
     message = traces(request(), began_ns=now_ns + 9_000 * MS)
-    (span,), _ = SpanReader().read(message.resource_spans[0], near, now_ns)
+    (span,), _ = SpanReader().read(spans_of(message), near, now_ns)
     assert (span.end_ns, span.uncertainty_ns) == (now_ns, 10_500 * MS)
 
 

@@ -1,0 +1,112 @@
+"""Cuts a post of spans into its parts: nothing is understood that is not wanted.
+
+Two bytes can stand for a span, so a small body can hold more of them than there is
+memory for, and to make objects of all at once would stop whoever shares the thread.
+Here they are only cut out, one by one, by the structure that OTLP gives them:
+resources, in each scopes, in each spans.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+Part = tuple[bool, bytes]
+"""Whether it is a resource, whose spans follow, or one of these; encoded."""
+VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
+"""Types of a field on the wire: what follows its number."""
+FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
+VARINT_BYTES = 10
+RESOURCE_SPANS = RESOURCE = 1
+SCOPE_SPANS = SPAN = 2
+"""Numbers of the fields, each in the message around it."""
+
+
+class NoSpansError(ValueError):
+    """It is no such post."""
+
+
+def parts_of_protobuf(body: bytes) -> Iterator[Part | None]:
+    """Resources and spans in order; None for whatever else takes a look.
+
+    Raises:
+        NoSpansError: it is none of OTLP.
+    """
+    for number, begin, end in _fields(body, 0, len(body)):
+        if number != RESOURCE_SPANS:
+            yield None
+            continue
+        yield True, b""  # as it is where nothing more is told of it
+        for inner, at, to in _fields(body, begin, end):
+            if inner == RESOURCE:
+                yield True, body[at:to]
+            elif inner == SCOPE_SPANS:
+                yield None
+                for which, first, last in _fields(body, at, to):
+                    yield (False, body[first:last]) if which == SPAN else None
+            else:
+                yield None
+
+
+def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The number of each field and where its content is; 0 for one without a size."""
+    while at < end:
+        key, at = _varint(data, at, end)
+        kind = key & 7
+        if kind == SIZED:
+            size, at = _varint(data, at, end)
+            number, begin, at = key >> 3, at, at + size
+        elif kind == VARINT:
+            number, begin = 0, at
+            _, at = _varint(data, at, end)
+        elif kind in FIXED_BYTES:
+            number, begin, at = 0, at, at + FIXED_BYTES[kind]
+        else:
+            raise NoSpansError("a field of no known type")
+        if at > end:
+            raise NoSpansError("a field is cut off")
+        yield number, begin, at
+
+
+def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A number, seven bits a byte, and where it ends."""
+    value = 0
+    for place in range(min(VARINT_BYTES, end - at)):
+        byte = data[at + place]
+        value |= (byte & 0x7F) << (7 * place)
+        if byte < 0x80:
+            return value, at + place + 1
+    raise NoSpansError("a number without end")
+
+
+class _Scope(msgspec.Struct):
+    spans: list[msgspec.Raw] | None = None
+
+
+class _Resource(msgspec.Struct, rename="camel"):
+    resource: msgspec.Raw = msgspec.Raw(b"{}")
+    scope_spans: list[_Scope] | None = None
+
+
+class _Post(msgspec.Struct, rename="camel"):
+    resource_spans: list[_Resource] | None = None
+
+
+_decoder = msgspec.json.Decoder(_Post)
+
+
+def parts_of_json(body: bytes) -> Iterator[Part | None]:
+    """The same of OTLP's JSON.
+
+    Raises:
+        NoSpansError: it is none.
+    """
+    try:
+        post = _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NoSpansError(str(error)) from error
+    for each in post.resource_spans or ():
+        yield True, bytes(each.resource)
+        for scope in each.scope_spans or ():
+            yield None
+            for span in scope.spans or ():
+                yield False, bytes(span)
