@@ -40,6 +40,11 @@ class Guests:
             del self._asking[guest]
             self._silent[guest] = None
 
+    def send_away(self) -> None:
+        """Close all there are."""
+        for guest in (*self._silent, *self._asking):
+            guest.transport.abort()
+
     def left(self, guest: asyncio.StreamWriter) -> None:
         """It is gone. Safe to call twice."""
         self._silent.pop(guest, None)

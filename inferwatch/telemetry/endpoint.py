@@ -1,4 +1,8 @@
-"""Answers ``GET /metrics``: whoever scrapes gets our numbers as of now."""
+"""Answers ``GET /metrics``: whoever scrapes gets our numbers as of now.
+
+Others may connect, too, and say nothing, or not read: they hold few descriptors, for
+the record needs some, and no scraper waits for them.
+"""
 
 import asyncio
 import socket
@@ -6,14 +10,22 @@ from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 
+from collectors.guests import Guests
 from inferwatch.errors import UsageError
 from inferwatch.telemetry.exposed import Points
 from inferwatch.telemetry.prometheus_text import exposition
 
 LOOPBACK = "127.0.0.1"
 MOST_HEAD_BYTES = 16_384
+HEAD_S = 2.0
+"""Scrapers ask as soon as they are connected."""
 PATIENCE_S = 10.0
+"""To make an answer, and again for it to be read."""
+MOST_CONNECTIONS = 32
+AT_THE_DOOR = 16
+"""Connections that may come before it is seen that they are too many."""
 MOST_AT_ONCE = 8
+"""Answers that are made at a time."""
 TEXT = "text/plain; charset=utf-8"
 
 
@@ -32,13 +44,24 @@ def listen_address(text: str) -> tuple[str, int]:
 class MetricsEndpoint:
     """An HTTP server with one page."""
 
-    def __init__(self, host: str, port: int, collect: Callable[[], Points]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        collect: Callable[[], Points],
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Take the port, so that nothing else begins where that fails.
+
+        ``say`` hears once, should it be crowded.
 
         Raises:
             UsageError: nobody can listen there.
         """
-        self._collect = collect
+        self._collect, self._say = collect, say
+        self._guests = Guests(MOST_CONNECTIONS, self._turned_away)
+        self.turned_away = 0
+        """Connections that were closed to make room for others."""
         self._server: asyncio.Server | None = None
         self._free = asyncio.Semaphore(MOST_AT_ONCE)
         self.scrapes = 0
@@ -60,7 +83,10 @@ class MetricsEndpoint:
     async def serve(self) -> None:
         """Answer until cancelled or closed."""
         self._server = await asyncio.start_server(
-            self._meet, sock=self._socket, limit=MOST_HEAD_BYTES
+            self._meet,
+            sock=self._socket,
+            limit=MOST_HEAD_BYTES,
+            backlog=AT_THE_DOOR,
         )
         with suppress(asyncio.CancelledError):
             await self._server.serve_forever()
@@ -69,6 +95,7 @@ class MetricsEndpoint:
         """Answer no more. Safe to call twice."""
         if self._server is not None:
             self._server.close()
+            self._guests.send_away()
             await self._server.wait_closed()
         self._socket.close()
 
@@ -76,17 +103,33 @@ class MetricsEndpoint:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         """One question, one answer: scrapers come again in seconds."""
+        self._guests.came(writer)
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
-                async with asyncio.timeout(PATIENCE_S), self._free:
+                async with asyncio.timeout(HEAD_S):
                     try:
                         head = await reader.readuntil(b"\r\n\r\n")
                     except asyncio.LimitOverrunError:
                         head = b""
-                    writer.write(await self._answer(head))
-                    await writer.drain()
+                self._guests.asked(writer)
+                async with asyncio.timeout(PATIENCE_S), self._free:
+                    answer = await self._answer(head)
+                writer.write(answer)
+                writer.close()
+                async with asyncio.timeout(PATIENCE_S):
+                    await writer.wait_closed()
         finally:
-            writer.close()
+            self._guests.left(writer)
+            writer.transport.abort()
+
+    def _turned_away(self) -> None:
+        self.turned_away += 1
+        if self.turned_away == 1:
+            self._say(
+                f"more than {MOST_CONNECTIONS} are connected to {self.url} at once: "
+                "for one more, one that asks nothing is closed; a scraper needs one "
+                "connection"
+            )
 
     async def _answer(self, head: bytes) -> bytes:
         first, *lines = head.decode("latin-1").split("\r\n")

@@ -37,7 +37,7 @@ class Outlets:
         Raises:
             UsageError: nobody can listen there.
         """
-        self._endpoint = MetricsEndpoint(host, port, self._points)
+        self._endpoint = MetricsEndpoint(host, port, self._points, self.say)
         self.say(f"metrics at {self._endpoint.url}")
 
     def send_to(self, url: str) -> None:

@@ -1,7 +1,8 @@
 """Whoever scrapes us gets whole answers in the format it asks for."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from asyncio import StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Awaitable
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.readings import AnyReading
 from inferwatch.errors import UsageError
+from inferwatch.telemetry import endpoint as endpoint_module
 from inferwatch.telemetry.endpoint import MetricsEndpoint, listen_address
 from inferwatch.telemetry.exact import ExactNumbers
 from inferwatch.telemetry.exposed import PREFIX, exposed_points
@@ -136,6 +138,58 @@ async def test_a_request_that_is_none_is_answered_and_hurts_nobody(
 
     assert status in answer
     assert (await got(url)).status_code == 200
+
+
+def connected(url: str) -> Awaitable[tuple[StreamReader, StreamWriter]]:
+    host, _, port = url.split("/")[2].partition(":")
+    return asyncio.open_connection(host, int(port))
+
+
+async def test_a_scraper_waits_for_nobody_who_asks_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "PATIENCE_S", 60)
+    monkeypatch.setattr(endpoint_module, "HEAD_S", 60, raising=False)
+    silent = [await connected(url) for _ in range(endpoint_module.MOST_AT_ONCE)]
+
+    async with asyncio.timeout(5):
+        assert (await got(url)).status_code == 200
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_connections_that_ask_nothing_make_room_and_are_told_of_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(endpoint_module, "MOST_CONNECTIONS", 4, raising=False)
+    said: list[str] = []
+    endpoint = MetricsEndpoint("127.0.0.1", 0, dict, said.append)
+    serving = asyncio.create_task(endpoint.serve())
+    silent = [await connected(endpoint.url) for _ in range(12)]
+
+    async with asyncio.timeout(5):
+        for reader, _ in silent[:8]:
+            assert await reader.read() == b""
+        assert (await got(endpoint.url)).status_code == 200
+    assert endpoint.turned_away == 9
+    (text,) = said
+    assert text.startswith(f"more than 4 are connected to {endpoint.url} at once")
+    serving.cancel()
+    await endpoint.close()
+    for _, writer in silent:
+        writer.close()
+
+
+async def test_who_is_slow_to_ask_is_not_waited_for(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endpoint_module, "HEAD_S", 0.05, raising=False)
+    reader, writer = await connected(url)
+    writer.write(b"GET /metrics HT")
+
+    async with asyncio.timeout(5):
+        assert await reader.read() == b""
+    writer.close()
 
 
 async def test_a_port_that_is_taken_is_said(url: str) -> None:
