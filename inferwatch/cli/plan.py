@@ -174,7 +174,7 @@ class PlanCommand(click.Command):
     "--context",
     type=MANY,
     metavar="TOKENS",
-    help="That each has while it decodes.  [default: prompt + output, or 4096]",
+    help="That each has room for.  [default: prompt + output, or 4096]",
 )
 @click.option(
     "--prompt", type=MANY, metavar="TOKENS", help="[default: context − output]"

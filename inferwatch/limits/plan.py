@@ -6,16 +6,15 @@ no server is faster. Communication between GPUs is left out.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from math import ceil
 
 from inferwatch.limits.cache import kv_bytes, kv_shards, max_requests
 from inferwatch.limits.devices import Device
-from inferwatch.limits.latency import e2el_s, load_floor_s, tpot_floor_s, ttft_floor_s
+from inferwatch.limits.latency import e2el_s, load_floor_s, ttft_floor_s
 from inferwatch.limits.parameters import Parameters, parameters, weight_bytes
 from inferwatch.limits.price import cost_per_million
 from inferwatch.limits.roofline import compute_bound_batch, ridge_point
 from inferwatch.limits.shape import ModelShape
-from inferwatch.limits.step import StepCosts, StepSums, StepWork, binding
+from inferwatch.limits.step import StepCosts, StepSums, StepWork, binding, floor_s
 
 GIB = 2**30
 PROCESS_BYTES = 1.5 * GIB
@@ -41,7 +40,7 @@ class Workload:
     prompt: int
     output: int
     context: int
-    """Tokens that each has in the cache while it decodes."""
+    """Tokens that each has room for in the cache: what fits is asked of these."""
     block_tokens: int = 16
     chunk: int = 8192
     """Most tokens of a step: what activations are estimated for."""
@@ -91,12 +90,14 @@ class Plan:
     max_kv_tokens: int
     """Contexts of all of them, together."""
     decode: StepWork
-    """A step of one tensor-parallel rank, all pipeline stages together."""
+    """The mean step of an answer, of one tensor-parallel rank: all pipeline stages
+    together, for the requests that one of them has at a time."""
     binds: str | None
     ridge: float | None
     compute_bound_from: int | None
     batch_limit: BatchLimit
     tpot_floor_s: float | None
+    """Mean over an answer, whose context grows from its prompt on."""
     ttft_floor_s: float | None
     e2el_floor_s: float | None
     tokens_per_s: float | None
@@ -130,16 +131,26 @@ def overhead_estimate(
 ) -> float:
     """What a GPU needs beside weights and KV: an estimate, an engine's profile is true.
 
-    The process, the widest layer's activations of a full step, and logits in FP32,
-    twice, as samplers copy them.
+    The process, activations, and logits of the batch.
     """
+    logits = workload.batch * logits_bytes(shape)
+    return PROCESS_BYTES + activation_bytes(shape, workload, tensor_parallel) + logits
+
+
+def logits_bytes(shape: ModelShape) -> int:
+    """Of one request, in FP32, twice, as samplers copy them."""
+    return shape.vocab * 4 * 2
+
+
+def activation_bytes(
+    shape: ModelShape, workload: Workload, tensor_parallel: int
+) -> float:
+    """Of the widest layer of a full step."""
     experts = shape.experts
     ffn = max(shape.ffn, (experts.per_token * experts.ffn) if experts else 0)
     attention = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     widest = 3 * shape.hidden + (attention + 3 * ffn) / tensor_parallel
-    activations = workload.chunk * widest * shape.other_bits / 8
-    logits = workload.batch * shape.vocab * 4 * 2
-    return PROCESS_BYTES + activations + logits
+    return workload.chunk * widest * shape.other_bits / 8
 
 
 class _Planner:
@@ -161,11 +172,13 @@ class _Planner:
             overhead = overhead_estimate(shape, load, machine.tensor_parallel)
         request = kv_bytes(shape, load.context, load.block_tokens)
         shards = kv_shards(shape, machine.tensor_parallel) * machine.pipeline_parallel
-        most = max_requests(allowed, weights, overhead, request / shards)
-        decode = self.decode(load.batch)
-        compute_from = compute_bound_batch(
-            self.costs, load.context, self.bandwidth, self.flops, shape.window
+        # a request more has logits more: as many fit as fit with their own overhead
+        logits = 0 if machine.overhead_bytes is not None else logits_bytes(shape)
+        most = max_requests(
+            allowed, weights, overhead - load.batch * logits, request / shards + logits
         )
+        decode = self.decode(load.batch)
+        compute_from = compute_bound_batch(self.decode, self.bandwidth, self.flops)
         tpot, ttft = self.tpot(load.batch), self.ttft()
         left = allowed - weights - overhead - load.batch * request / shards
         return Plan(
@@ -190,7 +203,7 @@ class _Planner:
             batch_limit=_limit(most, compute_from),
             tpot_floor_s=tpot,
             ttft_floor_s=ttft,
-            e2el_floor_s=self.e2el(ttft),
+            e2el_floor_s=self.e2el(ttft, tpot),
             tokens_per_s=load.batch / tpot if tpot and left >= 0 else None,
             most_tokens_per_s=self.most_tokens_per_s(most),
             served_tokens_per_s=self.served_tokens_per_s() if left >= 0 else None,
@@ -199,21 +212,20 @@ class _Planner:
         )
 
     def decode(self, batch: int) -> StepWork:
-        """A step in which all of a pipeline's stage decode."""
-        stage = ceil(batch / self.machine.pipeline_parallel)
-        sums = StepSums.decoding(stage, self.workload.context, self.shape.window)
+        """The mean step of an answer; stages of a pipeline share the batch evenly."""
+        load, stages = self.workload, self.stages(batch)
+        sums = StepSums.answering(
+            batch / stages, load.prompt, load.output, self.shape.window
+        )
         return self.costs.work(sums)
 
-    def tpot(self, batch: int, context: int | None = None) -> float | None:
-        """Stages work on different requests, and add up for one token."""
-        return tpot_floor_s(
-            self.costs,
-            ceil(batch / self.machine.pipeline_parallel),
-            self.workload.context if context is None else context,
-            self.bandwidth,
-            self.flops,
-            self.shape.window,
-        )
+    def stages(self, batch: int) -> int:
+        """Of a pipeline, that have something to do: each works on other requests."""
+        return min(batch, self.machine.pipeline_parallel)
+
+    def tpot(self, batch: int) -> float | None:
+        """Stages add up for one token."""
+        return floor_s(self.decode(batch), self.bandwidth, self.flops)
 
     def ttft(self) -> float | None:
         """Of a prompt alone, in one step; stages may work on different chunks of it."""
@@ -226,29 +238,30 @@ class _Planner:
         )
         return None if floor is None else floor / self.machine.pipeline_parallel
 
-    def e2el(self, ttft: float | None) -> float | None:
-        """Behind the mean context of its output."""
-        load = self.workload
-        tpot = self.tpot(load.batch, load.prompt + load.output // 2)
+    def e2el(self, ttft: float | None, tpot: float | None) -> float | None:
         if ttft is None or tpot is None:
             return None
-        return e2el_s(ttft, tpot, load.output)
+        return e2el_s(ttft, tpot, self.workload.output)
 
     def most_tokens_per_s(self, most: int) -> float | None:
         tpot = self.tpot(most) if most else None
         return most / tpot if tpot else None
 
     def served_tokens_per_s(self) -> float | None:
-        """At best prompts are computed while decode reads: the larger of both sums."""
-        load, machine = self.workload, self.machine
-        if not self.bandwidth or not self.flops:
+        """At best prompts are computed while decode reads: the larger of both sums.
+
+        Decode waits for itself: stages that it leaves idle make it no faster.
+        """
+        load, step = self.workload, self.decode(self.workload.batch)
+        decode_s = self.tpot(load.batch)
+        if not decode_s or not self.bandwidth or not self.flops:
             return None
         prompt = self.costs.work(StepSums.prefilling(load.prompt, 0, self.shape.window))
-        token = self.decode(load.batch)
-        stage = ceil(load.batch / machine.pipeline_parallel)
-        compute_s = (prompt.flops + load.output * token.flops / stage) / self.flops
-        memory_s = load.output * token.bytes_read / stage / self.bandwidth
-        return machine.pipeline_parallel * load.output / max(compute_s, memory_s)
+        # a token of each request, by all stages: its share of the prompts, and its step
+        flops = load.batch * prompt.flops / load.output
+        flops += self.stages(load.batch) * step.flops
+        compute_s = flops / self.machine.pipeline_parallel / self.flops
+        return load.batch / max(compute_s, decode_s)
 
 
 def _limit(most: int, compute_from: int | None) -> BatchLimit:

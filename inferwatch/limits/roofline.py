@@ -4,7 +4,9 @@ Williams, Waterman and Patterson, *Roofline: an insightful visual performance mo
 multicore architectures*, CACM 52/4, 2009.
 """
 
-from inferwatch.limits.step import StepCosts, StepSums
+from collections.abc import Callable
+
+from inferwatch.limits.step import StepWork
 
 MOST_REQUESTS = 1 << 24
 IMPOSSIBLE = "impossible: check clocks, dtype, speculative decoding or the measurement"
@@ -47,24 +49,21 @@ def is_possible(
 
 
 def compute_bound_batch(
-    costs: StepCosts,
-    context: int,
-    bytes_per_s: float | None,
-    flops: float | None,
-    window: int | None = None,
+    work: Callable[[int], StepWork], bytes_per_s: float | None, flops: float | None
 ) -> int | None:
     """From how many requests on decode is bound by compute; ``None``: it never is.
 
-    Intensity grows with the batch (Pope et al., arXiv 2211.05102, section 2.1) up to
-    that of one request's attention, which no batch raises.
+    ``work`` is what a step must do for so many. Intensity grows with the batch (Pope et
+    al., arXiv 2211.05102, section 2.1) up to that of one request's attention, which no
+    batch raises.
     """
     ridge = ridge_point(flops, bytes_per_s)
     if ridge is None:
         return None
 
     def is_bound(batch: int) -> bool:
-        work = costs.work(StepSums.decoding(batch, context, window))
-        return work.flops >= ridge * work.bytes_read
+        step = work(batch)
+        return step.flops >= ridge * step.bytes_read
 
     if not is_bound(MOST_REQUESTS):
         return None

@@ -39,19 +39,22 @@ from inferwatch.limits.shape import ModelShape
 
 
 class StepSums(NamedTuple):
-    """A step's batch, summed: all that its cost depends on."""
+    """A step's batch, summed: all that its cost depends on.
 
-    tokens: int
+    Fractions are of a mean step.
+    """
+
+    tokens: float
     """Scheduled, of all requests."""
-    sequences: int
+    sequences: float
     """Requests that get logits: nearly always all of the step."""
-    context_tokens: int
+    context_tokens: float
     """Computed before: their KV is read from the cache."""
-    attention_pairs: int
+    attention_pairs: float
     """Of a query and a key at or before it."""
-    window_context_tokens: int = 0
+    window_context_tokens: float = 0
     """As context_tokens, of layers with a sliding window."""
-    window_pairs: int = 0
+    window_pairs: float = 0
 
     @classmethod
     def of_requests(
@@ -76,6 +79,23 @@ class StepSums(NamedTuple):
         """Of requests that decode one token each behind the same context."""
         one = cls.of_requests([(1, context)], window)
         return cls(*(requests * each for each in one))
+
+    @classmethod
+    def answering(
+        cls, requests: float, prompt: int, output: int, window: int | None = None
+    ) -> "StepSums":
+        """The mean of the steps that decode such answers, all but their first tokens.
+
+        A floor is a maximum of two sums that both grow with these: that of the mean
+        step is at most the mean of all steps' floors, hence a floor of TPOT.
+        """
+        steps = max(1, output - 1)
+        # a token sees those before it, which the one before it saw, and itself
+        context, pairs = (causal_pairs(steps, n) for n in (prompt - 1, prompt))
+        sums = [steps, steps, context, pairs]
+        if window is not None:
+            sums += [causal_pairs(steps, n, window) for n in (prompt - 1, prompt)]
+        return cls(*(requests * each / steps for each in sums))
 
     @classmethod
     def prefilling(
@@ -200,7 +220,7 @@ class StepCosts:
         )
         return StepWork(read + kv, flops)
 
-    def touched(self, tokens: int) -> float:
+    def touched(self, tokens: float) -> float:
         """Expected share of the experts that so many tokens pass: 1 − (1 − k/E)^T.
 
         Of tokens that are routed evenly and independently; real ones prefer some, and

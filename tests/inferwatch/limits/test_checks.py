@@ -3,6 +3,7 @@
 Those that beat the hardware are as instructive: they must be told from possible ones.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -29,7 +30,7 @@ from inferwatch.limits.roofline import (
     ridge_point,
 )
 from inferwatch.limits.shape import ModelShape
-from inferwatch.limits.step import StepCosts
+from inferwatch.limits.step import StepCosts, StepSums, StepWork
 
 GIB = 2**30
 PERCENT = 0.01
@@ -352,13 +353,16 @@ def test_decode_of_8b_is_bound_by_compute_from_a_batch_on_that_context_moves() -
     costs, peak = StepCosts.of(shape("llama-3-8b")), gpu("H100")
     flops = peak.flops_at("bfloat16")
 
-    short = compute_bound_batch(costs, 0, peak.bytes_per_s, flops)
-    long = compute_bound_batch(costs, 4096, peak.bytes_per_s, flops)
+    def behind(context: int) -> Callable[[int], StepWork]:
+        return lambda batch: costs.work(StepSums.decoding(batch, context))
+
+    short = compute_bound_batch(behind(0), peak.bytes_per_s, flops)
+    long = compute_bound_batch(behind(4096), peak.bytes_per_s, flops)
 
     # with the weights alone it is the ridge point
     assert short == pytest.approx(295, rel=0.02)
     assert long is None
-    assert compute_bound_batch(costs, 0, None, flops) is None
+    assert compute_bound_batch(behind(0), None, flops) is None
 
 
 def test_weights_load_no_faster_than_the_slower_of_storage_and_bus() -> None:

@@ -12,6 +12,7 @@ from inferwatch.limits.plan import BatchLimit, Machine, Plan, Workload, plan_for
 from inferwatch.limits.presets import PRESETS
 from inferwatch.limits.roofline import is_possible
 from inferwatch.limits.shape import ModelShape
+from inferwatch.limits.step import StepSums
 
 REQUESTS = Workload(batch=1, prompt=3840, output=256, context=4096)
 
@@ -196,6 +197,30 @@ def test_overhead_grows_with_the_step_and_with_logits_and_may_be_given() -> None
     assert overhead(REQUESTS, 1e9) == 1e9
 
 
+def test_the_floor_of_tpot_is_that_of_the_mean_context_of_an_answer() -> None:
+    long = Workload(batch=128, prompt=128, output=3968, context=4096)
+
+    found = plan_for(shape_of(PRESETS["llama-3-8b"]), Machine(device=gpu("H200")), long)
+
+    mean_s = (15.01e9 + 128 * (128 + 3968 / 2) * 131_072) / 4.8e12
+    assert found.tpot_floor_s == pytest.approx(mean_s, rel=0.001)
+    assert found.tokens_per_s == pytest.approx(128 / mean_s, rel=0.001)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(2, 60), st.sampled_from([None, 7, 30]))
+def test_the_mean_step_of_an_answer_has_the_mean_of_all_its_steps(
+    prompt: int, output: int, window: int | None
+) -> None:
+    steps = [StepSums.decoding(3, prompt + done, window) for done in range(output - 1)]
+
+    mean = StepSums.answering(3, prompt, output, window)
+
+    assert mean == pytest.approx(
+        [sum(each) / len(steps) for each in zip(*steps, strict=True)]
+    )
+
+
 def test_latent_vectors_are_on_every_gpu() -> None:
     four, eight = (plan("deepseek-v3", "B200", n, 64) for n in (4, 8))
 
@@ -300,15 +325,34 @@ def test_shares_add_up_to_the_whole_or_more(
 
 
 @settings(max_examples=60, deadline=None)
-@given(SHAPES, LOADS)
+@given(SHAPES, LOADS, st.sampled_from([None, 2e9]))
 def test_as_many_as_fit_do_fit_and_one_more_does_not(
-    shape: ModelShape, load: Workload
+    shape: ModelShape, load: Workload, overhead: float | None
 ) -> None:
-    # the estimate of overhead grows with the batch: what is given does not
-    machine = Machine(device=gpu("H100"), overhead_bytes=2e9)
+    machine = Machine(device=gpu("H100"), overhead_bytes=overhead, pipeline_parallel=2)
     found = plan_for(shape, machine, load)
     most = found.max_requests
 
+    more = plan_for(shape, machine, replace(load, batch=most + 1))
+    assert more.max_requests == most
+    assert not more.fits
     if most:
         assert plan_for(shape, machine, replace(load, batch=most)).fits
-    assert not plan_for(shape, machine, replace(load, batch=most + 1)).fits
+
+
+@settings(max_examples=60, deadline=None)
+@given(SHAPES, LOADS, st.integers(1, 8))
+def test_a_pipeline_says_the_same_in_all_its_numbers(
+    shape: ModelShape, load: Workload, stages: int
+) -> None:
+    roomy = replace(gpu("H100"), memory_bytes=1e15)
+    machine = Machine(device=roomy, pipeline_parallel=stages)
+
+    found = plan_for(shape, machine, load)
+
+    assert found.tokens_per_s is not None
+    assert found.served_tokens_per_s is not None
+    assert found.served_tokens_per_s <= found.tokens_per_s
+    bound_from = found.compute_bound_from
+    computes = bound_from is not None and load.batch >= bound_from
+    assert (found.binds == "compute") is computes
