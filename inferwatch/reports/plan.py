@@ -27,6 +27,10 @@ LEGEND = (
     "between\nGPUs, the host and the queue are excluded.\n~ is an estimate: "
     "activations, graphs, libraries."
 )
+JUDGED = (
+    "Measured numbers are judged with weights, KV cache and products in the formats "
+    "above;\nothers, such as activations in 8 bit (W8A8), have floors of their own."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,8 @@ def plan_text(
         lines.append("")
     if any(measured.beaten(each) for each in plans):
         lines += [paint(IMPOSSIBLE, fg="red"), ""]
+    if any(measured.checks(plans[0])):
+        lines += [JUDGED, ""]
     return "\n".join([*lines, LEGEND])
 
 
@@ -234,6 +240,7 @@ _ON: tuple[Row, ...] = (
     ("tensor parallel", _ways),
     ("weight format", _weights),
     ("KV cache format", lambda plan: _bits(plan.shape.kv_bits)),
+    ("computed in", lambda plan: plan.shape.compute_dtype),
 )
 _FIT: tuple[Row, ...] = (
     ("fits", _fits),
@@ -340,6 +347,11 @@ def _plan_json(plan: Plan, measured: Measured) -> dict[str, Any]:
                 "step_or_prompt_s": time,
                 "floor_s": floor,
                 "possible": is_possible(time, floor),
+                "judged_under": {
+                    "weight_bits": shape.weight_bits,
+                    "kv_bits": shape.kv_bits,
+                    "compute_dtype": shape.compute_dtype,
+                },
             }
             for name, time, floor in measured.checks(plan)
         ],

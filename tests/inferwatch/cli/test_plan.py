@@ -129,6 +129,35 @@ def test_what_beats_its_floor_is_impossible(
     assert ("impossible, 0." in text) == bool(status)
 
 
+def test_what_a_claim_is_judged_under_is_named() -> None:
+    words = ("--model", "llama-3-8b", "--gpu", "A100", "--quantization", "int8")
+    claim = ("--prompt", "2048", "--measured-ttft", "60ms")
+
+    _, text = run(*words, *claim)
+    status, told = run(*words, *claim, "--json")
+
+    assert re.search("computed in +bfloat16", text)
+    assert "W8A8" in text
+    assert "W8A8" not in run(*words)[1]
+    assert status == 1
+    (plan,) = json.loads(told)["plans"]
+    assert plan["measured"][0]["judged_under"] == {
+        "weight_bits": 8,
+        "kv_bits": 16,
+        "compute_dtype": "bfloat16",
+    }
+
+
+def test_an_answer_that_grows_is_not_judged_as_if_it_were_whole() -> None:
+    load = ("--batch", "128", "--prompt", "128", "--output", "3968")
+    words = ("--model", "llama-3-8b", "--gpu", "H200", *load)
+
+    assert run(*words, "--measured-tpot", "13ms")[0] == 0
+    assert run(*words, "--measured-tpot", "10ms")[0] == 1
+    assert run(*words, "--measured-tokens-per-s", "10000")[0] == 0
+    assert run(*words, "--measured-tokens-per-s", "13000")[0] == 1
+
+
 def test_fit_is_a_check_where_it_is_asked_for() -> None:
     words = ("--model", "llama-3-70b", "--gpu", "H100", "--tp", "1,2")
 
