@@ -167,6 +167,14 @@ def shape_of(
     )
 
 
+def reads_all(config: Mapping[str, Any]) -> bool:
+    """Each step reads all weights and the whole context, whatever the shape is."""
+    text = _text_model(config)
+    windows = ("sliding_window", "attention_chunk_size", "attention_window_size")
+    parts = (*EXPERTS, *UNEVEN, *windows, "index_topk")
+    return all((text.get(key) or 0) in (0, 1) for key in parts)
+
+
 def _text_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The configuration of the part that speaks."""
     for name in NESTED:

@@ -226,7 +226,7 @@ class StepCosts:
         Of tokens that are routed evenly and independently; real ones prefer some, and
         touch fewer.
         """
-        return 1 - self.untouched**tokens
+        return 1 - float(self.untouched**tokens)
 
     def activation_bytes(self, sums: StepSums) -> float:
         """What layers hand to each other, if all of it went through memory.

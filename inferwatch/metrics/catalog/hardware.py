@@ -627,7 +627,8 @@ HARDWARE = (
             unit=Unit.GIGABYTES_PER_SECOND,
             definition=(
                 "Not measured but derived from steps: what the model must read at the "
-                "least, its weights once a step and the KV cache of each request in it."
+                "least, its weights once a step (of experts those that its tokens "
+                "touch) and the KV cache of each request in it."
             ),
             formula="sum over steps of weights + KV bytes per token × context, / time",
         ),

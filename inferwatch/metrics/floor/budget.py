@@ -148,7 +148,7 @@ class Budget:
             return None
         members = max(round(steps.sums["members"] / steps.rows), 1)
         context = steps.sums["context"] // steps.rows
-        step = RankTraffic(None, None, context=context, pairs=context, tokens=members)
+        step = RankTraffic(context=context, pairs=context, tokens=members)
         if needs.shape.window is not None:
             seen = min(context // members, needs.shape.window) * members
             step.window_context = step.window_pairs = seen
@@ -276,6 +276,6 @@ def _with_weights(shape: ModelShape, bits: float) -> ModelShape | None:
 
 
 def _floor_ns(needs: StepNeeds, step: RankTraffic) -> float:
-    moved = needs.bytes_of(step) * needs.ns_per_byte
+    moved = sum(needs.traffic_of(step)) * needs.ns_per_byte
     flops = needs.flops_of(step, step.tokens) * needs.ns_per_flop
     return max(moved, flops)

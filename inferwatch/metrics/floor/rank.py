@@ -19,7 +19,7 @@ from inferwatch.limits.parameters import weight_bytes
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepCosts
 from inferwatch.metrics.floor.view import Peak
-from inferwatch.metrics.hardware.derived import RankTraffic
+from inferwatch.metrics.hardware.derived import RankTraffic, StepTraffic
 
 NS_PER_S = 1e9
 ELEMENT_BYTES = {"float32": 4, "float": 4, "float8_e4m3fn": 1, "fp8": 1}
@@ -105,19 +105,16 @@ class StepNeeds:
             latency=info.pipeline_parallel or 1,
         )
 
-    def bytes_of(self, step: RankTraffic) -> float:
+    def traffic_of(self, step: RankTraffic) -> StepTraffic:
         """What a step moves in memory."""
         tokens = step.tokens
-        moved = (
-            self.fixed_bytes
-            + self.token_bytes * tokens
-            + self.context_bytes * step.context
-        )
-        if self.window_bytes:
-            moved += self.window_bytes * (step.window_context + tokens)
+        weights = self.fixed_bytes + self.token_bytes * tokens
         if self.expert_bytes:
-            moved += self.expert_bytes * (1 - self.untouched**tokens)
-        return moved
+            weights += self.expert_bytes * (1 - self.untouched**tokens)
+        kv = self.context_bytes * step.context
+        if self.window_bytes:
+            kv += self.window_bytes * (step.window_context + tokens)
+        return StepTraffic(weights, kv)
 
     def flops_of(self, step: RankTraffic, sequences: int) -> float:
         """What a step computes."""

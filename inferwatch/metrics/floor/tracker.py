@@ -11,11 +11,13 @@ duration is judged, but the earliest moment at which the device can have been do
 it and all before it, each taking no more than its floor.
 """
 
+from typing import Any
+
 import msgspec
 import numpy as np
 
 from collectors.readings import EngineInfo, ModelConfig, Step
-from inferwatch.limits.hf_config import ShapeError, shape_of
+from inferwatch.limits.hf_config import ShapeError, reads_all, shape_of
 from inferwatch.limits.shape import ModelShape
 from inferwatch.metrics.engine.engines import Engines, Key
 from inferwatch.metrics.floor.peaks import Devices, Need, SavedDevices
@@ -91,6 +93,8 @@ class FloorTracker:
         self._shapes: dict[Key, ModelShape | None] = {}
         self._why: dict[Key, str | None] = {}
         """A shape is not known."""
+        self._parted: set[Key] = set()
+        """Nor how much each step reads of its weights and its cache."""
         self._ranks: dict[Key, _Rank] = {}
         self._worst: Worst | None = None
 
@@ -121,7 +125,9 @@ class FloorTracker:
         if needs is None or followed is None or not followed.tokens:
             return None
         members = len(step.members)
-        moved = needs.bytes_of(followed)
+        traffic = needs.traffic_of(followed)
+        self._traffic.moved(step, traffic)
+        moved = traffic.weight_bytes + traffic.kv_bytes
         flops = needs.flops_of(followed, members)
         memory_ns = int(moved * needs.ns_per_byte)
         compute_ns = int(flops * needs.ns_per_flop)
@@ -238,21 +244,24 @@ class FloorTracker:
         if shape is not None:
             rank.needs = StepNeeds.of_shape(shape, info, peak)
         else:
-            rank.needs = StepNeeds.of_sizes(info, peak)
+            whole = key not in self._parted
+            rank.needs = StepNeeds.of_sizes(info, peak) if whole else None
         return rank
 
     def _look_at(self, key: Key) -> None:
         """A rank is heard of: what it is has to be learned anew."""
         self.devices.changes += 1
         config = self._engines.configs.get(key)
-        shape, why = (None, None) if config is None else _shape(config)
+        shape, why, whole = (None, None, True) if config is None else _shape(config)
         self._shapes[key] = shape
         self._why[key] = why
+        (self._parted.discard if whole else self._parted.add)(key)
         self._traffic.windowed(*key, shape.window if shape is not None else None)
 
 
-def _shape(config: ModelConfig) -> tuple[ModelShape | None, str | None]:
-    """The shape of a model, or why it is not known."""
+def _shape(config: ModelConfig) -> tuple[ModelShape | None, str | None, bool]:
+    """The shape of a model, or why it is not known; whether steps read all of it."""
+    told: dict[str, Any] = {}
     try:
         told = msgspec.json.decode(config.config, type=dict)
         shape = shape_of(
@@ -262,5 +271,5 @@ def _shape(config: ModelConfig) -> tuple[ModelShape | None, str | None]:
             quantization=config.quantization,
         )
     except (msgspec.MsgspecError, ShapeError) as error:
-        return None, str(error)
-    return shape, None
+        return None, str(error), reads_all(told)
+    return shape, None, reads_all(told)

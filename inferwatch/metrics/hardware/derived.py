@@ -1,23 +1,15 @@
-"""The memory traffic that steps imply, where nothing measures it.
+"""What the members of each step have in the cache, of which its traffic follows.
 
-A step reads, at the least::
+Attention reads the keys and values of each member's whole context: what was computed
+before, a cached prefix included, and the tokens of this very step; layers with a
+sliding window read no further back. What that is in bytes, and what is read of the
+weights, `metrics.floor.rank` says.
 
-    weight_bytes + kv_bytes_per_token x (context of each member, summed)
-
-All weights pass the processor once, whatever the batch. Attention reads the keys and
-values of each member's whole context: what was computed before, a cached prefix
-included, and the tokens of this very step. It is the arithmetic of the usual roofline
-of decoding (Pope et al., "Efficiently Scaling Transformer Inference", 2022, section 2),
-applied to what the scheduler really did.
-
-Left out are activations, whatever is written, reads for sampling, and second passes: a
-kernel may read a prefill's context once for each tile of queries. So prefill reads
-more than this. Some steps read less: a mixture of experts reads only the experts that
-its tokens touch, an embedding table that is not also the output head gives only rows,
-layers with a sliding window read no further back, and a prefix that members share may
-be read once for all of them. Of what a request did before anybody listened only its
-prompt is known; from there on it counts. What a preempted request finds in the prefix
-cache on its return is known once its last chunk is done.
+Left out are activations, reads for sampling, and second passes: a kernel may read a
+prefill's context once for each tile of queries. So prefill reads more than this. A
+prefix that members share may be read once for all of them. Of what a request did before
+anybody listened only its prompt is known; from there on it counts. What a preempted
+request finds in the prefix cache on its return is known once its last chunk is done.
 """
 
 from bisect import bisect_left
@@ -33,22 +25,10 @@ MOST_RANKS = 512
 
 
 class StepTraffic(NamedTuple):
-    """Bytes that a step read from memory, at the least."""
+    """Bytes that a step moved in memory, at the least."""
 
-    weight_bytes: int
-    kv_bytes: int
-
-    @property
-    def total(self) -> int:
-        """Both together."""
-        return self.weight_bytes + self.kv_bytes
-
-
-def step_traffic(
-    weight_bytes: int, kv_bytes_per_token: int, context_tokens: int
-) -> StepTraffic:
-    """Of one step, whose members have so many tokens of context together."""
-    return StepTraffic(weight_bytes, kv_bytes_per_token * context_tokens)
+    weight_bytes: float
+    kv_bytes: float
 
 
 class RequestContext(msgspec.Struct, array_like=True, gc=False):
@@ -61,10 +41,8 @@ class RequestContext(msgspec.Struct, array_like=True, gc=False):
 
 
 class RankTraffic(msgspec.Struct, array_like=True):
-    """How large a rank's model is, and who decoded in its latest step."""
+    """Who decoded in a rank's latest step, and what its members had in the cache."""
 
-    weight_bytes: int | None
-    kv_bytes_per_token: int | None
     steps: int = 0
     decoding: dict[int, int] = {}
     """By ordinal: tokens in the cache, less ``steps``. A step that adds a token to
@@ -104,15 +82,10 @@ class DerivedTraffic:
         self._engines: dict[str, EngineTraffic] = {}
 
     def info(self, info: EngineInfo) -> None:
-        """How large the model of a rank is, if it tells: else there is no traffic."""
+        """There is a rank, whose steps are followed from now on."""
         ranks = self._engines.setdefault(info.source, EngineTraffic()).ranks
-        rank = ranks.get(info.rank)
-        if rank is None:
-            if len(ranks) >= MOST_RANKS:
-                return
-            rank = ranks[info.rank] = RankTraffic(None, None)
-        rank.weight_bytes = info.weight_bytes
-        rank.kv_bytes_per_token = info.kv_bytes_per_token
+        if info.rank not in ranks and len(ranks) < MOST_RANKS:
+            ranks[info.rank] = RankTraffic()
 
     def windowed(self, source: str, number: int, window: int | None) -> None:
         """Some layers of a rank's model look back only so far."""

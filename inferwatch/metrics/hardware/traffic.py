@@ -12,7 +12,6 @@ from inferwatch.metrics.hardware.derived import (
     EngineTraffic,
     RankTraffic,
     StepTraffic,
-    step_traffic,
 )
 from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
@@ -28,8 +27,8 @@ class Gathered(msgspec.Struct, array_like=True):
 
     begin_ns: int
     end_ns: int
-    weight_bytes: int = 0
-    kv_bytes: int = 0
+    weight_bytes: float = 0
+    kv_bytes: float = 0
 
 
 class SavedTraffic(msgspec.Struct, array_like=True):
@@ -42,7 +41,7 @@ class SavedTraffic(msgspec.Struct, array_like=True):
 
 
 class TrafficTracker:
-    """Folds what each step read, where the size of the model is known."""
+    """Folds what each step read, as the floors of steps have it."""
 
     def __init__(self) -> None:
         self._derived = DerivedTraffic()
@@ -53,7 +52,7 @@ class TrafficTracker:
         """Of what is in bins."""
 
     def info(self, info: EngineInfo) -> None:
-        """How large the model of a rank is."""
+        """There is a rank."""
         self._derived.info(info)
 
     def event(self, event: RequestEvent) -> None:
@@ -69,14 +68,23 @@ class TrafficTracker:
         self._derived.windowed(source, rank, window)
 
     def step(self, step: Step) -> RankTraffic | None:
-        """What it read, over the time it took; what its members had in the cache."""
-        followed = self._derived.step(step)
-        if followed is None:
-            return None
-        weights, per_token = followed.weight_bytes, followed.kv_bytes_per_token
-        if weights is not None and per_token is not None:
-            self._gather(step, step_traffic(weights, per_token, followed.context))
-        return followed
+        """What its members had in the cache."""
+        return self._derived.step(step)
+
+    def moved(self, step: Step, traffic: StepTraffic) -> None:
+        """What a step moved, over the time it took."""
+        begin_ns, held = step.end_ns - max(step.duration_ns, 1), self._gathered
+        if held is not None and not (
+            held.begin_ns <= step.end_ns <= held.begin_ns + GATHERED_NS
+        ):
+            self._put(held)
+            held = None
+        if held is None:
+            held = self._gathered = Gathered(begin_ns, step.end_ns)
+        held.begin_ns = min(held.begin_ns, begin_ns)
+        held.end_ns = max(held.end_ns, step.end_ns)
+        held.weight_bytes += traffic.weight_bytes
+        held.kv_bytes += traffic.kv_bytes
 
     def beside(self, shown: Snapshot) -> Snapshot:
         """With what steps imply, where that is known."""
@@ -114,20 +122,6 @@ class TrafficTracker:
         self._derived.restore(saved.engines)
         self._gathered, self._end_ns = saved.gathered, saved.end_ns
         self._spans.restore(saved.spans, parts)
-
-    def _gather(self, step: Step, traffic: StepTraffic) -> None:
-        begin_ns, held = step.end_ns - max(step.duration_ns, 1), self._gathered
-        if held is not None and not (
-            held.begin_ns <= step.end_ns <= held.begin_ns + GATHERED_NS
-        ):
-            self._put(held)
-            held = None
-        if held is None:
-            held = self._gathered = Gathered(begin_ns, step.end_ns)
-        held.begin_ns = min(held.begin_ns, begin_ns)
-        held.end_ns = max(held.end_ns, step.end_ns)
-        held.weight_bytes += traffic.weight_bytes
-        held.kv_bytes += traffic.kv_bytes
 
     def _put(self, held: Gathered) -> None:
         """Into bins; only there it is seen, whoever looks in between."""

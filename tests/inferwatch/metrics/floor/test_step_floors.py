@@ -21,11 +21,14 @@ from inferwatch.metrics.snapshot import Snapshot, Window
 from tests.inferwatch.metrics.floor.scripted_limits import (
     BANDWIDTH,
     ENGINE,
+    FFN,
     FLOPS,
     KV,
     LINEAR,
     MS,
+    NORMS,
     PARAMETERS,
+    TABLE,
     Script,
     bytes_read,
     config,
@@ -263,6 +266,46 @@ def test_without_a_configuration_memory_alone_bounds_a_step(see: See) -> None:
     (why,) = limits.missing
     assert "does not tell its configuration" in why
     assert "of memory alone" in why
+
+
+EXPERTS: dict[str, Any] = {
+    "model_type": "mixtral",
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+
+
+def test_traffic_is_of_the_experts_that_are_touched_as_floors_are(see: See) -> None:
+    script = Script()
+    sizes = {"weight_bytes": 1_000_000_000, "kv_bytes_per_token": KV}
+    readings = [gpu(), info(**sizes), config(EXPERTS), *script.prompt(0, 100)]
+    readings += [script.step({0: 1}, took_ms=10) for _ in range(200)]
+
+    shown = see(readings)
+
+    assert shown.limits is not None
+    moved = decode_of(shown.limits).bytes_per_s
+    touched = 2 * (LINEAR + NORMS + TABLE + 4 * (8 * 1024 + FFN)) + KV * 201
+    assert moved * 10e-3 == pytest.approx(touched, rel=0.01)
+    (*_, told) = (each for each in shown.timeline.derived_bytes_per_s if each)
+    assert told == pytest.approx(moved, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    "parted", [EXPERTS, {"sliding_window": 16}, {"hidden_size_per_layer_input": 256}]
+)
+def test_a_model_of_which_steps_read_a_part_has_no_floor_by_its_sizes(
+    see: See, parted: dict[str, Any]
+) -> None:
+    sizes = {"weight_bytes": 1_000_000_000, "kv_bytes_per_token": 1_000}
+    strange = config({**parted, "layer_types": ["linear_attention"] * 4})
+
+    shown = see([gpu(), info(**sizes), strange, Script().step({0: 1})])
+
+    assert shown.limits is not None
+    assert shown.limits.decode is None
+    assert "steps have no floor" in shown.limits.missing[0]
+    assert shown.hardware.derived_bytes_per_s is None
 
 
 def test_without_peaks_steps_have_no_floor_and_the_flags_are_named(see: See) -> None:
