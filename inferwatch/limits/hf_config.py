@@ -1,9 +1,9 @@
 """The shape of a model from a Hugging Face ``config.json``, whoever's words it uses."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from inferwatch.limits.families import FAMILIES, LLAMA, Family
 from inferwatch.limits.formats import (
     DTYPE_BITS,
     ShapeError,
@@ -24,6 +24,7 @@ FFN = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
 EXPERTS = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts")
 TOP_K = ("num_experts_per_tok", "experts_per_token", "moe_topk", "moe_k")
 SHARED = ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
+POSITIONS = ("n_positions", "max_position_embeddings")
 RECURRENT = (
     *("state_size", "ssm_cfg", "mamba_d_state", "mamba_num_heads", "ssm_state_size"),
     *("linear_num_value_heads", "linear_attn_config", "attn_layer_period"),
@@ -36,67 +37,9 @@ UNEVEN = (
     "zero_expert_num",
 )
 """Keys of models whose layers differ, share, or are left out."""
-UNKNOWN_KINDS = {
-    *("afmoe", "bitnet", "doge", "gemma4_unified_text", "helium", "inkling_text"),
-    *("jetmoe", "longcat_flash", "minimax_m3_vl_text", "zaya"),
-}
-"""Attention or experts of their own, that no key tells: counts would be wrong."""
 PLAIN_ACTIVATIONS = {"relu", "relu2", "squared_relu", "xielu"}
 """Of FFNs with two matrices, whoever's model it is."""
 STATEFUL_LAYERS = ("linear", "mamba", "conv", "recurrent")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kind:
-    """What a ``model_type`` does that its configuration does not say."""
-
-    gated: bool = True
-    biased: bool = False
-    """Everywhere: attention, its output, FFN."""
-    qkv_bias: bool = False
-    qk_norm: bool = False
-    norms: int = 2
-    norm_bias: bool = False
-    tied: bool = False
-    positions: bool = False
-    extra_positions: int = 0
-    head_bias: bool = False
-    alternates: int | None = None
-    """Every so many-th layer sees all, the others have the window."""
-
-
-_GPT2 = _Kind(gated=False, biased=True, norm_bias=True, tied=True, positions=True)
-_KINDS = {
-    "gpt2": _GPT2,
-    "gpt_bigcode": _GPT2,
-    "opt": _Kind(
-        gated=False,
-        biased=True,
-        norm_bias=True,
-        tied=True,
-        positions=True,
-        extra_positions=2,
-    ),
-    "phi": _Kind(gated=False, biased=True, norms=1, norm_bias=True, head_bias=True),
-    "nemotron": _Kind(gated=False, norm_bias=True),
-    "persimmon": _Kind(gated=False, biased=True, norm_bias=True),
-    "gpt_neox": _Kind(gated=False, biased=True, norm_bias=True),
-    "bloom": _Kind(gated=False, biased=True, norm_bias=True, tied=True),
-    "falcon": _Kind(gated=False, norm_bias=True, tied=True),
-    "starcoder2": _Kind(gated=False, biased=True, norm_bias=True, tied=True),
-    "qwen2": _Kind(qkv_bias=True),
-    "qwen2_moe": _Kind(qkv_bias=True),
-    "qwen3": _Kind(qk_norm=True),
-    "qwen3_moe": _Kind(qk_norm=True),
-    "gemma": _Kind(tied=True),
-    "gemma2": _Kind(tied=True, norms=4, alternates=2),
-    "gemma3": _Kind(tied=True, norms=4, qk_norm=True, alternates=6),
-    "gemma3_text": _Kind(tied=True, norms=4, qk_norm=True, alternates=6),
-    "cohere": _Kind(tied=True, norms=1),
-    "cohere2": _Kind(tied=True, norms=1, alternates=4),
-    "gpt_oss": _Kind(alternates=2),
-}
-_LLAMA = _Kind()
 
 
 def shape_of(
@@ -116,8 +59,10 @@ def shape_of(
         ShapeError: something is missing, or the model is not of attention alone.
     """
     text = _text_model(config)
-    kind = _KINDS.get(str(text.get("model_type") or ""), _LLAMA)
     _refuse_strangers(text)
+    kind = _family(text)
+    text = _with_defaults(text, kind)
+    biased = kind.biased or _told(text, kind.bias_key)
     # servers make 16 bit of checkpoints in FP32 unless told otherwise
     told = str(text.get("dtype") or text.get("torch_dtype") or "auto")
     plain = plain_dtype(dtype) or {"float16": "float16"}.get(
@@ -146,12 +91,16 @@ def shape_of(
         gated=kind.gated and text.get("hidden_act") not in PLAIN_ACTIVATIONS,
         vocab=_required(text, ("vocab_size",)),
         tied=_flag(text, config, "tie_word_embeddings", kind.tied),
-        attention_bias=kind.biased or kind.qkv_bias or _told(text, "attention_bias"),
-        output_bias=kind.biased or _output_bias(text),
-        ffn_bias=kind.biased or _told(text, "mlp_bias"),
-        head_bias=kind.head_bias,
-        qk_norm=kind.qk_norm or _told(text, "use_qk_norm"),
-        norms=kind.norms,
+        attention_bias=biased or kind.qkv_bias or _attention_bias(text),
+        output_bias=biased or _output_bias(text, kind),
+        ffn_bias=biased or _told(text, "mlp_bias"),
+        head_bias=kind.head_bias or _told(text, "lm_head_bias"),
+        qk_norm=kind.qk_norm,
+        # of Llama 4, whose key is the same, they have no weights
+        wide_qk_norm=kind.wide_qk_norm
+        or (kind.norms == 1 and _told(text, "use_qk_norm")),
+        norms=_norms(text, kind),
+        last_norms=kind.last_norms,
         norm_bias=kind.norm_bias,
         learned_positions=_positions(text, kind),
         experts=experts,
@@ -201,9 +150,42 @@ def _refuse_strangers(text: Mapping[str, Any]) -> None:
     if text.get("index_topk"):
         raise ShapeError(f"{kind} attends to tokens that an indexer chooses: unknown")
     uneven = [key for key in UNEVEN if text.get(key)]
-    if uneven or kind in UNKNOWN_KINDS:
-        why = f" ({', '.join(uneven)})" if uneven else ""
-        raise ShapeError(f"the layers of {kind} are not those of others{why}: unknown")
+    if uneven:
+        told = ", ".join(uneven)
+        raise ShapeError(f"the layers of {kind} differ ({told}): unknown")
+
+
+def _family(text: Mapping[str, Any]) -> Family:
+    """What is known of its family; a shape without one is as Llama's."""
+    kind = text.get("model_type")
+    if kind is None:
+        return LLAMA
+    known = FAMILIES.get(str(kind))
+    if known is None:
+        raise ShapeError(f"how models of the family {kind} are built is not known here")
+    odd = [key for key, value in known.known.items() if text.get(key, value) != value]
+    if text.get("word_embed_proj_dim", text.get("hidden_size")) != text.get(
+        "hidden_size"
+    ):
+        odd.append("word_embed_proj_dim")
+    if odd:
+        raise ShapeError(f"{kind} with {', '.join(odd)} as here is not known")
+    return known
+
+
+def _with_defaults(text: Mapping[str, Any], kind: Family) -> Mapping[str, Any]:
+    """What is absent as its family has it, unless it is there by another name."""
+    absent = {
+        key: value
+        for key, value in kind.otherwise.items()
+        if not any(name in text for name in _names_of(key))
+    }
+    return {**text, **absent}
+
+
+def _names_of(key: str) -> Sequence[str]:
+    groups = (KV_HEADS, EXPERTS, SHARED, POSITIONS)
+    return next((names for names in groups if key in names), (key,))
 
 
 def _required(text: Mapping[str, Any], names: Sequence[str]) -> int:
@@ -266,7 +248,8 @@ def _experts(text: Mapping[str, Any], layers: int) -> Experts | None:
     inner = _first(text, ("moe_intermediate_size", *FFN))
     if inner is None:
         raise ShapeError("the model has experts, but no moe_intermediate_size")
-    shared = _first(text, ("shared_expert_intermediate_size",))
+    sizes = ("shared_expert_intermediate_size", "shared_intermediate_size")
+    shared = _first(text, sizes)
     if shared is None:
         shared = (_first(text, SHARED) or 0) * inner
     llama4 = str(text.get("model_type")).startswith("llama4")
@@ -276,6 +259,7 @@ def _experts(text: Mapping[str, Any], layers: int) -> Experts | None:
         per_token=min(_required(text, TOP_K), count),
         ffn=inner,
         shared_ffn=inner if llama4 else shared,
+        shared_gate=bool(text.get("shared_expert_intermediate_size")),
         layers=_expert_layers(text, layers),
         bias=oss,
         router_bias=oss or text.get("topk_method") == "noaux_tc",
@@ -291,12 +275,14 @@ def _expert_layers(text: Mapping[str, Any], layers: int) -> int:
     if isinstance(listed, list) and listed:
         return len(listed)
     dense = _first(text, ("first_k_dense_replace", "moe_layer_start_index")) or 0
+    last = text.get("moe_layer_end_index")
+    last = layers - 1 if last in {None, -1} else last
     every = _first(text, ("moe_layer_freq",)) or 1
     steps = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
     step = _first(text, steps) or 1
     only = set(text.get("mlp_only_layers") or ())
     return sum(
-        layer >= dense
+        dense <= layer <= last
         and layer % every == 0
         and (layer + 1) % step == 0
         and layer not in only
@@ -318,7 +304,7 @@ def _mla(text: Mapping[str, Any]) -> Mla | None:
 
 
 def _window(
-    text: Mapping[str, Any], kind: _Kind, layers: int
+    text: Mapping[str, Any], kind: Family, layers: int
 ) -> tuple[int | None, int]:
     """The sliding window, and how many layers have it."""
     window = _first(text, ("sliding_window", "attention_chunk_size"))
@@ -326,29 +312,38 @@ def _window(
         return None, 0
     types = text.get("layer_types")
     if isinstance(types, list) and types:
-        chosen = [t for t in types[:layers] if "sliding" in t or "chunked" in t]
-        return (window, len(chosen)) if chosen else (None, 0)
-    pattern = _first(text, ("sliding_window_pattern",)) or kind.alternates
-    if pattern:
-        return window, layers - layers // pattern
-    if "use_sliding_window" in text:
-        before = _first(text, ("max_window_layers",)) or 0
-        count = max(0, layers - before)
-        return (window, count) if count else (None, 0)
-    return window, layers
+        count = sum("sliding" in each or "chunked" in each for each in types[:layers])
+    elif kind.full_layers is None:
+        raise ShapeError("which of its layers have the window is not told: unknown")
+    else:
+        count = layers - kind.full_layers(text, layers)
+    return (window, count) if count else (None, 0)
 
 
-def _positions(text: Mapping[str, Any], kind: _Kind) -> int:
+def _norms(text: Mapping[str, Any], kind: Family) -> int:
+    """Of a layer: Falcon's of attention is of its FFN beside, too."""
+    if text.get("use_post_norm"):
+        return 2 * kind.norms
+    if text.get("model_type") == "falcon" and text.get("parallel_attn", True):
+        two = text.get("new_decoder_architecture")
+        return 2 if two and text.get("num_ln_in_parallel_attn") != 1 else 1
+    return kind.norms
+
+
+def _positions(text: Mapping[str, Any], kind: Family) -> int:
     if not kind.positions:
         return 0
-    names = ("n_positions", "max_position_embeddings")
-    return (_first(text, names) or 0) + kind.extra_positions
+    return (_first(text, POSITIONS) or 0) + kind.extra_positions
 
 
-def _output_bias(text: Mapping[str, Any]) -> bool:
-    """Of Llama and gpt-oss ``attention_bias`` is of the output, too."""
-    kinds = {"llama", "gpt_oss"}
-    return _told(text, "attention_bias") and text.get("model_type") in kinds
+def _attention_bias(text: Mapping[str, Any]) -> bool:
+    return any(_told(text, key) for key in ("attention_bias", "use_qkv_bias"))
+
+
+def _output_bias(text: Mapping[str, Any], kind: Family) -> bool:
+    if "attention_out_bias" in text:
+        return _told(text, "attention_out_bias")
+    return kind.output_bias and _told(text, "attention_bias")
 
 
 def _told(text: Mapping[str, Any], name: str) -> bool:

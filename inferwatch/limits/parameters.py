@@ -68,7 +68,7 @@ def parameters(shape: ModelShape) -> Parameters:
         ffn=ffn + (_shared(shape, experts) if experts else 0),
         experts=_routed(shape, experts, experts.count) if experts else 0,
         active_experts=_routed(shape, experts, experts.per_token) if experts else 0,
-        router=experts.layers * experts.count * shape.hidden if experts else 0,
+        router=_routers(shape, experts) if experts else 0,
         norms=_norms_and_biases(shape, dense_layers),
         expert_biases=_expert_biases(shape, experts) if experts else 0,
     )
@@ -138,6 +138,11 @@ def _routed(shape: ModelShape, experts: Experts, count: int) -> int:
     return experts.layers * count * matrices * shape.hidden * experts.ffn
 
 
+def _routers(shape: ModelShape, experts: Experts) -> int:
+    """A row for each expert, and for those that every token passes together."""
+    return experts.layers * (experts.count + experts.shared_gate) * shape.hidden
+
+
 def _expert_biases(shape: ModelShape, experts: Experts) -> int:
     """One number a row of each matrix, where experts have a bias."""
     if not experts.bias:
@@ -149,11 +154,15 @@ def _expert_biases(shape: ModelShape, experts: Experts) -> int:
 def _norms_and_biases(shape: ModelShape, dense_layers: int) -> int:
     """What is one number a row: small, but not of a small model."""
     experts = shape.experts
-    norms = (shape.layers * shape.norms + 1) * shape.hidden
+    norms = (shape.layers * shape.norms + shape.last_norms) * shape.hidden
     norms *= 2 if shape.norm_bias else 1
     layer = 2 * shape.head_dim if shape.qk_norm else 0
+    if shape.wide_qk_norm:
+        layer += (shape.heads + shape.kv_heads) * shape.head_dim
     if shape.mla is not None:
-        layer += shape.mla.kv_rank + (shape.mla.query_rank or 0)
+        latent = shape.mla.kv_rank + (shape.mla.query_rank or 0)
+        layer += latent
+        layer += latent + shape.mla.rope_dim if shape.attention_bias else 0
     elif shape.attention_bias:
         layer += (shape.heads + 2 * shape.kv_heads) * shape.head_dim
     layer += shape.hidden if shape.output_bias else 0

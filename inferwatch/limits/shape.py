@@ -13,6 +13,8 @@ class Experts:
     """Inner size of one expert."""
     shared_ffn: int = 0
     """Inner size, together, of experts that every token passes."""
+    shared_gate: bool = False
+    """How much of these a token gets is weighed, as of Qwen 2."""
     layers: int
     """How many of the layers have experts; the others have a dense FFN."""
     bias: bool = False
@@ -49,15 +51,20 @@ class ModelShape:
     tied: bool = False
     """The input embedding is the output head, too."""
     attention_bias: bool = False
-    """Of query, key and value."""
+    """Of query, key and value; of MLA, of what makes the latent vectors."""
     output_bias: bool = False
     """Of the projection behind attention."""
     ffn_bias: bool = False
     head_bias: bool = False
     norms: int = 2
     """Norms of the hidden size in each layer."""
+    last_norms: int = 1
+    """Likewise, not of a layer."""
     norm_bias: bool = False
     qk_norm: bool = False
+    """Of each head's queries and keys."""
+    wide_qk_norm: bool = False
+    """Of the queries and keys of all heads together."""
     learned_positions: int = 0
     """Rows of a table of positions, as GPT-2 has one."""
     experts: Experts | None = None

@@ -16,6 +16,14 @@ SMALL = {
     "vocab_size": 100,
 }
 
+PATTERN = "sliding_window_pattern"
+LLAMA_4 = {
+    "model_type": "llama4_text",
+    "attention_chunk_size": 9,
+    "num_experts_per_tok": 1,
+}
+QWEN = {"model_type": "qwen2", "sliding_window": 9, "use_sliding_window": True}
+
 
 @pytest.mark.parametrize(
     "key",
@@ -43,7 +51,11 @@ def test_what_is_missing_is_named(key: str) -> None:
         ({"model_type": "t5", "is_encoder_decoder": True}, "encoder"),
         ({"model_type": "deepseek_v32", "index_topk": 2048}, "indexer"),
         ({"model_type": "gemma3n_text", "num_kv_shared_layers": 10}, "kv_shared"),
-        ({"model_type": "jetmoe"}, "layers of jetmoe"),
+        ({"model_type": "jetmoe"}, "family jetmoe"),
+        (
+            {"model_type": "smollm3", "sliding_window": 9, "use_sliding_window": True},
+            "layers have the window",
+        ),
         ({"model_type": "bert", "type_vocab_size": 2}, "encoder"),
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         ({"intermediate_size": [128, 256]}, "differs between layers"),
@@ -86,16 +98,21 @@ def test_quantisation_and_ties_may_stand_outside_of_the_text_model() -> None:
         ({"model_type": "mistral", "sliding_window": None}, None, 0),
         ({"sliding_window": 4096, "use_sliding_window": False}, None, 0),
         (
-            {"sliding_window": 9, "use_sliding_window": True, "max_window_layers": 4},
+            QWEN | {"max_window_layers": 4},
             *(9, 2),
         ),
         (
-            {"sliding_window": 9, "use_sliding_window": True, "max_window_layers": 6},
+            QWEN | {"max_window_layers": 6},
             *(None, 0),
         ),
         ({"model_type": "gemma2", "sliding_window": 9}, 9, 3),
         ({"model_type": "gemma3_text", "sliding_window": 9}, 9, 5),
-        ({"sliding_window": 9, "sliding_window_pattern": 3}, 9, 4),
+        ({"model_type": "gemma3", "sliding_window": 9, PATTERN: 3}, 9, 4),
+        ({"model_type": "gemma2", "sliding_window": 9, PATTERN: 3}, 9, 3),
+        ({"model_type": "cwm", "sliding_window": 9}, 9, 4),
+        (LLAMA_4, 9, 5),
+        (LLAMA_4 | {"no_rope_layers": []}, 9, 5),
+        (LLAMA_4 | {"no_rope_layers": [1, 0, 0, 1, 0, 1]}, 9, 3),
         (
             {
                 "sliding_window": 9,

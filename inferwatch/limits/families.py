@@ -1,0 +1,364 @@
+"""What families of models do that their configurations do not say.
+
+As ``transformers`` has them (``modeling_X.py``, ``configuration_X.py``); a test holds
+each against the parameters and caches of its own classes. What is not here is refused:
+a family may give any key a meaning of its own, or do what no key tells.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+PATTERN = "sliding_window_pattern"
+FullLayers = Callable[[Mapping[str, Any], int], int]
+"""How many of a model's layers see all where ``layer_types`` does not tell."""
+
+
+def _last_of(every: int, key: str = "") -> FullLayers:
+    """Every so many-th, as the last of its group; a key may say otherwise."""
+    return lambda text, layers: layers // (text.get(key) or every)
+
+
+def _first_of(every: int) -> FullLayers:
+    """Every so many-th, as the first of its group."""
+    return lambda _, layers: -(-layers // every)
+
+
+def _below(text: Mapping[str, Any], layers: int) -> int:
+    """Those before ``max_window_layers``."""
+    return min(text.get("max_window_layers") or 0, layers)
+
+
+def _without_positions(text: Mapping[str, Any], layers: int) -> int:
+    """Those that ``no_rope_layers`` names by 0, else every fourth."""
+    named = text.get("no_rope_layers")
+    if named:
+        return list(named[:layers]).count(0)
+    return layers // (text.get("no_rope_layer_interval") or 4)
+
+
+def _none(_: Mapping[str, Any], __: int) -> int:
+    """All have the window."""
+    return 0
+
+
+def _all(_: Mapping[str, Any], layers: int) -> int:
+    """Windows are of ``layer_types`` alone."""
+    return layers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What a ``model_type`` does that its configuration does not say."""
+
+    gated: bool = True
+    biased: bool = False
+    """Everywhere: attention, its output, FFN."""
+    bias_key: str = ""
+    """Which key says so."""
+    qkv_bias: bool = False
+    output_bias: bool = True
+    """``attention_bias`` is of the output of attention, too."""
+    qk_norm: bool = False
+    wide_qk_norm: bool = False
+    """Over all heads together."""
+    norms: int = 2
+    last_norms: int = 1
+    """Not of a layer: behind the last, and before the first where there is one."""
+    norm_bias: bool = False
+    tied: bool = False
+    positions: bool = False
+    extra_positions: int = 0
+    head_bias: bool = False
+    full_layers: FullLayers | None = _none
+    """Of those with windows; ``None`` where it is known to nobody here."""
+    otherwise: Mapping[str, Any] = field(default_factory=dict)
+    """What keys are where they are absent, unless that is as of most: without windows
+    and experts, a KV head for each head, and heads that make the hidden size."""
+    known: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of which other values make other models than are counted here."""
+
+
+def _kv(heads: int, **others: Any) -> dict[str, Any]:  # noqa: ANN401 - as of JSON
+    return {"num_key_value_heads": heads, **others}
+
+
+_GPT2 = Family(
+    gated=False,
+    biased=True,
+    norm_bias=True,
+    tied=True,
+    positions=True,
+    otherwise={"n_positions": 1024},
+    known={"add_cross_attention": False},
+)
+_QWEN2 = Family(qkv_bias=True, full_layers=_below)
+_QWEN3 = Family(qk_norm=True, full_layers=_below)
+_QWEN2_MOE = Family(
+    qkv_bias=True,
+    full_layers=None,
+    otherwise={
+        "num_experts": 60,
+        "moe_intermediate_size": 1408,
+        "shared_expert_intermediate_size": 5632,
+    },
+    known={"qkv_bias": True},
+)
+_QWEN3_MOE = Family(
+    qk_norm=True,
+    otherwise=_kv(4, num_experts=128, moe_intermediate_size=768),
+)
+_GEMMA = Family(tied=True, otherwise={"head_dim": 256})
+_GEMMA2 = replace(
+    _GEMMA,
+    norms=4,
+    full_layers=_last_of(2),
+    otherwise=_kv(4, head_dim=256, sliding_window=4096),
+)
+_GEMMA3 = replace(
+    _GEMMA2,
+    qk_norm=True,
+    full_layers=_last_of(6, PATTERN),
+    known={"use_bidirectional_attention": False},
+)
+_GLM = Family(output_bias=False, otherwise=_kv(2, attention_bias=True))
+_MISTRAL = Family(otherwise=_kv(8, sliding_window=4096))
+_EXAONE4 = Family(
+    qk_norm=True,
+    full_layers=_last_of(4, PATTERN),
+    otherwise={"sliding_window": 4096},
+)
+_OLMO2 = Family(wide_qk_norm=True)
+# of other families with MLA, such as minicpm3, vLLM caches whole keys and values
+_DEEPSEEK = Family(known={"mlp_bias": False})
+_DEEPSEEK_V3 = replace(
+    _DEEPSEEK,
+    otherwise={
+        "q_lora_rank": 1536,
+        "kv_lora_rank": 512,
+        "n_routed_experts": 256,
+        "n_shared_experts": 1,
+        "moe_intermediate_size": 2048,
+        "first_k_dense_replace": 3,
+    },
+)
+
+LLAMA = Family()
+FAMILIES: Mapping[str, Family] = {
+    "apertus": Family(qk_norm=True, gated=False),
+    "arcee": Family(gated=False),
+    "aria_text": Family(
+        otherwise={"moe_num_experts": 8, "moe_num_shared_experts": 2},
+        known={"mlp_bias": False},
+    ),
+    "axk1": replace(
+        _DEEPSEEK,
+        otherwise={
+            **_DEEPSEEK_V3.otherwise,
+            "n_routed_experts": 192,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "bloom": Family(gated=False, biased=True, norm_bias=True, last_norms=2, tied=True),
+    "cohere": Family(tied=True, norms=1),
+    "cohere2": Family(
+        tied=True,
+        norms=1,
+        full_layers=_last_of(4, PATTERN),
+        otherwise={"sliding_window": 4096},
+    ),
+    "cwm": Family(full_layers=_first_of(4), otherwise=_kv(8, sliding_window=8192)),
+    "deepseek_v2": replace(
+        _DEEPSEEK,
+        otherwise={
+            **_DEEPSEEK_V3.otherwise,
+            "n_routed_experts": 64,
+            "n_shared_experts": 2,
+            "moe_intermediate_size": 1407,
+            "first_k_dense_replace": 0,
+        },
+    ),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "ernie4_5": Family(bias_key="use_bias", tied=True, otherwise=_kv(2, head_dim=128)),
+    "ernie4_5_moe": Family(
+        tied=True,
+        otherwise=_kv(
+            4,
+            moe_num_experts=64,
+            moe_intermediate_size=1536,
+            moe_num_shared_experts=2,
+            moe_layer_start_index=1,
+        ),
+        known={"use_bias": False},
+    ),
+    "exaone4": _EXAONE4,
+    "exaone_moe": replace(
+        _EXAONE4,
+        otherwise={
+            **_EXAONE4.otherwise,
+            "num_experts": 64,
+            "moe_intermediate_size": 1024,
+            "num_shared_experts": 1,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "falcon": Family(
+        gated=False,
+        bias_key="bias",
+        norm_bias=True,
+        tied=True,
+        otherwise={"multi_query": True},
+    ),
+    "flex_olmo": replace(_OLMO2, otherwise={"num_experts": 7}),
+    "gemma": _GEMMA,
+    "gemma2": _GEMMA2,
+    "gemma3": _GEMMA3,
+    "gemma3_text": _GEMMA3,
+    "glm": _GLM,
+    "glm4": replace(_GLM, norms=4),
+    "glm4_moe": Family(
+        output_bias=False,
+        otherwise=_kv(
+            8,
+            n_routed_experts=128,
+            moe_intermediate_size=1408,
+            n_shared_experts=1,
+            first_k_dense_replace=1,
+        ),
+    ),
+    "glm4_moe_lite": replace(
+        _DEEPSEEK,
+        otherwise={
+            **_DEEPSEEK_V3.otherwise,
+            "q_lora_rank": 768,
+            "n_routed_experts": 64,
+            "moe_intermediate_size": 1536,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "gpt2": _GPT2,
+    "gpt_bigcode": replace(_GPT2, known={**_GPT2.known, "multi_query": True}),
+    "gpt_neox": Family(
+        gated=False, biased=True, norm_bias=True, known={"attention_bias": True}
+    ),
+    "gpt_oss": Family(
+        full_layers=_last_of(2),
+        otherwise=_kv(
+            8,
+            head_dim=64,
+            attention_bias=True,
+            num_local_experts=128,
+            sliding_window=128,
+        ),
+    ),
+    "granite": Family(),
+    "granite_swa": Family(
+        tied=True, full_layers=_first_of(4), otherwise=_kv(4, sliding_window=128)
+    ),
+    "granitemoe": Family(otherwise={"num_local_experts": 8}),
+    "granitemoe_swa": Family(
+        full_layers=_first_of(4),
+        otherwise={"num_local_experts": 8, "sliding_window": 128},
+    ),
+    "granitemoeshared": Family(otherwise={"num_local_experts": 8}),
+    "hy_v3": Family(
+        qk_norm=True,
+        otherwise=_kv(
+            8,
+            head_dim=128,
+            num_experts=192,
+            moe_intermediate_size=1536,
+            num_shared_experts=1,
+            first_k_dense_replace=1,
+        ),
+    ),
+    "hyperclovax": Family(otherwise={"use_post_norm": True}),
+    "jais2": Family(
+        gated=False,
+        norm_bias=True,
+        otherwise={"attention_bias": True, "mlp_bias": True},
+    ),
+    "kimi_k2": _DEEPSEEK_V3,
+    "llama": LLAMA,
+    "llama4_text": Family(
+        full_layers=_without_positions,
+        otherwise=_kv(8, num_local_experts=16, attention_chunk_size=8192),
+    ),
+    "mellum": Family(
+        qk_norm=True,
+        full_layers=_all,
+        otherwise=_kv(4, head_dim=128, num_experts=64, moe_intermediate_size=896),
+    ),
+    "minimax_m2": Family(
+        wide_qk_norm=True,
+        otherwise=_kv(8, head_dim=128, num_local_experts=256),
+    ),
+    "ministral": _MISTRAL,
+    "ministral3": Family(otherwise=_kv(8)),
+    "mistral": _MISTRAL,
+    "mixtral": Family(otherwise=_kv(8, num_local_experts=8)),
+    "nemotron": Family(gated=False, norm_bias=True, otherwise=_kv(8)),
+    "olmo": Family(norms=0, last_norms=0),
+    "olmo2": _OLMO2,
+    "olmo3": replace(
+        _OLMO2, full_layers=_last_of(4), otherwise={"sliding_window": 4096}
+    ),
+    "olmoe": replace(_OLMO2, otherwise={"num_experts": 64}),
+    "opt": replace(
+        _GPT2,
+        extra_positions=2,
+        otherwise={"max_position_embeddings": 2048},
+        known={
+            "enable_bias": True,
+            "layer_norm_elementwise_affine": True,
+            "do_layer_norm_before": True,
+            "_remove_final_layer_norm": False,
+        },
+    ),
+    "persimmon": Family(gated=False, biased=True, norm_bias=True),
+    "phi": Family(
+        gated=False,
+        biased=True,
+        norms=1,
+        norm_bias=True,
+        head_bias=True,
+        known={"qk_layernorm": False},
+    ),
+    "phi3": Family(),
+    "phimoe": Family(norm_bias=True, otherwise=_kv(8, num_local_experts=16)),
+    "qwen2": _QWEN2,
+    "qwen2_5_omni_text": replace(_QWEN2, otherwise=_kv(4)),
+    "qwen2_5_vl_text": replace(_QWEN2, otherwise=_kv(8)),
+    "qwen2_moe": _QWEN2_MOE,
+    "qwen2_vl_text": replace(_QWEN2, otherwise=_kv(8)),
+    "qwen3": _QWEN3,
+    "qwen3_moe": _QWEN3_MOE,
+    "qwen3_vl_moe_text": Family(
+        qk_norm=True,
+        otherwise={"num_experts": 60, "moe_intermediate_size": 1408},
+    ),
+    "qwen3_vl_text": Family(qk_norm=True),
+    "seed_oss": Family(
+        output_bias=False, otherwise=_kv(8, head_dim=128, attention_bias=True)
+    ),
+    "smollm3": Family(tied=True, full_layers=None, otherwise=_kv(4)),
+    "solar_open": Family(
+        output_bias=False, otherwise=_kv(8, head_dim=128, n_shared_experts=1)
+    ),
+    "stablelm": Family(
+        norm_bias=True,
+        known={"qk_layernorm": False, "use_parallel_residual": False},
+    ),
+    "starcoder2": Family(
+        gated=False,
+        bias_key="use_bias",
+        norm_bias=True,
+        tied=True,
+        otherwise=_kv(2, use_bias=True),
+    ),
+    "vaultgemma": Family(
+        tied=True,
+        full_layers=_last_of(2),
+        otherwise=_kv(4, head_dim=256, sliding_window=4096),
+    ),
+}
