@@ -262,6 +262,9 @@ SETTINGS: Fields = tuple(
 SOMETIMES_SET = {
     "max_num_partial_prefills": "scheduler_config.max_num_partial_prefills",
     "max_long_partial_prefills": "scheduler_config.max_long_partial_prefills",
+    "long_prefill_token_threshold_adaptive": (
+        "scheduler_config.long_prefill_token_threshold_adaptive"
+    ),
     "max_num_active_seqs": "scheduler_config.max_num_active_seqs",
     "max_num_queued_reqs": "scheduler_config.max_num_queued_reqs",
     "max_num_queued_tokens": "scheduler_config.max_num_queued_tokens",

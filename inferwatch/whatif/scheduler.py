@@ -208,6 +208,7 @@ class Scheduler:
         self._ends: dict[int, list[Live]] = {}
         # Of the step under way.
         self._preempted = 0
+        self._longest_chunk = 0
         self._bound = BoundBy.NOTHING
 
     def simulate(self, start_ns: int) -> Run:
@@ -266,6 +267,7 @@ class Scheduler:
     def _schedule(self, now_ns: int) -> tuple[StepLoad | None, Sequence[Live]]:
         """What the step is of, and who of those that decode gets nothing."""
         self._preempted = 0
+        self._longest_chunk = self._long_prefill()
         load = StepLoad()
         budget = self.setting.max_num_batched_tokens
         wanted = [self._wanted(each) for each in self._prefilling]
@@ -291,9 +293,18 @@ class Scheduler:
 
     def _wanted(self, live: Live) -> int:
         left = live.known - live.computed
-        most = self.setting.long_prefill_tokens
-        alone = len(self._running) + len(self._waiting) <= 1
-        return min(left, most) if most and not alone else left
+        return min(left, self._longest_chunk) if self._longest_chunk else left
+
+    def _long_prefill(self) -> int:
+        """Tokens of one prompt that a step may compute; 0: any number."""
+        setting = self.setting
+        present = len(self._running) + len(self._waiting)
+        if not setting.long_prefill_tokens or present <= 1:
+            return 0
+        if not setting.fair_prefill:
+            return setting.long_prefill_tokens
+        share = setting.max_num_batched_tokens // present
+        return max(setting.long_prefill_tokens, share)
 
     def _fits(self, wanted: Sequence[int], budget: int) -> bool:
         """Whether all that run get what they want, or only the last one less.
@@ -388,9 +399,8 @@ class Scheduler:
                 continue
             found = self._found(live)
             tokens = live.known - found
-            most = setting.long_prefill_tokens
-            if most and len(self._running) + len(self._waiting) > 1:
-                tokens = min(tokens, most)
+            if self._longest_chunk:
+                tokens = min(tokens, self._longest_chunk)
             if not setting.chunked_prefill and tokens > budget:
                 break
             tokens = min(tokens, budget)

@@ -20,6 +20,9 @@ class Setting:
     block_tokens: int = 16
     long_prefill_tokens: int = 0
     """``long_prefill_token_threshold``; 0: none."""
+    fair_prefill: bool = False
+    """``long_prefill_token_threshold_adaptive``: that is at least a request's share of
+    the token budget."""
     chunked_prefill: bool = True
     prefix_caching: bool = True
     whole_prompt_must_fit: bool = True
@@ -48,6 +51,7 @@ class Change:
             kv_blocks=self.kv_blocks or setting.kv_blocks,
             block_tokens=setting.block_tokens,
             long_prefill_tokens=setting.long_prefill_tokens,
+            fair_prefill=setting.fair_prefill,
             chunked_prefill=setting.chunked_prefill,
             prefix_caching=setting.prefix_caching,
             whole_prompt_must_fit=setting.whole_prompt_must_fit,
@@ -111,6 +115,7 @@ def setting_of(
         kv_blocks=blocks if engine.kv_block_tokens else None,
         block_tokens=engine.kv_block_tokens or 16,
         long_prefill_tokens=int(told.get("long_prefill_token_threshold") or 0),
+        fair_prefill=bool(told.get("long_prefill_token_threshold_adaptive")),
         chunked_prefill=bool(told.get("enable_chunked_prefill", True)),
         prefix_caching=engine.prefix_caching is not False,
         whole_prompt_must_fit=bool(told.get("scheduler_reserve_full_isl", True)),

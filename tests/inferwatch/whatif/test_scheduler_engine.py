@@ -36,6 +36,13 @@ SETTINGS = {
         kv_blocks=400,
         long_prefill_tokens=64,
     ),
+    "long prompts cut fairly": Setting(
+        max_num_seqs=16,
+        max_num_batched_tokens=512,
+        kv_blocks=400,
+        long_prefill_tokens=64,
+        fair_prefill=True,
+    ),
     "large blocks": Setting(
         max_num_seqs=32, max_num_batched_tokens=256, kv_blocks=40, block_tokens=64
     ),

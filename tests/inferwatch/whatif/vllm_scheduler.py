@@ -96,6 +96,7 @@ def _scheduler(model: str, setting: dict[str, Any]) -> Any:
         max_num_seqs=setting["max_num_seqs"],
         max_num_batched_tokens=setting["max_num_batched_tokens"],
         long_prefill_token_threshold=setting["long_prefill_tokens"],
+        long_prefill_token_threshold_adaptive=setting["fair_prefill"],
         enable_prefix_caching=setting["prefix_caching"],
         scheduling_policy="priority" if setting["by_priority"] else "fcfs",
         kv_cache_memory_bytes=1 << 26,
