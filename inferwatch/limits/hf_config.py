@@ -106,6 +106,7 @@ def shape_of(
         experts=experts,
         mla=mla,
         window=window,
+        chunked=window is not None and window == text.get("attention_chunk_size"),
         window_layers=window_layers,
         weight_bits=format_.weight_bits,
         other_bits=bits,

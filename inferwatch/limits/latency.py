@@ -3,6 +3,8 @@
 Communication between GPUs, the host and the queue come on top.
 """
 
+from collections.abc import Iterable
+
 from inferwatch.limits.parameters import parameters
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepCosts, StepSums, floor_s
@@ -25,42 +27,20 @@ def decode_flops(shape: ModelShape, context: int) -> float:
     return 2 * parameters(shape).active + attended
 
 
-def tpot_floor_s(
-    costs: StepCosts,
-    batch: int,
-    context: int,
-    bytes_per_s: float | None,
-    flops: float | None,
-    window: int | None = None,
-) -> float | None:
-    """The least time between two tokens where so many decode behind such a context.
-
-    Pope et al., arXiv 2211.05102, section 2; tokens/s at most are batch / this.
-    """
-    sums = StepSums.decoding(batch, context, window)
-    return floor_s(costs.work(sums), bytes_per_s, flops)
-
-
 def ttft_floor_s(
     costs: StepCosts,
-    prompt: int,
+    steps: Iterable[StepSums],
     bytes_per_s: float | None,
     flops: float | None,
-    *,
-    window: int | None = None,
-    chunk: int | None = None,
 ) -> float | None:
     """The least time to the first token of a prompt that does not wait.
 
-    In one step, or in chunks of so many tokens, each a step that reads the weights
-    again (Agrawal et al., *Sarathi-Serve*, arXiv 2403.02310, section 3).
+    In one step, or in chunks, each a step that reads the weights again (Agrawal et al.,
+    *Sarathi-Serve*, arXiv 2403.02310, section 3).
     """
-    size = chunk or prompt
     least = 0.0
-    for before in range(0, prompt, size):
-        tokens = min(size, prompt - before)
-        work = costs.work(StepSums.prefilling(tokens, before, window))
-        step_s = floor_s(work, bytes_per_s, flops)
+    for each in steps:
+        step_s = floor_s(costs.work(each), bytes_per_s, flops)
         if step_s is None:
             return None
         least += step_s

@@ -159,6 +159,9 @@ class _Planner:
     def __init__(self, shape: ModelShape, machine: Machine, workload: Workload) -> None:
         self.shape, self.machine, self.workload = shape, machine, workload
         self.costs = StepCosts.of(shape, machine.tensor_parallel)
+        self.prompt = StepSums.prefilling(
+            workload.prompt, 0, shape.window, chunked=shape.chunked
+        )
         self.bandwidth = machine.device.bytes_per_s
         self.flops = machine.device.flops_at(shape.compute_dtype)
 
@@ -213,9 +216,12 @@ class _Planner:
 
     def decode(self, batch: int) -> StepWork:
         """The mean step of an answer; stages of a pipeline share the batch evenly."""
-        load, stages = self.workload, self.stages(batch)
+        load, shape = self.workload, self.shape
         sums = StepSums.answering(
-            batch / stages, load.prompt, load.output, self.shape.window
+            batch / self.stages(batch),
+            (load.prompt, load.output),
+            shape.window,
+            chunked=shape.chunked,
         )
         return self.costs.work(sums)
 
@@ -229,13 +235,7 @@ class _Planner:
 
     def ttft(self) -> float | None:
         """Of a prompt alone, in one step; stages may work on different chunks of it."""
-        floor = ttft_floor_s(
-            self.costs,
-            self.workload.prompt,
-            self.bandwidth,
-            self.flops,
-            window=self.shape.window,
-        )
+        floor = ttft_floor_s(self.costs, [self.prompt], self.bandwidth, self.flops)
         return None if floor is None else floor / self.machine.pipeline_parallel
 
     def e2el(self, ttft: float | None, tpot: float | None) -> float | None:
@@ -256,7 +256,7 @@ class _Planner:
         decode_s = self.tpot(load.batch)
         if not decode_s or not self.bandwidth or not self.flops:
             return None
-        prompt = self.costs.work(StepSums.prefilling(load.prompt, 0, self.shape.window))
+        prompt = self.costs.work(self.prompt)
         # a token of each request, by all stages: its share of the prompts, and its step
         flops = load.batch * prompt.flops / load.output
         flops += self.stages(load.batch) * step.flops

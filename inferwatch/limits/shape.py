@@ -71,6 +71,8 @@ class ModelShape:
     mla: Mla | None = None
     window: int | None = None
     """Tokens that layers with a sliding window look back."""
+    chunked: bool = False
+    """These see their chunk of so many tokens from its first on, as of Llama 4."""
     window_layers: int = 0
     weight_bits: float = 16.0
     """Of the linear layers that are quantised, scales included."""

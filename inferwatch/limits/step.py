@@ -58,7 +58,11 @@ class StepSums(NamedTuple):
 
     @classmethod
     def of_requests(
-        cls, requests: Iterable[tuple[int, int]], window: int | None = None
+        cls,
+        requests: Iterable[tuple[int, int]],
+        window: int | None = None,
+        *,
+        chunked: bool = False,
     ) -> "StepSums":
         """Of (tokens scheduled, tokens computed before) of each request."""
         tokens = sequences = context = pairs = window_context = window_pairs = 0
@@ -68,41 +72,62 @@ class StepSums(NamedTuple):
             context += before
             pairs += causal_pairs(scheduled, before)
             if window is not None:
-                window_context += min(before, window)
-                window_pairs += causal_pairs(scheduled, before, window)
+                window_context += before % window if chunked else min(before, window)
+                pairs_of = chunk_pairs if chunked else causal_pairs
+                window_pairs += pairs_of(scheduled, before, window)
         return cls(tokens, sequences, context, pairs, window_context, window_pairs)
 
     @classmethod
     def decoding(
-        cls, requests: int, context: int, window: int | None = None
+        cls,
+        requests: int,
+        context: int,
+        window: int | None = None,
+        *,
+        chunked: bool = False,
     ) -> "StepSums":
         """Of requests that decode one token each behind the same context."""
-        one = cls.of_requests([(1, context)], window)
+        one = cls.of_requests([(1, context)], window, chunked=chunked)
         return cls(*(requests * each for each in one))
 
     @classmethod
     def answering(
-        cls, requests: float, prompt: int, output: int, window: int | None = None
+        cls,
+        requests: float,
+        lengths: tuple[int, int],
+        window: int | None = None,
+        *,
+        chunked: bool = False,
     ) -> "StepSums":
-        """The mean of the steps that decode such answers, all but their first tokens.
+        """The mean of the steps that decode answers: of tokens of prompt and output.
 
-        A floor is a maximum of two sums that both grow with these: that of the mean
-        step is at most the mean of all steps' floors, hence a floor of TPOT.
+        All but their first tokens. A floor is a maximum of two sums that both grow with
+        these: that of the mean step is at most the mean of all steps' floors, hence a
+        floor of TPOT.
         """
+        prompt, output = lengths
         steps = max(1, output - 1)
         # a token sees those before it, which the one before it saw, and itself
         context, pairs = (causal_pairs(steps, n) for n in (prompt - 1, prompt))
         sums = [steps, steps, context, pairs]
-        if window is not None:
+        if window is not None and chunked:
+            seen = chunk_pairs(steps, prompt, window)
+            sums += [seen - steps, seen]
+        elif window is not None:
             sums += [causal_pairs(steps, n, window) for n in (prompt - 1, prompt)]
         return cls(*(requests * each / steps for each in sums))
 
     @classmethod
     def prefilling(
-        cls, tokens: int, before: int = 0, window: int | None = None
+        cls,
+        tokens: int,
+        before: int = 0,
+        window: int | None = None,
+        *,
+        chunked: bool = False,
     ) -> "StepSums":
         """Of one prompt, or of a chunk behind what was computed of it before."""
-        return cls.of_requests([(tokens, before)], window)
+        return cls.of_requests([(tokens, before)], window, chunked=chunked)
 
     def plus(self, other: "StepSums") -> "StepSums":
         """Both in one step."""
@@ -120,6 +145,16 @@ def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
     if before >= window:
         return tokens * window
     return causal_pairs(window - before, before) + (last - window) * window
+
+
+def chunk_pairs(tokens: int, before: int, chunk: int) -> int:
+    """Likewise, where each sees its chunk of so many alone, up to itself."""
+
+    def up_to(last: int) -> int:
+        whole, rest = divmod(last, chunk)
+        return whole * causal_pairs(chunk, 0) + causal_pairs(rest, 0)
+
+    return up_to(before + tokens) - up_to(before)
 
 
 class StepWork(NamedTuple):

@@ -256,7 +256,10 @@ class FloorTracker:
         self._shapes[key] = shape
         self._why[key] = why
         (self._parted.discard if whole else self._parted.add)(key)
-        self._traffic.windowed(*key, shape.window if shape is not None else None)
+        if shape is None:
+            self._traffic.windowed(*key, None)
+        else:
+            self._traffic.windowed(*key, shape.window, chunked=shape.chunked)
 
 
 def _shape(config: ModelConfig) -> tuple[ModelShape | None, str | None, bool]:

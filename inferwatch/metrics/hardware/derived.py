@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 
 from collectors.readings import EngineInfo, EventKind, RequestEvent, Step
+from inferwatch.limits.step import chunk_pairs
 
 MOST_REQUESTS = 20_000
 """Live ones that are followed; the end of some may never be heard."""
@@ -57,6 +58,8 @@ class RankTraffic(msgspec.Struct, array_like=True):
     itself."""
     window: int | None = None
     """Tokens that some layers look back; None where all see everything."""
+    chunked: bool = False
+    """Not further than where a chunk of so many begins."""
     tokens: int = 0
     """Scheduled in the latest step."""
     window_context: int = 0
@@ -87,12 +90,15 @@ class DerivedTraffic:
         if info.rank not in ranks and len(ranks) < MOST_RANKS:
             ranks[info.rank] = RankTraffic()
 
-    def windowed(self, source: str, number: int, window: int | None) -> None:
+    def windowed(
+        self, source: str, number: int, window: int | None, *, chunked: bool = False
+    ) -> None:
         """Some layers of a rank's model look back only so far."""
         engine = self._engines.get(source)
         rank = engine.ranks.get(number) if engine is not None else None
-        if rank is not None and rank.window != window:
-            rank.window, rank.members = window, []  # all are looked up anew
+        if rank is not None and (rank.window, rank.chunked) != (window, chunked):
+            rank.window, rank.chunked = window, chunked
+            rank.members = []  # all are looked up anew
             rank.window_context = rank.window_pairs = 0
 
     def event(self, event: RequestEvent) -> None:
@@ -151,7 +157,9 @@ def _follow(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
             _one_more_in_window(rank)
     else:
         _look_up(engine, rank, step)
-        rank.members = step.members if one_each and not step.prefill_tokens else []
+        # what is seen of a chunk does not just grow with each token
+        grows = one_each and not step.prefill_tokens and not rank.chunked
+        rank.members = step.members if grows else []
 
 
 def _one_more_in_window(rank: RankTraffic) -> None:
@@ -210,6 +218,11 @@ def _look_into_windows(
 ) -> None:
     """What of the context lies in the window of a layer that has one."""
     window, context, pairs = rank.window or 0, 0, 0
+    if rank.chunked:
+        rank.window_context = sum(held % window for held in cached)
+        both = zip(cached, scheduled, strict=True)
+        rank.window_pairs = sum(chunk_pairs(n, held, window) for held, n in both)
+        return
     for held, n in zip(cached, scheduled, strict=True):
         context += min(held, window)
         growing = min(max(window - held, 0), n)  # tokens that see all before them

@@ -63,9 +63,11 @@ class TrafficTracker:
         """An engine is gone."""
         self._derived.lost(source)
 
-    def windowed(self, source: str, rank: int, window: int | None) -> None:
+    def windowed(
+        self, source: str, rank: int, window: int | None, *, chunked: bool = False
+    ) -> None:
         """Some layers of a rank's model look back only so far."""
-        self._derived.windowed(source, rank, window)
+        self._derived.windowed(source, rank, window, chunked=chunked)
 
     def step(self, step: Step) -> RankTraffic | None:
         """What its members had in the cache."""

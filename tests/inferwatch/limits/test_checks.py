@@ -16,7 +16,6 @@ from inferwatch.limits.latency import (
     e2el_s,
     load_floor_s,
     prefill_flops,
-    tpot_floor_s,
     ttft_floor_s,
 )
 from inferwatch.limits.parameters import parameters, weight_bytes
@@ -30,7 +29,7 @@ from inferwatch.limits.roofline import (
     ridge_point,
 )
 from inferwatch.limits.shape import ModelShape
-from inferwatch.limits.step import StepCosts, StepSums, StepWork
+from inferwatch.limits.step import StepCosts, StepSums, StepWork, floor_s
 
 GIB = 2**30
 PERCENT = 0.01
@@ -207,13 +206,8 @@ def decode_floor(  # noqa: PLR0913 - a row of a table
 ) -> float:
     """Of a step in which all decode."""
     model, peak = shape(name, quantised, kv), gpu(device)
-    floor = tpot_floor_s(
-        StepCosts.of(model, ways),
-        batch,
-        context,
-        peak.bytes_per_s,
-        peak.flops_at(model.compute_dtype),
-    )
+    work = StepCosts.of(model, ways).work(StepSums.decoding(batch, context))
+    floor = floor_s(work, peak.bytes_per_s, peak.flops_at(model.compute_dtype))
     assert floor is not None
     return floor
 
@@ -224,7 +218,8 @@ def prefill_floor(
     """Of a prompt in one step."""
     model, peak = shape(name, quantised), gpu(device)
     flops = peak.flops_at(model.compute_dtype)
-    floor = ttft_floor_s(StepCosts.of(model, ways), prompt, peak.bytes_per_s, flops)
+    steps = [StepSums.prefilling(prompt)]
+    floor = ttft_floor_s(StepCosts.of(model, ways), steps, peak.bytes_per_s, flops)
     assert floor is not None
     return floor
 
@@ -337,7 +332,9 @@ def test_chunks_read_the_weights_again_but_compute_the_same() -> None:
     costs = StepCosts.of(model)
 
     def floor(chunk: int | None, flops: float | None) -> float:
-        found = ttft_floor_s(costs, 8192, peak.bytes_per_s, flops, chunk=chunk)
+        size = chunk or 8192
+        steps = [StepSums.prefilling(size, n) for n in range(0, 8192, size)]
+        found = ttft_floor_s(costs, steps, peak.bytes_per_s, flops)
         assert found is not None
         return found
 
@@ -346,7 +343,7 @@ def test_chunks_read_the_weights_again_but_compute_the_same() -> None:
     assert floor(2048, flops) == pytest.approx(floor(None, flops) + head_s)
     assert floor(2048, None) > 3.8 * floor(None, None)
     assert floor(16, flops) > 1.5 * floor(None, flops)
-    assert ttft_floor_s(costs, 8192, None, None) is None
+    assert ttft_floor_s(costs, [StepSums.prefilling(8192)], None, None) is None
 
 
 def test_decode_of_8b_is_bound_by_compute_from_a_batch_on_that_context_moves() -> None:

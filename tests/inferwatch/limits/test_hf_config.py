@@ -155,6 +155,11 @@ def test_layers_with_experts_in_the_ways_that_models_tell_them(
     assert experts.layers == layers
 
 
+def test_windows_of_llama_4_are_chunks() -> None:
+    assert shape_of(SMALL | LLAMA_4).chunked
+    assert not shape_of(SMALL | {"model_type": "gemma2"}).chunked
+
+
 def test_what_the_server_was_told_wins() -> None:
     shape = shape_of(
         LLAMA, dtype="torch.float16", kv_dtype="fp8_e4m3", quantization="fp8"

@@ -208,13 +208,19 @@ def test_the_floor_of_tpot_is_that_of_the_mean_context_of_an_answer() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 60), st.integers(2, 60), st.sampled_from([None, 7, 30]))
+@given(
+    *(st.integers(1, 60), st.integers(2, 60)),
+    *(st.sampled_from([None, 7, 30]), st.booleans()),
+)
 def test_the_mean_step_of_an_answer_has_the_mean_of_all_its_steps(
-    prompt: int, output: int, window: int | None
+    prompt: int, output: int, window: int | None, chunked: bool
 ) -> None:
-    steps = [StepSums.decoding(3, prompt + done, window) for done in range(output - 1)]
+    steps = [
+        StepSums.decoding(3, prompt + done, window, chunked=chunked)
+        for done in range(output - 1)
+    ]
 
-    mean = StepSums.answering(3, prompt, output, window)
+    mean = StepSums.answering(3, (prompt, output), window, chunked=chunked)
 
     assert mean == pytest.approx(
         [sum(each) / len(steps) for each in zip(*steps, strict=True)]

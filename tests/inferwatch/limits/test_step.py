@@ -68,6 +68,18 @@ def test_each_token_of_context_is_read_and_each_new_one_written() -> None:
     assert long.flops - short.flops == 8 * 1000 * 4 * 32 * 4096
 
 
+def test_a_chunk_is_seen_from_its_first_token_on() -> None:
+    first, last, next_ = (
+        StepSums.decoding(1, before, 8, chunked=True) for before in (0, 7, 8)
+    )
+    across = StepSums.prefilling(10, 6, 8, chunked=True)
+
+    assert (first.window_context_tokens, first.window_pairs) == (0, 1)
+    assert (last.window_context_tokens, last.window_pairs) == (7, 8)
+    assert (next_.window_context_tokens, next_.window_pairs) == (0, 1)
+    assert across.window_pairs == 7 + 8 + sum(range(1, 9))
+
+
 def test_layers_with_a_window_read_and_compute_no_more_than_it() -> None:
     costs = StepCosts.of(OSS)
 

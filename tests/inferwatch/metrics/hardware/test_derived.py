@@ -17,8 +17,6 @@ from inferwatch.metrics.hardware.derived import (
     DerivedTraffic,
     EngineTraffic,
 )
-from inferwatch.metrics.hardware.traffic import TrafficTracker
-from inferwatch.metrics.saving import Parts
 
 MakeStep = Callable[..., Step]
 MakeEvent = Callable[..., RequestEvent]
@@ -194,14 +192,16 @@ def test_a_request_that_nobody_announced_counts_from_what_is_seen(
     assert engine.decode(8) == 41
 
 
-@pytest.mark.parametrize("window", [None, 1, 48])
+@pytest.mark.parametrize(
+    ("window", "chunked"), [(None, False), (1, False), (48, False), (48, True)]
+)
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_a_scheduler_does_each_step_reads_the_context_of_its_members(
-    engine: Engine, make_step: MakeStep, seed: int, window: int | None
+    engine: Engine, make_step: MakeStep, seed: int, window: int | None, chunked: bool
 ) -> None:
     """Made-up traffic that knows how much of each request is in the cache."""
     dice = random.Random(seed)
-    engine.traffic.windowed(engine.source, 0, window)
+    engine.traffic.windowed(engine.source, 0, window, chunked=chunked)
     known: dict[int, int] = {}  # prompt and output
     cached: dict[int, int] = {}
     for ordinal in range(400):
@@ -237,24 +237,11 @@ def test_whatever_a_scheduler_does_each_step_reads_the_context_of_its_members(
             decode_tokens=sum(scheduled) - sum(prefills),
         )
         assert engine.context(step) == read
-        assert engine.sums(window) == StepSums.of_requests(batch, window)
+        sums = StepSums.of_requests(batch, window, chunked=chunked)
+        assert engine.sums(window) == sums
         for each in [o for o in here if dice.random() < 0.03]:
             engine.event(EventKind.FINISHED, each)
             del known[each], cached[each]
-
-
-@pytest.mark.parametrize("unknown", ["weight_bytes", "kv_bytes_per_token"])
-def test_without_the_size_of_the_model_no_traffic_is_told(
-    make_step: MakeStep, unknown: str
-) -> None:
-    traffic = TrafficTracker()
-    traffic.info(info(source="engine-1", **{unknown: None}))
-
-    followed = traffic.step(make_step(0, {0: 1}))
-
-    assert followed is not None  # its context is known all the same
-    assert followed.context == 1
-    assert traffic.saved(Parts()).gathered is None
 
 
 def test_a_damaged_step_tells_nothing_and_breaks_nothing(engine: Engine) -> None:
