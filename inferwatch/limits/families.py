@@ -92,12 +92,28 @@ _GPT2 = Family(
     otherwise={"n_positions": 1024},
     known={"add_cross_attention": False},
 )
-_QWEN2 = Family(qkv_bias=True, full_layers=_below)
-_QWEN3 = Family(qk_norm=True, full_layers=_below)
+
+
+def _qwen_windows(full_layers: int) -> dict[str, Any]:
+    return {
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": full_layers,
+    }
+
+
+_QWEN2 = Family(
+    qkv_bias=True,
+    full_layers=_below,
+    otherwise=_qwen_windows(28),
+)
+_QWEN3 = replace(_QWEN2, qkv_bias=False, qk_norm=True)
+_QWEN2_VL = replace(_QWEN2, otherwise={**_qwen_windows(80), **_kv(8)})
 _QWEN2_MOE = Family(
     qkv_bias=True,
     full_layers=None,
     otherwise={
+        "use_sliding_window": False,
         "num_experts": 60,
         "moe_intermediate_size": 1408,
         "shared_expert_intermediate_size": 5632,
@@ -106,7 +122,9 @@ _QWEN2_MOE = Family(
 )
 _QWEN3_MOE = Family(
     qk_norm=True,
-    otherwise=_kv(4, num_experts=128, moe_intermediate_size=768),
+    otherwise=_kv(
+        4, use_sliding_window=False, num_experts=128, moe_intermediate_size=768
+    ),
 )
 _GEMMA = Family(tied=True, otherwise={"head_dim": 256})
 _GEMMA2 = replace(
@@ -141,6 +159,18 @@ _DEEPSEEK_V3 = replace(
         "moe_intermediate_size": 2048,
         "first_k_dense_replace": 3,
     },
+)
+
+_GLM4V_MOE = Family(
+    output_bias=False,
+    otherwise=_kv(
+        8,
+        attention_bias=True,
+        n_routed_experts=128,
+        moe_intermediate_size=1408,
+        n_shared_experts=1,
+        first_k_dense_replace=1,
+    ),
 )
 
 LLAMA = Family()
@@ -179,6 +209,15 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "deepseek_v3": _DEEPSEEK_V3,
+    "dots1": Family(
+        qk_norm=True,
+        full_layers=_below,
+        otherwise={
+            "sliding_window": 4096,
+            "max_window_layers": 62,
+            "moe_intermediate_size": 1408,
+        },
+    ),
     "ernie4_5": Family(bias_key="use_bias", tied=True, otherwise=_kv(2, head_dim=128)),
     "ernie4_5_moe": Family(
         tied=True,
@@ -191,6 +230,8 @@ FAMILIES: Mapping[str, Family] = {
         ),
         known={"use_bias": False},
     ),
+    # of code of its own: read of vLLM's classes, as are internlm2 and mimo
+    "exaone": Family(known={"bias": False}),
     "exaone4": _EXAONE4,
     "exaone_moe": replace(
         _EXAONE4,
@@ -216,6 +257,8 @@ FAMILIES: Mapping[str, Family] = {
     "gemma3_text": _GEMMA3,
     "glm": _GLM,
     "glm4": replace(_GLM, norms=4),
+    "glm4v_text": Family(qkv_bias=True, norms=4, otherwise=_kv(2)),
+    "glm4v_moe_text": _GLM4V_MOE,
     "glm4_moe": Family(
         output_bias=False,
         otherwise=_kv(
@@ -237,7 +280,11 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "gpt2": _GPT2,
-    "gpt_bigcode": replace(_GPT2, known={**_GPT2.known, "multi_query": True}),
+    "gpt_bigcode": replace(
+        _GPT2,
+        otherwise={**_GPT2.otherwise, "multi_query": True},
+        known={**_GPT2.known, "multi_query": True},
+    ),
     "gpt_neox": Family(
         gated=False, biased=True, norm_bias=True, known={"attention_bias": True}
     ),
@@ -272,12 +319,14 @@ FAMILIES: Mapping[str, Family] = {
             first_k_dense_replace=1,
         ),
     ),
+    "hunyuan_v1_dense": Family(qk_norm=True),
     "hyperclovax": Family(otherwise={"use_post_norm": True}),
     "jais2": Family(
         gated=False,
         norm_bias=True,
         otherwise={"attention_bias": True, "mlp_bias": True},
     ),
+    "internlm2": Family(known={"bias": False}),
     "kimi_k2": _DEEPSEEK_V3,
     "llama": LLAMA,
     "llama4_text": Family(
@@ -293,6 +342,7 @@ FAMILIES: Mapping[str, Family] = {
         wide_qk_norm=True,
         otherwise=_kv(8, head_dim=128, num_local_experts=256),
     ),
+    "mimo": replace(_QWEN2, output_bias=False),
     "ministral": _MISTRAL,
     "ministral3": Family(otherwise=_kv(8)),
     "mistral": _MISTRAL,
@@ -327,10 +377,12 @@ FAMILIES: Mapping[str, Family] = {
     "phi3": Family(),
     "phimoe": Family(norm_bias=True, otherwise=_kv(8, num_local_experts=16)),
     "qwen2": _QWEN2,
-    "qwen2_5_omni_text": replace(_QWEN2, otherwise=_kv(4)),
-    "qwen2_5_vl_text": replace(_QWEN2, otherwise=_kv(8)),
+    "qwen2_5_omni_text": replace(_QWEN2, otherwise={**_QWEN2.otherwise, **_kv(4)}),
+    "qwen2_5_vl": _QWEN2_VL,
+    "qwen2_5_vl_text": _QWEN2_VL,
     "qwen2_moe": _QWEN2_MOE,
-    "qwen2_vl_text": replace(_QWEN2, otherwise=_kv(8)),
+    "qwen2_vl": _QWEN2_VL,
+    "qwen2_vl_text": _QWEN2_VL,
     "qwen3": _QWEN3,
     "qwen3_moe": _QWEN3_MOE,
     "qwen3_vl_moe_text": Family(
@@ -341,7 +393,9 @@ FAMILIES: Mapping[str, Family] = {
     "seed_oss": Family(
         output_bias=False, otherwise=_kv(8, head_dim=128, attention_bias=True)
     ),
-    "smollm3": Family(tied=True, full_layers=None, otherwise=_kv(4)),
+    "smollm3": Family(
+        tied=True, full_layers=None, otherwise=_kv(4, use_sliding_window=False)
+    ),
     "solar_open": Family(
         output_bias=False, otherwise=_kv(8, head_dim=128, n_shared_experts=1)
     ),

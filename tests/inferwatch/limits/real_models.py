@@ -17,12 +17,35 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 LAYERS = 8
 """Enough for every pattern of windows."""
+SEEN = {
+    "rope_type": "default",
+    "rope_theta": 1e4,
+    "partial_rotary_factor": 0.5,
+    "mrope_section": [8, 12, 12],
+}
 NEEDED: dict[str, dict[str, Any]] = {
     "deepseek_v2": {"num_experts_per_tok": 6, "moe_intermediate_size": 1408},
+    "dots1": {"num_experts_per_tok": 6, "n_routed_experts": 8, "n_shared_experts": 2},
+    "glm4v_moe_text": {"num_attention_heads": 32, "rope_parameters": SEEN},
+    "glm4v_text": {"rope_parameters": SEEN},
+    "hunyuan_v1_dense": {"head_dim": 128},
     "ministral": {"head_dim": 128},
     "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
 }
 """Without these nothing can be made of the defaults of a family."""
+SIZES = {
+    *(
+        "num_hidden_layers",
+        "n_layer",
+        "num_layers",
+        "hidden_size",
+        "n_embd",
+        "vocab_size",
+    ),
+    *("num_attention_heads", "n_head", "intermediate_size", "ffn_dim", "n_inner"),
+    *("num_experts_per_tok", "moe_topk", "moe_k", "head_dim"),
+}
+"""Keys that a model cannot do without, or is refused."""
 NO_SIZES = ("token", "dropout", "_id", "num_hidden_layers", "n_layer")
 
 Told = dict[str, Any]
@@ -62,7 +85,15 @@ def cases(family: str, *, changes: bool) -> Iterator[Case]:
 
 
 def changed_ones(told: Told, held: Told) -> Iterator[tuple[str, Told]]:
-    """The same with a key less, or with another value."""
+    """The same with a key less, or with another value; or with sizes alone."""
+    yield "sizes alone", {key: told[key] for key in told if key in SIZES}
+    if "use_sliding_window" in told:
+        windows = {"sliding_window": 64, "use_sliding_window": True}
+        unused = told | {"sliding_window": 64}
+        del unused["use_sliding_window"]
+        yield "a window that nothing uses", unused
+        yield "windows", told | windows
+        yield "some windows", told | windows | {"max_window_layers": 2}
     for key in told:
         rest = {name: each for name, each in told.items() if name != key}
         yield f"without {key}", rest
