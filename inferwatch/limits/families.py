@@ -137,6 +137,14 @@ _GEMMA3 = replace(
     _GEMMA2,
     qk_norm=True,
     full_layers=_last_of(6, PATTERN),
+    # files of those that see leave out what is as of all
+    otherwise=_kv(
+        4,
+        num_attention_heads=8,
+        head_dim=256,
+        sliding_window=4096,
+        vocab_size=262_208,
+    ),
     known={"use_bidirectional_attention": False},
 )
 _GLM = Family(output_bias=False, otherwise=_kv(2, attention_bias=True))
