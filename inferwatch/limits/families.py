@@ -418,6 +418,8 @@ FAMILIES: Mapping[str, Family] = {
         tied=True,
         otherwise=_kv(2, use_bias=True),
     ),
+    # as vLLM reads a ``params.json`` of Mistral
+    "transformer": Family(known={"moe": None}),
     "vaultgemma": Family(
         tied=True,
         full_layers=_last_of(2),

@@ -159,7 +159,7 @@ def _refuse_strangers(text: Mapping[str, Any]) -> None:
 def _family(text: Mapping[str, Any]) -> Family:
     """What is known of its family; a shape without one is as Llama's."""
     kind = text.get("model_type")
-    if kind is None:
+    if not kind:
         return LLAMA
     known = FAMILIES.get(str(kind))
     if known is None:

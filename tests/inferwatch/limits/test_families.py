@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
 PROGRAM = "tests.inferwatch.limits.real_models"
 FEW = ["gemma3_text", "granitemoeshared", "llama4_text", "qwen3_moe"]
 ELSEWHERE = {
-    *("exaone", "internlm2", "kimi_k2", "mimo"),
+    *("exaone", "internlm2", "kimi_k2", "mimo", "transformer"),
     *("gemma3", "qwen2_5_omni_text", "qwen2_5_vl", "qwen2_vl"),
 }
 """Names by which transformers makes no model of text."""

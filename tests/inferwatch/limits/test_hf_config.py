@@ -56,6 +56,9 @@ def test_what_is_missing_is_named(key: str) -> None:
             {"model_type": "smollm3", "sliding_window": 9, "use_sliding_window": True},
             "layers have the window",
         ),
+        ({"model_type": "transformer", "moe": {"num_experts": 8}}, "with moe"),
+        ({"model_type": "opt", "word_embed_proj_dim": 32}, "word_embed_proj_dim"),
+        ({"model_type": "minicpm3", "kv_lora_rank": 512}, "family minicpm3"),
         ({"model_type": "bert", "type_vocab_size": 2}, "encoder"),
         ({"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         ({"intermediate_size": [128, 256]}, "differs between layers"),
@@ -153,6 +156,41 @@ def test_layers_with_experts_in_the_ways_that_models_tell_them(
 
     assert experts is not None
     assert experts.layers == layers
+
+
+@pytest.mark.parametrize(
+    ("config", "shared"),
+    [
+        ({"model_type": "granitemoeshared", "shared_intermediate_size": 48}, 48),
+        ({"model_type": "qwen2_moe", "shared_expert_intermediate_size": 48}, 48),
+        ({"model_type": "glm4_moe", "n_shared_experts": 2}, 64),
+        # as their families have it where it is absent
+        ({"model_type": "granitemoeshared"}, 0),
+        ({"model_type": "qwen2_moe"}, 5632),
+    ],
+)
+def test_shared_experts_in_the_ways_that_models_tell_them(
+    config: dict[str, Any], shared: int
+) -> None:
+    told = {"num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+    experts = shape_of(SMALL | told | config).experts
+
+    assert experts is not None
+    assert experts.shared_ffn == shared
+
+
+def test_what_is_absent_is_as_the_family_has_it_unless_it_has_another_name() -> None:
+    mixtral = {"model_type": "mixtral", "num_experts_per_tok": 2}
+
+    absent = shape_of(SMALL | mixtral)
+    null = shape_of(SMALL | mixtral | {"num_key_value_heads": None})
+    other = shape_of(SMALL | mixtral | {"num_experts": 4})
+
+    assert (absent.kv_heads, null.kv_heads) == (8, 4)
+    assert absent.experts is not None
+    assert other.experts is not None
+    assert (absent.experts.count, other.experts.count) == (8, 4)
 
 
 def test_windows_of_llama_4_are_chunks() -> None:
