@@ -4,7 +4,8 @@ Engines that are a formula: a response surface, noise, drift of the machine, wha
 start brings by chance. Each tune is the search as it is, on scores that are drawn.
 
 Promised: the best is the true best or not told apart from it in 95%, and what is as
-good or better is told apart from it in at most 5%. The aim is a third of the time of an
+good or better is told apart from it in at most 5%, also where half of the settings are
+four or ten times as noisy as the others. The aim is a third of the time of an
 exhaustive grid with as many repeats: met against a grid that starts an engine for each
 trial, and from 20 points on against one that starts each point once. Of 5 points each
 is measured, the present one again and again, the best three times: that is half of a
@@ -15,7 +16,7 @@ grid's trials, however clear the result.
 
 import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
@@ -29,6 +30,8 @@ from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 
 MOST_TRIALS = 2_000
 """Of one tune: more is a search without an end."""
+FAR = 0.2
+"""By which one is worse that ought to be told apart."""
 SEQS, TOKENS, DTYPE = "max-num-seqs", "max-num-batched-tokens", "dtype"
 Surface = Callable[[Sequence[float]], float]
 """From each variable's place, 0 to 1, to the true score."""
@@ -79,6 +82,9 @@ class World:
     """The machine's, either way, over the tune."""
     tails: bool = False
     """Noise as Student's t of 3 degrees, and one trial in fifty loses a third."""
+    uneven: float = 1.0
+    """How many times as noisy some settings are as the others, ``noise`` being in the
+    middle: by chance half of them."""
     of_start: float = 0.0
     """What a start brings by chance."""
     only_restarts: bool = False
@@ -111,6 +117,14 @@ class World:
             for point in space.points
         }
 
+    def noises(
+        self, every: Iterable[Point], random: np.random.Generator
+    ) -> dict[Point, float]:
+        """Of each point's trials."""
+        wild = float(np.sqrt(self.uneven))
+        both = self.noise / wild, self.noise * wild
+        return {point: both[int(random.integers(2))] for point in every}
+
 
 class Machine:
     """Draws what trials score."""
@@ -122,6 +136,7 @@ class Machine:
         self._way = self._random.choice([-1.0, 1.0])
         self._length = max(1.6 * len(truths), 14)
         self._starts: dict[int, float] = {}
+        self._noises = world.noises(truths, np.random.default_rng([7, seed]))
 
     def score(self, point: Point, number: int, life: int) -> float:
         """Of one trial."""
@@ -130,11 +145,12 @@ class Machine:
         along = number / self._length
         wave = np.sin(self._phase + 2 * np.pi * along) / 3
         drift = world.drift * (self._way * (2 * along - 1) * 2 / 3 + wave)
+        own = self._noises[point]
         if world.tails:
-            noise = random.standard_t(3) / np.sqrt(3) * world.noise
+            noise = random.standard_t(3) / np.sqrt(3) * own
             noise += np.log(2 / 3) * (random.random() < 1 / 50)
         else:
-            noise = random.normal(0, world.noise)
+            noise = random.normal(0, own)
         return float(self._truths[point] * np.exp(noise + drift + started))
 
 
@@ -147,6 +163,8 @@ class Ended:
     from it."""
     best: bool
     """Its best is the true best, or differs by less than matters."""
+    told: list[bool]
+    """Whether those that are worse by FAR are told apart."""
     wrong: bool
     """One that is truly as good or better is told apart from its best."""
     covered: list[bool]
@@ -229,6 +247,11 @@ def judged(
     return Ended(
         right=right,
         best=near,
+        told=[
+            not each.is_best and not each.like_best
+            for each in found
+            if truths[each.point] < mine * (1 - FAR)
+        ],
         wrong=wrong,
         covered=covered,
         trials=len(trials),
@@ -262,10 +285,12 @@ def summary(found: Sequence[Ended]) -> str:
         return float(np.mean(values))
 
     covered = [hit for each in found for hit in each.covered]
+    told = [hit for each in found for hit in each.told] or [True]
     return (
         f"right {mean([e.right for e in found]):6.1%}  "
         f"true best {mean([e.best for e in found]):6.1%}  "
         f"wrong {mean([e.wrong for e in found]):5.1%}  "
+        f"told {mean(told):4.0%}  "
         f"covered {mean(covered):5.1%}  "
         f"trials {mean([e.trials for e in found]):5.1f} "
         f"({mean([e.share for e in found]):4.0%})  "
@@ -281,7 +306,7 @@ SIZES = ((5,), (12,), (5, 4), (10, 6))
 
 def cells() -> list[Cell]:
     """All that is promised."""
-    return [*_surfaces(), *_machines(), *_restarts()]
+    return [*_surfaces(), *_machines(), *_uneven(), *_restarts()]
 
 
 def _surfaces() -> list[Cell]:
@@ -302,6 +327,18 @@ def _machines() -> list[Cell]:
             Cell(f"{name}, noise 10%", replace(world, noise=0.10)),
             Cell(f"{name}, steady", replace(world, drift=0.0)),
             Cell(f"{name}, heavy tails", replace(world, tails=True)),
+        ]
+    return found
+
+
+def _uneven() -> list[Cell]:
+    found = []
+    for surface, sizes in product((peak, plateau, flat), ((5,), (12,), (5, 4))):
+        world = World(surface=surface, sizes=sizes)
+        name = f"{surface.__name__} {points(sizes)}, uneven"
+        found += [
+            Cell(f"{name} 4x", replace(world, uneven=4.0)),
+            Cell(f"{name} 10x", replace(world, uneven=10.0)),
         ]
     return found
 

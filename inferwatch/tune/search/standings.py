@@ -12,9 +12,14 @@ not knowing it widens intervals. A contrast with the present is then what pairin
 trial with its neighbouring measurements of the present would give, without losing what
 the others tell.
 
-One spread is shared by all points, as most of them have one trial. Points far below the
-best are noisier in logarithms (a goodput that nearly vanished): there the error is held
-to be as large in absolute terms as at half of the best.
+Some settings are noisier than others. How much so a few trials hardly tell, and most
+points have one. So each point's variance is its own trials' mixed with what is typical
+of all that were repeated, as if that were ALIKE more degrees of freedom of its own, and
+fewer where it is hardly known itself (a moderated variance: Smyth 2004, Linear Models
+and Empirical Bayes Methods). Two points are told apart by Welch's t of these variances
+(Welch 1947), with 5% for all pairs together (Bonferroni). Points far below the best are
+noisier in logarithms (a goodput that nearly vanished): there the error is held to be as
+large in absolute terms as at half of the best.
 """
 
 import math
@@ -25,7 +30,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from inferwatch.compare.statistics.significance import MOST_LOG, t_beyond
+from inferwatch.compare.statistics.significance import MOST_LOG, freedom_of, t_beyond
 from inferwatch.formatting import counted
 from inferwatch.metrics.series.intervals import ALPHA, Z
 from inferwatch.tune.goal import Goal
@@ -38,13 +43,21 @@ Interval = tuple[float, float]
 
 LEAST_SPREAD = 0.003
 """Between trials, as a share: counts that repeat exactly are no proof."""
+LEAST_KNOWN = 1e-9
+"""Degrees of freedom of a point with one trial: none, but for what drift leaves."""
 FAR = math.log(2)
 FARTHEST = math.log(20)
 """How much worse than the best a score is, at most: beyond, it is as bad as that."""
 DRIFTS = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 """Variance of the drift over the whole tune, by that of a trial's noise."""
-KEPT_BY_DRIFT = 0.75
-"""Of the degrees of freedom, where there are many: by simulation."""
+ALIKE = 5.0
+"""How alike the noise of points is: what is typical says as much of that of one as so
+many degrees of freedom of its own. By ``benchmarks/tune_search.py``: where some are ten
+times as noisy as others, more would tell equals apart too often."""
+LEAST_FREEDOM = 2.0
+"""With fewer what is thirty standard errors apart would count as alike."""
+STEPS_OF_FREEDOM = 4
+"""Of one degree of freedom: what was looked up once is remembered."""
 FARTHEST_FREEDOM = 30.0
 """Of intervals that a single trial's many requests tell."""
 STARTS = (0.0, 0.5, 2.0)
@@ -315,10 +328,10 @@ class _Fit:
         found = []
         for of_drift in DRIFTS if self.freedom else DRIFTS[:1]:
             for of_starts in STARTS if starts is not None and self.freedom else (0.0,):
-                spread = np.diag(noise**2) + of_drift * drift
+                common = of_drift * drift
                 if starts is not None:
-                    spread = spread + of_starts * starts
-                solved = _least_squares(spread, shown, values, self.freedom)
+                    common = common + of_starts * starts
+                solved = _least_squares(noise, common, shown, values)
                 moved = of_drift * drift @ solved.pulls
                 found.append((solved, float(np.ptp(moved))))
         logs = np.array([each.likelihood for each, _ in found])
@@ -331,6 +344,9 @@ class _Fit:
         for weight, (each, _) in zip(weights, found, strict=True):
             off = each.means - self.means
             self._spread += weight * (each.spread + np.outer(off, off))
+        self._freedoms = sum(
+            w * each.freedoms for w, (each, _) in zip(weights, found, strict=True)
+        ) + np.zeros(len(self.points))
         moves = sum(w * move for w, (_, move) in zip(weights, found, strict=True))
         self.drift = math.expm1(float(moves))
 
@@ -361,7 +377,9 @@ class _Fit:
         error = math.sqrt(float(self._spread[place, place])) if self.freedom else None
         if own is not None:
             error = max(error or 0.0, own)
-        return self._around(float(self.means[place]), error, ALPHA)
+        return self._around(
+            float(self.means[place]), error, ALPHA, self._told_by(place)
+        )
 
     def ratio(self, place: int, other: int) -> float | None:
         """Of two scores."""
@@ -380,7 +398,9 @@ class _Fit:
         away[place], away[other] = 1.0, -1.0
         error = math.sqrt(max(float(away @ self._spread @ away), 0.0))
         found = error if self.freedom else self._own_of_both(place, other)
-        return self._around(float(away @ self.means), found, alpha)
+        return self._around(
+            float(away @ self.means), found, alpha, self._told_by(place, other)
+        )
 
     def told_ratio_span(self, place: int, other: int) -> Interval | None:
         """The same to be shown; None where one of them hardly works."""
@@ -406,17 +426,24 @@ class _Fit:
         own = self._own[place], self._own[other]
         return None if None in own else math.hypot(*(each or 0.0 for each in own))
 
-    @property
-    def _told_by(self) -> float:
-        """Degrees of freedom; some go into how large the drift is."""
+    def _told_by(self, place: int, other: int | None = None) -> float:
+        """Degrees of freedom of a level, or of a difference: Welch's."""
         if not self.freedom:
             return FARTHEST_FREEDOM
-        return max(KEPT_BY_DRIFT * self.freedom, min(self.freedom, 2))
+        own = float(self._freedoms[place])
+        if other is None:
+            return own
+        variances = float(self._spread[place, place]), float(self._spread[other, other])
+        return freedom_of(variances, (own + 1, float(self._freedoms[other]) + 1))
 
-    def _around(self, at: float, error: float | None, alpha: float) -> Interval | None:
+    def _around(
+        self, at: float, error: float | None, alpha: float, freedom: float
+    ) -> Interval | None:
         if error is None:
             return None
-        reach = t_beyond(alpha, self._told_by) * error
+        steps = STEPS_OF_FREEDOM
+        told_by = max(math.floor(freedom * steps) / steps, LEAST_FREEDOM)
+        reach = t_beyond(alpha, told_by) * error
         ends = sorted((self.sign * (at - reach), self.sign * (at + reach)))
         low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in ends)
         return low, high
@@ -428,20 +455,28 @@ class _Solved:
 
     means: Floats
     spread: Floats
+    freedoms: Floats
+    """Of each point's part in the spread."""
     likelihood: float
     pulls: Floats
     """What each trial is off, by the inverse of the spread: what drift is told by."""
 
 
 def _least_squares(
-    spread: Floats, shown: Floats, values: Floats, freedom: int
+    noise: Floats, common: Floats, shown: Floats, values: Floats
 ) -> _Solved:
-    lower = np.linalg.cholesky(spread)
-    both = np.linalg.solve(lower, np.column_stack((shown, values)))
-    white, level = both[:, :-1], both[:, -1]
+    """Means, and how sure they are, by what each trial has a part in.
+
+    Weights are as if all points were equally noisy, which their few trials cannot
+    disprove; the spread is that of such means where they are not.
+    """
+    freedom = len(values) - shown.shape[1]
+    lower = np.linalg.cholesky(np.diag(noise**2) + common)
+    undone = np.linalg.inv(lower)
+    white, level = undone @ shown, undone @ values
     inner = white.T @ white
-    inverse = np.linalg.inv(inner)
-    means = inverse @ (white.T @ level)
+    weights = np.linalg.solve(inner, white.T)
+    means = weights @ level
     left = level - white @ means
     squares = max(float(left @ left), freedom * LEAST_SPREAD**2)
     logs = float(np.log(np.diag(lower)).sum())
@@ -449,12 +484,37 @@ def _least_squares(
     likelihood = -logs - inside / 2
     if freedom:
         likelihood -= freedom / 2 * math.log(squares)
+    pulls = undone.T @ left
+    told = undone - white @ (weights @ undone)
+    by_trial = noise**2 * (told**2).sum(axis=0)
+    of_point, freedoms = _noises((noise * pulls) ** 2 @ shown, by_trial @ shown)
+    shares = weights @ undone
+    moved = common * (squares / freedom if freedom else 0.0)
+    whole = np.diag(noise**2 * (shown @ of_point)) + moved
     return _Solved(
         means=means,
-        spread=inverse * (squares / freedom if freedom else 0.0),
+        spread=shares @ whole @ shares.T,
+        freedoms=freedoms,
         likelihood=likelihood,
-        pulls=np.linalg.solve(lower.T, left),
+        pulls=pulls,
     )
+
+
+def _noises(squares: Floats, freedoms: Floats) -> tuple[Floats, Floats]:
+    """Variance of each point's trials, and how many degrees of freedom tell it.
+
+    Given are what its trials are off, squared and added up, and of how many degrees of
+    freedom that is. A variance of f of them is off by about 2 / f of itself, and one
+    point's from another's by 2 / ALIKE.
+    """
+    freedoms = np.maximum(freedoms, LEAST_KNOWN)
+    weights = 1 / (1 / ALIKE + 1 / freedoms)
+    all_told = float(weights.sum())
+    typical = float(weights @ (squares / freedoms)) / all_told
+    alike = 1 / (1 / ALIKE + 1 / all_told)
+    told_by = alike + freedoms
+    mixed = (alike * typical + squares) / told_by
+    return np.maximum(mixed, LEAST_SPREAD**2), told_by
 
 
 def _drift(count: int) -> Floats:

@@ -156,7 +156,7 @@ def test_many_times_as_much_is_no_percentage() -> None:
 
     said = verdict(space_of_seqs(8, 16, 32, present=8), rounds(true, 5))
 
-    assert "9.9 to 10.5 times as good as the present (8) (paired" in said
+    assert "9.9 to 10.4 times as good as the present (8) (paired" in said
 
 
 def test_a_present_that_did_not_start_has_no_number() -> None:

@@ -81,7 +81,7 @@ def test_a_machine_that_slows_down_is_seen_through() -> None:
     assert found[16].is_best
     assert found[16].ratio_to_present == pytest.approx(1.2, abs=0.03)
     assert found[16].against_present is not None
-    assert found[16].against_present[0] > 1.1
+    assert found[16].against_present[0] > 1.05
     assert machine_drift(SPACE, RULES, trials) == pytest.approx(0.6, abs=0.15)
 
 
@@ -178,7 +178,7 @@ def test_a_neighbour_of_the_best_is_not_dropped_by_one_trial() -> None:
 
     once = stand(*of_scores(*scores))
     twice = stand(*of_scores(*scores, (4, 80.5)))
-    far = stand(*of_scores(*scores, (16, 50.0)))
+    far = stand(*of_scores(*scores, (16, 20.0)))
 
     assert once[4].alive
     assert not once[2].alive
@@ -217,3 +217,26 @@ def test_intervals_cover_the_truth(slope: float) -> None:
             total += 1
 
     assert covered / total >= 0.92
+
+
+@pytest.mark.parametrize(
+    "noises",
+    [
+        {2: 0.03, 4: 0.03, 8: 0.03, 16: 0.03, 32: 0.03},
+        {2: 0.10, 4: 0.10, 8: 0.01, 16: 0.10, 32: 0.10},
+    ],
+    ids=["alike", "only the present is calm"],
+)
+def test_equals_are_rarely_told_apart_however_uneven_their_noise(
+    noises: dict[int, float],
+) -> None:
+    """In at most 5% of two hundred tunes of 16 trials, chance allowed for."""
+    random = np.random.default_rng(7)
+    order = [8, 2, 4, 16, 8, 32, 4, 16, 8, 16, 4, 16, 8, 16, 4, 8]
+    wrong = 0
+    for _ in range(200):
+        scores = [(n, 100 * float(np.exp(random.normal(0, noises[n])))) for n in order]
+        found = stand(*of_scores(*scores))
+        wrong += any(not e.is_best and not e.like_best for e in found.values())
+
+    assert wrong <= 12
