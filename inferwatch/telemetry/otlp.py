@@ -7,6 +7,7 @@ compression) hold.
 """
 
 import asyncio
+import io
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -41,6 +42,8 @@ from inferwatch.telemetry.exposed import Exposed, Kind, Point, Points
 PATH = "/v1/metrics"
 EVERY_S = 10.0
 TIMEOUT_S = 5.0
+MOST_ANSWER_BYTES = 1 << 16
+"""Of a collector, which has little to say; unpacked, it could be anything."""
 SCOPE = "inferwatch"
 UNITS = {
     "seconds": "s",
@@ -158,7 +161,16 @@ class OtlpSender:
         self._log.propagate = False
         session = requests.Session()
         session.trust_env = not goes_direct(self.url)
+        session.hooks["response"].append(_cut)
         return OTLPMetricExporter(self.url, timeout=self._timeout_s, session=session)
+
+
+def _cut(answer: requests.Response, **_: object) -> None:
+    """Keep the beginning of an answer, as it was sent, before all of it is unpacked."""
+    said = answer.raw.read(MOST_ANSWER_BYTES, decode_content=False)
+    answer.raw.close()
+    answer.raw = io.BytesIO(said)
+    answer.headers.pop("content-encoding", None)
 
 
 def metrics_url(url: str) -> str:

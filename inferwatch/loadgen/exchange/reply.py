@@ -18,6 +18,8 @@ NO_MESSAGE = "an error without a message"
 UNREAD_BYTES = 32 << 10
 """Decoding this takes half a millisecond, and no more is kept undecoded."""
 SHORT_BYTES = 1 << 10
+MOST_ANSWER_BYTES = 128 << 20
+"""Some 400,000 chunks: a server that sends more has lost count, or means harm."""
 
 
 MOST_TOKENS = 1 << 31
@@ -149,7 +151,7 @@ class Reply:
         self._error: str | None = None
         self._sse = SseReader()
         self._unread: list[tuple[bytes, int]] = []
-        self._unread_bytes = 0
+        self._unread_bytes = self._read_bytes = 0
         self._looked_at = 0
         """Of what is unread, so many pieces."""
         self._stamps_ns: list[int] = []
@@ -172,6 +174,8 @@ class Reply:
         self._unread_bytes += len(data)
         if self._unread_bytes > UNREAD_BYTES:
             self._decode_all()
+            if self._read_bytes > MOST_ANSWER_BYTES:
+                raise SseError(f"an answer of more than {MOST_ANSWER_BYTES} bytes")
             self._raise_fault()
 
     @property
@@ -251,6 +255,7 @@ class Reply:
 
     def _decode_all(self) -> None:
         """Decode what waits, up to the first thing that makes no sense."""
+        self._read_bytes += self._unread_bytes
         unread, self._unread, self._unread_bytes = self._unread, [], 0
         self._looked_at = 0
         try:

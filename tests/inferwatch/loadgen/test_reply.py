@@ -2,7 +2,9 @@ from contextlib import suppress
 
 import pytest
 
+from inferwatch.loadgen.exchange import reply as reply_module
 from inferwatch.loadgen.exchange.reply import UNREAD_BYTES, NotAnEventError, Reply
+from inferwatch.loadgen.exchange.sse import SseError
 
 
 def token(text: str = "é", finish: str = "null") -> str:
@@ -26,6 +28,17 @@ def read(*pieces: str | bytes) -> Reply:
         reply.read(piece.encode() if isinstance(piece, str) else piece, at_ns)
     reply.end()
     return reply
+
+
+def test_an_answer_without_end_is_read_no_further(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reply_module, "MOST_ANSWER_BYTES", 100_000, raising=False)
+    reply, piece = Reply(), (token() * 100).encode()
+    for at_ns in range(100_000 // len(piece)):
+        reply.read(piece, at_ns)
+    with pytest.raises(SseError, match="an answer of more than 100000 bytes"):
+        reply.read(piece * (UNREAD_BYTES // len(piece) + 1), at_ns)
 
 
 def test_each_chunk_keeps_the_stamp_of_its_arrival() -> None:

@@ -1,6 +1,7 @@
 """Numbers go to a collector as OpenTelemetry has them; its failures are only told."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 
 import pytest
@@ -16,6 +17,8 @@ from inferwatch.errors import UsageError
 from inferwatch.telemetry.exact import ExactNumbers
 from inferwatch.telemetry.exposed import exposed_points
 from inferwatch.telemetry.otlp import OtlpSender, metrics_url
+from tests.collectors.http_server import TWICE, packed_twice
+from tests.collectors.http_server import whole as whole_answer
 from tests.inferwatch.conftest import ENGINE, Traffic
 
 S = 1_000_000_000
@@ -29,6 +32,8 @@ class Collector:
     def __init__(self) -> None:
         self.url = ""
         self.status = 200
+        self.body = b""
+        self.head = ""
         self.requests: list[ExportMetricsServiceRequest] = []
         self.paths: list[str] = []
         self.heard = asyncio.Event()
@@ -47,9 +52,8 @@ class Collector:
                 self.requests.append(ExportMetricsServiceRequest.FromString(body))
                 if len(self.requests) > FEW:
                     self.heard.set()
-                writer.write(
-                    b"HTTP/1.1 %d X\r\ncontent-length: 0\r\n\r\n" % self.status
-                )
+                told = f"{self.status} X", "application/x-protobuf", self.head
+                writer.write(whole_answer(self.body, *told))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             return
@@ -128,6 +132,20 @@ async def test_counters_are_monotonic_sums_and_what_is_now_is_a_gauge(
     assert tokens.sum.is_monotonic
     assert tokens.sum.data_points[0].as_double > 0
     assert running.gauge.data_points
+
+
+@pytest.mark.parametrize("status", [200, 400])
+async def test_a_bomb_in_place_of_an_answer_is_not_unpacked(
+    sender: OtlpSender, collector: Collector, status: int
+) -> None:
+    collector.status = status
+    collector.head, collector.body = TWICE, packed_twice()
+    tracemalloc.start()
+    why = await sender.send(SINCE, NOW)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (why is None) == (status == 200)
+    assert most < 30_000_000
 
 
 async def test_a_collector_that_refuses_is_told_once_and_made_up_for(
