@@ -50,11 +50,21 @@ JOIN_S = 0.005
 """How often a newcomer gets a piece of the ring."""
 LISTEN_TURNS = 2
 """Newcomers are looked for once in so many flushes: waking up is what costs."""
-PIECE_BYTES = 1_000_000
+PIECE_BYTES = 250_000
 PIECE_ENVELOPES = 500
+TURN_BYTES = 1_000_000
+"""Of pieces, to all newcomers together."""
 MOST_JOINING = 64
 """Newcomers who get the ring at a time; for one more there is none."""
-SEND_HIGH_WATER = 2_000
+SEND_HIGH_WATER = 200
+"""Messages that wait for one listener: 50 MB of pieces, or 20 s of live envelopes."""
+ANSWER_NS = NS_PER_S // 50
+"""So often a hello is sent in the long run: it costs the engine up to a millisecond."""
+ANSWERS_AT_ONCE = 16
+HEARD_AT_ONCE = 1_000
+"""Requests that are read in one turn, sensible or not."""
+LONGEST_REQUEST = 1_024
+"""Bytes of one: it names a topic."""
 UNSUBSCRIBE, SUBSCRIBE = b"\0", b"\1"
 MOST_FAULTS = 20
 """Turns in a row that fail, in two seconds, until nothing more is tried."""
@@ -175,6 +185,8 @@ class Channel:
         """Who ever asked to be told."""
         self._turns = 0
         self._next_beat_ns = monotonic_ns() + NS_PER_S
+        self._may_answer: float = ANSWERS_AT_ONCE
+        self._may_answer_ns = monotonic_ns()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="inferwatch", daemon=True
@@ -191,6 +203,7 @@ class Channel:
         self._socket = self._context.socket(zmq.XPUB)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, LONGEST_REQUEST)
         self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back asks again
         self._listen_for_newcomers()
         self._thread.start()
@@ -281,11 +294,21 @@ class Channel:
         time.sleep(JOIN_S if self._joining else FLUSH_S)
         self._turns += 1
         if self._turns % LISTEN_TURNS == 0 or self._joining:
-            while self._socket.poll(0):
+            self._count_answers()
+            for _ in range(HEARD_AT_ONCE):
+                if self._may_answer < 1 or not self._socket.poll(0):
+                    return  # who asks beyond that has a turn later
                 message = self._socket.recv(zmq.NOBLOCK)
                 asked, topic = message[:1], message[1:]
                 if asked in {SUBSCRIBE, UNSUBSCRIBE}:  # anybody may send anything
                     self._heard(joins=asked == SUBSCRIBE, topic=topic)
+
+    def _count_answers(self) -> None:
+        """How many may be given now."""
+        now_ns = monotonic_ns()
+        more = (now_ns - self._may_answer_ns) / ANSWER_NS
+        self._may_answer = min(self._may_answer + more, ANSWERS_AT_ONCE)
+        self._may_answer_ns = now_ns
 
     def _heard(self, *, joins: bool, topic: bytes) -> None:
         if topic == self._live:
@@ -301,6 +324,7 @@ class Channel:
         oldest = None if full else self._ring.oldest
         self._socket.send_multipart([topic, encode_hello(self._hello(oldest))])
         self.newcomers += 1
+        self._may_answer -= 1
         if wants_past and oldest is not None:
             self._joining[topic] = self._ring.envelopes()
 
@@ -372,15 +396,20 @@ class Channel:
 
     def _send_pieces(self) -> None:
         """Send newcomers the ring bit by bit, so that the engine does not feel it."""
-        for topic, rest in list(self._joining.items()):
+        left = TURN_BYTES
+        for topic in list(self._joining):
+            if left <= 0:
+                return
+            rest = self._joining.pop(topic)
             piece: list[bytes] = []
             size = 0
             while rest and size < PIECE_BYTES and len(piece) < PIECE_ENVELOPES:
                 piece.append(rest.popleft())
                 size += len(piece[-1])
             self._socket.send_multipart([topic, *piece])
-            if not rest:
-                del self._joining[topic]
+            left -= size
+            if rest:
+                self._joining[topic] = rest  # behind those who had nothing in this turn
 
     def _beat(self) -> None:
         """Once a second, even when empty: a loss must not wait for the next step."""

@@ -5,12 +5,19 @@ address such as ``tcp://127.0.0.1:9500``, the first process of the server also p
 what its probes say; so does an agent with what it says itself. Subscriptions and
 messages are forwarded as they are; what a viewer is told by each process, he puts
 together as if he were here.
+
+All of it is bounded, for it is in a server's process: how many viewers there are, what
+they may ask, and how many bytes wait for them, together.
 """
 
 import os
+import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -22,15 +29,29 @@ import zmq.auth.thread
 from collectors.probe.hello import AGENT, HELLO, LIVE, RING, has_host_and_port
 from collectors.probe.keys import KeyFileError, ProbeKeys
 from collectors.runtime_dir import probe_sockets
+from embedded_engine.channel import SUBSCRIBE, UNSUBSCRIBE, short_of_descriptors
+from embedded_engine.viewer import MOST_TOPICS, Viewer
 
 KEY_VARIABLE = "INFERWATCH_PROBE_KEY"
 """Where a probe finds its key file."""
 LOOK_MS = 500
 """How often to look for sockets."""
 BIND_AGAIN_S = 5.0
-HIGH_WATER = 2_000
-LONGEST_REQUEST = 1_024
-"""Of a viewer; what he may say is which topics he wants."""
+BEHIND_MS = 5
+"""How often to look whether a viewer takes more of what waits for it."""
+HIGH_WATER = 64
+"""Messages of each process that wait to be passed on."""
+AT_ONCE = 64
+"""Messages that are passed on before viewers have their turn."""
+MOST_VIEWERS = 32
+AT_THE_DOOR = 16
+MOST_WAITING_BYTES = 128 << 20
+"""For all viewers together: the past of two processes."""
+ANSWERED_BYTES = 8 << 20
+"""While more than that waits, nobody else is told of the past."""
+QUIET_S = 0.1
+"""After no answer came for so long, the next question is passed on: the past of all
+processes comes at hundreds of megabytes a second, for one viewer at a time."""
 TOPICS = (LIVE, HELLO, RING)
 
 
@@ -62,6 +83,12 @@ class Relay:
         self.listening = threading.Event()
         """Set once viewers can come."""
         self._heard: set[Path] = set()
+        self._viewers: list[Viewer] = []
+        self._questions: deque[tuple[Viewer, bytes]] = deque()
+        """Topics on which viewers are to be answered, and who wants that."""
+        self._answered_s = 0.0
+        """When something of an answer came last, or was asked for."""
+        self._said: set[str] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="inferwatch-relay", daemon=True
@@ -99,74 +126,169 @@ class Relay:
                 self._stopping.wait(BIND_AGAIN_S)
 
     def _relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        viewers, probes = context.socket(zmq.XPUB), context.socket(zmq.XSUB)
-        guard = None
-        try:
+        with ExitStack() as closing:
+            prepare: Callable[[zmq.Socket[bytes]], None] = lambda _: None  # noqa: E731
             if self._key_file is not None:
-                guard = self._guarded(context, viewers, self._key_file)
-            for each in (viewers, probes):
-                each.linger = 0
-                each.set_hwm(HIGH_WATER)
-            viewers.maxmsgsize = LONGEST_REQUEST
-            viewers.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back asks again
-            if self._bound(viewers):
-                self._pass_on(viewers, probes)
-        finally:
-            viewers.close()
-            probes.close()
-            if guard is not None:
-                guard.stop()
+                keys = ProbeKeys.read(self._key_file)
+                closing.callback(_guarded(context, self._key_file).stop)
+                prepare = partial(_lock, keys)
+            probes = closing.enter_context(context.socket(zmq.XSUB))
+            probes.linger = 0
+            probes.set_hwm(HIGH_WATER)
+            closing.callback(self._let_all_go)
+            if (door := self._opened()) is not None:
+                closing.enter_context(door)
+                self._pass_on(door, probes, lambda one: Viewer(one, context, prepare))
 
-    @staticmethod
-    def _guarded(
-        context: zmq.Context[zmq.Socket[bytes]],
-        viewers: zmq.Socket[bytes],
-        key_file: Path,
-    ) -> zmq.auth.thread.ThreadAuthenticator:
-        """Let in who is named in the key file, as it is at that moment."""
-        keys = ProbeKeys.read(key_file)
-        guard = zmq.auth.thread.ThreadAuthenticator(context)
-        guard.start()
-        guard.configure_curve_callback("*", _Admission(key_file))
-        viewers.curve_server = True
-        viewers.curve_publickey = keys.public.encode()
-        viewers.curve_secretkey = keys.secret.encode()
-        return guard
-
-    def _bound(self, viewers: zmq.Socket[bytes]) -> bool:
-        """Bind; a port that another still has is waited for."""
-        viewers.ipv6 = "[" in self.address
+    def _opened(self) -> socket.socket | None:
+        """Listen; a port that another still has is waited for."""
         told = False
         while not self._stopping.is_set():
             try:
-                viewers.bind(self.address.replace("localhost", "127.0.0.1"))
-            except zmq.ZMQError as error:
+                door = _listening(self.address)
+            except OSError as error:
                 if not told:
                     told = True
-                    self._report(
-                        f"{self._who} cannot listen at {self.address}: {error}"
-                    )
+                    why = error.strerror or error
+                    self._report(f"{self._who} cannot listen at {self.address}: {why}")
                 self._stopping.wait(BIND_AGAIN_S)
             else:
                 self.listening.set()
-                return True
-        return False
+                return door
+        return None
 
-    def _pass_on(self, viewers: zmq.Socket[bytes], probes: zmq.Socket[bytes]) -> None:
-        poller = zmq.Poller()
-        poller.register(viewers, zmq.POLLIN)
-        poller.register(probes, zmq.POLLIN)
+    def _pass_on(
+        self,
+        door: socket.socket,
+        probes: zmq.Socket[bytes],
+        viewer_at: Callable[[socket.socket], Viewer],
+    ) -> None:
         look_s = 0.0
         while not self._stopping.is_set():
             if time.monotonic() >= look_s:
                 look_s = time.monotonic() + LOOK_MS / 1_000
                 self._meet(probes)
-            for ready, _ in poller.poll(LOOK_MS):
-                message: Any = ready.recv_multipart(copy=False)
-                if ready is probes:
-                    viewers.send_multipart(self._told(message), copy=False)
-                elif asked := self._asked(bytes(message[0])):
+                self._leave(probes, [each for each in self._viewers if each.is_stalled])
+            ready = self._ready(door, probes)
+            if probes in ready:
+                self._take(probes)
+            if door.fileno() in ready:
+                self._let_in(door, viewer_at)
+            for viewer in self._viewers:
+                self._hear(viewer, probes)
+            self._ask(probes)
+            gone = [viewer for viewer in self._viewers if not viewer.move()]
+            self._leave(probes, gone)
+
+    def _ready(self, door: socket.socket, probes: zmq.Socket[bytes]) -> set[Any]:
+        """Wait until there is work; where it is."""
+        poller = zmq.Poller()
+        poller.register(probes, zmq.POLLIN)
+        poller.register(door.fileno(), zmq.POLLIN)
+        for viewer in self._viewers:
+            for each, events in viewer.waits_for:
+                poller.register(each, events)
+        behind = any(viewer.waiting_bytes for viewer in self._viewers)
+        wait_ms = BEHIND_MS if behind or self._questions else LOOK_MS
+        return {each for each, _ in poller.poll(wait_ms)}
+
+    def _take(self, probes: zmq.Socket[bytes]) -> None:
+        """Pass on some of what is told; who reads slowly may miss the oldest of it."""
+        with suppress(zmq.Again):
+            for _ in range(AT_ONCE):
+                message: Any = probes.recv_multipart(zmq.NOBLOCK, copy=False)
+                told = self._told(message)
+                topic = bytes(told[0])
+                if not topic.endswith(LIVE):
+                    self._answered_s = time.monotonic()
+                for viewer in self._viewers:
+                    if viewer.wants(topic):
+                        viewer.tell(told)
+        beyond = self._waiting_bytes - MOST_WAITING_BYTES
+        if beyond > 0:
+            slowest = max(self._viewers, key=lambda each: each.waiting_bytes)
+            if slowest.drop_oldest(slowest.waiting_bytes - beyond):
+                self._say(
+                    f"a viewer at {self.address} reads more slowly than it is told, "
+                    "and misses the oldest of what waited for it"
+                )
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(viewer.waiting_bytes for viewer in self._viewers)
+
+    def _let_in(
+        self, door: socket.socket, viewer_at: Callable[[socket.socket], Viewer]
+    ) -> None:
+        try:
+            connection, _ = door.accept()
+        except OSError:  # it has gone again, or no descriptor is left for it
+            return
+        if len(self._viewers) >= MOST_VIEWERS or short_of_descriptors():
+            connection.close()
+            self._say(
+                f"{self._who} at {self.address} lets in {MOST_VIEWERS} viewers, and "
+                "fewer where descriptors are short: others are turned away"
+            )
+            return
+        try:
+            self._viewers.append(viewer_at(connection))
+        except (OSError, zmq.ZMQError) as error:
+            connection.close()
+            self._say(f"{self._who} at {self.address} cannot let in another: {error}")
+
+    def _hear(self, viewer: Viewer, probes: zmq.Socket[bytes]) -> None:
+        """What it wants, as far as that is for us; what it asks waits for its turn."""
+        for request in viewer.requests():
+            asked, topic = self._asked(request), request[1:]
+            if not asked:
+                continue
+            if request[:1] == SUBSCRIBE:
+                if len(viewer.topics) >= MOST_TOPICS:
+                    continue
+                viewer.topics.add(topic)
+                if asked[1:].endswith(LIVE):
                     probes.send(asked)
+                else:
+                    self._questions.append((viewer, topic))
+            elif topic in viewer.topics:
+                viewer.topics.remove(topic)
+                self._ask_no_more(viewer, topic, probes)
+
+    def _ask(self, probes: zmq.Socket[bytes]) -> None:
+        """Pass on a question, unless much of what was answered still waits."""
+        quiet = time.monotonic() - self._answered_s > QUIET_S
+        if self._questions and quiet and self._waiting_bytes < ANSWERED_BYTES:
+            viewer, topic = self._questions.popleft()
+            if topic in viewer.topics:
+                self._answered_s = time.monotonic()
+                probes.send(self._asked(SUBSCRIBE + topic))
+
+    def _ask_no_more(
+        self, viewer: Viewer, topic: bytes, probes: zmq.Socket[bytes]
+    ) -> None:
+        with suppress(ValueError):
+            self._questions.remove((viewer, topic))
+            return
+        probes.send(self._asked(UNSUBSCRIBE + topic))
+
+    def _leave(self, probes: zmq.Socket[bytes], gone: Collection[Viewer]) -> None:
+        for viewer in gone:
+            self._viewers.remove(viewer)
+            for topic in viewer.topics:
+                self._ask_no_more(viewer, topic, probes)
+            viewer.close()
+
+    def _let_all_go(self) -> None:
+        self._questions.clear()
+        while self._viewers:
+            self._viewers.pop().close()
+
+    def _say(self, text: str) -> None:
+        """Report something once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._report(text)
 
     def _told(self, message: list[Any]) -> list[Any]:
         """As viewers are told it."""
@@ -188,6 +310,40 @@ class Relay:
         for path in self._heard - there:
             probes.disconnect(f"ipc://{path}")
         self._heard = there
+
+
+def _listening(address: str) -> socket.socket:
+    """A socket that viewers connect to.
+
+    Raises:
+        OSError: there can be none.
+    """
+    parts = urlsplit(address)
+    named = parts.hostname or ""
+    host = {"*": "", "localhost": "127.0.0.1"}.get(named, named)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.create_server(
+        (host, parts.port or 0), family=family, backlog=AT_THE_DOOR
+    )
+    door.settimeout(0)
+    return door
+
+
+def _guarded(
+    context: zmq.Context[zmq.Socket[bytes]], key_file: Path
+) -> zmq.auth.thread.ThreadAuthenticator:
+    """Let in who is named in the key file, as it is at that moment."""
+    guard = zmq.auth.thread.ThreadAuthenticator(context)
+    guard.start()
+    guard.configure_curve_callback("*", _Admission(key_file))
+    return guard
+
+
+def _lock(keys: ProbeKeys, viewers: zmq.Socket[bytes]) -> None:
+    """Only who has a key can be understood there."""
+    viewers.curve_server = True
+    viewers.curve_publickey = keys.public.encode()
+    viewers.curve_secretkey = keys.secret.encode()
 
 
 class _Admission:

@@ -589,7 +589,7 @@ async def test_who_asks_again_and_again_does_not_make_an_agent_grow(
                 most = max(most, len(agent.channel._joining))
                 await asyncio.sleep(0.01)
 
-    assert most == channel_module.MOST_JOINING
+    assert 0 < most <= channel_module.MOST_JOINING
 
 
 async def test_no_host_has_more_gpus_than_there_can_be(path: Path) -> None:

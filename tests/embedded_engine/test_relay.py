@@ -1,13 +1,28 @@
-"""A relay goes on after what goes wrong in it, and says what that was."""
+"""A relay goes on after what goes wrong in it, and no viewer can make it grow."""
 
 import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 import pytest
 import zmq
 
+from collectors.clock import monotonic_ns
+from collectors.probe.hello import LIVE, RING, Role
+from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
 from embedded_engine import relay as relay_module
+from embedded_engine import viewer as viewer_module
+from embedded_engine.channel import Channel
 from embedded_engine.relay import Relay
+from embedded_engine.viewer import Viewer
+
+MB = 1_000_000
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(52, b"\0")
+READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x03SUB"
 
 
 def free_port() -> int:
@@ -39,3 +54,199 @@ def test_a_relay_listens_again_after_a_fault(
         relay.stop()
 
     assert said == [f"the probe at {address} lets nobody listen for now: no room"]
+
+
+class Engine:
+    """Has a past, of so many notes of 100 KB each."""
+
+    role = Role.CORE
+    engine: EngineInfo | None = None
+
+    def __init__(self, path: Path, notes: int) -> None:
+        self.channel = Channel(path, "e", self, 100 * MB)
+        self.channel.open()
+        text = "x" * 100_000
+        for number in range(notes):
+            note = Note(t_ns=monotonic_ns() + number, kind=NoteKind.STAGE, text=text)
+            self.channel.put(lambda note=note: [note])
+            if number % 5 == 4:
+                time.sleep(0.001)
+        wait_for(lambda: self.channel._ring.used_bytes >= notes * 100_000)
+
+    def totals(self) -> Totals:
+        return Totals(t_ns=monotonic_ns())
+
+    def beat(self) -> list[AnyReading]:
+        return []
+
+    def report(self, text: str) -> None:
+        raise AssertionError(text)
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+
+def wait_for(condition: object) -> None:
+    until_s = time.monotonic() + 20
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+@dataclass
+class Place:
+    """A relay of an engine, and what it reported."""
+
+    port: int
+    engine: Engine
+    said: list[str] = field(default_factory=list)
+
+    def stranger(self) -> socket.socket:
+        """A connection that speaks as ZeroMQ does, and reads nothing more."""
+        connection = socket.create_connection(("127.0.0.1", self.port))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.sendall(GREETING + framed(READY, kind=4))
+        heard = connection.recv(200)
+        while heard and b"XPUB" not in heard:
+            heard += connection.recv(200)
+        return connection
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERWATCH_RUNTIME_DIR", str(tmp_path))
+
+
+def framed(content: bytes, kind: int = 0) -> bytes:
+    return bytes([kind, len(content)]) + content
+
+
+def subscription(topic: bytes) -> bytes:
+    return framed(b"\1" + topic)
+
+
+@contextmanager
+def relaying(tmp_path: Path, notes: int = 0) -> Iterator[Place]:
+    path = tmp_path / "probe.sock"
+    place = Place(free_port(), Engine(path, notes))
+    relay = Relay(f"tcp://127.0.0.1:{place.port}", lambda: [path], place.said.append)
+    relay.start()
+    assert relay.listening.wait(10)
+    try:
+        yield place
+    finally:
+        relay.stop()
+        place.engine.channel.close()
+
+
+def grown_mb(before: int = 0) -> float:
+    return (psutil.Process().memory_info().rss - before) / MB
+
+
+def past_of(place: Place, topic: bytes, notes: int) -> list[list[bytes]]:
+    """What a viewer hears that reads, up to the last note of the past."""
+    heard, size = list[list[bytes]](), 0
+    with zmq.Context() as context, context.socket(zmq.SUB) as viewer:
+        viewer.connect(f"tcp://127.0.0.1:{place.port}")
+        viewer.subscribe(LIVE)
+        viewer.subscribe(topic)
+        until_s = time.monotonic() + 20
+        while size < notes * 100_000:
+            assert viewer.poll(20_000)
+            assert time.monotonic() < until_s
+            frames = viewer.recv_multipart()
+            if frames[0] == topic:
+                size += sum(map(len, frames[1:])) if heard else 0
+                heard.append(frames)
+    return heard
+
+
+def test_who_asks_for_the_past_and_does_not_read_makes_nothing_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "MOST_WAITING_BYTES", 24 * MB, raising=False)
+    monkeypatch.setattr(relay_module, "ANSWERED_BYTES", 4 * MB, raising=False)
+    monkeypatch.setattr(viewer_module, "STALLED_NS", 2_000 * MB)
+    with relaying(tmp_path, notes=100) as place, place.stranger() as stranger:
+        before = psutil.Process().memory_info().rss
+        stranger.sendall(subscription(LIVE))
+        for number in range(15):
+            stranger.sendall(subscription(RING + str(number).encode()))
+        wait_for(lambda: place.engine.channel.newcomers >= 1)
+        time.sleep(1.5)  # for as much as would come
+        grown = grown_mb(before)
+        heard = past_of(place, RING + b"good", 100)
+
+    assert grown < 70
+    assert heard
+
+
+def test_topics_without_end_make_nothing_grow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with relaying(tmp_path) as place, place.stranger() as stranger:
+        before = psutil.Process().memory_info().rss
+        stranger.settimeout(0.5)
+        try:
+            for number in range(60):
+                names = (RING + b"%d.%d" % (number, each) for each in range(1_000))
+                stranger.sendall(b"".join(subscription(n.ljust(200)) for n in names))
+        except OSError:
+            pass  # it is not listened to any longer
+        time.sleep(0.5)
+        grown = grown_mb(before)
+        assert place.engine.channel.newcomers <= viewer_module.MOST_TOPICS
+    assert grown < 30
+    assert place.said == []
+
+
+def test_so_many_viewers_are_let_in_and_others_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_module, "MOST_VIEWERS", 2, raising=False)
+    with relaying(tmp_path) as place, ExitStack() as closing:
+        for _ in range(2):
+            closing.enter_context(place.stranger())
+        turned_away = socket.create_connection(("127.0.0.1", place.port))
+        closing.enter_context(turned_away)
+        assert turned_away.recv(1) == b""
+        wait_for(lambda: place.said)
+        (said,) = place.said
+    assert "lets in 2 viewers" in said
+
+
+def test_who_takes_nothing_or_asks_for_nothing_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(viewer_module, "STALLED_NS", 100 * MB)
+    with relaying(tmp_path, notes=100) as place:
+        silent, deaf = place.stranger(), place.stranger()
+        deaf.sendall(subscription(RING + b"0"))
+        for each in (silent, deaf):
+            each.settimeout(20)
+            wait_for(lambda each=each: is_gone(each))
+            each.close()
+        assert past_of(place, RING + b"good", 100)
+
+
+def is_gone(connection: socket.socket) -> bool:
+    """It takes no more of what we say."""
+    try:
+        connection.sendall(b"\0")
+    except OSError:
+        return True
+    return False
+
+
+def test_of_what_waits_too_long_hellos_are_kept() -> None:
+    hello = b"\x82\xa6stream\xa1s\xa3pid\x01"
+    ours, theirs = socket.socketpair()
+    with zmq.Context() as context, theirs:
+        viewer = Viewer(ours, context, lambda _: None)
+        pieces = [[RING, each * 90] for each in (b"a", b"b")]
+        for frames in ([RING, hello], *pieces, [LIVE, b""]):
+            viewer.tell(frames)
+        assert viewer.drop_oldest(60) == 2
+        left = [frames[1] for _, frames in viewer._waiting]
+        viewer.close()
+    assert left == [hello, b""]
