@@ -15,6 +15,7 @@ import asyncio
 import ipaddress
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
+from typing import Annotated
 from urllib.parse import urlsplit
 
 import httpx
@@ -41,7 +42,10 @@ MOST_RANKS = 256
 MOST_TOKENS = 1 << 20
 """Of a block."""
 MOST_NUMBER = 1 << 62
-MOST_MESSAGE_BYTES = 32 << 20
+MOST_MESSAGE_BYTES = 8 << 20
+MOST_EVENTS = 50_000
+"""Of a step, which forgets no more blocks than it computes; to decode millions, of a
+byte each, would stop whoever shares the thread."""
 MOST_WAITING = 20_000
 """Batches in a socket; beyond that they are lost, and counted."""
 REPLAY_S = 3.0
@@ -63,6 +67,7 @@ NONSENSE = (msgspec.MsgspecError, ValueError, RecursionError)
 """What decoding raises; text that is none is a ValueError."""
 
 Hash = int | bytes
+Hashes = Annotated[list[Hash], msgspec.Meta(max_length=MOST_EVENTS)]
 
 
 class KvSource(msgspec.Struct, frozen=True):
@@ -80,7 +85,7 @@ class KvSource(msgspec.Struct, frozen=True):
 class Stored(msgspec.Struct, tag="BlockStored", gc=False):
     """Blocks were cached, one after the other."""
 
-    block_hashes: list[Hash]
+    block_hashes: Hashes
     parent_block_hash: Hash | None = None
     block_size: int | None = None
     medium: str | None = None
@@ -90,7 +95,7 @@ class Stored(msgspec.Struct, tag="BlockStored", gc=False):
 class Removed(msgspec.Struct, tag="BlockRemoved", gc=False):
     """Blocks that the cache forgot, by their hashes."""
 
-    block_hashes: list[Hash]
+    block_hashes: Hashes
     medium: str | None = None
     group_idx: int | None = None
 
@@ -102,7 +107,7 @@ class Cleared(msgspec.Struct, tag="AllBlocksCleared", gc=False):
 class OldStored(msgspec.Struct, tag="BlockStored", array_like=True, gc=False):
     """As Stored, by position."""
 
-    block_hashes: list[Hash]
+    block_hashes: Hashes
     parent_block_hash: Hash | None
     token_ids: msgspec.Raw
     block_size: int | None = None
@@ -114,7 +119,7 @@ class OldStored(msgspec.Struct, tag="BlockStored", array_like=True, gc=False):
 class OldRemoved(msgspec.Struct, tag="BlockRemoved", array_like=True, gc=False):
     """As Removed, by position."""
 
-    block_hashes: list[Hash]
+    block_hashes: Hashes
     medium: str | None = None
     group_idx: None = None
 
@@ -128,7 +133,7 @@ class Batch(msgspec.Struct, array_like=True, gc=False):
 
     ts: float
     """Unix time, by the server's clock."""
-    events: list[msgspec.Raw]
+    events: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_EVENTS)]
     data_parallel_rank: int | None = None
 
 

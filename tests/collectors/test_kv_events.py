@@ -508,3 +508,19 @@ async def test_a_bomb_in_place_of_the_sources_is_refused_and_told_once(
     assert isinstance(note, Note)
     assert note.text.startswith("cannot hear KV events of chat: it is packed as")
     assert most < 5_000_000
+
+
+async def test_a_batch_of_more_events_than_a_step_can_have_is_not_decoded() -> None:
+    publisher = Publisher(replays=False)
+    heard = Heard(stream_of(await publisher.start()))
+    await publisher.subscribed()
+    tracemalloc.start()
+    await publisher.publish(0, *[0] * 1_000_000)
+    await publisher.publish(1, stored(*[0] * 100_000), stored(5))
+    (found,) = await heard.some(1)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    await heard.close()
+    await publisher.stop()
+    assert (found.missed, found.stored) == (1, [5])
+    assert most < 60_000_000
