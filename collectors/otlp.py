@@ -140,7 +140,7 @@ class Post:
     body: bytes
     kind: str
 
-    async def parts(self, pace: "Pace") -> list[Part]:
+    async def parts(self, breaks: "Breaks") -> list[Part]:
         """What it brings, cut into resources and spans, each still encoded.
 
         Raises:
@@ -157,7 +157,7 @@ class Post:
                     raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
                 if part is not None:
                     found.append(part)
-                await pace.rest()
+                await breaks.rest()
         except NoSpansError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "no spans of OTLP") from error
         if sum(is_resource for is_resource, _ in found) > 2 * MOST_RESOURCES:
@@ -179,7 +179,7 @@ class Post:
         return True
 
 
-class Pace:
+class Breaks:
     """Gives others their turns while something long is done on their thread."""
 
     def __init__(self) -> None:
@@ -365,11 +365,11 @@ class SpanReceiver:
         async with self._reading:
             if self._closed or self._waiting >= MOST_WAITING or self._credit.left < 1:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
-            pace = Pace()
-            parts = await post.parts(pace)
+            breaks = Breaks()
+            parts = await post.parts(breaks)
             try:
                 for told, encoded in _runs(parts):
-                    await pace.rest()
+                    await breaks.rest()
                     resource, spans = Resource(), []
                     if not post.understood(told, resource):
                         nonsense += len(encoded)
