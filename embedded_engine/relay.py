@@ -323,7 +323,10 @@ def _listening(address: str) -> socket.socket:
     host = {"*": "", "localhost": "127.0.0.1"}.get(named, named)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.create_server(
-        (host, parts.port or 0), family=family, backlog=AT_THE_DOOR
+        (host, parts.port or 0),
+        family=family,
+        backlog=AT_THE_DOOR,
+        dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
     )
     door.settimeout(0)
     return door

@@ -17,7 +17,7 @@ from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
 from embedded_engine import relay as relay_module
 from embedded_engine import viewer as viewer_module
 from embedded_engine.channel import Channel
-from embedded_engine.relay import Relay
+from embedded_engine.relay import Relay, _listening
 from embedded_engine.viewer import Viewer
 
 MB = 1_000_000
@@ -236,6 +236,14 @@ def is_gone(connection: socket.socket) -> bool:
     except OSError:
         return True
     return False
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6 on this host")
+def test_who_listens_at_all_addresses_is_reached_by_either_kind() -> None:
+    port = free_port()
+    with _listening(f"tcp://[::]:{port}"):
+        for host in ("127.0.0.1", "::1"):
+            socket.create_connection((host, port)).close()
 
 
 def test_of_what_waits_too_long_hellos_are_kept() -> None:
