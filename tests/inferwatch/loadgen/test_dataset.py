@@ -5,10 +5,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 import pytest
 
+from collectors.bounded_get import NoAnswerError
 from collectors.readings import AnyReading, LoadEvent, LoadKind, Phase
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
@@ -176,7 +176,7 @@ async def test_counted_texts_are_exact_and_teach_the_rest() -> None:
 async def test_a_server_that_does_not_count_leaves_estimates() -> None:
     class Silent:
         async def count(self, _text: str) -> int:
-            raise httpx.ConnectError("no")
+            raise NoAnswerError("no")
 
     lengths = TextLengths()
     await lengths.ask(Silent(), ["a" * 100])  # type: ignore[arg-type]
