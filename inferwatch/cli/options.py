@@ -1,6 +1,5 @@
 """What commands share: amounts people type, options of a watch and of the record."""
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -472,14 +471,6 @@ def record_of(database: Path | None) -> Path:
     from inferwatch.storage.file.location import default_database
 
     return database or default_database()
-
-
-def option_for(path: Path) -> str:
-    """What a command needs after it to mean that file; nothing for the usual one."""
-    from inferwatch.storage.file.location import default_database
-
-    same = path.absolute() == default_database().absolute()
-    return "" if same else f" --db {shlex.quote(str(path))}"
 
 
 def chosen(

@@ -44,7 +44,7 @@ for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
 def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
     from inferwatch.cli.say import say_damage
     from inferwatch.cli.sessions_table import print_sessions
-    from inferwatch.storage.file.location import default_database
+    from inferwatch.storage.file.location import db_option, default_database
     from inferwatch.storage.sessions.sessions import list_sessions
     from inferwatch.storage.sessions.sizes import sizes_in
 
@@ -65,8 +65,8 @@ def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
         print_sessions(rows, sizes)
     elif sizes and sizes.of:
         say(
-            f"All sessions of {path} are in the bin: `inferwatch sessions --bin` "
-            "lists them"
+            f"All sessions of {path} are in the bin: "
+            f"`inferwatch sessions --bin{db_option(path)}` lists them"
         )
     else:
         say(f"Nothing is recorded in {path} yet. Try: inferwatch demo")

@@ -8,7 +8,6 @@ import click
 from inferwatch.cli.options import (
     chosen,
     json_option,
-    option_for,
     record_of,
     record_option,
     tell,
@@ -28,13 +27,14 @@ def rename(session: str, name: str, database: Path | None, as_json: bool) -> Non
     \b
     inferwatch sessions rename last baseline
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.storage.file.location import db_option
     from inferwatch.storage.sessions import housekeeping
 
     path = record_of(database)
     [row] = chosen(path, [session])
     housekeeping.rename(path, row.session, name)
     now = housekeeping.checked_name(name)
-    undo = f"{HOW} rename {row.id} {shlex.quote(row.name or '')}{option_for(path)}"
+    undo = f"{HOW} rename {row.id} {shlex.quote(row.name or '')}{db_option(path)}"
     called = f"is now named {now}" if now else "no longer has a name"
     facts = {"session": row.id, "name": now, "name_before": row.name, "undo": undo}
     tell(f"{row.id} {called}. Undo: {undo}", facts, as_json=as_json)
@@ -77,16 +77,17 @@ def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> Non
 
     They take up space until `inferwatch sessions vacuum` empties the bin.
     """
+    from inferwatch.storage.file.location import db_option
     from inferwatch.storage.sessions import housekeeping
 
     path = record_of(database)
     rows = chosen(path, wanted)
     housekeeping.put_away(path, [row.session for row in rows])
     ids = [row.id for row in rows]
-    undo = f"{HOW} restore {' '.join(ids)}{option_for(path)}"
+    undo = f"{HOW} restore {' '.join(ids)}{db_option(path)}"
     text = (
         f"{', '.join(ids)} moved to the bin. Undo: {undo}\n"
-        f"To free the space for good: {HOW} vacuum{option_for(path)}"
+        f"To free the space for good: {HOW} vacuum{db_option(path)}"
     )
     tell(text, {"deleted": ids, "undo": undo}, as_json=as_json)
 
@@ -101,18 +102,19 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
     `inferwatch sessions --bin` lists what is in it.
     """
     from inferwatch.errors import NoSuchSessionError
+    from inferwatch.storage.file.location import db_option
     from inferwatch.storage.sessions import housekeeping
 
     path = record_of(database)
     rows = [r for r in chosen(path, wanted, bin_too=True) if r.deleted_ns is not None]
     if not rows:
         raise NoSuchSessionError(
-            f"{', '.join(wanted)}: not in the bin; `{HOW} --bin{option_for(path)}` "
+            f"{', '.join(wanted)}: not in the bin; `{HOW} --bin{db_option(path)}` "
             "lists what is in it"
         )
     housekeeping.restore(path, [row.session for row in rows])
     ids = [row.id for row in rows]
-    undo = f"{HOW} delete {' '.join(ids)}{option_for(path)}"
+    undo = f"{HOW} delete {' '.join(ids)}{db_option(path)}"
     text = f"{', '.join(ids)} restored from the bin. Undo: {undo}"
     tell(text, {"restored": ids, "undo": undo}, as_json=as_json)
 
@@ -120,6 +122,7 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
 def _retag(
     path: Path, session: str, words: tuple[str, ...], *, add: bool, as_json: bool
 ) -> None:
+    from inferwatch.storage.file.location import db_option
     from inferwatch.storage.sessions import housekeeping
 
     words = tuple(housekeeping.checked_tags(words))
@@ -134,7 +137,7 @@ def _retag(
         ),
     )
     undo = f"{HOW} {'untag' if add else 'tag'} {row.id} {shlex.join(new)}"
-    undo += option_for(path)
+    undo += db_option(path)
     said = f"{row.id} now has {', '.join(tags) or 'no tags'}."
     said += f" Undo: {undo}" if new else " Nothing changed."
     facts = {"session": row.id, "tags": tags, "undo": undo if new else None}

@@ -1,6 +1,5 @@
 """Freeing disk: pruning, emptying the bin; saving what a damaged file still holds."""
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -106,6 +105,7 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
     \b
     inferwatch sessions recover rescued.db --db damaged.db
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.storage.file.location import db_option
     from inferwatch.storage.repair.recovery import recover_into
 
     path = record_of(database)
@@ -114,7 +114,7 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
     if damage.is_loss:
         told = f"{damage.sentence}\nWhat could be read"
     tell(
-        f"{told} is now in {into}: open it with --db {shlex.quote(str(into))}",
+        f"{told} is now in {into}: open it with{db_option(into)}",
         {"into": str(into), **damage.facts},
         as_json=as_json,
     )

@@ -9,6 +9,7 @@ from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.cli.say import say, say_damage, say_json
 from inferwatch.errors import UsageError
 from inferwatch.metrics.causes.telling import tell
+from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.snapshot import Window
 from inferwatch.replay.player import Player
@@ -20,14 +21,17 @@ from inferwatch.storage.sessions.sessions import find
 SHOWN = 5
 """Of requests that might be meant."""
 PROBED = "SELECT 1 FROM engines WHERE session = ?"
-FAILED = """
+OURS = ", ".join(f"'{each}'" for each in sorted(BY_US))
+FAILED = f"""
 SELECT failure, count(*), coalesce(detail, ''), min(ordinal) FROM client_requests
-WHERE session = ?1 AND end_ns <= ?2 AND failure IS NOT NULL AND NOT EXISTS (
+WHERE session = ?1 AND end_ns <= ?2 AND failure NOT IN ({OURS}) AND NOT EXISTS (
   SELECT 1 FROM client_requests
-  WHERE session = ?1 AND end_ns <= ?2 AND failure IS NULL
+  WHERE session = ?1 AND end_ns <= ?2 AND first_token_ns IS NOT NULL
 ) GROUP BY failure ORDER BY count(*) DESC LIMIT 1
+"""  # noqa: S608  our own words
+"""The commonest failure, where none was answered; ``min`` picks the first's detail.
+What we ended ourselves is no failure.
 """
-"""The commonest failure, where all failed; ``min`` picks the detail of the first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """Where the record lies and how much disk it leaves to others."""
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -15,6 +16,12 @@ def default_database() -> Path:
     if chosen := os.environ.get("INFERWATCH_DB"):
         return Path(chosen).expanduser()
     return user_data_path("inferwatch") / "inferwatch.db"
+
+
+def db_option(path: Path) -> str:
+    """What a printed command needs after it to mean that file; empty for the usual."""
+    same = path.absolute() == default_database().absolute()
+    return "" if same else f" --db {shlex.quote(str(path))}"
 
 
 def free_floor_bytes() -> int:

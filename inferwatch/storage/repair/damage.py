@@ -1,12 +1,12 @@
 """What of a damaged file could be read, and what is lost."""
 
-import shlex
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from inferwatch.formatting import counted
+from inferwatch.storage.file.location import db_option
 from inferwatch.storage.file.sqlite import PRIMARY_CODE
 
 TOLD = {"step_members"}
@@ -22,8 +22,7 @@ def is_damage(error: Exception) -> bool:
 
 def rescue_command(path: Path) -> str:
     """What people type to save what can be read of a file, to be pasted."""
-    name = shlex.quote(str(path))
-    return f"`inferwatch sessions recover NEW.db --db {name}`"
+    return f"`inferwatch sessions recover NEW.db{db_option(path)}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,7 +162,7 @@ def not_recorded(rows: Iterable[SessionRow], numbers: Iterable[int]) -> None:
             raise StorageError(
                 f"it is unknown whether {row.id} is still being recorded, on another "
                 "host or in another container: stop that inferwatch, or wait until "
-                "a day has passed since its last reading"
+                "a day has passed since its last reading; it can be replayed meanwhile"
             )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from collectors.clock import NS_PER_S, anchor
 from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.storage.file.connections import reading, settle
+from inferwatch.storage.file.location import db_option
 from inferwatch.storage.file.recording_lock import forget_lock, still_recorded
 from inferwatch.storage.file.sqlite import RECOVER, transaction
 from inferwatch.storage.sessions.session_state import SessionState
@@ -169,7 +170,8 @@ def _no_such(path: Path, wanted: str, begun: Sequence[SessionRow]) -> str:
     if begun:
         which = ", ".join(row.name or row.id for row in begun[:10])
         return f"{wanted!r} is ambiguous: it may mean {which}; type more of it"
-    return f"No session {wanted!r} in {path}: `inferwatch sessions` lists them"
+    command = f"`inferwatch sessions{db_option(path)}`"
+    return f"No session {wanted!r} in {path}: {command} lists them"
 
 
 def _row(columns: dict[str, Any], path: Path, owner: Sequence[object]) -> SessionRow:

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from http import HTTPStatus
 from secrets import token_hex
 from statistics import median
 from typing import Any
@@ -53,8 +54,8 @@ FIND = (
 ASKED_TIMES = 2
 """The present setting is asked so often, others once."""
 UNTOLD_S = (NoAnswerError, msgspec.MsgspecError, UnicodeDecodeError)
-IDS_REFUSED = {400, 404, 422}
-"""Statuses of a server that takes no token ids, or not these."""
+NOT_FOR_IDS = {401, 403, 429}
+"""Statuses that words in place of token ids would not change."""
 
 SAME_ANSWERS = frozenset(
     {
@@ -159,7 +160,8 @@ async def _accepted(
     try:
         await _ask(client, model, prompts[0])
     except NoAnswerError as error:
-        if error.status not in IDS_REFUSED:
+        refused = error.status is not None and error.status >= HTTPStatus.BAD_REQUEST
+        if not refused or error.status in NOT_FOR_IDS:
             raise
     else:
         return list(prompts)

@@ -147,9 +147,9 @@ class SessionBrowser(Vertical):
         self._looks = 0
         self._looking = self._wanted = False
         self._previews: dict[PreviewKey, SessionPreview] = {}
+        """The latest few."""
         self._grown: set[PreviewKey] = set()
         """Previews of what is being recorded that are to be read anew."""
-        """The latest few."""
         self._trouble: str | None = None
         """Why the last look saw nothing."""
 

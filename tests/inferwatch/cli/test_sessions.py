@@ -150,6 +150,13 @@ def test_the_command_that_undoes_works_wherever_the_record_is(
     assert changed != before == list_sessions(record)
 
 
+def test_what_lists_a_record_names_it_where_it_is_not_the_usual_one(
+    record: Path,
+) -> None:
+    with pytest.raises(StorageError, match=f"`inferwatch sessions --db {record}`"):
+        sessions(record, "rename", "s99", "x")
+
+
 def test_the_usual_record_needs_no_flag_to_undo(
     record: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

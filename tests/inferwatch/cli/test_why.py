@@ -214,6 +214,23 @@ def test_of_requests_that_were_all_refused_it_is_said_how(
     )
 
 
+@pytest.mark.parametrize(
+    "end",
+    ["failure = 'aborted', first_token_ns = NULL", "failure = 'http_5xx'"],
+    ids=["ended by us", "answered in part"],
+)
+def test_requests_that_we_ended_or_that_began_to_be_answered_were_not_refused(
+    run: Run, sample: Path, end: str
+) -> None:
+    with closing(sqlite3.connect(sample)) as file, file:
+        for table in OF_A_PROBE:
+            file.execute(f"DELETE FROM {table}")  # noqa: S608 - our own names
+        file.execute("UPDATE sessions SET requests = 0, steps = 0")
+        file.execute(f"UPDATE client_requests SET {end}")  # noqa: S608 - our own words
+
+    assert "was answered by then" not in run().stdout
+
+
 def test_an_engine_with_a_probe_that_nobody_asked_anything_needs_none(
     run: Run, sample: Path
 ) -> None:

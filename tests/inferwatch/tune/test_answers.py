@@ -143,12 +143,13 @@ async def test_a_present_that_differs_from_itself_as_much_blames_nobody(
     assert not found.differs
 
 
+@pytest.mark.parametrize("status", [400, 415, 500, 501])
 async def test_a_server_that_takes_no_ids_gets_words(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     def words(body: dict[str, object]) -> dict[str, object]:
         if isinstance(body["prompt"], list):
-            return {"status": 400, "error": "text only"}
+            return {"status": status, "error": "text only"}
         return {"choices": [{"text": "one two  three"}]}
 
     asked = scripted(monkeypatch, words)
