@@ -209,7 +209,7 @@ class ReferenceControl:
         screen, record = self._screen, self._screen.feed.record
         database = screen.view.database or default_database()
         but = record.session_id if record else None
-        wall_ns = await asyncio.to_thread(_wall_ns, screen.feed, database)
+        wall_ns = await _wall_ns(screen.feed, database)
 
         known = screen.present or screen.feed.present(screen.view.source)
         shown = configuration_of(known)
@@ -284,10 +284,12 @@ def _suggested(database: Path, but: str | None) -> list[str]:
     return [f"{row.id} {row.name}" if row.name else row.id for row in rows[:SUGGESTED]]
 
 
-def _wall_ns(feed: Feed, database: Path) -> int:
-    """Unix time of what is shown."""
+async def _wall_ns(feed: Feed, database: Path) -> int:
+    """Unix time of what is shown; a feed is asked on the thread that fills it."""
     if feed.state is FeedState.REPLAYING and feed.record:
-        return find(database, feed.record.session_id).started_ns + feed.now_ns()
+        now_ns, session_id = feed.now_ns(), feed.record.session_id
+        session = await asyncio.to_thread(find, database, session_id)
+        return session.started_ns + now_ns
     return monotonic_ns() + wall_offset_ns() - _behind_ns(feed)
 
 

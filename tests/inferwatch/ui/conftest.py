@@ -1,6 +1,7 @@
 """A scripted session: frozen snapshots that look like a busy engine, and never vary."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -551,6 +552,11 @@ class ScriptedRecall:
         return self.stories.get(key)
 
 
+def assert_folding_thread() -> None:
+    """A Model is asked on the thread that fills it; another would end a stream."""
+    assert threading.current_thread() is threading.main_thread()
+
+
 @dataclass
 class ScriptedFeed:
     """Plays one frozen moment; counts what it is asked to do."""
@@ -599,6 +605,7 @@ class ScriptedFeed:
             + (" and hardware" if hardware else "")
             + (f" of {source}" if source else "")
         )
+        assert_folding_thread()
         playback = self.playback
         elsewhere = playback is not None and not playback.at_live
         at_ns = playback.position_ns if playback and elsewhere else self.at_ns
@@ -607,6 +614,7 @@ class ScriptedFeed:
 
     def present(self, source: str | None = None) -> Snapshot:
         del source
+        assert_folding_thread()
         return self.change(replace(snapshot(now_ns=self.at_ns), requests=()))
 
     def look_closely(self, on: bool) -> None:
