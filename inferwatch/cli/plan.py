@@ -174,7 +174,8 @@ class PlanCommand(click.Command):
     "--context",
     type=MANY,
     metavar="TOKENS",
-    help="That each has room for.  [default: prompt + output, or 4096]",
+    help="Tokens that each request has room for in the KV cache.  "
+    "[default: prompt + output, or 4096]",
 )
 @click.option(
     "--prompt", type=MANY, metavar="TOKENS", help="[default: context − output]"

@@ -14,7 +14,8 @@ class Experts:
     shared_ffn: int = 0
     """Inner size, together, of experts that every token passes."""
     shared_gate: bool = False
-    """How much of these a token gets is weighed, as of Qwen 2."""
+    """Their output is multiplied by a weight of each token's own, as in Qwen 2 MoE:
+    a vector of the hidden size more in each of these layers."""
     layers: int
     """How many of the layers have experts; the others have a dense FFN."""
     bias: bool = False
