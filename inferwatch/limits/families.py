@@ -9,6 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from inferwatch.limits.config_values import first_number, items
+from inferwatch.limits.formats import ShapeError
+
 PATTERN = "sliding_window_pattern"
 FullLayers = Callable[[Mapping[str, Any], int], int]
 """How many of a model's layers see all where ``layer_types`` does not tell."""
@@ -16,7 +19,24 @@ FullLayers = Callable[[Mapping[str, Any], int], int]
 
 def _last_of(every: int, key: str = "") -> FullLayers:
     """Every so many-th, as the last of its group; a key may say otherwise."""
-    return lambda text, layers: layers // (text.get(key) or every)
+
+    def full_layers(text: Mapping[str, Any], layers: int) -> int:
+        told = text.get(key)
+        if isinstance(told, str):
+            return _lettered(told, layers)
+        return layers // (first_number(text, (key,)) or every)
+
+    return full_layers
+
+
+def _lettered(pattern: str, layers: int) -> int:
+    """Those with a G of a pattern such as LLLG, and the last, as EXAONE 4 has it."""
+    if not pattern or set(pattern) - {"L", "G"}:
+        raise ShapeError(f"{PATTERN} is {pattern!r:.40}, not of L and G alone")
+    return sum(
+        pattern[layer % len(pattern)] == "G" or layer == layers - 1
+        for layer in range(layers)
+    )
 
 
 def _first_of(every: int) -> FullLayers:
@@ -26,15 +46,15 @@ def _first_of(every: int) -> FullLayers:
 
 def _below(text: Mapping[str, Any], layers: int) -> int:
     """Those before ``max_window_layers``."""
-    return min(text.get("max_window_layers") or 0, layers)
+    return min(first_number(text, ("max_window_layers",)) or 0, layers)
 
 
 def _without_positions(text: Mapping[str, Any], layers: int) -> int:
     """Those that ``no_rope_layers`` names by 0, else every fourth."""
-    named = text.get("no_rope_layers")
+    named = items(text, "no_rope_layers")
     if named:
-        return list(named[:layers]).count(0)
-    return layers // (text.get("no_rope_layer_interval") or 4)
+        return named[:layers].count(0)
+    return layers // (first_number(text, ("no_rope_layer_interval",)) or 4)
 
 
 def _none(_: Mapping[str, Any], __: int) -> int:
@@ -169,7 +189,7 @@ _DEEPSEEK_V3 = replace(
     },
 )
 
-_GLM4V_MOE = Family(
+_GLM4_MOE = Family(
     output_bias=False,
     otherwise=_kv(
         8,
@@ -197,6 +217,15 @@ FAMILIES: Mapping[str, Family] = {
             "first_k_dense_replace": 1,
         },
     ),
+    # as vLLM reads it
+    "bailing_moe": Family(
+        known={
+            "use_bias": False,
+            "use_qk_norm": False,
+            "moe_router_enable_expert_bias": False,
+            "moe_shared_expert_intermediate_size": None,
+        }
+    ),
     "bloom": Family(gated=False, biased=True, norm_bias=True, last_norms=2, tied=True),
     "cohere": Family(tied=True, norms=1),
     "cohere2": Family(
@@ -206,6 +235,10 @@ FAMILIES: Mapping[str, Family] = {
         otherwise={"sliding_window": 4096},
     ),
     "cwm": Family(full_layers=_first_of(4), otherwise=_kv(8, sliding_window=8192)),
+    # as vLLM reads it: without MLA
+    "deepseek": Family(
+        known={"attention_bias": False, "mlp_bias": False, "rswa_window": None}
+    ),
     "deepseek_v2": replace(
         _DEEPSEEK,
         otherwise={
@@ -266,17 +299,8 @@ FAMILIES: Mapping[str, Family] = {
     "glm": _GLM,
     "glm4": replace(_GLM, norms=4),
     "glm4v_text": Family(qkv_bias=True, norms=4, otherwise=_kv(2)),
-    "glm4v_moe_text": _GLM4V_MOE,
-    "glm4_moe": Family(
-        output_bias=False,
-        otherwise=_kv(
-            8,
-            n_routed_experts=128,
-            moe_intermediate_size=1408,
-            n_shared_experts=1,
-            first_k_dense_replace=1,
-        ),
-    ),
+    "glm4v_moe_text": _GLM4_MOE,
+    "glm4_moe": _GLM4_MOE,
     "glm4_moe_lite": replace(
         _DEEPSEEK,
         otherwise={
@@ -335,6 +359,8 @@ FAMILIES: Mapping[str, Family] = {
         otherwise={"attention_bias": True, "mlp_bias": True},
     ),
     "internlm2": Family(known={"bias": False}),
+    # as vLLM reads it: Llama with a key for a bias of queries, keys and values
+    "internlm3": Family(known={"bias": False, "qkv_bias": False}),
     "kimi_k2": _DEEPSEEK_V3,
     "llama": LLAMA,
     "llama4_text": Family(
@@ -373,6 +399,8 @@ FAMILIES: Mapping[str, Family] = {
             "_remove_final_layer_norm": False,
         },
     ),
+    # as vLLM reads it
+    "orion": Family(norm_bias=True),
     "persimmon": Family(gated=False, biased=True, norm_bias=True),
     "phi": Family(
         gated=False,
@@ -383,6 +411,10 @@ FAMILIES: Mapping[str, Family] = {
         known={"qk_layernorm": False},
     ),
     "phi3": Family(),
+    # as vLLM reads these two: Llama, behind what sees and hears
+    "phi3_v": Family(),
+    "phi4mm": Family(),
+    "phi4_multimodal": Family(otherwise=_kv(8)),
     "phimoe": Family(norm_bias=True, otherwise=_kv(8, num_local_experts=16)),
     "qwen2": _QWEN2,
     "qwen2_5_omni_text": replace(_QWEN2, otherwise={**_QWEN2.otherwise, **_kv(4)}),
@@ -393,6 +425,11 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2_vl_text": _QWEN2_VL,
     "qwen3": _QWEN3,
     "qwen3_moe": _QWEN3_MOE,
+    "qwen3_omni_moe_text": Family(
+        qk_norm=True,
+        full_layers=None,
+        otherwise=_kv(4, num_experts=128, moe_intermediate_size=768),
+    ),
     "qwen3_vl_moe_text": Family(
         qk_norm=True,
         otherwise={"num_experts": 60, "moe_intermediate_size": 1408},
@@ -426,3 +463,11 @@ FAMILIES: Mapping[str, Family] = {
         otherwise=_kv(4, head_dim=256, sliding_window=4096),
     ),
 }
+VERSIONS: Mapping[str, Mapping[str, Family]] = {
+    "minicpmo": {"": _QWEN2, "2.6": _QWEN2, "4.5": _QWEN3},
+    "minicpmv": {"2.5": LLAMA, "2.6": _QWEN2, "4.0": LLAMA, "4.5": _QWEN3},
+}
+"""Families of what speaks in MiniCPM-V and MiniCPM-o, by ``version``, as vLLM reads it.
+
+Of MiniCPM-V without one it guesses between two.
+"""

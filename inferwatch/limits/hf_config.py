@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferwatch.limits.families import FAMILIES, LLAMA, Family
+from inferwatch.limits.config_values import first_number, items
+from inferwatch.limits.families import FAMILIES, LLAMA, VERSIONS, Family
 from inferwatch.limits.formats import (
     DTYPE_BITS,
     ShapeError,
@@ -13,7 +14,12 @@ from inferwatch.limits.formats import (
 )
 from inferwatch.limits.shape import Experts, Mla, ModelShape
 
-__all__ = ["ShapeError", "shape_of"]
+__all__ = ["ShapeError", "StrangerError", "reads_all", "shape_of"]
+
+
+class StrangerError(ShapeError):
+    """How models of its family, or with such a value of a key, are built is unknown."""
+
 
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
@@ -37,8 +43,15 @@ UNEVEN = (
     "zero_expert_num",
 )
 """Keys of models whose layers differ, share, or are left out."""
+WINDOWS = ("window", "sliding", "attention_chunk", "local_attention")
+"""Words of keys by which layers see a part of what is before."""
+PARTS = (*UNEVEN, "index_topk")
 PLAIN_ACTIVATIONS = {"relu", "relu2", "squared_relu", "xielu"}
 """Of FFNs with two matrices, whoever's model it is."""
+MOST_LAYERS = 10_000
+MOST_BITS = 64
+ODD = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
+"""What comes of values that are of another kind than all others write them."""
 STATEFUL_LAYERS = ("linear", "mamba", "conv", "recurrent")
 
 
@@ -56,8 +69,25 @@ def shape_of(
     out.
 
     Raises:
-        ShapeError: something is missing, or the model is not of attention alone.
+        ShapeError: something is missing, is not as others write it, or the model is
+            not of attention alone.
     """
+    try:
+        shape = _shape_of(config, dtype, kv_dtype, quantization)
+    except ODD as error:
+        raise ShapeError(f"the model's configuration is odd: {error}") from error
+    bits = (shape.weight_bits, shape.kv_bits, shape.expert_bits or shape.weight_bits)
+    if not all(0 < each <= MOST_BITS for each in bits):
+        raise ShapeError(f"the model's configuration speaks of values of {bits} bits")
+    return shape
+
+
+def _shape_of(
+    config: Mapping[str, Any],
+    dtype: str | None,
+    kv_dtype: str | None,
+    quantization: str | None,
+) -> ModelShape:
     text = _text_model(config)
     _refuse_strangers(text)
     kind = _family(text)
@@ -74,6 +104,8 @@ def shape_of(
     bits = DTYPE_BITS[plain]
     format_ = weight_format(quantization, quantised, bits)
     layers = _required(text, LAYERS)
+    if layers > MOST_LAYERS:
+        raise ShapeError(f"{layers} layers are more than {MOST_LAYERS}")
     hidden = _required(text, HIDDEN)
     heads = _required(text, HEADS)
     experts = _experts(text, layers)
@@ -81,7 +113,7 @@ def shape_of(
     window, window_layers = _window(text, kind, layers)
     kv_heads = heads if mla else _kv_heads(text, heads)
     return ModelShape(
-        name=text.get("_name_or_path") or config.get("_name_or_path") or None,
+        name=_name(text) or _name(config),
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -118,11 +150,36 @@ def shape_of(
 
 
 def reads_all(config: Mapping[str, Any]) -> bool:
-    """Each step reads all weights and the whole context, whatever the shape is."""
-    text = _text_model(config)
-    windows = ("sliding_window", "attention_chunk_size", "attention_window_size")
-    parts = (*EXPERTS, *UNEVEN, *windows, "index_topk")
-    return all((text.get(key) or 0) in (0, 1) for key in parts)
+    """Each step reads all weights and the whole context, whatever the shape is.
+
+    Nothing in it, however deep, speaks of experts, windows or layers that differ; of a
+    configuration without a word nobody knows.
+    """
+    deeper: list[object] = [config]
+    while deeper:
+        here = deeper.pop()
+        if isinstance(here, list):
+            deeper += here
+        elif isinstance(here, Mapping):
+            if any(_speaks_of_parts(here, key) for key in here):
+                return False
+            deeper += here.values()
+    return bool(config)
+
+
+def _speaks_of_parts(text: Mapping[str, Any], key: str) -> bool:
+    """By this key: a step may read some of the weights, or some of the context."""
+    value = text[key]
+    if key == "layer_types":
+        full = isinstance(value, list) and set(map(str, value)) <= {"full_attention"}
+        return value is not None and not full
+    if isinstance(value, int | float) and value is not True:
+        value = value > 1  # one expert is none, and -1 no window
+    if not value:
+        return False
+    if any(word in key for word in WINDOWS):
+        return text.get("use_sliding_window") is not False
+    return key in PARTS or any(word in key for word in ("expert", "moe"))
 
 
 def _text_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -139,7 +196,7 @@ def _refuse_strangers(text: Mapping[str, Any]) -> None:
     kind = text.get("model_type") or "this model"
     if text.get("is_encoder_decoder") or "type_vocab_size" in text:
         raise ShapeError(f"{kind} has an encoder: limits are known of decoders alone")
-    types = text.get("layer_types") or ()
+    types = items(text, "layer_types")
     stateful = {t for t in types if any(word in str(t) for word in STATEFUL_LAYERS)}
     found = [key for key in RECURRENT if text.get(key)]
     if stateful or found or str(kind).startswith(("mamba", "rwkv")):
@@ -161,17 +218,23 @@ def _family(text: Mapping[str, Any]) -> Family:
     kind = text.get("model_type")
     if not kind:
         return LLAMA
-    known = FAMILIES.get(str(kind))
+    known = FAMILIES.get(str(kind)) or _by_version(text)
     if known is None:
-        raise ShapeError(f"how models of the family {kind} are built is not known here")
-    odd = [key for key, value in known.known.items() if text.get(key, value) != value]
-    if text.get("word_embed_proj_dim", text.get("hidden_size")) != text.get(
-        "hidden_size"
-    ):
-        odd.append("word_embed_proj_dim")
+        raise StrangerError(
+            f"how models of the family {kind} are built is not known here"
+        )
+    fixed = {**known.known, "word_embed_proj_dim": text.get("hidden_size")}
+    odd = [key for key, value in fixed.items() if text.get(key) not in (None, value)]
     if odd:
-        raise ShapeError(f"{kind} with {', '.join(odd)} as here is not known")
+        raise StrangerError(f"{kind} with {', '.join(odd)} as here is not known")
     return known
+
+
+def _by_version(text: Mapping[str, Any]) -> Family | None:
+    """Of models whose part that speaks is of a family that their version tells."""
+    version = text.get("version")
+    versions = VERSIONS.get(str(text.get("model_type")), {})
+    return versions.get("" if version is None else str(version))
 
 
 def _with_defaults(text: Mapping[str, Any], kind: Family) -> Mapping[str, Any]:
@@ -190,30 +253,15 @@ def _names_of(key: str) -> Sequence[str]:
 
 
 def _required(text: Mapping[str, Any], names: Sequence[str]) -> int:
-    value = _first(text, names)
+    value = first_number(text, names)
     if value is None:
         others = f" (or {', '.join(names[1:])})" if len(names) > 1 else ""
         raise ShapeError(f"the model's configuration has no {names[0]}{others}")
     return value
 
 
-def _first(text: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """The first of them that is told; a list, of which all are equal, as one."""
-    for name in names:
-        value = text.get(name)
-        if isinstance(value, list) and value:
-            if len(set(value)) > 1:
-                raise ShapeError(f"{name} differs between layers: unknown")
-            value = value[0]
-        if isinstance(value, int) and not isinstance(value, bool):
-            if value < 0:
-                raise ShapeError(f"{name} is {value}")
-            return value
-    return None
-
-
 def _kv_heads(text: Mapping[str, Any], heads: int) -> int:
-    told = _first(text, KV_HEADS)
+    told = first_number(text, KV_HEADS)
     if text.get("multi_query") and not text.get("new_decoder_architecture"):
         return 1
     return told or heads
@@ -222,7 +270,7 @@ def _kv_heads(text: Mapping[str, Any], heads: int) -> int:
 def _head_dim(text: Mapping[str, Any], mla: Mla | None, hidden: int, heads: int) -> int:
     if mla is not None:
         return mla.nope_dim + mla.rope_dim
-    told = _first(text, ("head_dim", "attention_head_dim"))
+    told = first_number(text, ("head_dim", "attention_head_dim"))
     if not told and not heads:
         raise ShapeError("the model's configuration has neither heads nor head_dim")
     return told or hidden // heads
@@ -234,7 +282,7 @@ def _ffn(
     """Of the dense layers; of none where all have experts."""
     if experts is not None and experts.layers == layers:
         return 0
-    told = _first(text, ("intermediate_size_mlp", *FFN))
+    told = first_number(text, ("intermediate_size_mlp", *FFN))
     if told is None and text.get("model_type") in {"gpt2", "gpt_bigcode", "bloom"}:
         return 4 * hidden
     if told is None and text.get("model_type") == "falcon":
@@ -243,16 +291,16 @@ def _ffn(
 
 
 def _experts(text: Mapping[str, Any], layers: int) -> Experts | None:
-    count = _first(text, EXPERTS)
+    count = first_number(text, EXPERTS)
     if not count or count < 2:
         return None
-    inner = _first(text, ("moe_intermediate_size", *FFN))
+    inner = first_number(text, ("moe_intermediate_size", *FFN))
     if inner is None:
         raise ShapeError("the model has experts, but no moe_intermediate_size")
     sizes = ("shared_expert_intermediate_size", "shared_intermediate_size")
-    shared = _first(text, sizes)
+    shared = first_number(text, sizes)
     if shared is None:
-        shared = (_first(text, SHARED) or 0) * inner
+        shared = (first_number(text, SHARED) or 0) * inner
     llama4 = str(text.get("model_type")).startswith("llama4")
     oss = text.get("model_type") == "gpt_oss"
     return Experts(
@@ -269,19 +317,20 @@ def _experts(text: Mapping[str, Any], layers: int) -> Experts | None:
 
 def _expert_layers(text: Mapping[str, Any], layers: int) -> int:
     """How many layers have experts, in the ways that models say it."""
-    kinds = text.get("mlp_layer_types")
-    if isinstance(kinds, list) and kinds:
+    kinds = items(text, "mlp_layer_types")
+    if kinds:
         return sum(str(kind) == "sparse" for kind in kinds[:layers])
-    listed = text.get("moe_layers")
-    if isinstance(listed, list) and listed:
-        return len(listed)
-    dense = _first(text, ("first_k_dense_replace", "moe_layer_start_index")) or 0
-    last = text.get("moe_layer_end_index")
-    last = layers - 1 if last in {None, -1} else last
-    every = _first(text, ("moe_layer_freq",)) or 1
+    listed = items(text, "moe_layers")
+    if listed:
+        return min(len(listed), layers)
+    dense = first_number(text, ("first_k_dense_replace", "moe_layer_start_index")) or 0
+    end = "moe_layer_end_index"
+    last = None if text.get(end) == -1 else first_number(text, (end,))
+    last = layers - 1 if last is None else last
+    every = first_number(text, ("moe_layer_freq",)) or 1
     steps = ("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval")
-    step = _first(text, steps) or 1
-    only = set(text.get("mlp_only_layers") or ())
+    step = first_number(text, steps) or 1
+    only = set(items(text, "mlp_only_layers"))
     return sum(
         dense <= layer <= last
         and layer % every == 0
@@ -292,7 +341,7 @@ def _expert_layers(text: Mapping[str, Any], layers: int) -> int:
 
 
 def _mla(text: Mapping[str, Any]) -> Mla | None:
-    rank = _first(text, ("kv_lora_rank",))
+    rank = first_number(text, ("kv_lora_rank",))
     if not rank:
         return None
     return Mla(
@@ -300,7 +349,7 @@ def _mla(text: Mapping[str, Any]) -> Mla | None:
         rope_dim=_required(text, ("qk_rope_head_dim",)),
         nope_dim=_required(text, ("qk_nope_head_dim",)),
         value_dim=_required(text, ("v_head_dim",)),
-        query_rank=_first(text, ("q_lora_rank",)),
+        query_rank=first_number(text, ("q_lora_rank",)),
     )
 
 
@@ -308,11 +357,11 @@ def _window(
     text: Mapping[str, Any], kind: Family, layers: int
 ) -> tuple[int | None, int]:
     """The sliding window, and how many layers have it."""
-    window = _first(text, ("sliding_window", "attention_chunk_size"))
+    window = first_number(text, ("sliding_window", "attention_chunk_size"))
     if not window or text.get("use_sliding_window") is False:
         return None, 0
-    types = text.get("layer_types")
-    if isinstance(types, list) and types:
+    types = [str(each) for each in items(text, "layer_types")]
+    if types:
         count = sum("sliding" in each or "chunked" in each for each in types[:layers])
     elif kind.full_layers is None:
         raise ShapeError("which of its layers have the window is not told: unknown")
@@ -334,7 +383,7 @@ def _norms(text: Mapping[str, Any], kind: Family) -> int:
 def _positions(text: Mapping[str, Any], kind: Family) -> int:
     if not kind.positions:
         return 0
-    return (_first(text, POSITIONS) or 0) + kind.extra_positions
+    return (first_number(text, POSITIONS) or 0) + kind.extra_positions
 
 
 def _attention_bias(text: Mapping[str, Any]) -> bool:
@@ -345,6 +394,11 @@ def _output_bias(text: Mapping[str, Any], kind: Family) -> bool:
     if "attention_out_bias" in text:
         return _told(text, "attention_out_bias")
     return kind.output_bias and _told(text, "attention_bias")
+
+
+def _name(config: Mapping[str, Any]) -> str | None:
+    name = config.get("_name_or_path")
+    return name if name and isinstance(name, str) else None
 
 
 def _told(text: Mapping[str, Any], name: str) -> bool:

@@ -273,6 +273,6 @@ def _shape(config: ModelConfig) -> tuple[ModelShape | None, str | None, bool]:
             kv_dtype=config.kv_dtype,
             quantization=config.quantization,
         )
-    except (msgspec.MsgspecError, ShapeError) as error:
+    except (msgspec.MsgspecError, RecursionError, ShapeError) as error:
         return None, str(error), reads_all(told)
     return shape, None, reads_all(told)

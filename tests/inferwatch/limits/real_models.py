@@ -30,9 +30,14 @@ NEEDED: dict[str, dict[str, Any]] = {
     "glm4v_text": {"rope_parameters": SEEN},
     "hunyuan_v1_dense": {"head_dim": 128},
     "ministral": {"head_dim": 128},
+    "qwen3_omni_moe_text": {"num_attention_heads": 32},
     "nemotron": {"num_key_value_heads": 8, "head_dim": 128},
 }
 """Without these nothing can be made of the defaults of a family."""
+CLASSES = {"qwen3_omni_moe_text": "Qwen3OmniMoeThinkerTextModel"}
+"""Of families of which no automatic class makes the part that speaks."""
+TOWERS = "embed_tokens_extend"
+"""Its parameters see and hear."""
 SIZES = {
     *(
         "num_hidden_layers",
@@ -150,9 +155,17 @@ def measured(family: str, told: Told) -> tuple[Told, int, list[tuple[int, int | 
             make = transformers.AutoModelForCausalLM.from_config
             model = make(config, dtype=torch.bfloat16)
         except ValueError:  # the text model of one that sees
-            model = transformers.AutoModel.from_config(config, dtype=torch.bfloat16)
-    count = sum(each.numel() for each in model.parameters())
+            model = text_model(family, config)
+    told_of = (each for name, each in model.named_parameters() if TOWERS not in name)
+    count = sum(each.numel() for each in told_of)
     return {"model_type": family, **told}, count, caches(model, config)
+
+
+def text_model(family: str, config: Any) -> Any:
+    if family not in CLASSES:
+        return transformers.AutoModel.from_config(config, dtype=torch.bfloat16)
+    made = getattr(transformers, CLASSES[family])
+    return made._from_config(config, dtype=torch.bfloat16)
 
 
 def caches(model: Any, config: Any) -> list[tuple[int, int | None]]:

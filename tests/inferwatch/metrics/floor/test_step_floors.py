@@ -308,6 +308,34 @@ def test_a_model_of_which_steps_read_a_part_has_no_floor_by_its_sizes(
     assert shown.hardware.derived_bytes_per_s is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", "{}", '{"a":' * 9000],
+    ids=["no JSON", "a list", "nothing told", "too deep"],
+)
+def test_of_a_configuration_that_nobody_can_read_no_floor_is_known(
+    see: See, text: str
+) -> None:
+    sizes = {"weight_bytes": 1_000_000_000, "kv_bytes_per_token": 1_000}
+    unread = with_fields(config(), config=text)
+
+    shown = see([gpu(), info(**sizes), unread, Script().step({0: 1})])
+
+    assert shown.limits is not None
+    assert shown.limits.decode is None
+
+
+def test_a_value_of_another_kind_is_told_as_a_reason(see: See) -> None:
+    odd = config(
+        {"model_type": "exaone4", "sliding_window": 9, "sliding_window_pattern": ["L"]}
+    )
+
+    limits = limits_of(see, [gpu(), info(), odd])
+
+    assert limits.shape is None
+    assert "sliding_window_pattern is 'L'" in limits.missing[0]
+
+
 def test_without_peaks_steps_have_no_floor_and_the_flags_are_named(see: See) -> None:
     script = Script()
     readings = [info(), config(), *script.prompt(0, 100), script.step({0: 1})]
