@@ -18,7 +18,7 @@ from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.errors import UsageError
 from inferwatch.formatting import format_bytes
 from inferwatch.limits.devices import DEVICES, Device, device_named
-from inferwatch.limits.hf_config import shape_of
+from inferwatch.limits.hf_config import ShapeError, StrangerError, shape_of
 from inferwatch.limits.plan import Machine, Workload, plan_for
 from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
 from inferwatch.limits.shape import ModelShape
@@ -183,12 +183,18 @@ def _shape(
     config: Mapping[str, Any], given: Mapping[str, Any], method: str | None, kv: str
 ) -> ModelShape:
     bits = given["weight_bits"]
-    shape = shape_of(
-        config,
-        dtype=given["dtype"],
-        kv_dtype=kv,
-        quantization="none" if bits else method,
-    )
+    try:
+        shape = shape_of(
+            config,
+            dtype=given["dtype"],
+            kv_dtype=kv,
+            quantization="none" if bits else method,
+        )
+    except StrangerError as error:
+        raise ShapeError(
+            f"{error}; where it is built as Llama is, leave --model out and give its "
+            "shape: --layers, --hidden, --heads, --kv-heads, --ffn and --vocab"
+        ) from error
     if bits is None:
         return shape
     if method not in {None, "none"}:

@@ -325,6 +325,17 @@ def test_files_that_are_no_configuration_are_told(content: str, tmp_path: Path) 
     assert str(file) in text
 
 
+def test_of_a_family_that_is_not_known_the_next_step_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**PRESETS["llama-3-8b"], "model_type": "grok"}))
+
+    status, text = run("--model", str(file), "--gpu", "H200")
+
+    assert status == 2
+    assert "family grok" in text
+    assert "give its shape: --layers, --hidden, --heads" in text
+
+
 def test_a_folder_without_a_configuration_is_told(tmp_path: Path) -> None:
     status, text = run("--model", str(tmp_path), "--gpu", "H200")
 
