@@ -193,7 +193,6 @@ _GLM4_MOE = Family(
     output_bias=False,
     otherwise=_kv(
         8,
-        attention_bias=True,
         n_routed_experts=128,
         moe_intermediate_size=1408,
         n_shared_experts=1,
@@ -299,7 +298,9 @@ FAMILIES: Mapping[str, Family] = {
     "glm": _GLM,
     "glm4": replace(_GLM, norms=4),
     "glm4v_text": Family(qkv_bias=True, norms=4, otherwise=_kv(2)),
-    "glm4v_moe_text": _GLM4_MOE,
+    "glm4v_moe_text": replace(
+        _GLM4_MOE, otherwise={**_GLM4_MOE.otherwise, "attention_bias": True}
+    ),
     "glm4_moe": _GLM4_MOE,
     "glm4_moe_lite": replace(
         _DEEPSEEK,

@@ -306,6 +306,13 @@ def test_families_with_experts_have_them(family: str) -> None:
     assert (experts.count, experts.layers, experts.shared_ffn) == (8, 5, 32)
 
 
+def test_of_two_glms_one_has_biases_of_attention() -> None:
+    told = SMALL | EXPERTS
+
+    assert not shape_of(told | {"model_type": "glm4_moe"}).attention_bias
+    assert shape_of(told | {"model_type": "glm4v_moe_text"}).attention_bias
+
+
 def test_orion_is_llama_with_biases_of_norms() -> None:
     orion, llama = (
         shape_of(SMALL | {"model_type": each}) for each in ("orion", "llama")
