@@ -28,7 +28,7 @@ MOST_SAID = 4_000
 NO_WORD = "it closed the connection without an answer"
 BROKE_OFF = "the answer broke off in the middle"
 GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
-PACKED = {"gzip", "x-gzip", "deflate"}
+CODINGS = {"gzip", "x-gzip", "deflate"}
 """What can be unpacked; nothing is that was packed twice."""
 UNPACKED_AT_ONCE = 1 << 20
 """Bytes, in a millisecond or two: the screen is drawn on the same thread."""
@@ -209,11 +209,11 @@ async def read_body(response: httpx.Response, most_bytes: int) -> bytes:
         httpx.HTTPError: it does not come.
     """
     coding = response.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in {"", "identity", *PACKED}:
+    if coding not in {"", "identity", *CODINGS}:
         raise NoAnswerError(
             f"it is packed as {coding[:20]!r}, which we did not ask for", OK
         )
-    unpacker = Unpacker() if coding in PACKED else None
+    unpacker = Unpacker() if coding in CODINGS else None
     body = bytearray()
     raw = 0
     if _announced(response) > most_bytes:

@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
+AT_THE_DOOR = 16
+"""Connections that may come before it is seen that they are too many: a backlog."""
+
 
 class Guests:
     """At most so many connections at a time; for one more, another is closed.

@@ -68,13 +68,23 @@ def is_held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return bool(in_the_way(descriptor, fcntl.LOCK_EX))
+    finally:
+        os.close(descriptor)
+
+
+def in_the_way(descriptor: int, kind: int) -> bool | None:
+    """Another's lock on the same file keeps us from one of this kind (flock).
+
+    None where it cannot be locked. Where nothing is in the way, the lock is ours until
+    the descriptor is closed.
+    """
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+        return None
     return False
 
 

@@ -32,7 +32,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from collectors.bounded_get import Unpacker
 from collectors.clock import NS_PER_S, SessionClock, monotonic_ns, wall_offset_ns
 from collectors.collector import CollectorError
-from collectors.guests import Guests
+from collectors.guests import AT_THE_DOOR, Guests
 from collectors.posted_spans import (
     NoSpansError,
     Part,
@@ -48,6 +48,7 @@ from collectors.request_spans import (
     sender_of,
 )
 from collectors.server import Server
+from collectors.token_bucket import TokenBucket
 
 PORT = 4318
 """The one OTLP over HTTP is known by."""
@@ -78,8 +79,6 @@ MOST_WAITING = 20_000
 """Requests that may come at once, and that may wait for whoever takes them."""
 PASSED_ON_AT_ONCE = 200
 MOST_CONNECTIONS = 64
-AT_THE_DOOR = 16
-"""Connections that may come before it is seen that they are too many."""
 IDLE_S = 60.0
 """Exporters keep a connection and send every 5 s."""
 REQUEST_S = 10.0
@@ -160,7 +159,7 @@ class Post:
                 await breaks.rest()
         except NoSpansError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "no spans of OTLP") from error
-        if sum(is_resource for is_resource, _ in found) > 2 * MOST_RESOURCES:
+        if sum(part.is_resource for part in found) > 2 * MOST_RESOURCES:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many resources")
         return found
 
@@ -190,26 +189,6 @@ class Breaks:
         if monotonic_ns() - self._since_ns >= SLICE_S * NS_PER_S:
             await asyncio.sleep(REST_S)
             self._since_ns = monotonic_ns()
-
-
-class Credit:
-    """How many requests are taken now: so many at once, and fewer in the long run."""
-
-    def __init__(self) -> None:
-        self._left: float = MOST_WAITING
-        self._as_of_ns = monotonic_ns()
-
-    @property
-    def left(self) -> float:
-        """What may be taken, as of now."""
-        now_ns = monotonic_ns()
-        more = (now_ns - self._as_of_ns) / NS_PER_S * MOST_PER_S
-        self._left, self._as_of_ns = min(self._left + more, MOST_WAITING), now_ns
-        return self._left
-
-    def take(self, count: int) -> None:
-        """So many were taken."""
-        self._left -= count
 
 
 async def unpacked(body: bytes, encoding: bytes) -> bytes:
@@ -261,7 +240,8 @@ class SpanReceiver:
         self._queue: asyncio.Queue[list[AnyReading]] = asyncio.Queue()
         self._waiting = 0
         """Requests in the queue."""
-        self._credit = Credit()
+        self._credit = TokenBucket(most=MOST_WAITING, per_s=MOST_PER_S)
+        """Requests that may be taken."""
         self._reading = asyncio.Lock()
         self.held_bytes = 0
         """Of bodies that are not read yet."""
@@ -363,7 +343,8 @@ class SpanReceiver:
         nonsense = 0
         batch: list[tuple[RequestSpan, str]] = []
         async with self._reading:
-            if self._closed or self._waiting >= MOST_WAITING or self._credit.left < 1:
+            credit = self._credit.refill()
+            if self._closed or self._waiting >= MOST_WAITING or credit < 1:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
             breaks = Breaks()
             parts = await post.parts(breaks)
@@ -462,16 +443,16 @@ class SpanReceiver:
 def _runs(parts: Sequence[Part]) -> Iterator[tuple[bytes, list[bytes]]]:
     """A resource and some of its spans, encoded: as much as is understood in a go."""
     resource, spans, size = b"", list[bytes](), 0
-    for is_resource, part in parts:
+    for part in parts:
         enough = len(spans) >= SPANS_AT_ONCE or size >= MOST_SPAN_BYTES
-        if spans and (is_resource or enough):
+        if spans and (part.is_resource or enough):
             yield resource, spans
             spans, size = [], 0
-        if is_resource:
-            resource = part
+        if part.is_resource:
+            resource = part.encoded
         else:
-            spans.append(part)
-            size += len(part)
+            spans.append(part.encoded)
+            size += len(part.encoded)
     if spans:
         yield resource, spans
 

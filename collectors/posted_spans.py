@@ -7,11 +7,10 @@ resources, in each scopes, in each spans.
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
-Part = tuple[bool, bytes]
-"""Whether it is a resource, whose spans follow, or one of these; encoded."""
 VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
 """Types of a field on the wire: what follows its number."""
 FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
@@ -25,6 +24,14 @@ class NoSpansError(ValueError):
     """It is no such post."""
 
 
+class Part(NamedTuple):
+    """A resource, whose spans follow, or one of these."""
+
+    is_resource: bool
+    encoded: bytes
+    """As it was posted: protobuf or JSON."""
+
+
 def parts_of_protobuf(body: bytes) -> Iterator[Part | None]:
     """Resources and spans in order; None for whatever else takes a look.
 
@@ -35,14 +42,20 @@ def parts_of_protobuf(body: bytes) -> Iterator[Part | None]:
         if number != RESOURCE_SPANS:
             yield None
             continue
-        yield True, b""  # as it is where nothing more is told of it
+        yield Part(
+            is_resource=True, encoded=b""
+        )  # as it is where nothing more is told of it
         for inner, at, to in _fields(body, begin, end):
             if inner == RESOURCE:
-                yield True, body[at:to]
+                yield Part(is_resource=True, encoded=body[at:to])
             elif inner == SCOPE_SPANS:
                 yield None
                 for which, first, last in _fields(body, at, to):
-                    yield (False, body[first:last]) if which == SPAN else None
+                    yield (
+                        Part(is_resource=False, encoded=body[first:last])
+                        if which == SPAN
+                        else None
+                    )
             else:
                 yield None
 
@@ -105,8 +118,8 @@ def parts_of_json(body: bytes) -> Iterator[Part | None]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NoSpansError(str(error)) from error
     for each in post.resource_spans or ():
-        yield True, bytes(each.resource)
+        yield Part(is_resource=True, encoded=bytes(each.resource))
         for scope in each.scope_spans or ():
             yield None
             for span in scope.spans or ():
-                yield False, bytes(span)
+                yield Part(is_resource=False, encoded=bytes(span))

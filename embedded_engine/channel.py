@@ -36,6 +36,7 @@ from collectors.readings import (
     Totals,
 )
 from collectors.runtime_dir import hand_over
+from collectors.token_bucket import TokenBucket
 from collectors.wire import Sender, emptied, encode_reading
 
 Record = tuple[Any, ...]
@@ -58,8 +59,8 @@ MOST_JOINING = 64
 """Newcomers who get the ring at a time; for one more there is none."""
 SEND_HIGH_WATER = 200
 """Messages that wait for one listener: 50 MB of pieces, or 20 s of live envelopes."""
-ANSWER_NS = NS_PER_S // 50
-"""So often a hello is sent in the long run: it costs the engine up to a millisecond."""
+ANSWERS_PER_S = 50
+"""Hellos in the long run: each costs the engine up to a millisecond."""
 ANSWERS_AT_ONCE = 16
 HEARD_AT_ONCE = 1_000
 """Requests that are read in one turn, sensible or not."""
@@ -185,8 +186,8 @@ class Channel:
         """Who ever asked to be told."""
         self._turns = 0
         self._next_beat_ns = monotonic_ns() + NS_PER_S
-        self._may_answer: float = ANSWERS_AT_ONCE
-        self._may_answer_ns = monotonic_ns()
+        self._answers = TokenBucket(most=ANSWERS_AT_ONCE, per_s=ANSWERS_PER_S)
+        """Hellos that may be sent."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="inferwatch", daemon=True
@@ -294,21 +295,14 @@ class Channel:
         time.sleep(JOIN_S if self._joining else FLUSH_S)
         self._turns += 1
         if self._turns % LISTEN_TURNS == 0 or self._joining:
-            self._count_answers()
+            self._answers.refill()
             for _ in range(HEARD_AT_ONCE):
-                if self._may_answer < 1 or not self._socket.poll(0):
+                if self._answers.left < 1 or not self._socket.poll(0):
                     return  # who asks beyond that has a turn later
                 message = self._socket.recv(zmq.NOBLOCK)
                 asked, topic = message[:1], message[1:]
                 if asked in {SUBSCRIBE, UNSUBSCRIBE}:  # anybody may send anything
                     self._heard(joins=asked == SUBSCRIBE, topic=topic)
-
-    def _count_answers(self) -> None:
-        """How many may be given now."""
-        now_ns = monotonic_ns()
-        more = (now_ns - self._may_answer_ns) / ANSWER_NS
-        self._may_answer = min(self._may_answer + more, ANSWERS_AT_ONCE)
-        self._may_answer_ns = now_ns
 
     def _heard(self, *, joins: bool, topic: bytes) -> None:
         if topic == self._live:
@@ -324,7 +318,7 @@ class Channel:
         oldest = None if full else self._ring.oldest
         self._socket.send_multipart([topic, encode_hello(self._hello(oldest))])
         self.newcomers += 1
-        self._may_answer -= 1
+        self._answers.take()
         if wants_past and oldest is not None:
             self._joining[topic] = self._ring.envelopes()
 

@@ -102,7 +102,7 @@ def scratch_dir(engine_id: str) -> Path:
     if scratch not in _held:
         _held[scratch] = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # not every file system can
-            fcntl.flock(_held[scratch], fcntl.LOCK_SH | fcntl.LOCK_NB)
+            fcntl.flock(_held[scratch], fcntl.LOCK_SH)  # who looks lets go at once
     return scratch
 
 

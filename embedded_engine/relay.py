@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 import zmq
 import zmq.auth.thread
 
+from collectors.guests import AT_THE_DOOR
 from collectors.probe.hello import AGENT, HELLO, LIVE, RING, has_host_and_port
 from collectors.probe.keys import KeyFileError, ProbeKeys
 from collectors.runtime_dir import probe_sockets
@@ -44,11 +45,10 @@ HIGH_WATER = 64
 AT_ONCE = 64
 """Messages that are passed on before viewers have their turn."""
 MOST_VIEWERS = 32
-AT_THE_DOOR = 16
 MOST_WAITING_BYTES = 128 << 20
 """For all viewers together: the past of two processes."""
 ANSWERED_BYTES = 8 << 20
-"""While more than that waits, nobody else is told of the past."""
+"""While more than that waits for a viewer, what else it asks waits too."""
 QUIET_S = 0.1
 """After no answer came for so long, the next question is passed on: the past of all
 processes comes at hundreds of megabytes a second, for one viewer at a time."""
@@ -244,8 +244,8 @@ class Relay:
             if not asked:
                 continue
             if request[:1] == SUBSCRIBE:
-                if len(viewer.topics) >= MOST_TOPICS:
-                    continue
+                if topic in viewer.topics or len(viewer.topics) >= MOST_TOPICS:
+                    continue  # probes count: what is asked twice has to be left twice
                 viewer.topics.add(topic)
                 if asked[1:].endswith(LIVE):
                     probes.send(asked)
@@ -256,13 +256,20 @@ class Relay:
                 self._ask_no_more(viewer, topic, probes)
 
     def _ask(self, probes: zmq.Socket[bytes]) -> None:
-        """Pass on a question, unless much of what was answered still waits."""
-        quiet = time.monotonic() - self._answered_s > QUIET_S
-        if self._questions and quiet and self._waiting_bytes < ANSWERED_BYTES:
-            viewer, topic = self._questions.popleft()
-            if topic in viewer.topics:
-                self._answered_s = time.monotonic()
-                probes.send(self._asked(SUBSCRIBE + topic))
+        """Pass on the first question whose answer there is room for."""
+        now_s = time.monotonic()
+        if not self._questions or now_s - self._answered_s <= QUIET_S:
+            return
+        waiting_bytes = self._waiting_bytes
+        for viewer, topic in self._questions:
+            asked = self._asked(SUBSCRIBE + topic)
+            of_past = asked[1:].removeprefix(AGENT).startswith(RING)
+            most_bytes = MOST_WAITING_BYTES - of_past * MOST_WAITING_BYTES // 2
+            if viewer.waiting_bytes < ANSWERED_BYTES and waiting_bytes < most_bytes:
+                self._questions.remove((viewer, topic))
+                self._answered_s = now_s
+                probes.send(asked)
+                return
 
     def _ask_no_more(
         self, viewer: Viewer, topic: bytes, probes: zmq.Socket[bytes]

@@ -19,6 +19,7 @@ import zmq
 from collectors.clock import NS_PER_S, monotonic_ns
 from collectors.probe.hello import LIVE, speaker_of
 from collectors.runtime_dir import socket_dir
+from collectors.token_bucket import TokenBucket
 from collectors.wire import UNREADABLE
 
 HIGH_WATER = 8
@@ -63,8 +64,8 @@ class Viewer:
         self._inside = socket.socket(socket.AF_UNIX)
         self._socket = context.socket(zmq.XPUB)
         self._to_viewer = self._to_socket = memoryview(b"")
-        self._may_say: float = SAID_BYTES
-        self._came_ns = self._may_say_ns = self._moving_ns = monotonic_ns()
+        self._may_say = TokenBucket(most=SAID_BYTES, per_s=SAID_BYTES_PER_S)
+        self._came_ns = self._moving_ns = monotonic_ns()
         try:
             prepare(self._socket)
             self._join()
@@ -105,7 +106,7 @@ class Viewer:
         """Sockets, and what has to become possible there before there is work."""
         yield self._socket, zmq.POLLIN
         to_viewer, to_socket = bool(self._to_viewer), bool(self._to_socket)
-        listens = not to_socket and self._allowance() >= 1
+        listens = not to_socket and self._may_say.left >= 1
         yield self._outside.fileno(), listens * zmq.POLLIN | to_viewer * zmq.POLLOUT
         yield (
             self._inside.fileno(),
@@ -184,7 +185,7 @@ class Viewer:
         return True
 
     def _listen(self) -> bool:
-        allowed = int(self._allowance())
+        allowed = int(self._may_say.refill())
         if not self._to_socket and allowed:
             try:
                 said = self._outside.recv(allowed)
@@ -192,21 +193,13 @@ class Viewer:
                 return True
             if not said:
                 return False
-            self._may_say -= len(said)
+            self._may_say.take(len(said))
             self._to_socket = memoryview(said)
         if self._to_socket:
             with suppress(OSError):  # closed there, it may have left a last word
                 sent = self._inside.send(self._to_socket, socket.MSG_NOSIGNAL)
                 self._to_socket = self._to_socket[sent:]
         return True
-
-    def _allowance(self) -> float:
-        """Bytes that it may say now."""
-        now_ns = monotonic_ns()
-        more = (now_ns - self._may_say_ns) / NS_PER_S * SAID_BYTES_PER_S
-        self._may_say = min(self._may_say + more, SAID_BYTES)
-        self._may_say_ns = now_ns
-        return self._may_say
 
 
 def _is_hello(frames: Sequence[Any]) -> bool:

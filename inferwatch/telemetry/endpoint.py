@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 
-from collectors.guests import Guests
+from collectors.guests import AT_THE_DOOR, Guests
 from inferwatch.errors import UsageError
 from inferwatch.telemetry.exposed import Points
 from inferwatch.telemetry.prometheus_text import exposition
@@ -22,8 +22,6 @@ HEAD_S = 2.0
 PATIENCE_S = 10.0
 """To make an answer, and again for it to be read."""
 MOST_CONNECTIONS = 32
-AT_THE_DOOR = 16
-"""Connections that may come before it is seen that they are too many."""
 MOST_AT_ONCE = 8
 """Answers that are made at a time."""
 TEXT = "text/plain; charset=utf-8"

@@ -374,15 +374,16 @@ async def test_a_span_of_more_than_any_server_tells_is_left_out(heard: Heard) ->
 
 
 async def test_more_requests_than_can_be_recorded_are_sent_again_later(
-    heard: Heard, monkeypatch: pytest.MonkeyPatch
+    clock: SessionClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(otlp, "MOST_WAITING", 3, raising=False)
-    monkeypatch.setattr(otlp, "MOST_PER_S", 0, raising=False)
-    taken = await heard.post(traces(*[request()] * 5))
-    later = await heard.post(traces(request()))
-    assert (taken.status_code, later.status_code) == (200, 503)
-    await heard.spans(5)
-    assert "OTEL_TRACES_SAMPLER" in (await heard.note()).text
+    monkeypatch.setattr(otlp, "MOST_WAITING", 3)
+    monkeypatch.setattr(otlp, "MOST_PER_S", 0)
+    async for heard in hearing(SpanReceiver(clock, port=0)):
+        taken = await heard.post(traces(*[request()] * 5))
+        await heard.spans(5)
+        later = await heard.post(traces(request()))
+        assert (taken.status_code, later.status_code) == (200, 503)
+        assert "OTEL_TRACES_SAMPLER" in (await heard.note()).text
 
 
 async def test_bodies_that_wait_to_be_read_are_bounded_together(

@@ -1,8 +1,10 @@
 """A served engine is found while it lives and forgotten when it is dead."""
 
+import fcntl
 import os
 import socket
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,8 +12,9 @@ import msgspec
 import pytest
 
 from collectors.clock import boot_id
-from collectors.liveness import birth
+from collectors.liveness import birth, is_held
 from collectors.runtime_dir import RuntimeDirError, runtime_dir, socket_path
+from embedded_engine import engine_file
 from embedded_engine.engine_file import (
     EngineFile,
     find_engine,
@@ -132,6 +135,22 @@ def test_the_scratch_of_another_container_stays_before_it_has_any_socket(
 
     assert elsewhere.exists()
     assert not dead.exists()
+
+
+def test_a_scratch_is_held_though_somebody_looked_at_it_just_then(
+    engine_home: Path,
+) -> None:
+    scratch = scratch_dir("e")
+    os.close(engine_file._held.pop(scratch))
+    looking = os.open(scratch, os.O_RDONLY)
+    fcntl.flock(looking, fcntl.LOCK_EX)
+    looked = threading.Timer(0.05, os.close, [looking])
+    looked.start()
+
+    assert scratch_dir("e") == scratch
+    looked.join()
+
+    assert is_held(scratch)
 
 
 @pytest.mark.parametrize("change", [{"boot_id": "another"}, {"birth": 1}])

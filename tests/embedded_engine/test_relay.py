@@ -12,8 +12,9 @@ import pytest
 import zmq
 
 from collectors.clock import monotonic_ns
-from collectors.probe.hello import LIVE, RING, Role
+from collectors.probe.hello import HELLO, LIVE, RING, Role
 from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
+from embedded_engine import channel as channel_module
 from embedded_engine import relay as relay_module
 from embedded_engine import viewer as viewer_module
 from embedded_engine.channel import Channel
@@ -179,6 +180,31 @@ def test_who_asks_for_the_past_and_does_not_read_makes_nothing_grow(
 
     assert grown < 70
     assert heard
+
+
+@pytest.mark.parametrize(("asked", "most_mb"), [(RING, 64), (HELLO, 16)])
+def test_who_reads_slowly_keeps_no_newcomer_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bytes, most_mb: int
+) -> None:
+    monkeypatch.setattr(channel_module, "RECORDS_AT_ONCE", 1)  # in many messages
+    monkeypatch.setattr(relay_module, "MOST_WAITING_BYTES", most_mb * MB)
+    monkeypatch.setattr(relay_module, "ANSWERED_BYTES", 4 * MB)
+    with relaying(tmp_path, notes=100) as place, place.stranger() as slow:
+        slow.sendall(subscription(RING + b"slow"))
+        wait_for(lambda: place.engine.channel.newcomers == 1)
+        with zmq.Context() as context, context.socket(zmq.SUB) as newcomer:
+            newcomer.connect(f"tcp://127.0.0.1:{place.port}")
+            newcomer.subscribe(asked + b"good")
+            assert newcomer.poll(4_000)  # long before the other is let go
+    assert place.said == []
+
+
+def test_what_is_asked_twice_is_given_back_with_its_viewer(tmp_path: Path) -> None:
+    with relaying(tmp_path) as place:
+        with place.stranger() as stranger:
+            stranger.sendall(subscription(LIVE) * 2)
+            wait_for(lambda: place.engine.channel.watched)
+        wait_for(lambda: not place.engine.channel.watched)
 
 
 def test_topics_without_end_make_nothing_grow(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from collectors.clock import boot_id
-from collectors.liveness import birth, pid_namespace
+from collectors.liveness import birth, in_the_way, pid_namespace
 
 LOCKED, UNLOCKED = "locked", "unlocked"
 MOST_BYTES = 256
@@ -104,17 +104,12 @@ def _lock_and_namespace(path: Path) -> tuple[bool | None, str]:
         descriptor = os.open(path, flags)
     except OSError:
         return None, ""
-    namespace = ""
     try:
         text = os.read(descriptor, MOST_BYTES).decode("utf-8", "replace")
         said, _, namespace = text.strip().partition(" ")
-        if said != LOCKED:
-            return None, namespace
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True, namespace
+        locked = in_the_way(descriptor, fcntl.LOCK_SH) if said == LOCKED else None
     except OSError:
-        return None, namespace
+        return None, ""
     finally:
         os.close(descriptor)
-    return False, namespace
+    return locked, namespace
