@@ -7,6 +7,7 @@ network: few from the viewer, and to it only as fast as it takes them.
 """
 
 import os
+import select
 import socket
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -38,6 +39,8 @@ MOVES = 16
 STALLED_NS = 10 * NS_PER_S
 """Who takes less than we move at once in so long, or asks for nothing, is let go."""
 HANDSHAKE_MS = 5_000
+CLOSED_MS = 1_000
+"""ZeroMQ closes in well under a millisecond."""
 
 _numbers = count()
 
@@ -96,10 +99,22 @@ class Viewer:
         with suppress(OSError):
             self._outside.shutdown(socket.SHUT_WR)
             self._outside.recv(MOVED_BYTES)  # unread, it would take back what we sent
-        for each in (self._outside, self._inside, self._socket):
-            each.close()
+        self._socket.close()
+        self._wait_for_its_end()
+        self._inside.close()
+        self._outside.close()
         self._waiting.clear()
         self.waiting_bytes = 0
+
+    def _wait_for_its_end(self) -> None:
+        """Until ZeroMQ has let go of the other end of what we have inside.
+
+        Were our end closed while it is about to, in the middle of a message, it would
+        end the process (libzmq 4.3.5, session_base.cpp: clean_pipes).
+        """
+        end = select.poll()
+        end.register(self._inside, select.POLLRDHUP)
+        end.poll(CLOSED_MS)
 
     @property
     def waits_for(self) -> Iterator[tuple[Any, int]]:

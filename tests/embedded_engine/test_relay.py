@@ -1,5 +1,6 @@
 """A relay goes on after what goes wrong in it, and no viewer can make it grow."""
 
+import select
 import socket
 import time
 from collections.abc import Iterator
@@ -270,6 +271,26 @@ def test_who_listens_at_all_addresses_is_reached_by_either_kind() -> None:
     with _listening(f"tcp://[::]:{port}"):
         for host in ("127.0.0.1", "::1"):
             socket.create_connection((host, port)).close()
+
+
+def test_zeromq_is_gone_before_the_connection_to_it_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours, theirs = socket.socketpair()
+    was_gone, close = list[bool](), socket.socket.close
+    with zmq.Context() as context, theirs:
+        viewer = Viewer(ours, context, lambda _: None)
+        end = select.poll()
+        end.register(viewer._inside, select.POLLRDHUP)
+
+        def look(one: socket.socket) -> None:
+            if one is viewer._inside:
+                was_gone.append(bool(end.poll(0)))
+            close(one)
+
+        monkeypatch.setattr(socket.socket, "close", look)
+        viewer.close()
+    assert was_gone == [True]
 
 
 def test_of_what_waits_too_long_hellos_are_kept() -> None:
