@@ -28,7 +28,7 @@ def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
     path = tmp_path / "sessions.db"
     flags = (
         *("--duration", "6", "--keep", "8s", "--record-after", "1min"),
-        *("--record-on", "finished>12|p99(ttft_s)>100", "--db", str(path)),
+        *("--record-on", "finished>6|p99(ttft_s)>100", "--db", str(path)),
     )
     with asking(engine, clients=2, tokens=60):
         run = CliRunner().invoke(
@@ -37,8 +37,8 @@ def test_a_rule_that_holds_leaves_a_session_with_what_was_before(
 
     assert run.exit_code == 0, run.output
     assert json.loads(run.stdout)["session_ids"] == ["s1"]
-    assert "finished>12: finished" in run.stderr
-    led_to_it(path, "finished>12", before_s=1, ticks=4, finished=5)
+    assert "finished>6: finished" in run.stderr
+    led_to_it(path, "finished>6", before_s=1, ticks=4, finished=5)
 
 
 def led_to_it(
