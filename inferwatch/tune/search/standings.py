@@ -16,10 +16,15 @@ Some settings are noisier than others. How much so a few trials hardly tell, and
 points have one. So each point's variance is its own trials' mixed with what is typical
 of all that were repeated, as if that were ALIKE more degrees of freedom of its own, and
 fewer where it is hardly known itself (a moderated variance: Smyth 2004, Linear Models
-and Empirical Bayes Methods). Two points are told apart by Welch's t of these variances
-(Welch 1947), with 5% for all pairs together (Bonferroni). Points far below the best are
-noisier in logarithms (a goodput that nearly vanished): there the error is held to be as
-large in absolute terms as at half of the best.
+and Empirical Bayes Methods). A point is told apart from the best by the studentized
+range of all points, at Welch's degrees of freedom of the two (Games and Howell 1976,
+Journal of Educational Statistics 1). Points far below the best are noisier in
+logarithms (a goodput that nearly vanished): there the error is held to be as large in
+absolute terms as at half of the best.
+
+Critical values of multiple comparisons with the best (Hsu 1984, Annals of Statistics
+12) are smaller, but keep the one true best alone: of many equals the luckiest is taken
+for the best, and the least lucky would be told apart from it.
 """
 
 import math
@@ -35,6 +40,7 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.series.intervals import ALPHA, Z
 from inferwatch.tune.goal import Goal
 from inferwatch.tune.search.rules import SearchRules
+from inferwatch.tune.search.studentized_range import range_beyond
 from inferwatch.tune.space import Point, Space
 from inferwatch.tune.trial import Trial, TrialOutcome
 
@@ -54,6 +60,11 @@ ALIKE = 5.0
 """How alike the noise of points is: what is typical says as much of that of one as so
 many degrees of freedom of its own. By ``benchmarks/tune_search.py``: where some are ten
 times as noisy as others, more would tell equals apart too often."""
+APART = 0.02
+"""How often equals would be told apart by chance, were noise as alike as ALIKE says.
+Where it is less so, the range errs to the narrow side: where half of the points are ten
+times as noisy as the others, this makes 2 to 4% by ``benchmarks/tune_search.py``, and
+0.05 would make 5 to 8%."""
 LEAST_FREEDOM = 2.0
 """With fewer what is thirty standard errors apart would count as alike."""
 STEPS_OF_FREEDOM = 4
@@ -90,7 +101,8 @@ class Standing:
     """Surely better, also where no ratio tells by how much."""
     ratio_to_best: float | None = None
     against_best: Interval | None = None
-    """Of that ratio; 95% for all points together."""
+    """Of that ratio, for all points together, and so wider than 95% of one: a point is
+    told apart from the best if, and only if, all of it is on the bad side of 1."""
     is_best: bool = False
     like_best: bool = False
     """Not told apart from the best, which it is not; also where it has one trial."""
@@ -234,7 +246,7 @@ def _standing(
 ) -> Standing:
     place, best = fit.places[count.point], fit.best
     present = fit.places.get(space.present)
-    against_best = fit.ratio_span(place, best, ALPHA / fit.pairs)
+    against_best = fit.ratio_span(place, best, for_all=True)
     apart = place != best and against_best is not None and fit.is_worse(against_best)
     dropped = count.out
     few = len(count.values) < FEWEST_BESIDE_BEST and count.point in neighbours(
@@ -354,15 +366,6 @@ class _Fit:
         """It hardly works: how much worse than the best it is was not asked."""
         return bool((values[self._whose == place] <= top - FARTHEST).any())
 
-    @property
-    def pairs(self) -> int:
-        """Any of them could have come to be compared, as the best is not known before.
-
-        All pairs, not only those with the best: of many that are alike the luckiest is
-        taken for the best, and would be told apart from the least lucky.
-        """
-        return max(len(self.points) * (len(self.points) - 1) // 2, 1)
-
     def score(self, place: int) -> float:
         """In the goal's unit."""
         if place in self._far:
@@ -377,9 +380,8 @@ class _Fit:
         error = math.sqrt(float(self._spread[place, place])) if self.freedom else None
         if own is not None:
             error = max(error or 0.0, own)
-        return self._around(
-            float(self.means[place]), error, ALPHA, self._told_by(place)
-        )
+        reach = t_beyond(ALPHA, self._told_by(place))
+        return self._around(float(self.means[place]), error, reach)
 
     def ratio(self, place: int, other: int) -> float | None:
         """Of two scores."""
@@ -389,18 +391,25 @@ class _Fit:
         return math.exp(self.sign * float(self.means[place] - self.means[other]))
 
     def ratio_span(
-        self, place: int, other: int, alpha: float = ALPHA
+        self, place: int, other: int, *, for_all: bool = False
     ) -> Interval | None:
-        """Of that ratio; None where nothing tells how much trials differ."""
+        """95% of that ratio; None where nothing tells how much trials differ.
+
+        ``for_all`` holds, but for APART of tunes, for any two of the points at once.
+        """
         if place == other:
             return 1.0, 1.0
         away = np.zeros(len(self.points))
         away[place], away[other] = 1.0, -1.0
         error = math.sqrt(max(float(away @ self._spread @ away), 0.0))
         found = error if self.freedom else self._own_of_both(place, other)
-        return self._around(
-            float(away @ self.means), found, alpha, self._told_by(place, other)
+        freedom = self._told_by(place, other)
+        reach = (
+            range_beyond(APART, len(self.points), freedom) / math.sqrt(2)
+            if for_all
+            else t_beyond(ALPHA, freedom)
         )
+        return self._around(float(away @ self.means), found, reach)
 
     def told_ratio_span(self, place: int, other: int) -> Interval | None:
         """The same to be shown; None where one of them hardly works."""
@@ -430,21 +439,23 @@ class _Fit:
         """Degrees of freedom of a level, or of a difference: Welch's."""
         if not self.freedom:
             return FARTHEST_FREEDOM
-        own = float(self._freedoms[place])
-        if other is None:
-            return own
-        variances = float(self._spread[place, place]), float(self._spread[other, other])
-        return freedom_of(variances, (own + 1, float(self._freedoms[other]) + 1))
+        found = own = float(self._freedoms[place])
+        if other is not None:
+            both = own + 1, float(self._freedoms[other]) + 1
+            at, by = (
+                float(self._spread[place, place]),
+                float(self._spread[other, other]),
+            )
+            found = freedom_of((at, by), both)
+        steps = STEPS_OF_FREEDOM
+        return max(math.floor(found * steps) / steps, LEAST_FREEDOM)
 
-    def _around(
-        self, at: float, error: float | None, alpha: float, freedom: float
-    ) -> Interval | None:
+    def _around(self, at: float, error: float | None, reach: float) -> Interval | None:
+        """The interval that reaches so many standard errors either way."""
         if error is None:
             return None
-        steps = STEPS_OF_FREEDOM
-        told_by = max(math.floor(freedom * steps) / steps, LEAST_FREEDOM)
-        reach = t_beyond(alpha, told_by) * error
-        ends = sorted((self.sign * (at - reach), self.sign * (at + reach)))
+        away = reach * error
+        ends = sorted((self.sign * (at - away), self.sign * (at + away)))
         low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in ends)
         return low, high
 

@@ -81,7 +81,7 @@ def test_a_machine_that_slows_down_is_seen_through() -> None:
     assert found[16].is_best
     assert found[16].ratio_to_present == pytest.approx(1.2, abs=0.03)
     assert found[16].against_present is not None
-    assert found[16].against_present[0] > 1.05
+    assert found[16].against_present[0] > 1.09
     assert machine_drift(SPACE, RULES, trials) == pytest.approx(0.6, abs=0.15)
 
 
@@ -178,7 +178,7 @@ def test_a_neighbour_of_the_best_is_not_dropped_by_one_trial() -> None:
 
     once = stand(*of_scores(*scores))
     twice = stand(*of_scores(*scores, (4, 80.5)))
-    far = stand(*of_scores(*scores, (16, 20.0)))
+    far = stand(*of_scores(*scores, (16, 50.0)))
 
     assert once[4].alive
     assert not once[2].alive
@@ -240,3 +240,26 @@ def test_equals_are_rarely_told_apart_however_uneven_their_noise(
         wrong += any(not e.is_best and not e.like_best for e in found.values())
 
     assert wrong <= 12
+
+
+def test_of_many_settings_most_that_are_a_quarter_worse_are_told_apart() -> None:
+    """Of twelve at 5% noise, five measured once and six twice, in thirty tunes."""
+    random = np.random.default_rng(7)
+    space = space_of_seqs(*(2**n for n in range(12)), present=1)
+    worse = [2**n for n in range(1, 12)]
+    order = [1, *worse[:3], 1, *worse[3:6], 1, *worse[6:9], 1, *worse[9:], 1]
+    order += [*worse[:3], 1, *worse[3:6], 1]
+    found: list[Standing] = []
+    for _ in range(30):
+        noises = np.exp(random.normal(0, 0.05, len(order)))
+        trials = of_scores(
+            *(
+                (n, (100.0 if n == 1 else 75.0) * float(by))
+                for n, by in zip(order, noises, strict=True)
+            )
+        )
+        found += [e for e in standings(space, RULES, trials) if not e.is_best]
+
+    apart = [each for each in found if not each.like_best]
+    assert all(each.against_best and each.against_best[1] < 1 for each in apart)
+    assert len(apart) / len(found) > 0.5
