@@ -89,7 +89,7 @@ def test_the_summary_can_be_that_of_a_moment(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        pytest.param(["s9"], "`inferwatch sessions` lists them", id="no session"),
+        pytest.param(["s9"], "lists them", id="no session"),
         pytest.param(["s1", "--at", "noon"], "is not a time: 12:03:40", id="no time"),
         pytest.param(["s1", "--at", "9:00:00:00"], "is not a time", id="no clock"),
         pytest.param(["s1", "--at", "3h"], "is not in the session", id="too late"),
