@@ -66,7 +66,7 @@ class Told:
 
 @dataclass(slots=True)
 class Heard:
-    """Readings by kind."""
+    """The readings of a recorded run that a simulation needs, by kind."""
 
     steps: dict[tuple[str, int], list[Step]] = field(
         default_factory=lambda: defaultdict(list)

@@ -11,7 +11,7 @@ duration is judged, but the earliest moment at which the device can have been do
 it and all before it, each taking no more than its floor.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -81,6 +81,19 @@ class _Rank:
         """When its device can have been done with its latest step at the earliest."""
 
 
+class _Model(NamedTuple):
+    """What is known of a rank's model."""
+
+    shape: ModelShape | None = None
+    why: str | None = None
+    """Its shape is not known."""
+    read_whole: bool = True
+    """Where it is not: each step reads all weights and the whole context."""
+
+
+_UNTOLD = _Model()
+
+
 class FloorTracker:
     """The floor of each step, where peak and shape are known."""
 
@@ -90,11 +103,7 @@ class FloorTracker:
         self.devices = Devices()
         self.counters = {name: Counters(*COUNTED) for name in (*BOUNDED, *UNBOUNDED)}
         self.too_fast = Counters(*TOO_FAST)
-        self._shapes: dict[Key, ModelShape | None] = {}
-        self._why: dict[Key, str | None] = {}
-        """A shape is not known."""
-        self._parted: set[Key] = set()
-        """Nor how much each step reads of its weights and its cache."""
+        self._models: dict[Key, _Model] = {}
         self._ranks: dict[Key, _Rank] = {}
         self._worst: Worst | None = None
 
@@ -182,7 +191,8 @@ class FloorTracker:
 
     def shape(self, key: Key) -> tuple[ModelShape | None, str | None]:
         """Of a rank's model; or why it is not known."""
-        return self._shapes.get(key), self._why.get(key)
+        model = self._models.get(key, _UNTOLD)
+        return model.shape, model.why
 
     def saved(self) -> SavedFloors:
         """All that is kept, but for the counters."""
@@ -232,7 +242,8 @@ class FloorTracker:
         info = engine.info if engine is not None else None
         if info is None:
             return rank
-        shape = self._shapes.get(key)
+        model = self._models.get(key, _UNTOLD)
+        shape = model.shape
         peak = self.devices.peak_of(
             Need(
                 info=info,
@@ -244,26 +255,23 @@ class FloorTracker:
         if shape is not None:
             rank.needs = StepNeeds.of_shape(shape, info, peak)
         else:
-            whole = key not in self._parted
-            rank.needs = StepNeeds.of_sizes(info, peak) if whole else None
+            rank.needs = StepNeeds.of_sizes(info, peak) if model.read_whole else None
         return rank
 
     def _look_at(self, key: Key) -> None:
         """A rank is heard of: what it is has to be learned anew."""
         self.devices.changes += 1
         config = self._engines.configs.get(key)
-        shape, why, whole = (None, None, True) if config is None else _shape(config)
-        self._shapes[key] = shape
-        self._why[key] = why
-        (self._parted.discard if whole else self._parted.add)(key)
+        model = self._models[key] = _UNTOLD if config is None else _model(config)
+        shape = model.shape
         if shape is None:
             self._traffic.windowed(*key, None)
         else:
             self._traffic.windowed(*key, shape.window, chunked=shape.chunked)
 
 
-def _shape(config: ModelConfig) -> tuple[ModelShape | None, str | None, bool]:
-    """The shape of a model, or why it is not known; whether steps read all of it."""
+def _model(config: ModelConfig) -> _Model:
+    """What a configuration says of a model."""
     told: dict[str, Any] = {}
     try:
         told = msgspec.json.decode(config.config, type=dict)
@@ -274,5 +282,5 @@ def _shape(config: ModelConfig) -> tuple[ModelShape | None, str | None, bool]:
             quantization=config.quantization,
         )
     except (msgspec.MsgspecError, RecursionError, ShapeError) as error:
-        return None, str(error), reads_all(told)
-    return shape, None, reads_all(told)
+        return _Model(why=str(error), read_whole=reads_all(told))
+    return _Model(shape=shape)

@@ -50,7 +50,7 @@ class ColumnChooser(Panel, can_focus=True):
         columns: tuple[str, ...] | None
 
     class Closed(Message):
-        """People have chosen."""
+        """People are done choosing, so the chooser can go."""
 
     def __init__(self, columns: Sequence[TableColumn[Any]]) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from inferwatch.feed import Feed
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What to fetch."""
+    """The span and source whose single steps are to be fetched."""
 
     start_ns: int
     end_ns: int
