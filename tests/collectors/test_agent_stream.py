@@ -38,17 +38,17 @@ from collectors.readings import (
 from embedded_engine import channel as channel_module
 from embedded_engine.channel import Channel
 from embedded_engine.relay import Relay
+from tests.embedded_engine.channel_owners import SilentOwner
 
 R = TypeVar("R", bound=Reading)
 DEADLINE_S = 60.0
 GPU = "GPU-6d4b"
 
 
-class ScriptedAgent:
+class ScriptedAgent(SilentOwner):
     """Tells what it is given."""
 
     role = Role.AGENT
-    engine: EngineInfo | None = None
 
     def __init__(self, name: str, path: Path) -> None:
         self.channel = Channel(path, name, self, 1 << 22, AGENT)
@@ -61,18 +61,6 @@ class ScriptedAgent:
             if isinstance(each, HostInfo | GpuInfo):
                 self.channel.keep(f"{type(each)} {each.source}", each)
         return readings
-
-    def totals(self) -> Totals:
-        return Totals(t_ns=monotonic_ns())
-
-    def beat(self) -> list[AnyReading]:
-        return []
-
-    def report(self, text: str) -> None:
-        raise AssertionError(text)
-
-    def failed(self, error: Exception) -> None:
-        raise error
 
 
 @contextmanager

@@ -32,16 +32,15 @@ from collectors.probe.server_probe import ServerProbe
 from collectors.readings import (
     AnyReading,
     ClockAnchor,
-    EngineInfo,
     Note,
     NoteKind,
     Step,
-    Totals,
 )
 from collectors.runtime_dir import socket_path
 from collectors.server import Server
 from embedded_engine.channel import Channel
 from embedded_engine.relay import KEY_VARIABLE, Relay, relay_probes
+from tests.embedded_engine.channel_owners import SilentOwner
 
 pytestmark = pytest.mark.process
 
@@ -50,23 +49,10 @@ CONTAINED = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 ELSEWHERE = "http://192.0.2.1:8000"
 
 
-class ScriptedServer:
+class ScriptedServer(SilentOwner):
     """An API server with nothing to report but what its channel is given."""
 
     role = Role.API
-    engine: EngineInfo | None = None
-
-    def totals(self) -> Totals:
-        return Totals(t_ns=monotonic_ns())
-
-    def beat(self) -> list[AnyReading]:
-        return []
-
-    def report(self, text: str) -> None:
-        raise AssertionError(text)
-
-    def failed(self, error: Exception) -> None:
-        raise error
 
 
 def main() -> None:

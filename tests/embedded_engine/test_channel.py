@@ -19,13 +19,11 @@ import zmq
 from collectors.clock import SessionClock, monotonic_ns
 from collectors.collector import SourceLostError
 from collectors.probe import stream as probe_stream
-from collectors.probe.hello import Role
 from collectors.probe.reception import ProbeMessage, Reception
 from collectors.probe.stream import ProbeStream
 from collectors.readings import (
     AnyReading,
     BlockMap,
-    EngineInfo,
     Note,
     NoteKind,
     Totals,
@@ -33,33 +31,11 @@ from collectors.readings import (
 from collectors.runtime_dir import probe_sockets, socket_path
 from embedded_engine import channel as channel_module
 from embedded_engine.channel import Channel
+from tests.embedded_engine.channel_owners import PatientOwner
 
 pytestmark = pytest.mark.process
 
 DEADLINE_S = 60.0
-
-
-class ScriptedHerald:
-    """Has nothing of its own to report, and remembers what failed."""
-
-    role = Role.CORE
-    engine: EngineInfo | None = None
-
-    def __init__(self) -> None:
-        self.errors: list[Exception] = []
-        self.reports: list[str] = []
-
-    def totals(self) -> Totals:
-        return Totals(t_ns=monotonic_ns())
-
-    def beat(self) -> list[AnyReading]:
-        return []
-
-    def report(self, text: str) -> None:
-        self.reports.append(text)
-
-    def failed(self, error: Exception) -> None:
-        self.errors.append(error)
 
 
 def note(number: int) -> list[AnyReading]:
@@ -70,14 +46,14 @@ def note_of(number: int) -> Note:
     return Note(t_ns=monotonic_ns(), kind=NoteKind.BOOKMARK, text=str(number))
 
 
-def open_channel(herald: ScriptedHerald, ring_bytes: int = 1 << 24) -> Channel:
+def open_channel(herald: PatientOwner, ring_bytes: int = 1 << 24) -> Channel:
     channel = Channel(socket_path("e", os.getpid()), "e", herald, ring_bytes)
     channel.open()
     return channel
 
 
 def main() -> None:
-    channel = open_channel(ScriptedHerald())
+    channel = open_channel(PatientOwner())
     end, begin = int(sys.argv[1]), int(sys.argv[2])
     for number in range(begin, end):
         channel.put(note, number)
@@ -90,12 +66,12 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def herald() -> ScriptedHerald:
-    return ScriptedHerald()
+def herald() -> PatientOwner:
+    return PatientOwner()
 
 
 @pytest.fixture
-def channel(herald: ScriptedHerald) -> Iterator[Channel]:
+def channel(herald: PatientOwner) -> Iterator[Channel]:
     channel = open_channel(herald)
     yield channel
     channel.close()
@@ -292,7 +268,7 @@ async def test_a_big_ring_comes_in_pieces(
     assert watcher.lost == 0
 
 
-async def test_a_ring_of_no_bytes_keeps_nothing(herald: ScriptedHerald) -> None:
+async def test_a_ring_of_no_bytes_keeps_nothing(herald: PatientOwner) -> None:
     channel = open_channel(herald, ring_bytes=0)
     emit(channel, range(100))
     await _until(lambda: not channel._records)
@@ -307,7 +283,7 @@ async def test_a_ring_of_no_bytes_keeps_nothing(herald: ScriptedHerald) -> None:
 
 
 async def test_too_many_records_are_dropped_and_counted(
-    herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
+    herald: PatientOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "MOST_RECORDS", 5)
     monkeypatch.setattr(channel_module, "FLUSH_S", 0.2)
@@ -325,7 +301,7 @@ async def test_too_many_records_are_dropped_and_counted(
 
 
 async def test_a_record_that_cannot_be_read_hurts_no_other(
-    channel: Channel, herald: ScriptedHerald
+    channel: Channel, herald: PatientOwner
 ) -> None:
     async with watching() as watcher:
         channel.put(_broken)
@@ -336,7 +312,7 @@ async def test_a_record_that_cannot_be_read_hurts_no_other(
 
 @pytest.mark.parametrize("message", [b"", b"\2", b"\xff" * 9])
 async def test_what_is_no_subscription_silences_nobody(
-    channel: Channel, herald: ScriptedHerald, message: bytes
+    channel: Channel, herald: PatientOwner, message: bytes
 ) -> None:
     with zmq.Context() as context, context.socket(zmq.XSUB) as stranger:
         stranger.linger = 0
@@ -352,7 +328,7 @@ async def test_what_is_no_subscription_silences_nobody(
 
 
 async def test_a_fault_of_the_sender_is_said_and_it_goes_on(
-    channel: Channel, herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
+    channel: Channel, herald: PatientOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     faults = [OSError("no room"), OSError("no room")]
     real = channel._send_pieces
@@ -372,7 +348,7 @@ async def test_a_fault_of_the_sender_is_said_and_it_goes_on(
 
 
 async def test_a_sender_that_only_fails_gives_up_and_says_so(
-    channel: Channel, herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
+    channel: Channel, herald: PatientOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "MOST_FAULTS", 3)
 
@@ -439,7 +415,7 @@ async def test_a_process_that_lives_and_says_nothing_is_noted(
 
 
 def test_a_slow_subscriber_loses_and_the_next_message_says_so(
-    herald: ScriptedHerald, monkeypatch: pytest.MonkeyPatch
+    herald: PatientOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel_module, "SEND_HIGH_WATER", 2)
     monkeypatch.setattr(channel_module, "RECORDS_AT_ONCE", 1)

@@ -11,7 +11,7 @@ from collectors.clock import NS_PER_S
 from collectors.probe.hello import HELLO, RING
 from embedded_engine import channel as channel_module
 from embedded_engine.channel import SUBSCRIBE, UNSUBSCRIBE, Channel, RingEntry
-from tests.embedded_engine.test_channel import ScriptedHerald
+from tests.embedded_engine.channel_owners import PatientOwner
 
 
 class Crowd:
@@ -42,7 +42,7 @@ def channel(tmp_path: Path, crowd: Crowd, monkeypatch: pytest.MonkeyPatch) -> Ch
     for pause in ("FLUSH_S", "JOIN_S"):
         monkeypatch.setattr(channel_module, pause, 0)
     monkeypatch.setattr(channel_module, "LISTEN_TURNS", 1)
-    channel = Channel(tmp_path / "x.sock", "e", ScriptedHerald(), 1 << 20)
+    channel = Channel(tmp_path / "x.sock", "e", PatientOwner(), 1 << 20)
     channel._socket = crowd  # type: ignore[assignment]
     return channel
 

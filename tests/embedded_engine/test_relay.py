@@ -13,14 +13,15 @@ import pytest
 import zmq
 
 from collectors.clock import monotonic_ns
-from collectors.probe.hello import HELLO, LIVE, RING, Role
-from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
+from collectors.probe.hello import HELLO, LIVE, RING
+from collectors.readings import Note, NoteKind
 from embedded_engine import channel as channel_module
 from embedded_engine import relay as relay_module
 from embedded_engine import viewer as viewer_module
 from embedded_engine.channel import Channel
 from embedded_engine.relay import Relay, _listening
 from embedded_engine.viewer import Viewer
+from tests.embedded_engine.channel_owners import SilentOwner
 
 MB = 1_000_000
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(52, b"\0")
@@ -58,11 +59,8 @@ def test_a_relay_listens_again_after_a_fault(
     assert said == [f"the probe at {address} lets nobody listen for now: no room"]
 
 
-class Engine:
+class Engine(SilentOwner):
     """Has a past, of so many notes of 100 KB each."""
-
-    role = Role.CORE
-    engine: EngineInfo | None = None
 
     def __init__(self, path: Path, notes: int) -> None:
         self.channel = Channel(path, "e", self, 100 * MB)
@@ -74,18 +72,6 @@ class Engine:
             if number % 5 == 4:
                 time.sleep(0.001)
         wait_for(lambda: self.channel._ring.used_bytes >= notes * 100_000)
-
-    def totals(self) -> Totals:
-        return Totals(t_ns=monotonic_ns())
-
-    def beat(self) -> list[AnyReading]:
-        return []
-
-    def report(self, text: str) -> None:
-        raise AssertionError(text)
-
-    def failed(self, error: Exception) -> None:
-        raise error
 
 
 def wait_for(condition: object) -> None:
