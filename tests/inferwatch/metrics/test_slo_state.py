@@ -242,17 +242,18 @@ def test_a_class_that_its_client_tells_afterwards_counts(make_life: Make) -> Non
     assert after.missed == {"ttft_s": 1}
 
 
+TRACED = RequestSpan(
+    source="http://a",
+    request_id="x",
+    arrived_ns=1 * S,
+    end_ns=2 * S,
+    ttft_ns=300 * MS,
+    output_tokens=8,
+)
+
+
 def test_traces_are_judged_as_far_as_they_tell() -> None:
-    span = RequestSpan(
-        source="http://a",
-        request_id="x",
-        arrived_ns=1 * S,
-        end_ns=2 * S,
-        e2el_ns=1 * S,
-        ttft_ns=300 * MS,
-        decode_ns=700 * MS,
-        output_tokens=8,
-    )
+    span = replace(TRACED, e2el_ns=1 * S, decode_ns=700 * MS)
 
     assert counts(judged("ttft_s<0.3 tpot_s<1", [span])) == (1, 0, 0)
     assert counts(judged("ttft_s<0.4 tpot_s<=0.1", [span])) == (1, 1, 0)
@@ -260,14 +261,7 @@ def test_traces_are_judged_as_far_as_they_tell() -> None:
 
 
 def test_tokens_of_good_requests_are_unknown_where_a_trace_lacks_them() -> None:
-    told = RequestSpan(
-        source="http://a",
-        request_id="x",
-        arrived_ns=1 * S,
-        end_ns=2 * S,
-        ttft_ns=300 * MS,
-        output_tokens=8,
-    )
+    told = TRACED
     untold = replace(told, request_id="y", output_tokens=None)
 
     assert judged("ttft_s<0.4", [told]).good_tokens == 8
@@ -275,14 +269,7 @@ def test_tokens_of_good_requests_are_unknown_where_a_trace_lacks_them() -> None:
 
 
 def test_tokens_of_ended_requests_are_those_of_bad_and_undetermined_ones_too() -> None:
-    good = RequestSpan(
-        source="http://a",
-        request_id="x",
-        arrived_ns=1 * S,
-        end_ns=2 * S,
-        ttft_ns=300 * MS,
-        output_tokens=8,
-    )
+    good = TRACED
     bad = replace(good, request_id="y", ttft_ns=500 * MS, output_tokens=4)
     undetermined = replace(good, request_id="z", ttft_ns=None, output_tokens=2)
 
