@@ -42,9 +42,8 @@ def parts_of_protobuf(body: bytes) -> Iterator[Part | None]:
         if number != RESOURCE_SPANS:
             yield None
             continue
-        yield Part(
-            is_resource=True, encoded=b""
-        )  # as it is where nothing more is told of it
+        # as it is where nothing more is told of it
+        yield Part(is_resource=True, encoded=b"")
         for inner, at, to in _fields(body, begin, end):
             if inner == RESOURCE:
                 yield Part(is_resource=True, encoded=body[at:to])
