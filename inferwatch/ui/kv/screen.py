@@ -20,7 +20,7 @@ from inferwatch.ui.kv.no_map import NoMapLine, why_no_map
 from inferwatch.ui.kv.prefix_cache import PREFIX_KEYS, PrefixPanel
 from inferwatch.ui.shared import charts
 from inferwatch.ui.shared.chart_stack import CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import COST_KEYS, HelpDrawer, catalog_keys
+from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.shared.messages import LookAgain, OpenRequest
 from inferwatch.ui.shared.totals import ROOMY, TotalsPanel
 from inferwatch.ui.shared.watch_screen import WatchScreen
@@ -299,13 +299,6 @@ class KvScreen(WatchScreen):
         self._focus_view()
         self.refresh_bindings()
         self.post_message(LookAgain())
-
-    def action_help(self) -> None:
-        """Open the explanations; closed, they give the keys back."""
-        closes = bool(self.query(HelpDrawer))
-        super().action_help()
-        if closes and self._mapped:
-            self.call_after_refresh(self._focus_view)
 
     def _focus_view(self) -> None:
         """Who has the keys."""

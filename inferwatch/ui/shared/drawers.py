@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Static
 
 from inferwatch.metrics.catalog import CATALOG, Metric
@@ -53,6 +54,8 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
         told: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__()
+        self.focused_before: Widget | None = None
+        """Who gets the keys back."""
         self._told = told or {}
         self._question, self._keys = question, keys
         self._metrics, self._window = tuple(metrics), window
@@ -103,8 +106,10 @@ def toggle_help(
     ``more`` is what its bindings do not say, by group: of the mouse, of other times;
     ``told`` comes before all keys and numbers.
     """
-    if screen.query(HelpDrawer):
-        screen.query(HelpDrawer).remove()
+    for open_drawer in screen.query(HelpDrawer):
+        # before it goes: what goes with the keys leaves them to its neighbour
+        screen.set_focus(open_drawer.focused_before)
+        open_drawer.remove()
         return
     keys: dict[str, list[Key]] = {HERE: []}
     listed: set[str] = set()
@@ -117,6 +122,7 @@ def toggle_help(
         keys.setdefault(group, []).extend(fresh)
     shown = {group: rows for group, rows in keys.items() if rows}
     drawer = HelpDrawer(question, shown, metrics, window, told)
+    drawer.focused_before = screen.focused
     screen.mount(drawer)
     drawer.focus()
 
