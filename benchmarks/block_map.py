@@ -17,14 +17,14 @@ import numpy as np
 import platformdirs
 import zmq
 
+from collectors.contract.readings import BlockMap
+from collectors.contract.wire import unpack
 from collectors.probe.hello import HELLO, LIVE, Role
-from collectors.readings import BlockMap
-from collectors.wire import unpack
-from embedded_engine.channel import Channel
 from embedded_engine.probe import probe
 from embedded_engine.probe.attribute_reader import Vllm
-from embedded_engine.probe.block_tap import BlockTap
 from embedded_engine.probe.hooks import Hook
+from embedded_engine.probe.tap.block_tap import BlockTap
+from embedded_engine.publishing.channel import Channel
 from embedded_engine.tiny_model import make
 from embedded_engine.worker import answer_for_cpu_wheel
 

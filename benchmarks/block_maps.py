@@ -13,11 +13,11 @@ from statistics import mean
 from time import process_time
 from typing import NamedTuple
 
-from collectors.readings import AnyReading, BlockMap, EngineInfo, PromptBlocks
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.saving import Parts
-from inferwatch.metrics.snapshot import Window
-from inferwatch.storage.recording.recorder import Recorder
+from collectors.contract.readings import AnyReading, BlockMap, EngineInfo, PromptBlocks
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.saving import Parts
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.writing.recorder import Recorder
 from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
 
 SECONDS = 40

@@ -20,21 +20,21 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from collectors.clock import NS_PER_S
-from inferwatch.compare.comparison import ComparisonRules, SessionPair, compare
-from inferwatch.compare.metrics import KEYS
-from inferwatch.compare.reading.session_numbers import (
+from collectors.contract.clock import NS_PER_S
+from inferwatch.record.sessions.sessions import SessionRow
+from inferwatch.record.tables.session_state import SessionState
+from inferwatch.studies.compare.comparison import ComparisonRules, SessionPair, compare
+from inferwatch.studies.compare.metrics import KEYS
+from inferwatch.studies.compare.reading.session_numbers import (
     LoadFacts,
     Pairing,
     RatioSums,
     SessionNumbers,
     Side,
 )
-from inferwatch.compare.reading.span import ComparedSpan, WarmupCut
-from inferwatch.compare.statistics.resampling import BINS, counted
-from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import SessionRow
+from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
+from inferwatch.studies.compare.statistics.resampling import BINS, counted
+from inferwatch.studies.compare.verdicts import MetricVerdict
 
 Floats = npt.NDArray[np.float64]
 

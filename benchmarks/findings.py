@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from statistics import median
 from time import process_time
 
-from collectors.readings import AnyReading, Tick
-from inferwatch.metrics.model import Model
+from collectors.contract.readings import AnyReading, Tick
+from inferwatch.metrics.model.model import Model
 from tests.inferwatch.metrics.findings.planted import NEARLY, PLANTED
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 

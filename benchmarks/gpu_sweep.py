@@ -13,11 +13,11 @@ from typing import Any
 
 import pynvml as nv
 
-from collectors.gpu.gpm import GpmSampler
-from collectors.gpu.nvml import NvmlSource
-from collectors.gpu.nvml_readings import DIRECT, FIELDS, PROCESS_LISTS
-from collectors.gpu.source import GpuOptions, Pace
-from collectors.readings import GpuSample
+from collectors.contract.readings import GpuSample
+from collectors.hardware.gpm import GpmSampler
+from collectors.hardware.gpu_source import GpuOptions, Pace
+from collectors.hardware.nvml import NvmlSource
+from collectors.hardware.nvml_readings import DIRECT, FIELDS, PROCESS_LISTS
 from tests.fake_nvml import FakeNvml, NoCompilerError, library
 
 GPUS = 8

@@ -22,7 +22,7 @@ from typing import Any
 import pexpect
 from textual.app import App
 
-from collectors.readings import (
+from collectors.contract.readings import (
     EngineInfo,
     EventKind,
     RequestEvent,
@@ -31,11 +31,12 @@ from collectors.readings import (
 )
 from inferwatch.feed import FeedState, NothingRecalled
 from inferwatch.formatting import wall_clock
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.terminal import TerminalDriver
+from inferwatch.ui.terminal.terminal import TerminalDriver
 
 S = 1_000_000_000
 ENGINE = "engine-1"

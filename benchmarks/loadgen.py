@@ -33,14 +33,19 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from collectors.clock import SessionClock
-from collectors.load_stream import LoadStream
-from collectors.readings import AnyReading, ClientSample, RequestRecord, TokenTimes
-from inferwatch.export.results.imported_run import ImportedRequest
-from inferwatch.export.results.result_file import read_results
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import (
+    AnyReading,
+    ClientSample,
+    RequestRecord,
+    TokenTimes,
+)
+from collectors.load.load_stream import LoadStream
 from inferwatch.loadgen.plan.fields import MAX_IN_FLIGHT
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.record.imported.imported_run import ImportedRequest
+from inferwatch.record.imported.result_file import read_results
 
 CLIENT_CORE, SERVER_CORE = 0, 1
 PROMPT_TOKENS = 32

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from psutil import Process
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     EngineInfo,
@@ -24,8 +24,8 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 
 S = 1_000_000_000
 ENGINE = "engine-1"

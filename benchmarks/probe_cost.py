@@ -18,8 +18,8 @@ from pathlib import Path
 import platformdirs
 import zmq
 
+from collectors.contract.readings import LimitChange
 from collectors.probe.hello import LIVE, Role
-from collectors.readings import LimitChange
 from embedded_engine.probe import probe
 from embedded_engine.probe.attribute_reader import Vllm
 from embedded_engine.tiny_model import make

@@ -20,12 +20,12 @@ from urllib.parse import parse_qs
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.clock import SessionClock
-from collectors.prometheus_server import PrometheusReader
-from collectors.readings import EngineSample
-from collectors.server import Server
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import EngineSample
+from collectors.http.server import Server
+from collectors.servers.prometheus_server import PrometheusReader
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 
 SCRAPE = (
     Path(__file__).parent.parent / "tests/collectors/engines/scrapes/vllm_0.32.0.txt"

@@ -15,18 +15,20 @@ from random import Random
 from statistics import median
 from time import perf_counter, process_time
 
-from collectors.clock import SessionClock
-from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
-from inferwatch.storage.file.connections import close_after_writing, open_for_writing
-from inferwatch.storage.file.sqlite import transaction
-from inferwatch.storage.recording.recorder import (
-    INTERVAL_S,
-    ReadingQueue,
-    RecordingLoop,
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import (
+    AnyReading,
+    EventKind,
+    RequestEvent,
+    Step,
+    Vantage,
 )
-from inferwatch.storage.recording.session_writer import NewSession
-from inferwatch.storage.tables.batch import Batch
-from inferwatch.storage.tables.codec import ReadingEncoder
+from inferwatch.record.connections import close_after_writing, open_for_writing
+from inferwatch.record.file.sqlite import transaction
+from inferwatch.record.tables.batch import Batch
+from inferwatch.record.tables.codec import ReadingEncoder
+from inferwatch.record.writing.recorder import INTERVAL_S, ReadingQueue, RecordingLoop
+from inferwatch.record.writing.session_writer import NewSession
 
 ENGINE = "engine-1"
 STEPS_PER_S = 200

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.clock import SessionClock
-from collectors.readings import EngineSample
-from collectors.scrape import ServerScraper
-from collectors.server import Server
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import EngineSample
+from collectors.http.server import Server
+from collectors.servers.scrape import ServerScraper
 
 BODY = Path(__file__).parents[1] / "tests/collectors/engines/scrapes/vllm_0.32.0.txt"
 WARM_S = 8

@@ -24,17 +24,23 @@ from time import perf_counter, process_time
 
 from psutil import Process
 
-from collectors.clock import NS_PER_S
-from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Vantage
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.checkpoint_builder import CheckpointBuilder
-from inferwatch.replay.player import Player
-from inferwatch.storage.checkpoints.file import MOST_FILE_BYTES
-from inferwatch.storage.file.connections import close_after_writing, open_for_writing
-from inferwatch.storage.file.sqlite import transaction
-from inferwatch.storage.sessions.sessions import find
-from inferwatch.storage.tables.codec import ReadingEncoder
-from inferwatch.storage.tables.steps import pack, unpack
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
+    AnyReading,
+    EventKind,
+    RequestEvent,
+    Step,
+    Vantage,
+)
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.checkpoints.file import MOST_FILE_BYTES
+from inferwatch.record.connections import close_after_writing, open_for_writing
+from inferwatch.record.file.sqlite import transaction
+from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
+from inferwatch.record.replay.player import Player
+from inferwatch.record.sessions.sessions import find
+from inferwatch.record.tables.codec import ReadingEncoder
+from inferwatch.record.tables.steps import pack, unpack
 
 ENGINE = "engine-1"
 STEPS_PER_S = 200

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from collectors.clock import NS_PER_S, monotonic_ns
-from embedded_engine.config import demo_config
-from embedded_engine.launch import Engine
+from collectors.contract.clock import NS_PER_S, monotonic_ns
+from embedded_engine.engine.config import demo_config
+from embedded_engine.engine.launch import Engine
 
 RUNS = 5
 LIMIT_S = 20.0

@@ -16,10 +16,10 @@ from statistics import median, quantiles
 
 import httpx
 
-from collectors.clock import SessionClock
+from collectors.contract.clock import SessionClock
 from collectors.probe.stream import ProbeStream
-from embedded_engine.config import EngineConfig, demo_config
-from embedded_engine.launch import Engine
+from embedded_engine.engine.config import EngineConfig, demo_config
+from embedded_engine.engine.launch import Engine
 
 COUNTER = "vllm:generation_tokens_total{"
 OUTPUT_TOKENS = (512, 960)

@@ -34,15 +34,15 @@ import msgspec
 
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.storage.sessions.housekeeping import retag
-from inferwatch.storage.sessions.sessions import find
-from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.reading.numbers import numbers_of
-from inferwatch.tune.running.engines import EngineNews, OwnEngines
-from inferwatch.tune.running.run import TuneRun
-from inferwatch.tune.running.trial_load import TrialTask, measured
-from inferwatch.tune.space import Point
-from inferwatch.tune.trial import TrialNumbers
+from inferwatch.record.sessions.housekeeping import retag
+from inferwatch.record.sessions.sessions import find
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.reading.numbers import numbers_of
+from inferwatch.studies.tune.running.engines import EngineNews, OwnEngines
+from inferwatch.studies.tune.running.run import TuneRun
+from inferwatch.studies.tune.running.trial_load import TrialTask, measured
+from inferwatch.studies.tune.space import Point
+from inferwatch.studies.tune.trial import TrialNumbers
 
 FLAG = "max-num-seqs"
 PRESENT = "32"

@@ -22,11 +22,16 @@ from itertools import product
 
 import numpy as np
 
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.search.race import EngineLife, SearchRules, life_for, next_trial
-from inferwatch.tune.search.standings import standings
-from inferwatch.tune.space import Point, Space, Variable
-from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.search.race import (
+    EngineLife,
+    SearchRules,
+    life_for,
+    next_trial,
+)
+from inferwatch.studies.tune.search.standings import standings
+from inferwatch.studies.tune.space import Point, Space, Variable
+from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 
 MOST_TRIALS = 2_000
 """Of one tune: more is a search without an end."""

@@ -25,8 +25,8 @@ from textual.app import App
 from textual.screen import Screen
 
 from inferwatch.cli.main import main as run
-from inferwatch.ui.shared.picture import Picture
-from inferwatch.ui.shared.terminal import TerminalApp, TerminalDriver
+from inferwatch.ui.terminal.picture import Picture
+from inferwatch.ui.terminal.terminal import TerminalApp, TerminalDriver
 
 UP = b"traffic"
 """On Overview, and not before it."""

@@ -12,10 +12,10 @@ import asyncio
 import os
 from tempfile import TemporaryDirectory
 
-from inferwatch.whatif.outcome import measured
-from inferwatch.whatif.prediction import WhatIf, what_if
-from inferwatch.whatif.recorded import RecordedRun
-from inferwatch.whatif.setting import Change
+from inferwatch.studies.what_if.outcome import measured
+from inferwatch.studies.what_if.prediction import WhatIf, what_if
+from inferwatch.studies.what_if.recorded import RecordedRun
+from inferwatch.studies.what_if.setting import Change
 from tests.program.what_if_runs import served
 
 WITHIN = {"p50": 0.10, "p99": 0.20}

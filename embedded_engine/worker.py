@@ -15,10 +15,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import cast
 
-from embedded_engine.engine_file import scratch_dir
-from embedded_engine.errors import NOT_INSTALLED
+from embedded_engine.engine.engine_file import scratch_dir
+from embedded_engine.engine.errors import NOT_INSTALLED
+from embedded_engine.engine.startup_pipe import say_lacking, say_up
 from embedded_engine.probe.watchdog import watch_parent
-from embedded_engine.startup_pipe import say_lacking, say_up
 
 PLUGIN = "inferwatch"
 

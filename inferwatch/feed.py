@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from collectors.readings import LiveLimits, Step
+from collectors.contract.readings import LiveLimits, Step
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.metrics.causes.story import RequestStory
-from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.story.story import RequestStory
 
 
 class FeedState(StrEnum):

@@ -12,8 +12,8 @@ from datetime import datetime
 from math import floor, isfinite, log10
 from typing import NamedTuple
 
-from collectors.clock import NS_PER_S
-from collectors.readings import BoundBy
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import BoundBy
 
 WIDTH = 7
 DIGITS_WIDTH = 6

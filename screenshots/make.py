@@ -25,27 +25,27 @@ from platformdirs import user_cache_dir
 from textual.app import App
 from textual.pilot import Pilot
 
-from collectors.clock import SessionClock
-from collectors.server import Server
+from collectors.contract.clock import SessionClock
+from collectors.http.server import Server
 from embedded_engine.probe_settings import ProbeSettings
 from embedded_engine.tiny_model import make
 from inferwatch.cli.pages import tune_page
-from inferwatch.compare.runs.selection import ComparisonRequest
+from inferwatch.live.attached.attached_session import AttachedSession
+from inferwatch.live.engine.demo import demo_load, demo_source
+from inferwatch.live.engine.engine_session import EngineSession
+from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.metrics.model import Model
-from inferwatch.replay.player import Player
-from inferwatch.session.attached_session import AttachedSession
-from inferwatch.session.demo import demo_load, demo_source
-from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.running.run import TuneRun
+from inferwatch.metrics.model.model import Model
+from inferwatch.record.replay.player import Player
+from inferwatch.record.writing.recorder import Recorder
+from inferwatch.studies.compare.runs.selection import ComparisonRequest
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.running.run import TuneRun
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import ComparePage, SessionPage
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
 from tests.fake_nvml import FakeNvml, library
 from tests.program.compare_runs import Setting, record
 

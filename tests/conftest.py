@@ -20,11 +20,11 @@ from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
 from textual.widgets import Input
 
-from embedded_engine.config import EngineConfig, demo_config
-from embedded_engine.launch import Engine
+from embedded_engine.engine.config import EngineConfig, demo_config
+from embedded_engine.engine.launch import Engine
 from embedded_engine.probe_settings import ProbeSettings
-from inferwatch.storage.file import connections
-from inferwatch.storage.file.sqlite import connect
+from inferwatch.record import connections
+from inferwatch.record.file.sqlite import connect
 from tests.embedded_engine.loud_model import make_loud
 
 os.environ["INFERWATCH_TRACEBACK"] = "1"  # a fault of ours is seen, not told

@@ -1,11 +1,11 @@
 """How limits of a running engine are turned: what is asked of its probe and answered.
 
-Beside the socket at which it tells (:mod:`collectors.runtime_dir`) an EngineCore that
-was started with control has one at which it is told: a Unix socket of its owner alone
-(0600), which checks its peer's uid. On it go lines of JSON, a :class:`LimitRequest`
-each, answered in order by a :class:`LimitAnswer`. Whoever holds the connection that
-changed something last is the watcher: when it closes, the start-up values return after
-``WATCHER_GONE_S``, unless they were set to stay.
+Beside the socket at which it tells (:mod:`collectors.contract.runtime_dir`) an
+EngineCore that was started with control has one at which it is told: a Unix socket of
+its owner alone (0600), which checks its peer's uid. On it go lines of JSON, a
+:class:`LimitRequest` each, answered in order by a :class:`LimitAnswer`. Whoever holds
+the connection that changed something last is the watcher: when it closes, the start-up
+values return after ``WATCHER_GONE_S``, unless they were set to stay.
 """
 
 from enum import StrEnum
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from collectors.readings import LiveLimits
-from collectors.runtime_dir import socket_dir
+from collectors.contract.readings import LiveLimits
+from collectors.contract.runtime_dir import socket_dir
 
 WATCHER_GONE_S = 10.0
 """So long an engine goes by the limits of a watcher that is gone."""

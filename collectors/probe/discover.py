@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 import psutil
 import zmq
 
-from collectors.clock import NS_PER_S, monotonic_ns
-from collectors.collector import CollectorError
+from collectors.contract.clock import NS_PER_S, monotonic_ns
+from collectors.contract.collector import CollectorError
+from collectors.contract.runtime_dir import ProbeSocket, probe_sockets
+from collectors.contract.wire import UNREADABLE
 from collectors.probe.hello import HELLO, Hello, Role, decode_hello
-from collectors.runtime_dir import ProbeSocket, probe_sockets
-from collectors.wire import UNREADABLE
 
 HTTP_PORTS = {"http": 80, "https": 443}
 ANSWER_NS = NS_PER_S

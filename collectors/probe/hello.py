@@ -11,16 +11,13 @@ of several servers say, behind ``FRONTED``: who asks for one server's can tell.
 """
 
 from enum import StrEnum
-from urllib.parse import urlsplit
 
 import msgspec
 
-from collectors.collector import WireVersionError
-from collectors.readings import AnyReading, ClockAnchor, EngineInfo, Totals
-from collectors.wire import VERSION, Count, decode_reading, is_possible
+from collectors.contract.collector import WireVersionError
+from collectors.contract.readings import AnyReading, ClockAnchor, EngineInfo, Totals
+from collectors.contract.wire import VERSION, Count, decode_reading, is_possible
 
-TCP = "tcp://"
-"""How the address of a probe begins that is reached over the network."""
 LIVE = b"live"
 HELLO = b"hello."
 RING = b"ring."
@@ -28,15 +25,6 @@ AGENT = b"agent."
 """How an agent's topics begin."""
 FRONTED = b"probes."
 """How those of probes begin that an agent passes on."""
-
-
-def has_host_and_port(address: str) -> bool:
-    """Whether a TCP address says both."""
-    parts = urlsplit(address)
-    try:
-        return bool(parts.hostname and parts.port)
-    except ValueError:
-        return False
 
 
 class Role(StrEnum):

@@ -13,7 +13,7 @@ from shlex import quote
 
 import zmq
 
-from collectors.collector import CollectorError
+from collectors.contract.collector import CollectorError
 
 KEY_LENGTH = 40
 """CURVE keys in their printable form (Z85)."""

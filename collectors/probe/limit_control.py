@@ -14,8 +14,9 @@ from typing import Self
 
 import msgspec
 
-from collectors.collector import CollectorError, SourceLostError
-from collectors.liveness import peer_uid
+from collectors.contract.collector import CollectorError, SourceLostError
+from collectors.contract.liveness import peer_uid
+from collectors.contract.readings import LimitChange, LiveLimits
 from collectors.probe.control import (
     BETWEEN_CHANGES_S,
     LONGEST_LINE,
@@ -24,7 +25,6 @@ from collectors.probe.control import (
     LimitRequest,
     control_path,
 )
-from collectors.readings import LimitChange, LiveLimits
 
 ANSWER_S = 2.0
 """An engine answers from a thread of its own, in a long step too."""

@@ -6,9 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
+from collectors.contract.readings import AnyReading, Note, NoteKind
+from collectors.contract.wire import (
+    Envelope,
+    LossCounter,
+    known_readings,
+    open_envelope,
+)
 from collectors.probe.hello import HELLO, LIVE, RING, Hello, decode_hello, speaker_of
-from collectors.readings import AnyReading, Note, NoteKind
-from collectors.wire import Envelope, LossCounter, known_readings, open_envelope
 
 HELD_LIMIT = 2_000
 """Live messages that wait for the ring: more than a minute of them."""

@@ -12,12 +12,14 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import parse_monitor_message
 
-from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
-from collectors.collector import (
+from collectors.contract.clock import NS_PER_S, SessionClock, monotonic_ns
+from collectors.contract.collector import (
     CollectorError,
     SourceNeverCameError,
     SourceSilentError,
 )
+from collectors.contract.wire import UNREADABLE
+from collectors.http.server import Server
 from collectors.probe.discover import AmbiguousProbeError, port_of
 from collectors.probe.hello import FRONTED, LIVE, Hello, speaker_of
 from collectors.probe.keys import ViewerKeys
@@ -30,8 +32,6 @@ from collectors.probe.stream import (
     ProbeMemory,
     ProbeStream,
 )
-from collectors.server import Server
-from collectors.wire import UNREADABLE
 
 NOBODY = 0
 """No process has this pid."""

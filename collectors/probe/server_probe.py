@@ -11,31 +11,39 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
-from collectors.collector import (
+from collectors.contract.clock import NS_PER_S, SessionClock, monotonic_ns
+from collectors.contract.collector import (
     CollectorError,
     SourceLostError,
     SourceNeverCameError,
     SourceSilentError,
 )
-from collectors.http_client import goes_direct
+from collectors.contract.readings import (
+    AnyReading,
+    Endpoint,
+    EngineInfo,
+    Note,
+    NoteKind,
+    Step,
+)
+from collectors.contract.runtime_dir import (
+    SOCKETS_IN,
+    ProbeSocket,
+    forwarded_sockets,
+    probe_sockets,
+)
+from collectors.contract.wire import TCP
+from collectors.http.http_client import goes_direct
+from collectors.http.server import Server
 from collectors.probe.discover import (
     addresses_here,
     listening,
     port_of,
     probe_at,
 )
-from collectors.probe.hello import TCP, Hello
+from collectors.probe.hello import Hello
 from collectors.probe.relayed import Place, RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
-from collectors.readings import AnyReading, Endpoint, EngineInfo, Note, NoteKind, Step
-from collectors.runtime_dir import (
-    SOCKETS_IN,
-    ProbeSocket,
-    forwarded_sockets,
-    probe_sockets,
-)
-from collectors.server import Server
 
 LOOK_AGAIN_S, LOOK_AT_LEAST_S = 1.0, 5.0
 """How often to look for one that is not there: soon at first."""

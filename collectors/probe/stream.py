@@ -8,15 +8,22 @@ import zmq
 import zmq.asyncio
 from msgspec.structs import replace
 
-from collectors.clock import (
+from collectors.contract.clock import (
     NS_PER_S,
     ClockRelation,
     SessionClock,
     boot_id,
     monotonic_ns,
 )
-from collectors.collector import CollectorError, SourceLostError, SourceSilentError
-from collectors.liveness import birth
+from collectors.contract.collector import (
+    CollectorError,
+    SourceLostError,
+    SourceSilentError,
+)
+from collectors.contract.liveness import birth
+from collectors.contract.readings import AnyReading, Note, NoteKind
+from collectors.contract.runtime_dir import ProbeSocket, probe_sockets
+from collectors.contract.wire import UNREADABLE
 from collectors.probe.hello import Hello, Role
 from collectors.probe.reception import (
     Position,
@@ -25,9 +32,6 @@ from collectors.probe.reception import (
     SendingOrder,
     position_after,
 )
-from collectors.readings import AnyReading, Note, NoteKind
-from collectors.runtime_dir import ProbeSocket, probe_sockets
-from collectors.wire import UNREADABLE
 
 LOOK_S = 0.2
 """How often to look for new sockets."""

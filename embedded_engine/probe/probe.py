@@ -11,30 +11,36 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from collectors.clock import monotonic_ns
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
+from collectors.contract.runtime_dir import socket_path
+from collectors.contract.wire import TCP
 from collectors.probe.control import control_path
-from collectors.probe.hello import TCP, Role
-from collectors.readings import AnyReading, EngineInfo, Note, NoteKind, Totals
-from collectors.runtime_dir import socket_path
-from embedded_engine.channel import Channel
-from embedded_engine.probe import hooks, load_time
+from collectors.probe.hello import Role
+from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.asked_header import AskedHeader
+from embedded_engine.probe.about import load_time
+from embedded_engine.probe.about.engine_config import (
+    engine_settings,
+    model_config,
+    text_of,
+)
+from embedded_engine.probe.about.engine_size import EngineSize
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
-from embedded_engine.probe.block_maps import BlockMaps, MapAssembler
-from embedded_engine.probe.block_tap import BlockTap
-from embedded_engine.probe.control_desk import ControlDesk
-from embedded_engine.probe.control_socket import ControlSocket
-from embedded_engine.probe.engine_config import engine_settings, model_config, text_of
-from embedded_engine.probe.engine_size import EngineSize
-from embedded_engine.probe.engine_tap import EngineTap
-from embedded_engine.probe.front_tap import FrontEndAssembler, FrontTap
+from embedded_engine.probe.blocks.block_maps import BlockMaps, MapAssembler
+from embedded_engine.probe.control.control_desk import ControlDesk
+from embedded_engine.probe.control.control_socket import ControlSocket
+from embedded_engine.probe.control.live_limits import SchedulerLimits
 from embedded_engine.probe.hooks import Fuse, Hook
-from embedded_engine.probe.idle_cache import IdleCache
-from embedded_engine.probe.live_limits import SchedulerLimits
-from embedded_engine.probe.step_assembler import LIMITS, StepAssembler
+from embedded_engine.probe.tap.asked_header import AskedHeader
+from embedded_engine.probe.tap.block_tap import BlockTap
+from embedded_engine.probe.tap.engine_tap import EngineTap
+from embedded_engine.probe.tap.front_tap import FrontEndAssembler, FrontTap
+from embedded_engine.probe.tap.idle_cache import IdleCache
+from embedded_engine.probe.tap.step_assembler import LIMITS, StepAssembler
 from embedded_engine.probe.watchdog import watch_parent
 from embedded_engine.probe_settings import BLOCK_MAP, CONTROL, GROUP_HEADER, refusal
+from embedded_engine.publishing.channel import Channel
 
 RING_MB = 64
 MB = 1_000_000
@@ -368,7 +374,7 @@ def start() -> Probe:
     probe.install()
     address = os.environ.get("INFERWATCH_PROBE", "")
     if address.startswith(TCP) and first_pid == str(os.getpid()):
-        from embedded_engine.relay import relay_probes  # noqa: PLC0415 - few need it
+        from embedded_engine.publishing.relay import relay_probes  # noqa: PLC0415 - few need it
 
         relay_probes(address, engine_id, probe.report).start()
     if multiprocessing.current_process().name.startswith(names.CORE_PROCESS):

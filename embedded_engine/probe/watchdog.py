@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 
-from collectors.liveness import birth
+from collectors.contract.liveness import birth
 
 POLL_S = 0.5
 GRACE_S = 3.0

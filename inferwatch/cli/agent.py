@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from collectors.gpu.source import GpuOptions
+from collectors.hardware.gpu_source import GpuOptions
 from inferwatch.cli.options import gpu_options
 
 FILE = click.Path(path_type=Path, dir_okay=False)

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import zmq
 
-from collectors.gpu.source import GpuOptions
-from collectors.liveness import listener
-from collectors.probe.hello import FRONTED, TCP
+from collectors.contract.liveness import listener
+from collectors.contract.runtime_dir import SOCKET_PATH_LIMIT, agent_path, probe_sockets
+from collectors.contract.wire import TCP
+from collectors.hardware.gpu_source import GpuOptions
+from collectors.probe.hello import FRONTED
 from collectors.probe.keys import KeyFileError, ProbeKeys
-from collectors.runtime_dir import SOCKET_PATH_LIMIT, agent_path, probe_sockets
-from embedded_engine.relay import Relay, refused
+from embedded_engine.publishing.relay import Relay, refused
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.formatting import counted
-from inferwatch.session.agent import Agent
+from inferwatch.live.attached.agent import Agent
 from inferwatch.visible import visible
 
 LONGEST_NAME = 64

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from inferwatch.session.alarms.options import AlarmOptions
+from inferwatch.live.alarms.options import AlarmOptions
 
 SPANS_S = {"s": 1.0, "min": 60.0, "h": 3_600.0}
 MOST_SPAN_S = 86_400.0
@@ -51,7 +51,7 @@ def _rules(
 ) -> str | None:
     """Rules that mean something."""
     from inferwatch.errors import UsageError
-    from inferwatch.session.alarms.rules import rules_of
+    from inferwatch.live.alarms.rules import rules_of
 
     if value is not None:
         try:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from collectors.clock import SessionClock
-from collectors.collector import Collector
-from collectors.otlp import SpanReceiver
-from collectors.prometheus_server import PrometheusReader, WithPast
-from collectors.scrape import ServerScraper
-from collectors.server import Server
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import Collector
+from collectors.http.server import Server
+from collectors.servers.otlp import SpanReceiver
+from collectors.servers.prometheus_server import PrometheusReader, WithPast
+from collectors.servers.scrape import ServerScraper
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import (
@@ -24,13 +24,13 @@ from inferwatch.cli.servers.fleet import (
     with_fronted_probes,
 )
 from inferwatch.cli.session import run_watch
-from inferwatch.session.attached_session import (
+from inferwatch.live.attached.attached_session import (
     AttachedSession,
     Collect,
     collectors_of,
     receivers_of,
 )
-from inferwatch.session.pipeline import Pipeline
+from inferwatch.live.pipeline import Pipeline
 
 Others = Callable[[SessionClock, Pipeline], Sequence[Collector]]
 

@@ -6,39 +6,39 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from collectors.clock import SessionClock
+from collectors.contract.clock import SessionClock
+from collectors.contract.runtime_dir import ProbeSocket
+from collectors.http.server import Server
 from collectors.probe.discover import AmbiguousProbeError, probe_at
-from collectors.runtime_dir import ProbeSocket
-from collectors.scrape import ServerScraper
-from collectors.server import Server
-from embedded_engine.launch import running_engines
+from collectors.servers.scrape import ServerScraper
+from embedded_engine.engine.launch import running_engines
 from inferwatch.cli.load_options import headers_of
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, StorageError, UsageError
 from inferwatch.formatting import UNKNOWN, counted, format_durations, format_rate
-from inferwatch.loadgen.idle_server import refuse_traffic
-from inferwatch.loadgen.plan.file import make_plan
-from inferwatch.loadgen.target_server import TargetServer, endpoint_in
-from inferwatch.metrics.configuration import Configuration, configuration_of
-from inferwatch.metrics.load.baseline import LengthBaseline, Spread
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.replay.reference import BASELINE
-from inferwatch.session.baseline import (
+from inferwatch.live.load.baseline import (
     PROMPT_TOKENS,
     BaselinePlan,
     fitting,
     measure,
     warm_up,
 )
-from inferwatch.session.load_session import LoadSession
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.running_load import new_run_id
-from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.sessions.housekeeping import fitting_name, retag
-from inferwatch.storage.sessions.sessions import find
+from inferwatch.live.load.load_session import LoadSession
+from inferwatch.live.load.running_load import new_run_id
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.loadgen.idle_server import refuse_traffic
+from inferwatch.loadgen.plan.file import make_plan
+from inferwatch.loadgen.target_server import TargetServer, endpoint_in
+from inferwatch.metrics.configuration import Configuration, configuration_of
+from inferwatch.metrics.load.baseline import LengthBaseline, Spread
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.replay.reference import BASELINE
+from inferwatch.record.sessions.housekeeping import fitting_name, retag
+from inferwatch.record.sessions.sessions import find
+from inferwatch.record.writing.recorder import Recorder
 from inferwatch.visible import visible
 
 COLUMN = 24

@@ -5,12 +5,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from collectors.clock import SessionClock
+from collectors.contract.clock import SessionClock
 from inferwatch.cli.load_progress import shown_progress
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError
 from inferwatch.formatting import counted, format_durations
+from inferwatch.live.load.load_session import FollowedPlan, LoadSession
+from inferwatch.live.load.running_load import new_run_id
+from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.file import make_plan, shape
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.loadgen.truth.calibration import (
@@ -25,10 +28,7 @@ from inferwatch.loadgen.truth.calibration import (
 from inferwatch.loadgen.truth.script import DEFAULT_MODEL
 from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.load.result import load_result
-from inferwatch.metrics.model import Model
-from inferwatch.session.load_session import FollowedPlan, LoadSession
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.running_load import new_run_id
+from inferwatch.metrics.model.model import Model
 
 TOKENS = 100
 PROMPT_TOKENS = 32

@@ -16,24 +16,24 @@ from inferwatch.cli.say import (
     say_no_more,
     say_now,
 )
-from inferwatch.compare.as_json import comparison_json
-from inferwatch.compare.as_markdown import comparison_markdown
-from inferwatch.compare.as_text import comparison_text, plain
-from inferwatch.compare.comparison import Comparison, ComparisonRules
-from inferwatch.compare.fail_if import parse_condition
-from inferwatch.compare.html.page import write_comparison
-from inferwatch.compare.reading.span import SpanChoice
-from inferwatch.compare.runs.selection import (
+from inferwatch.errors import UsageError
+from inferwatch.metrics.requests.slo import parse_slo
+from inferwatch.printing.destination import Destination
+from inferwatch.record.file.location import default_database
+from inferwatch.studies.compare.as_json import comparison_json
+from inferwatch.studies.compare.as_markdown import comparison_markdown
+from inferwatch.studies.compare.as_text import comparison_text, plain
+from inferwatch.studies.compare.comparison import Comparison, ComparisonRules
+from inferwatch.studies.compare.fail_if import parse_condition
+from inferwatch.studies.compare.html.page import write_comparison
+from inferwatch.studies.compare.reading.span import SpanChoice
+from inferwatch.studies.compare.runs.selection import (
     ComparisonRequest,
     find_all,
     run_comparison,
 )
-from inferwatch.compare.runs.sides import ResultFiles, grouped
-from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.errors import UsageError
-from inferwatch.export.destination import Destination
-from inferwatch.metrics.load.slo import parse_slo
-from inferwatch.storage.file.location import default_database
+from inferwatch.studies.compare.runs.sides import ResultFiles, grouped
+from inferwatch.studies.compare.verdicts import MetricVerdict
 
 COLOURS = {
     MetricVerdict.BETTER: "green",

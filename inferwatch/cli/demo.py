@@ -40,7 +40,7 @@ def demo(options: WatchOptions, probe: "ProbeSettings", seed: int, sample: bool)
         return _show_sample(options)
     from inferwatch.cli.measure_peak import measure_once
     from inferwatch.cli.session import run_engine_watch
-    from inferwatch.session.demo import demo_load, demo_source
+    from inferwatch.live.engine.demo import demo_load, demo_source
 
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)

@@ -4,17 +4,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.cli.replay_command import where
 from inferwatch.cli.say import RowsProgress, say, say_damage
 from inferwatch.errors import UsageError
-from inferwatch.export.destination import Destination
-from inferwatch.export.html.page import write_html
-from inferwatch.export.perfetto.session_trace import write_perfetto
-from inferwatch.export.recording import Recording, opened
-from inferwatch.export.table_files import write_csv, write_jsonl
-from inferwatch.export.tables import TimeRange, tables
-from inferwatch.storage.tables.table import SessionPart
+from inferwatch.printing.destination import Destination
+from inferwatch.printing.export.html.page import write_html
+from inferwatch.printing.export.perfetto.session_trace import write_perfetto
+from inferwatch.printing.export.recording import Recording, opened
+from inferwatch.printing.export.table_files import write_csv, write_jsonl
+from inferwatch.printing.export.tables import TimeRange, tables
+from inferwatch.record.tables.table import SessionPart
 
 SUFFIXES = {
     "csv": ".zip",

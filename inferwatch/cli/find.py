@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collectors.readings import Prices
+from collectors.contract.readings import Prices
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say, shows_screens
 from inferwatch.errors import SourceError
@@ -12,7 +12,7 @@ from inferwatch.visible import visible
 
 if TYPE_CHECKING:
     from inferwatch.cli.servers.fleet import ServerOptions
-    from inferwatch.session.nearby import NearbyEngine
+    from inferwatch.live.attached.nearby import NearbyEngine
 
 NOTHING_RUNS = """no engine is running on this node.
   inferwatch attach URL     watch one that runs elsewhere
@@ -45,7 +45,7 @@ def attach_here(asked: "ServerOptions", options: WatchOptions) -> int:
     Raises:
         SourceError: none runs, and nobody looks.
     """
-    from inferwatch.session.nearby import nearby_engines
+    from inferwatch.live.attached.nearby import nearby_engines
 
     engines = asyncio.run(nearby_engines())
     if len(engines) == 1:
@@ -53,7 +53,7 @@ def attach_here(asked: "ServerOptions", options: WatchOptions) -> int:
     if not options.headless:
         from inferwatch.cli.on_screen import show_on_screen
         from inferwatch.cli.pages import start_page
-        from inferwatch.storage.file.location import default_database
+        from inferwatch.record.file.location import default_database
 
         return show_on_screen(start_page(options.database or default_database()))
     if not engines:
@@ -73,7 +73,7 @@ def _watch(
 
         return run_attach(replace(asked, urls=(engine.attach_to,)), options)
     from inferwatch.cli.session import run_engine_watch
-    from inferwatch.session.engine_source import FoundEngine
+    from inferwatch.live.engine_source import FoundEngine
 
     source = FoundEngine.of(engine.engine_id)
     return run_engine_watch("attach", options, source)

@@ -6,13 +6,14 @@ import sys
 import time
 from contextlib import suppress
 
-from collectors.readings import Note
+from collectors.contract.readings import Note
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say, say_json, say_no_more, say_now
 from inferwatch.errors import SourceError
-from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.reports.summary import summarise, summary_text
-from inferwatch.session.watch import Watch
+from inferwatch.live.watch import Watch
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.summary.session import summarise, summary_text
 from inferwatch.visible import visible
 
 BAR_CELLS = 24

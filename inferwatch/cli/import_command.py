@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from inferwatch.cli.say import say, say_json
-from inferwatch.export.results.imported_run import ImportedRun
-from inferwatch.export.results.imported_sessions import imported_before, store_runs
-from inferwatch.export.results.result_file import ResultFile, read_results
 from inferwatch.formatting import counted
-from inferwatch.storage.file.location import default_database
+from inferwatch.record.file.location import default_database
+from inferwatch.record.imported.imported_run import ImportedRun
+from inferwatch.record.imported.imported_sessions import imported_before, store_runs
+from inferwatch.record.imported.result_file import ResultFile, read_results
 from inferwatch.visible import visible
 
 

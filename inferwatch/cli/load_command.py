@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collectors.clock import SessionClock
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import NoteKind
 from collectors.probe.discover import AmbiguousProbeError, probe_at
-from collectors.readings import NoteKind
-from embedded_engine.launch import running_engines
+from embedded_engine.engine.launch import running_engines
 from inferwatch.cli.load_options import (
     LoadOptions,
     complete,
@@ -29,6 +29,9 @@ from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
 from inferwatch.errors import SourceError, UsageError
+from inferwatch.live.load.load_session import FollowedPlan, LoadSession
+from inferwatch.live.load.running_load import new_run_id, public_plan
+from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.idle_server import refuse_traffic
 from inferwatch.loadgen.plan.file import shape
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
@@ -37,15 +40,9 @@ from inferwatch.loadgen.scenarios.scenario import fitted
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.loadgen.truth.calibration import beside, stored
 from inferwatch.metrics.load.result import LoadResult, load_result
-from inferwatch.metrics.model import Model
-from inferwatch.reports.load import Summary, load_text, summarise_load
-from inferwatch.reports.summary import summarise
-from inferwatch.session.load_session import (
-    FollowedPlan,
-    LoadSession,
-)
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.running_load import new_run_id, public_plan
+from inferwatch.metrics.model.model import Model
+from inferwatch.printing.summary.load import Summary, load_text, summarise_load
+from inferwatch.printing.summary.session import summarise
 from inferwatch.visible import visible
 
 

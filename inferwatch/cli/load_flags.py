@@ -9,7 +9,7 @@ import click
 from inferwatch.cli.options import FiniteRange, name
 from inferwatch.loadgen.plan.option import Flag, Heading, ShownBounds
 from inferwatch.loadgen.plan.plan import FIELDS, PlanField
-from inferwatch.metrics.load.slo import DEFAULT_SHARE
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 

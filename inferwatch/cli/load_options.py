@@ -20,9 +20,9 @@ from inferwatch.loadgen.plan.plan import (
 from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
 from inferwatch.loadgen.scenarios.scenario import with_scenario
 from inferwatch.loadgen.target_server import endpoint_in
-from inferwatch.metrics.load.slo import DEFAULT_SHARE
-from inferwatch.session.recorded_trace import trace_like
-from inferwatch.storage.file.location import default_database
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE
+from inferwatch.record.file.location import default_database
+from inferwatch.record.lookup.recorded_trace import trace_like
 
 KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
 DEFAULT_S = 30.0

@@ -12,10 +12,12 @@ import plotext
 
 from inferwatch.cli.say import say, say_no_more, say_now, say_over
 from inferwatch.formatting import format_duration, format_rate
+from inferwatch.live.load.load_points import PointRun
+from inferwatch.live.load.load_session import LoadSession
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.metrics.snapshot import ClientView, LoadRun, RunState, Window
-from inferwatch.session.load_points import PointRun
-from inferwatch.session.load_session import LoadSession
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.view import LoadRun, RunState
+from inferwatch.metrics.series.window import Window
 
 BAR_CELLS = 16
 LIVE_S, LINES_S = 0.25, 5.0

@@ -14,18 +14,15 @@ from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
 from inferwatch.formatting import format_in, format_rate, shared_unit
+from inferwatch.live.load.load_points import PointRun, at_rate, recorded_runs, searched
+from inferwatch.live.load.load_session import FollowedPlan, LoadSession
+from inferwatch.live.load.running_load import new_run_id, public_plan
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.rate_search import RateSearch
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.result import LoadResult, load_result
-from inferwatch.session.load_points import PointRun, at_rate, recorded_runs, searched
-from inferwatch.session.load_session import (
-    FollowedPlan,
-    LoadSession,
-)
-from inferwatch.session.running_load import new_run_id, public_plan
-from inferwatch.storage.file.location import default_database
+from inferwatch.record.file.location import default_database
 
 COLUMNS = 80
 CLIENTS = {

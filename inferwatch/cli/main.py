@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from collectors.readings import Prices
-from collectors.runtime_dir import RuntimeDirError
+from collectors.contract.readings import Prices
+from collectors.contract.runtime_dir import RuntimeDirError
 from inferwatch import __version__, faults
 from inferwatch.cli.agent import agent
 from inferwatch.cli.attach import attach
@@ -37,7 +37,7 @@ from inferwatch.cli.tune import tune
 from inferwatch.cli.what_if import what_if
 from inferwatch.cli.why import why
 from inferwatch.errors import InferwatchError, OutputError
-from inferwatch.storage.file.sqlite import check_sqlite
+from inferwatch.record.file.sqlite import check_sqlite
 
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}
 NOBODY_READS = 141

@@ -10,10 +10,10 @@ from threading import Timer
 
 import msgspec
 
-from collectors.clock import NS_PER_S, monotonic_ns, wall_offset_ns
-from collectors.host import cpu_name
-from collectors.host_peak import keep_peak, known_peaks
-from collectors.readings import MeasuredPeak
+from collectors.contract.clock import NS_PER_S, monotonic_ns, wall_offset_ns
+from collectors.contract.readings import MeasuredPeak
+from collectors.hardware.host import cpu_name
+from collectors.hardware.host_peak import keep_peak, known_peaks
 from inferwatch.cli.say import say_no_more, say_now
 from inferwatch.errors import InferwatchError
 

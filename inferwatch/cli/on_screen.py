@@ -11,7 +11,7 @@ from inferwatch import watchdog
 from inferwatch.cli.pages import open_page
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import OpeningPage
-from inferwatch.ui.shared.terminal import terminal
+from inferwatch.ui.terminal.terminal import terminal
 
 
 class AppRunner:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collectors.gpu.source import CLOSELY_HZ, Gpm, GpuOptions
-from collectors.readings import Prices
+from collectors.contract.readings import Prices
+from collectors.hardware.gpu_source import CLOSELY_HZ, Gpm, GpuOptions
 from inferwatch.cli.alarm_options import ALARM_OPTIONS, alarm_options_of
 from inferwatch.cli.say import say, say_json
-from inferwatch.session.alarms.options import AlarmOptions
+from inferwatch.live.alarms.options import AlarmOptions
 
 MOST_S = 1e8
 """Three years; beyond it is a slip, and nanoseconds no longer fit the record."""
@@ -42,7 +42,7 @@ SOME_SECONDS = FiniteRange(0, MOST_S, min_open=True)
 def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
     """What a session can be called; None when nothing is left of it."""
     from inferwatch.errors import UsageError
-    from inferwatch.storage.sessions.housekeeping import checked_name
+    from inferwatch.record.sessions.housekeeping import checked_name
 
     if value is None:
         return None
@@ -54,7 +54,7 @@ def name(context: click.Context, param: click.Parameter, value: str | None) -> o
 
 def age(context: click.Context, param: click.Parameter, value: str | None) -> object:
     """``36h``, ``30d``, ``4w``: seconds."""
-    from inferwatch.storage.sessions.retention import AGE_FORMS, age_s
+    from inferwatch.record.sessions.retention import AGE_FORMS, age_s
 
     if value is None:
         return None
@@ -68,7 +68,7 @@ def age(context: click.Context, param: click.Parameter, value: str | None) -> ob
 
 def size(context: click.Context, param: click.Parameter, value: str | None) -> object:
     """``500MB``, ``5GB``, decimal: bytes."""
-    from inferwatch.storage.sessions.retention import SIZE_FORMS, size_bytes
+    from inferwatch.record.sessions.retention import SIZE_FORMS, size_bytes
 
     if value is None:
         return None
@@ -84,8 +84,8 @@ def dcgm(
     context: click.Context, param: click.Parameter, urls: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Addresses of dcgm-exporters, each of which can be asked."""
-    from collectors.gpu.dcgm import dcgm_server
-    from collectors.server import ServerError
+    from collectors.hardware.dcgm import dcgm_server
+    from collectors.http.server import ServerError
 
     for url in urls:
         try:
@@ -313,7 +313,11 @@ def _objectives(slo: str | None, target: float | None) -> str | None:
         if target is not None:
             raise click.UsageError("--slo-target is the target of --slo: give both")
         return None
-    from inferwatch.metrics.slo.objectives import TARGET, parse_objectives, with_target
+    from inferwatch.metrics.requests.objectives import (
+        TARGET,
+        parse_objectives,
+        with_target,
+    )
 
     found = parse_objectives(slo)
     if target is None:
@@ -441,7 +445,7 @@ def _with(
 # Commands that keep the record in order.
 
 if TYPE_CHECKING:
-    from inferwatch.storage.sessions.sessions import SessionRow
+    from inferwatch.record.sessions.sessions import SessionRow
 
 
 def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -468,7 +472,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def record_of(database: Path | None) -> Path:
     """The file that is meant."""
-    from inferwatch.storage.file.location import default_database
+    from inferwatch.record.file.location import default_database
 
     return database or default_database()
 
@@ -481,7 +485,7 @@ def chosen(
     Raises:
         StorageError: there is none such, or the file cannot be read.
     """
-    from inferwatch.storage.sessions.sessions import list_sessions, pick
+    from inferwatch.record.sessions.sessions import list_sessions, pick
 
     rows = list_sessions(path, bin_too=bin_too)
     found = [pick(rows, each, path) for each in wanted]

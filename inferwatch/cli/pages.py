@@ -5,34 +5,26 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from collectors.clock import SessionClock
+from collectors.contract.clock import SessionClock
 from inferwatch import watchdog
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.replay_start import ReplayStart, begin_replay
 from inferwatch.cli.servers.fleet import ServerOptions, named_servers, servers_of
-from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.metrics.model import Model
-from inferwatch.replay.player import Player
-from inferwatch.replay.replay_state import AS_RECORDED, Chosen
-from inferwatch.session.attached_session import AttachedSession
-from inferwatch.session.demo import demo_load, demo_source
-from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.engine_source import FoundEngine
-from inferwatch.session.nearby import nearby_engines
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
-from inferwatch.storage.file.location import default_database
-from inferwatch.tune.progress import TuneTask
-from inferwatch.ui.pages import (
-    ComparePage,
-    OpeningPage,
-    SessionPage,
-    StartPage,
-    Tell,
-    TunePage,
-)
-from inferwatch.ui.shared.messages import (
+from inferwatch.live.attached.attached_session import AttachedSession
+from inferwatch.live.attached.nearby import nearby_engines
+from inferwatch.live.engine.demo import demo_load, demo_source
+from inferwatch.live.engine.engine_session import EngineSession
+from inferwatch.live.engine_source import FoundEngine
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.watch import Watch
+from inferwatch.metrics.model.model import Model
+from inferwatch.record.file.location import default_database
+from inferwatch.record.replay.player import Player
+from inferwatch.record.replay.replay_state import AS_RECORDED, Chosen
+from inferwatch.studies.compare.runs.selection import ComparisonRequest
+from inferwatch.studies.tune.progress import TuneTask
+from inferwatch.ui.messages import (
     GoTo,
     OpenComparison,
     OpenDemo,
@@ -41,7 +33,15 @@ from inferwatch.ui.shared.messages import (
     OpenServers,
     OpenSession,
 )
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.pages import (
+    ComparePage,
+    OpeningPage,
+    SessionPage,
+    StartPage,
+    Tell,
+    TunePage,
+)
+from inferwatch.ui.view import View
 
 
 def open_page(wish: GoTo, tell: Tell) -> OpeningPage:

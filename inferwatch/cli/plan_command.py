@@ -22,7 +22,7 @@ from inferwatch.limits.hf_config import ShapeError, StrangerError, shape_of
 from inferwatch.limits.plan import Machine, Workload, plan_for
 from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
 from inferwatch.limits.shape import ModelShape
-from inferwatch.reports.plan import Measured, as_json, plan_text
+from inferwatch.printing.summary.plan import Measured, as_json, plan_text
 
 GB = 1e9
 DEFAULT_CONTEXT = 4096

@@ -4,21 +4,21 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from collectors.clock import SessionClock
-from collectors.collector import Collector
-from collectors.discover import found_servers
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import Collector
+from collectors.servers.discover import found_servers
 from inferwatch.cli.attach_command import attached, with_exporters
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import ServerOptions
 from inferwatch.cli.session import run_watch
 from inferwatch.errors import SourceError, StorageError
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import list_sessions
-from inferwatch.telemetry.endpoint import listen_address
-from inferwatch.telemetry.exact import ExactNumbers
-from inferwatch.telemetry.outlets import Outlets
+from inferwatch.live.outlets.endpoint import listen_address
+from inferwatch.live.outlets.exact import ExactNumbers
+from inferwatch.live.outlets.outlets import Outlets
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.record.sessions.sessions import list_sessions
+from inferwatch.record.tables.session_state import SessionState
 
 COMMAND = "record"
 ENDS = {

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from collectors.clock import NS_PER_S, SessionClock
-from inferwatch.session.alarms.options import AlarmOptions
-from inferwatch.storage.file.location import default_database
-from inferwatch.storage.flight.flight_recorder import FlightRecorder
-from inferwatch.storage.flight.kept_readings import KeptReadings
-from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.sessions.retention import prune_beside, set_limits
+from collectors.contract.clock import NS_PER_S, SessionClock
+from inferwatch.live.alarms.options import AlarmOptions
+from inferwatch.record.file.location import default_database
+from inferwatch.record.flight.flight_recorder import FlightRecorder
+from inferwatch.record.flight.kept_readings import KeptReadings
+from inferwatch.record.sessions.retention import prune_beside, set_limits
+from inferwatch.record.writing.recorder import Recorder
 from inferwatch.watchdog import before_the_end
 
 

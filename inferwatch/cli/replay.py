@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from collectors.readings import Prices
+from collectors.contract.readings import Prices
 from inferwatch.cli.options import FiniteRange, price_options, slo_options
 from inferwatch.cli.say import shows_screens
 

@@ -3,22 +3,23 @@
 from contextlib import closing
 from pathlib import Path
 
-from collectors.readings import Prices, WatchedSlo
+from collectors.contract.readings import Prices, WatchedSlo
 from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
-from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.replay.player import Player
-from inferwatch.replay.replay_state import (
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.summary.session import Summary, summarise, summary_text
+from inferwatch.record.connections import open_for_reading
+from inferwatch.record.file.location import default_database
+from inferwatch.record.replay.player import Player
+from inferwatch.record.replay.replay_state import (
     AS_RECORDED,
     PATIENCE,
     Chosen,
     SeekTarget,
     fold_up_to,
 )
-from inferwatch.reports.summary import Summary, summarise, summary_text
-from inferwatch.storage.file.connections import open_for_reading
-from inferwatch.storage.file.location import default_database
-from inferwatch.storage.sessions.sessions import LAST, SessionRow, find
+from inferwatch.record.sessions.sessions import LAST, SessionRow, find
 
 
 def where(session: str, database: Path | None) -> tuple[Path, str]:

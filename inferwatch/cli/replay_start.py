@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 
 from inferwatch.feed import MarkKind
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.player import Player
-from inferwatch.ui.shared.moment_text import Scale, moment_of
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.replay.player import Player
+from inferwatch.ui.widgets.moment_text import Scale, moment_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

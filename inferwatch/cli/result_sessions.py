@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from inferwatch.compare.runs.sides import FoundSession
 from inferwatch.errors import UsageError
-from inferwatch.export.results.imported_sessions import store_runs
-from inferwatch.export.results.result_file import read_results
-from inferwatch.storage.file.scratch import scratch_folder
-from inferwatch.storage.sessions.sessions import find
+from inferwatch.record.file.scratch import scratch_folder
+from inferwatch.record.imported.imported_sessions import store_runs
+from inferwatch.record.imported.result_file import read_results
+from inferwatch.record.sessions.sessions import find
+from inferwatch.studies.compare.runs.sides import FoundSession
 
 
 @contextmanager

@@ -94,7 +94,7 @@ class RowsProgress:
 
 def say_damage(path: Path) -> None:
     """On stderr, what of a damaged file is lost; nothing of a sound one."""
-    from inferwatch.storage.repair.recovery import damage_of
+    from inferwatch.record.repair.recovery import damage_of
 
     damage = damage_of(path) if path.exists() else None
     if damage is not None:

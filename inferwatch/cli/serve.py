@@ -60,7 +60,7 @@ def serve(
     if uds is not None and (port is not None or host != LOOPBACK):
         raise click.UsageError("--uds replaces --host and --port: leave those out")
     from inferwatch.cli.session import run_engine_watch
-    from inferwatch.session.engine_source import serve_source
+    from inferwatch.live.engine_source import serve_source
 
     if not shows_screens():
         options = replace(options, headless=True)

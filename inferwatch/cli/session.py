@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import Callable
 
-from collectors.clock import SessionClock
-from collectors.collector import Listener
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import Listener
 from inferwatch.cli.headless import watch_headless
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.recording import open_flight_recorder, open_recorder
-from inferwatch.metrics.model import Model
-from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.engine_source import EngineSource
-from inferwatch.session.load_desk import MakeLoad
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.watch import Watch
-from inferwatch.storage.file.location import default_database
+from inferwatch.live.engine.engine_session import EngineSession
+from inferwatch.live.engine_source import EngineSource
+from inferwatch.live.load.load_desk import MakeLoad
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.watch import Watch
+from inferwatch.metrics.model.model import Model
+from inferwatch.record.file.location import default_database
 
 MakeWatch = Callable[[SessionClock, Pipeline], Watch]
 
@@ -74,7 +74,7 @@ def run_watch(
         return asyncio.run(watch_headless(watch, options))
     from inferwatch.cli.on_screen import show_on_screen
     from inferwatch.cli.pages import watch_page
-    from inferwatch.ui.shared.terminal import terminal
+    from inferwatch.ui.terminal.terminal import terminal
 
     database = options.database or default_database()
     watching = watch_page(watch, database, terminal().say)

@@ -44,9 +44,9 @@ for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
 def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
     from inferwatch.cli.say import say_damage
     from inferwatch.cli.sessions_table import print_sessions
-    from inferwatch.storage.file.location import db_option, default_database
-    from inferwatch.storage.sessions.sessions import list_sessions
-    from inferwatch.storage.sessions.sizes import sizes_in
+    from inferwatch.record.file.location import db_option, default_database
+    from inferwatch.record.sessions.sessions import list_sessions
+    from inferwatch.record.sessions.sizes import sizes_in
 
     path = database or default_database()
     if not path.exists():

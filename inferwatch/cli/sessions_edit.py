@@ -27,8 +27,8 @@ def rename(session: str, name: str, database: Path | None, as_json: bool) -> Non
     \b
     inferwatch sessions rename last baseline
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.storage.file.location import db_option
-    from inferwatch.storage.sessions import housekeeping
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.sessions import housekeeping
 
     path = record_of(database)
     [row] = chosen(path, [session])
@@ -77,8 +77,8 @@ def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> Non
 
     They take up space until `inferwatch sessions vacuum` empties the bin.
     """
-    from inferwatch.storage.file.location import db_option
-    from inferwatch.storage.sessions import housekeeping
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.sessions import housekeeping
 
     path = record_of(database)
     rows = chosen(path, wanted)
@@ -102,8 +102,8 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
     `inferwatch sessions --bin` lists what is in it.
     """
     from inferwatch.errors import NoSuchSessionError
-    from inferwatch.storage.file.location import db_option
-    from inferwatch.storage.sessions import housekeeping
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.sessions import housekeeping
 
     path = record_of(database)
     rows = [r for r in chosen(path, wanted, bin_too=True) if r.deleted_ns is not None]
@@ -122,8 +122,8 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
 def _retag(
     path: Path, session: str, words: tuple[str, ...], *, add: bool, as_json: bool
 ) -> None:
-    from inferwatch.storage.file.location import db_option
-    from inferwatch.storage.sessions import housekeeping
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.sessions import housekeeping
 
     words = tuple(housekeeping.checked_tags(words))
     [row] = chosen(path, [session])

@@ -21,7 +21,7 @@ from inferwatch.formatting import counted, format_bytes
 from inferwatch.visible import visible
 
 if TYPE_CHECKING:
-    from inferwatch.storage.sessions.retention import SessionToPrune
+    from inferwatch.record.sessions.retention import SessionToPrune
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 dry_option = click.option(
@@ -66,7 +66,7 @@ def prune(
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.storage.sessions.retention import DEFAULT, Limits, to_go
+    from inferwatch.record.sessions.retention import DEFAULT, Limits, to_go
 
     limits = Limits(older_than_s=older_than, max_bytes=max_size)
     path = record_of(database)
@@ -81,9 +81,9 @@ def prune(
 @json_option
 def vacuum(dry_run: bool, yes: bool, database: Path | None, as_json: bool) -> None:
     """Empty the bin for good and give free space back to the disk."""
-    from inferwatch.storage.sessions.retention import SessionToPrune
-    from inferwatch.storage.sessions.sessions import list_sessions
-    from inferwatch.storage.sessions.sizes import sizes_in
+    from inferwatch.record.sessions.retention import SessionToPrune
+    from inferwatch.record.sessions.sessions import list_sessions
+    from inferwatch.record.sessions.sizes import sizes_in
 
     path = record_of(database)
     sizes = sizes_in(path)
@@ -105,8 +105,8 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
     \b
     inferwatch sessions recover rescued.db --db damaged.db
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.storage.file.location import db_option
-    from inferwatch.storage.repair.recovery import recover_into
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.repair.recovery import recover_into
 
     path = record_of(database)
     damage = recover_into(path, into)
@@ -129,8 +129,8 @@ def _free(
     as_json: bool,
 ) -> None:
     """Show the plan, have it confirmed, carry it out."""
-    from inferwatch.storage.sessions.erasing import beside, cut_short, erase, vacuum
-    from inferwatch.storage.sessions.sizes import sizes_in
+    from inferwatch.record.sessions.erasing import beside, cut_short, erase, vacuum
+    from inferwatch.record.sessions.sizes import sizes_in
 
     numbers = [each.row.session for each in going]
     beside_bytes = beside(path, numbers)

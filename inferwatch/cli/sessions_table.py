@@ -9,8 +9,8 @@ from rich.table import Table
 
 from inferwatch.cli.say import say_coloured
 from inferwatch.formatting import format_bytes, format_duration
-from inferwatch.storage.sessions.sessions import SessionRow
-from inferwatch.storage.sessions.sizes import Sizes
+from inferwatch.record.sessions.sessions import SessionRow
+from inferwatch.record.sessions.sizes import Sizes
 from inferwatch.visible import visible
 
 WIDE = 200

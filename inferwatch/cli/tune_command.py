@@ -12,10 +12,10 @@ from inferwatch.cli.tune_output import print_result
 from inferwatch.cli.tune_progress import shown_tune
 from inferwatch.cli.tune_record import list_tunes, recorded_tune
 from inferwatch.errors import UsageError
-from inferwatch.session.engine_source import require_vllm
-from inferwatch.storage.file.location import default_database
-from inferwatch.tune.progress import TuneTask
-from inferwatch.tune.running.run import TuneRun
+from inferwatch.live.engine_source import require_vllm
+from inferwatch.record.file.location import default_database
+from inferwatch.studies.tune.progress import TuneTask
+from inferwatch.studies.tune.running.run import TuneRun
 from inferwatch.visible import visible
 
 
@@ -71,7 +71,7 @@ def carry_out(task: TuneTask, options: TuneOptions) -> int:
         if on_screen:
             from inferwatch.cli.on_screen import show_on_screen
             from inferwatch.cli.pages import tune_page
-            from inferwatch.ui.shared.terminal import terminal
+            from inferwatch.ui.terminal.terminal import terminal
 
             show_on_screen(tune_page(task, terminal().say))
         else:

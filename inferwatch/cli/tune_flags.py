@@ -9,7 +9,7 @@ import click
 from inferwatch.cli.load_flags import ALLOW_LOAD, FILE, PLAN, declared
 from inferwatch.cli.options import MOST_S, FiniteRange, name
 from inferwatch.loadgen.plan.option import Heading
-from inferwatch.tune.goal import Goal
+from inferwatch.studies.tune.goal import Goal
 
 SECONDS_IN = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
 LOAD = {

@@ -12,12 +12,12 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.target_server import TargetServer
-from inferwatch.metrics.load.slo import DEFAULT_SHARE
-from inferwatch.tune.flags import read_variables, split_present
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.running.answers import PROMPTS, may_change_answers
-from inferwatch.tune.space import LIVE_FLAGS, UNSET, Point, Variable, space_of
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE
+from inferwatch.studies.tune.answers import PROMPTS, may_change_answers
+from inferwatch.studies.tune.flags import read_variables, split_present
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Point, Variable, space_of
 
 _ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")
 DEMO = "demo"

@@ -6,13 +6,13 @@ import sys
 
 from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.cli.tune_options import TuneOptions
-from inferwatch.export.destination import Destination
-from inferwatch.tune.progress import TuneEnded
-from inferwatch.tune.result.as_json import tune_json
-from inferwatch.tune.result.as_markdown import tune_markdown
-from inferwatch.tune.result.as_text import plain, tune_text
-from inferwatch.tune.result.html.page import write_tune
-from inferwatch.tune.result.plot import PlotStyle
+from inferwatch.printing.destination import Destination
+from inferwatch.studies.tune.progress import TuneEnded
+from inferwatch.studies.tune.result.as_json import tune_json
+from inferwatch.studies.tune.result.as_markdown import tune_markdown
+from inferwatch.studies.tune.result.as_text import plain, tune_text
+from inferwatch.studies.tune.result.html.page import write_tune
+from inferwatch.studies.tune.result.plot import PlotStyle
 
 INTERRUPTED = 130
 """The exit status, as of a program that Ctrl-C ended."""

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 from inferwatch.cli.say import say, say_no_more, say_now
 from inferwatch.formatting import format_about, format_duration, format_rate
-from inferwatch.tune.progress import TuneProgress, TuneStage, TuneTask
-from inferwatch.tune.result.scores import trial_text
-from inferwatch.tune.trial import Trial
+from inferwatch.studies.tune.progress import TuneProgress, TuneStage, TuneTask
+from inferwatch.studies.tune.result.scores import trial_text
+from inferwatch.studies.tune.trial import Trial
 
 LIVE_S, LINES_S = 0.25, 0.5
 """Between two looks, on a terminal and elsewhere."""

@@ -10,16 +10,16 @@ import msgspec
 from inferwatch.cli.say import say, say_json
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.formatting import counted
-from inferwatch.storage.file.connections import reading
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.reading.numbers import numbers_of
-from inferwatch.tune.result.tune_result import result_of
-from inferwatch.tune.running.journal import StoredTune, stored_tune
-from inferwatch.tune.search.rules import SearchRules
-from inferwatch.tune.space import Point, Variable, space_of
-from inferwatch.tune.trial import Trial, TrialOutcome, TrialRecord
+from inferwatch.record.connections import reading
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.progress import TuneProgress, TuneStage
+from inferwatch.studies.tune.reading.numbers import numbers_of
+from inferwatch.studies.tune.result.tune_result import result_of
+from inferwatch.studies.tune.running.journal import StoredTune, stored_tune
+from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.space import Point, Variable, space_of
+from inferwatch.studies.tune.trial import Trial, TrialOutcome, TrialRecord
 
 EXAMPLE = "inferwatch tune demo --vary max-num-seqs=8,16,32"
 UNENDED = "goes on, or was killed"

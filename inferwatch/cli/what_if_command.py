@@ -5,17 +5,17 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from collectors.readings import AnyReading
+from collectors.contract.readings import AnyReading
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
 from inferwatch.errors import UsageError
-from inferwatch.storage.chosen_readings import chosen_readings
-from inferwatch.storage.file.connections import reading
-from inferwatch.storage.sessions.sessions import SessionRow, find
-from inferwatch.whatif.heard import KINDS
-from inferwatch.whatif.prediction import what_if
-from inferwatch.whatif.recorded import recorded_run
-from inferwatch.whatif.setting import Change, combined
-from inferwatch.whatif.table import as_json, text
+from inferwatch.record.connections import reading
+from inferwatch.record.lookup.chosen_readings import chosen_readings
+from inferwatch.record.sessions.sessions import SessionRow, find
+from inferwatch.studies.what_if.heard import KINDS
+from inferwatch.studies.what_if.prediction import what_if
+from inferwatch.studies.what_if.recorded import recorded_run
+from inferwatch.studies.what_if.setting import Change, combined
+from inferwatch.studies.what_if.table import as_json, text
 
 PATIENCE = 1_000
 """Readings between two looks at the clock."""

@@ -8,15 +8,15 @@ from pathlib import Path
 from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.cli.say import say, say_damage, say_json
 from inferwatch.errors import UsageError
-from inferwatch.metrics.causes.telling import tell
 from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.view import FailureCount
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.player import Player
-from inferwatch.reports.why import Why, shortened, why_json, why_text
-from inferwatch.storage.file.connections import reading
-from inferwatch.storage.record_lookup import RecordLookup
-from inferwatch.storage.sessions.sessions import find
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.story.telling import tell
+from inferwatch.printing.summary.why import Why, shortened, why_json, why_text
+from inferwatch.record.connections import reading
+from inferwatch.record.lookup.record_lookup import RecordLookup
+from inferwatch.record.replay.player import Player
+from inferwatch.record.sessions.sessions import find
 
 SHOWN = 5
 """Of requests that might be meant."""

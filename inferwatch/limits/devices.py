@@ -10,7 +10,7 @@ ECC takes its part. PCIe is one way, less its line code; copies reach 25 to 28 o
 import re
 from dataclasses import dataclass, field
 
-from collectors.gpu.peaks import sheet_bytes_per_s
+from collectors.hardware.peaks import sheet_bytes_per_s
 
 T = 1e12
 MIB = 2.0**20

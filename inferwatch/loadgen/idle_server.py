@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from math import inf
 
-from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.contract.clock import NS_PER_S, monotonic_ns
 from inferwatch.errors import UsageError
 from inferwatch.formatting import counted
 from inferwatch.loadgen.target_server import TargetServer, tokens_made, traffic

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
 
-from collectors.clock import NS_PER_S
-from collectors.readings import RequestRecord
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import RequestRecord
 from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
 from inferwatch.metrics.load.book import BY_US, LoadBook, per_second, told_sum
 from inferwatch.metrics.load.result import LoadResult

@@ -11,8 +11,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import httpx
 import msgspec
 
-from collectors.bounded_get import Answer, NoAnswerError, get
-from collectors.http_client import ProxyError, http_client
+from collectors.http.bounded_get import Answer, NoAnswerError, get
+from collectors.http.http_client import ProxyError, http_client
 from inferwatch.errors import SourceError, UsageError
 
 RUNNING = (

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from collectors.readings import ServerInfo, Vantage
+from collectors.contract.readings import ServerInfo, Vantage
 from inferwatch.metrics.catalog import CATALOG, Unit, label_of
 from inferwatch.metrics.snapshot import Snapshot
 

@@ -9,16 +9,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import fmean
 
-from inferwatch.metrics.engine.engines import known_sum
-from inferwatch.metrics.snapshot import (
-    Bracket,
-    Brackets,
-    Latency,
-    Quantiles,
-    ServerState,
-    Snapshot,
-    Via,
-)
+from inferwatch.metrics.series.window import Bracket, Brackets, Latency, Quantiles
+from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.engines import known_sum
 
 RESTART_TOLD_NS = 300_000_000_000
 """So long a restart is worth a word."""

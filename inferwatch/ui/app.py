@@ -18,10 +18,28 @@ from inferwatch.errors import InferwatchError
 from inferwatch.feed import FeedState
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.fleet.screen import FleetScreen
+from inferwatch.ui.frame.header import Tab
+from inferwatch.ui.frame.leaving_screen import LeavingScreen
+from inferwatch.ui.frame.note_announcer import NoteAnnouncer
+from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.hardware.screen import HardwareScreen
+from inferwatch.ui.kit.dialogs import ConfirmScreen
+from inferwatch.ui.kit.keys import KeyCommands, KeyPalette
+from inferwatch.ui.kit.theme import DARK, LIGHT
+from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.limits.screen import LimitsScreen
 from inferwatch.ui.load.screen import LoadScreen
+from inferwatch.ui.messages import (
+    GoBack,
+    GoTo,
+    LookAgain,
+    LookAt,
+    OpenKnobs,
+    OpenRequest,
+    OpenWhatIf,
+    SnapshotReady,
+)
 from inferwatch.ui.overview.screen import OverviewScreen
 from inferwatch.ui.pages import (
     ComparePage,
@@ -37,26 +55,12 @@ from inferwatch.ui.pages import (
 from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.screen import SessionsScreen
-from inferwatch.ui.shared.dialogs import ConfirmScreen
-from inferwatch.ui.shared.header import Tab
-from inferwatch.ui.shared.keys import KeyCommands, KeyPalette
-from inferwatch.ui.shared.leaving_screen import LeavingScreen
-from inferwatch.ui.shared.messages import (
-    GoBack,
-    GoTo,
-    LookAgain,
-    LookAt,
-    OpenRequest,
-    SnapshotReady,
-)
-from inferwatch.ui.shared.note_announcer import NoteAnnouncer
-from inferwatch.ui.shared.session_screen import SessionScreen
-from inferwatch.ui.shared.terminal import TerminalApp
-from inferwatch.ui.shared.theme import DARK, LIGHT
 from inferwatch.ui.start.screen import StartScreen
 from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
+from inferwatch.ui.terminal.terminal import TerminalApp
 from inferwatch.ui.tune.screen import TuneScreen
+from inferwatch.ui.whatif.dialog import WhatIfScreen
 
 LOOK_EVERY_S = 0.5
 LOOKING_SHARE = 0.03
@@ -448,6 +452,14 @@ class InferwatchApp(TerminalApp[None]):
             self.session.view.open_request(wish.key)
             self._look_at_mode(RequestScreen.NAME)
             self.look()
+
+    @on(OpenWhatIf)
+    def _open_what_if(self, wish: OpenWhatIf) -> None:
+        self.push_screen(WhatIfScreen(self.session.feed, wish.source))
+
+    @on(OpenKnobs)
+    def _open_knobs(self, wish: OpenKnobs) -> None:
+        self.push_screen(KnobScreen(self.session.feed, wish.source))
 
     def action_look_at(self, mode: str) -> None:
         """Go to a screen, as people wish."""

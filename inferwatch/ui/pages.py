@@ -10,14 +10,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
-from inferwatch.session.nearby import LookAround, nobody
-from inferwatch.tune.progress import TuneTask
-from inferwatch.tune.result.tune_result import TuneResult
-from inferwatch.ui.shared.messages import GoTo
-from inferwatch.ui.shared.view import ChosenSessions, View
+from inferwatch.live.attached.nearby import LookAround, nobody
+from inferwatch.studies.compare.runs.selection import ComparisonRequest
+from inferwatch.studies.tune.progress import TuneTask
+from inferwatch.studies.tune.result.tune_result import TuneResult
+from inferwatch.ui.messages import GoTo
+from inferwatch.ui.view import ChosenSessions, View
 
 
 @dataclass(eq=False)

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from collectors.contract.readings import LimitChange, LiveLimits
 from collectors.probe.control import (
     LimitAction,
     LimitAnswer,
     LimitRequest,
     control_path,
 )
-from collectors.readings import LimitChange, LiveLimits
 
 START_SEQS, START_TOKENS = 32, 2_048
 

@@ -13,13 +13,8 @@ import zmq
 from msgspec.msgpack import encode as msgpack
 from msgspec.structs import asdict
 
-from collectors import agent_stream
-from collectors.agent_stream import AgentError, AgentStream, RemoteAgent
-from collectors.clock import SessionClock, anchor, monotonic_ns
-from collectors.probe import stream as probe_stream
-from collectors.probe.hello import AGENT, FRONTED, RING, Hello, Role
-from collectors.probe.keys import ViewerKeys, add_viewer
-from collectors.readings import (
+from collectors.contract.clock import SessionClock, anchor, monotonic_ns
+from collectors.contract.readings import (
     AnyReading,
     ClockAnchor,
     EngineInfo,
@@ -35,9 +30,14 @@ from collectors.readings import (
     Step,
     Totals,
 )
-from embedded_engine import channel as channel_module
-from embedded_engine.channel import Channel
-from embedded_engine.relay import Relay
+from collectors.probe import stream as probe_stream
+from collectors.probe.hello import AGENT, FRONTED, RING, Hello, Role
+from collectors.probe.keys import ViewerKeys, add_viewer
+from collectors.remote import agent_stream
+from collectors.remote.agent_stream import AgentError, AgentStream, RemoteAgent
+from embedded_engine.publishing import channel as channel_module
+from embedded_engine.publishing.channel import Channel
+from embedded_engine.publishing.relay import Relay
 from tests.embedded_engine.channel_owners import SilentOwner
 
 R = TypeVar("R", bound=Reading)

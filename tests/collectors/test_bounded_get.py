@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors import bounded_get
-from collectors.bounded_get import Answer as Got
-from collectors.bounded_get import NoAnswerError, Unpacker, get
-from collectors.server import Server
+from collectors.http import bounded_get
+from collectors.http.bounded_get import Answer as Got
+from collectors.http.bounded_get import NoAnswerError, Unpacker, get
+from collectors.http.server import Server
 from tests.collectors.http_server import (
     TWICE,
     Answer,

@@ -4,8 +4,8 @@ from email.utils import formatdate
 
 import pytest
 
-from collectors import clock
-from collectors.clock import (
+from collectors.contract import clock
+from collectors.contract.clock import (
     NS_PER_S,
     Anchors,
     DistantClock,
@@ -15,7 +15,7 @@ from collectors.clock import (
     monotonic_ns,
     wall_offset_ns,
 )
-from collectors.readings import EventKind, RequestEvent, Step, Vantage
+from collectors.contract.readings import EventKind, RequestEvent, Step, Vantage
 
 
 def test_moments_are_counted_from_the_session_start() -> None:

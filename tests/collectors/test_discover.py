@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from collectors import discover
-from collectors.discover import Listener, found_servers, listening
+from collectors.servers import discover
+from collectors.servers.discover import Listener, found_servers, listening
 from tests.collectors.http_server import Answer, Serving, as_json, serving, whole
 
 MODELS = '{"data":[{"id":"chat","owned_by":"vllm"}]}'

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from collectors import exposition
-from collectors.engines.vllm import VLLM as FAMILY
-from collectors.exposition import Exposition, ExpositionError, Scraped
-from collectors.readings import Histogram
+from collectors.contract.readings import Histogram
+from collectors.servers import exposition
+from collectors.servers.exposition import Exposition, ExpositionError, Scraped
+from collectors.servers.families.vllm import VLLM as FAMILY
 from tests.collectors.http_server import VLLM
 
 RUNNING = 'vllm:num_requests_running{engine="0",model_name="m"}'

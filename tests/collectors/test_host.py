@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors import host
-from collectors.clock import SessionClock
-from collectors.host import (
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading, HostInfo, HostSample
+from collectors.hardware import host
+from collectors.hardware.host import (
     HostSampler,
     _limits,
     _quotas,
@@ -22,7 +23,6 @@ from collectors.host import (
     throttled_s,
     usable_cores,
 )
-from collectors.readings import AnyReading, HostInfo, HostSample
 
 
 async def first_two(sampler: HostSampler) -> tuple[HostInfo, HostSample]:

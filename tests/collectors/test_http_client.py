@@ -11,7 +11,7 @@ import pytest
 import collectors
 import embedded_engine
 import inferwatch
-from collectors.http_client import ProxyError, goes_direct, http_client
+from collectors.http.http_client import ProxyError, goes_direct, http_client
 
 PROXY = "http://127.0.0.1:9"
 KEY = {"Authorization": "Bearer secret"}

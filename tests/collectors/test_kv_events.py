@@ -13,11 +13,11 @@ import pytest
 import zmq
 import zmq.asyncio
 
-from collectors import kv_events
-from collectors.clock import SessionClock, wall_offset_ns
-from collectors.kv_events import KvEventStream, Unreachable, reachable
-from collectors.readings import AnyReading, KvCacheEvents, Note
-from collectors.server import Server
+from collectors.contract.clock import SessionClock, wall_offset_ns
+from collectors.contract.readings import AnyReading, KvCacheEvents, Note
+from collectors.http.server import Server
+from collectors.servers import kv_events
+from collectors.servers.kv_events import KvEventStream, Unreachable, reachable
 from tests.collectors.http_server import TWICE, packed_twice, serving, whole
 
 MS = 1_000_000

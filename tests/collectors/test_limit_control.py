@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.collector import CollectorError, SourceLostError
+from collectors.contract.collector import CollectorError, SourceLostError
+from collectors.contract.readings import LimitChange
 from collectors.probe import limit_control as module
 from collectors.probe.control import LimitAction
 from collectors.probe.limit_control import (
@@ -16,7 +17,6 @@ from collectors.probe.limit_control import (
     LimitRefusedError,
     NoControlError,
 )
-from collectors.readings import LimitChange
 from tests.collectors.fake_control import (
     START_SEQS,
     START_TOKENS,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors import liveness
-from collectors.liveness import birth, listened_to, listener, nobody_listens
-from embedded_engine.engine_processes import EngineProcess, EngineProcesses
+from collectors.contract import liveness
+from collectors.contract.liveness import birth, listened_to, listener, nobody_listens
+from embedded_engine.engine.engine_processes import EngineProcess, EngineProcesses
 
 NOBODY = 2**22 + 1
 """No process has that number."""

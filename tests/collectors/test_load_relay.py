@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.load_relay import LoadNotice, LoadRelay, RelayedLoad, notices
-from collectors.plain_file import write_plain
-from collectors.readings import AnyReading, LoadEvent, LoadKind, Note, NoteKind
-from collectors.wire import Sender
+from collectors.contract.clock import SessionClock
+from collectors.contract.plain_file import write_plain
+from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, Note, NoteKind
+from collectors.contract.wire import Sender
+from collectors.load.load_relay import LoadNotice, LoadRelay, RelayedLoad, notices
 
 START_NS = 1_000
 DEAD = 2**22 + 1

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 import zmq
 
-from collectors.clock import SessionClock
-from collectors.collector import WireVersionError
-from collectors.load_stream import LoadStream
-from collectors.readings import AnyReading, LoadEvent, LoadKind, Note, NoteKind
-from collectors.wire import Sender
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import WireVersionError
+from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, Note, NoteKind
+from collectors.contract.wire import Sender
+from collectors.load.load_stream import LoadStream
 
 START_NS = 1_000
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.gpu.collector import GpuCollector
-from collectors.readings import AnyReading, GpuInfo, GpuSample
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading, GpuInfo, GpuSample
+from collectors.hardware.gpu_collector import GpuCollector
 
 NO_DRIVER = not Path("/proc/driver/nvidia").exists()
 

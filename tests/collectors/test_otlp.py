@@ -20,13 +20,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from collectors import otlp
-from collectors.clock import SessionClock, monotonic_ns, wall_offset_ns
-from collectors.collector import CollectorError
-from collectors.otlp import PATH, PROTOBUF, SpanReceiver
-from collectors.readings import AnyReading, Note, RequestSpan
-from collectors.request_spans import Sender, SpanReader, TracedServers
-from collectors.server import Server
+from collectors.contract.clock import SessionClock, monotonic_ns, wall_offset_ns
+from collectors.contract.collector import CollectorError
+from collectors.contract.readings import AnyReading, Note, RequestSpan
+from collectors.http.server import Server
+from collectors.servers import otlp
+from collectors.servers.otlp import PATH, PROTOBUF, SpanReceiver
+from collectors.servers.request_spans import Sender, SpanReader, TracedServers
 
 Kind = TypeVar("Kind")
 MS = 1_000_000

@@ -2,8 +2,10 @@
 
 import pytest
 
-from collectors.clock import anchor
-from collectors.collector import WireVersionError
+from collectors.contract.clock import anchor
+from collectors.contract.collector import WireVersionError
+from collectors.contract.readings import AnyReading, ClockAnchor, Note, NoteKind, Totals
+from collectors.contract.wire import Sender, encode_reading
 from collectors.probe.hello import (
     LIVE,
     RING,
@@ -14,8 +16,6 @@ from collectors.probe.hello import (
     encode_hello,
 )
 from collectors.probe.reception import HELD_LIMIT, ProbeMessage, Reception
-from collectors.readings import AnyReading, ClockAnchor, Note, NoteKind, Totals
-from collectors.wire import Sender, encode_reading
 
 
 class Probe:

@@ -9,20 +9,27 @@ from typing import Any
 import pytest
 from msgspec import Raw, json
 
-from collectors import prometheus_api, prometheus_server
-from collectors.clock import SessionClock
-from collectors.prometheus_api import (
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import (
+    AnyReading,
+    Contact,
+    EngineSample,
+    Note,
+    ServerInfo,
+)
+from collectors.http.server import Server
+from collectors.servers import prometheus_api, prometheus_server
+from collectors.servers.prometheus_api import (
     PrometheusApi,
     QueryError,
     ScrapedSeries,
     ServerTime,
 )
-from collectors.prometheus_fleet import Fleet
-from collectors.prometheus_server import PrometheusReader, WithPast
-from collectors.readings import AnyReading, Contact, EngineSample, Note, ServerInfo
-from collectors.server import Server
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Via, Window
+from collectors.servers.prometheus_fleet import Fleet
+from collectors.servers.prometheus_server import PrometheusReader, WithPast
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.servers.server_state import Via
 from tests.collectors.fake_prometheus import FakePrometheus
 from tests.collectors.http_server import TWICE, packed_twice, serving, whole
 from tests.collectors.made_up_engine import MadeUpEngine

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from collectors import runtime_dir as module
-from collectors.liveness import birth
-from collectors.probe.control import control_path
-from collectors.runtime_dir import (
+from collectors.contract import runtime_dir as module
+from collectors.contract.liveness import birth
+from collectors.contract.runtime_dir import (
     RuntimeDirError,
     hand_over,
     probe_sockets,
     runtime_dir,
     socket_path,
 )
+from collectors.probe.control import control_path
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from collectors import scrape
-from collectors.clock import SessionClock
-from collectors.readings import (
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import (
     AnyReading,
     Contact,
     EngineSample,
@@ -22,8 +21,9 @@ from collectors.readings import (
     ModelConfig,
     ServerInfo,
 )
-from collectors.scrape import ServerScraper
-from collectors.server import Server
+from collectors.http.server import Server
+from collectors.servers import scrape
+from collectors.servers.scrape import ServerScraper
 from tests.collectors.http_server import (
     SCRAPES,
     VLLM,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collectors.contract.readings import Tick
 from collectors.probe.reception import ProbeMessage, SendingOrder
-from collectors.readings import Tick
 
 API, CORE = 1, 2
 ALL = 1_000_000

@@ -21,25 +21,19 @@ import pytest
 import zmq
 from msgspec.msgpack import encode as msgpack
 
-from collectors import runtime_dir
-from collectors.clock import SessionClock, monotonic_ns
+from collectors.contract import runtime_dir
+from collectors.contract.clock import SessionClock, monotonic_ns
+from collectors.contract.readings import AnyReading, ClockAnchor, Note, NoteKind, Step
+from collectors.contract.runtime_dir import socket_path
+from collectors.http.server import Server
 from collectors.probe import discover, server_probe
 from collectors.probe import stream as probe_stream
 from collectors.probe.discover import AmbiguousProbeError, probe_at
 from collectors.probe.hello import AGENT, FRONTED, RING, Role
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.probe.server_probe import ServerProbe
-from collectors.readings import (
-    AnyReading,
-    ClockAnchor,
-    Note,
-    NoteKind,
-    Step,
-)
-from collectors.runtime_dir import socket_path
-from collectors.server import Server
-from embedded_engine.channel import Channel
-from embedded_engine.relay import KEY_VARIABLE, Relay, relay_probes
+from embedded_engine.publishing.channel import Channel
+from embedded_engine.publishing.relay import KEY_VARIABLE, Relay, relay_probes
 from tests.embedded_engine.channel_owners import SilentOwner
 
 pytestmark = pytest.mark.process

@@ -17,14 +17,14 @@ from tempfile import TemporaryDirectory
 import psutil
 import pytest
 
-from collectors.agent_stream import AgentStream, RemoteAgent
-from collectors.clock import SessionClock
-from collectors.liveness import birth
+from collectors.contract.clock import SessionClock
+from collectors.contract.liveness import birth
+from collectors.contract.readings import AnyReading, Contact, HostInfo, Note, NoteKind
+from collectors.contract.runtime_dir import AGENT_SOCKET
+from collectors.http.server import Server, ServerError
 from collectors.probe.server_probe import ServerProbe
-from collectors.readings import AnyReading, Contact, HostInfo, Note, NoteKind
-from collectors.runtime_dir import AGENT_SOCKET
-from collectors.server import Server, ServerError
-from collectors.ssh import SshAddress, SshTunnel
+from collectors.remote.agent_stream import AgentStream, RemoteAgent
+from collectors.remote.ssh import SshAddress, SshTunnel
 from tests.collectors.test_agent_stream import host_info, speaking
 from tests.collectors.test_server_probe import DEADLINE_S, Port
 

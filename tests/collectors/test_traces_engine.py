@@ -13,15 +13,16 @@ import platformdirs
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.clock import NS_PER_S, SessionClock
-from collectors.collector import Collector
-from collectors.kv_events import KvEventStream
-from collectors.otlp import PATH, SpanReceiver
-from collectors.readings import AnyReading, KvCacheEvents, RequestSpan
-from collectors.server import Server
-from embedded_engine.startup import make_tiny_model
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import PrefixCache, Window
+from collectors.contract.clock import NS_PER_S, SessionClock
+from collectors.contract.collector import Collector
+from collectors.contract.readings import AnyReading, KvCacheEvents, RequestSpan
+from collectors.http.server import Server
+from collectors.servers.kv_events import KvEventStream
+from collectors.servers.otlp import PATH, SpanReceiver
+from embedded_engine.engine.startup import make_tiny_model
+from inferwatch.metrics.cache.prefix_cache import PrefixCache
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 from tests.embedded_engine.loaded_vllm import Program, loaded_vllm
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectors import wire
-from collectors.collector import WireVersionError
-from collectors.readings import (
+from collectors.contract import wire
+from collectors.contract.collector import WireVersionError
+from collectors.contract.readings import (
     AnyReading,
     EventKind,
     Note,

@@ -1,8 +1,8 @@
 """Those that a channel speaks for, in tests: they have nothing of their own to say."""
 
-from collectors.clock import monotonic_ns
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import AnyReading, EngineInfo, Totals
 from collectors.probe.hello import Role
-from collectors.readings import AnyReading, EngineInfo, Totals
 
 
 class SilentOwner:

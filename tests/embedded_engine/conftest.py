@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from collectors.liveness import birth
-from embedded_engine.config import EngineConfig, demo_config
-from embedded_engine.engine_processes import EngineProcess, EngineProcesses
+from collectors.contract.liveness import birth
+from embedded_engine.engine.config import EngineConfig, demo_config
+from embedded_engine.engine.engine_processes import EngineProcess, EngineProcesses
 
 
 @pytest.fixture

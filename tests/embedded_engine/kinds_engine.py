@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from embedded_engine.probe import block_maps
+from embedded_engine.probe.blocks import block_maps
 from embedded_engine.worker import answer_for_cpu_wheel
 
 ADAPTERS = ("poet", "lawyer")

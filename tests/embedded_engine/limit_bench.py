@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import LimitChange, LiveLimits
-from embedded_engine.probe import live_limits
+from collectors.contract.readings import LimitChange, LiveLimits
+from embedded_engine.probe.control import live_limits
+from embedded_engine.probe.control.live_limits import SchedulerLimits, taken
 from embedded_engine.probe.hooks import Fuse, Hook, wrapped
-from embedded_engine.probe.live_limits import SchedulerLimits, taken
 
 
 class Scheduler:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from collectors.probe.control import control_path
-from embedded_engine.probe import control_socket, probe
-from embedded_engine.probe.live_limits import SchedulerLimits
+from embedded_engine.probe import probe
+from embedded_engine.probe.control import control_socket
+from embedded_engine.probe.control.live_limits import SchedulerLimits
 from embedded_engine.worker import answer_for_cpu_wheel
 
 ROUND = 48

@@ -11,8 +11,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from embedded_engine.probe import block_maps, probe
-from embedded_engine.probe.block_tap import BlockTap
+from embedded_engine.probe import probe
+from embedded_engine.probe.blocks import block_maps
+from embedded_engine.probe.tap.block_tap import BlockTap
 from embedded_engine.worker import answer_for_cpu_wheel
 
 PREFIX = list(range(300, 430))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, BlockMap
-from embedded_engine.probe import block_changes
-from embedded_engine.probe.block_changes import BlockChanges, MapDraft
-from embedded_engine.probe.block_maps import ContentTeller, MapAssembler, one_in
-from embedded_engine.probe.block_tap import (
+from collectors.contract.readings import AnyReading, BlockMap
+from embedded_engine.probe.blocks import block_changes
+from embedded_engine.probe.blocks.block_changes import BlockChanges, MapDraft
+from embedded_engine.probe.blocks.block_maps import ContentTeller, MapAssembler, one_in
+from embedded_engine.probe.tap.block_tap import (
     FORGOTTEN,
     MOST_CHANGES,
     NEVER,
@@ -19,7 +19,7 @@ from embedded_engine.probe.block_tap import (
     Change,
     Moment,
 )
-from embedded_engine.probe.step_assembler import RequestOrdinals
+from embedded_engine.probe.tap.step_assembler import RequestOrdinals
 
 
 @dataclass

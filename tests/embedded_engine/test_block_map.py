@@ -11,10 +11,9 @@ import platformdirs
 import pytest
 import pytest_asyncio
 
-from collectors.clock import SessionClock
-from collectors.collector import SourceLostError
-from collectors.probe.stream import ProbeStream
-from collectors.readings import (
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import SourceLostError
+from collectors.contract.readings import (
     AnyReading,
     BlockMap,
     EngineInfo,
@@ -25,10 +24,11 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from embedded_engine.startup import make_tiny_model
-from inferwatch.metrics.kv.memory import BlockState
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from collectors.probe.stream import ProbeStream
+from embedded_engine.engine.startup import make_tiny_model
+from inferwatch.metrics.cache.memory import BlockState
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 
 pytestmark = [

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import BoundBy
-from embedded_engine.probe.bound_by import QueueHeadRule
+from collectors.contract.readings import BoundBy
+from embedded_engine.probe.tap.bound_by import QueueHeadRule
 
 
 class Queue(deque[Any]):

@@ -16,21 +16,15 @@ from pathlib import Path
 import pytest
 import zmq
 
-from collectors.clock import SessionClock, monotonic_ns
-from collectors.collector import SourceLostError
+from collectors.contract.clock import SessionClock, monotonic_ns
+from collectors.contract.collector import SourceLostError
+from collectors.contract.readings import AnyReading, BlockMap, Note, NoteKind, Totals
+from collectors.contract.runtime_dir import probe_sockets, socket_path
 from collectors.probe import stream as probe_stream
 from collectors.probe.reception import ProbeMessage, Reception
 from collectors.probe.stream import ProbeStream
-from collectors.readings import (
-    AnyReading,
-    BlockMap,
-    Note,
-    NoteKind,
-    Totals,
-)
-from collectors.runtime_dir import probe_sockets, socket_path
-from embedded_engine import channel as channel_module
-from embedded_engine.channel import Channel
+from embedded_engine.publishing import channel as channel_module
+from embedded_engine.publishing.channel import Channel
 from tests.embedded_engine.channel_owners import PatientOwner
 
 pytestmark = pytest.mark.process

@@ -6,11 +6,16 @@ from typing import Any
 
 import pytest
 
-from collectors import token_bucket
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
+from collectors.http import token_bucket
 from collectors.probe.hello import HELLO, RING
-from embedded_engine import channel as channel_module
-from embedded_engine.channel import SUBSCRIBE, UNSUBSCRIBE, Channel, RingEntry
+from embedded_engine.publishing import channel as channel_module
+from embedded_engine.publishing.channel import (
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Channel,
+    RingEntry,
+)
 from tests.embedded_engine.channel_owners import PatientOwner
 
 

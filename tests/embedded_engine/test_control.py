@@ -15,18 +15,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.clock import NS_PER_S
-from collectors.liveness import peer_uid
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.liveness import peer_uid
 from collectors.probe.control import (
     LONGEST_LINE,
     LimitAction,
     LimitAnswer,
     LimitRequest,
 )
-from embedded_engine.probe import control_socket
-from embedded_engine.probe.control_desk import ControlDesk
-from embedded_engine.probe.control_socket import MOST_CALLERS, ControlSocket
-from embedded_engine.probe.live_limits import TOKENS
+from embedded_engine.probe.control import control_socket
+from embedded_engine.probe.control.control_desk import ControlDesk
+from embedded_engine.probe.control.control_socket import MOST_CALLERS, ControlSocket
+from embedded_engine.probe.control.live_limits import TOKENS
 from tests.embedded_engine.limit_bench import Bench, Scheduler, as_vllms
 
 GET = LimitRequest(action=LimitAction.GET)

@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from collectors.readings import Note, NoteKind
-from collectors.runtime_dir import probe_sockets, runtime_dir
-from embedded_engine.config import EngineConfig
-from embedded_engine.engine_file import running_engines, served_engines
-from embedded_engine.engine_processes import EngineProcesses
-from embedded_engine.launch import Engine
-from embedded_engine.logs import rendezvous_files
+from collectors.contract.readings import Note, NoteKind
+from collectors.contract.runtime_dir import probe_sockets, runtime_dir
+from embedded_engine.engine.config import EngineConfig
+from embedded_engine.engine.engine_file import running_engines, served_engines
+from embedded_engine.engine.engine_processes import EngineProcesses
+from embedded_engine.engine.launch import Engine
+from embedded_engine.engine.logs import rendezvous_files
 
 pytestmark = pytest.mark.engine
 
@@ -123,8 +123,8 @@ PARENT = """
 import asyncio, sys
 from pathlib import Path
 from dataclasses import replace
-from embedded_engine.config import demo_config
-from embedded_engine.launch import Engine
+from embedded_engine.engine.config import demo_config
+from embedded_engine.engine.launch import Engine
 
 async def main():
     hostage, uds = sys.argv[1] == "hostage", sys.argv[2:]

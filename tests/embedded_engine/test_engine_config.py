@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from collectors.liveness import birth
-from embedded_engine import config as configuration
-from embedded_engine.config import DEMO_ENV, EngineConfig, cpu_defaults
-from embedded_engine.errors import ModelNotFoundError
-from embedded_engine.logs import KEPT_LOGS, new_log_path, open_log, prune, tail
-from embedded_engine.startup import checked_model
+from collectors.contract.liveness import birth
+from embedded_engine.engine import config as configuration
+from embedded_engine.engine.config import DEMO_ENV, EngineConfig, cpu_defaults
+from embedded_engine.engine.errors import ModelNotFoundError
+from embedded_engine.engine.logs import KEPT_LOGS, new_log_path, open_log, prune, tail
+from embedded_engine.engine.startup import checked_model
 
 Configure = Callable[..., EngineConfig]
 

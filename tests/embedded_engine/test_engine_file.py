@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectors.clock import boot_id
-from collectors.liveness import birth, is_held
-from collectors.runtime_dir import RuntimeDirError, runtime_dir, socket_path
-from embedded_engine import engine_file
-from embedded_engine.engine_file import (
+from collectors.contract.clock import boot_id
+from collectors.contract.liveness import birth, is_held
+from collectors.contract.runtime_dir import RuntimeDirError, runtime_dir, socket_path
+from embedded_engine.engine import engine_file
+from embedded_engine.engine.engine_file import (
     EngineFile,
     find_engine,
     running_engines,
@@ -23,7 +23,7 @@ from embedded_engine.engine_file import (
     served_engines,
     sweep,
 )
-from embedded_engine.errors import NoSuchEngineError
+from embedded_engine.engine.errors import NoSuchEngineError
 
 Describe = Callable[..., EngineFile]
 NO_PID = 4_194_303

@@ -8,12 +8,18 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from collectors.clock import NS_PER_S, SessionClock
-from collectors.collector import SourceLostError
+from collectors.contract.clock import NS_PER_S, SessionClock
+from collectors.contract.collector import SourceLostError
+from collectors.contract.readings import (
+    BlockMap,
+    BoundBy,
+    EventKind,
+    PromptBlocks,
+    Step,
+)
 from collectors.probe.stream import ProbeStream
-from collectors.readings import BlockMap, BoundBy, EventKind, PromptBlocks, Step
+from embedded_engine.engine.startup import make_tiny_model
 from embedded_engine.probe_settings import ProbeSettings
-from embedded_engine.startup import make_tiny_model
 from tests.embedded_engine.kinds_engine import ADAPTERS
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 from tests.embedded_engine.test_truth import DONE, Recorded

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from collectors.liveness import BIRTH
-from embedded_engine.engine_processes import (
+from collectors.contract.liveness import BIRTH
+from embedded_engine.engine.engine_processes import (
     GRACE_S,
     Death,
     DeathWatch,

@@ -5,7 +5,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.engine_config import engine_settings, model_config, plain
+from embedded_engine.probe.about.engine_config import (
+    engine_settings,
+    model_config,
+    plain,
+)
 
 
 class Config:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from embedded_engine.engine_processes import Death
-from embedded_engine.launch import account
-from embedded_engine.logs import cause, redacted, telling
+from embedded_engine.engine.engine_processes import Death
+from embedded_engine.engine.launch import account
+from embedded_engine.engine.logs import cause, redacted, telling
 
 CORE = "(EngineCore pid=7) ERROR 11-20 19:48:12 [core.py:1400] "
 API = "(APIServer pid=3) "

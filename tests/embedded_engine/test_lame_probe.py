@@ -10,10 +10,9 @@ import platformdirs
 import pytest
 import pytest_asyncio
 
-from collectors.clock import SessionClock
-from collectors.collector import SourceLostError
-from collectors.probe.stream import ProbeStream
-from collectors.readings import (
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import SourceLostError
+from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     EngineSettings,
@@ -25,7 +24,8 @@ from collectors.readings import (
     Step,
     WorkerMemory,
 )
-from embedded_engine.startup import make_tiny_model
+from collectors.probe.stream import ProbeStream
+from embedded_engine.engine.startup import make_tiny_model
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 
 pytestmark = [

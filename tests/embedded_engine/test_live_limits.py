@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from collectors.readings import LimitChange, LiveLimits, Step
+from collectors.contract.readings import LimitChange, LiveLimits, Step
 from embedded_engine.probe import vllm_names
+from embedded_engine.probe.control.live_limits import SEQS, TOKENS
 from embedded_engine.probe.hooks import wrapped
-from embedded_engine.probe.live_limits import SEQS, TOKENS
-from embedded_engine.probe.step_assembler import StepAssembler
+from embedded_engine.probe.tap.step_assembler import StepAssembler
 from tests.embedded_engine.limit_bench import Bench, Scheduler, as_vllms
 
 

@@ -11,13 +11,13 @@ import platformdirs
 import pytest
 import pytest_asyncio
 
-from collectors.clock import SessionClock
-from collectors.collector import SourceLostError
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import SourceLostError
+from collectors.contract.readings import AnyReading, LiveLimits, Note, NoteKind, Step
 from collectors.probe.stream import ProbeStream
-from collectors.readings import AnyReading, LiveLimits, Note, NoteKind, Step
-from embedded_engine.startup import make_tiny_model
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from embedded_engine.engine.startup import make_tiny_model
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 
 pytestmark = [

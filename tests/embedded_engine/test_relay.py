@@ -12,15 +12,15 @@ import psutil
 import pytest
 import zmq
 
-from collectors.clock import monotonic_ns
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import Note, NoteKind
 from collectors.probe.hello import HELLO, LIVE, RING
-from collectors.readings import Note, NoteKind
-from embedded_engine import channel as channel_module
-from embedded_engine import relay as relay_module
-from embedded_engine import viewer as viewer_module
-from embedded_engine.channel import Channel
-from embedded_engine.relay import Relay, _listening
-from embedded_engine.viewer import Viewer
+from embedded_engine.publishing import channel as channel_module
+from embedded_engine.publishing import relay as relay_module
+from embedded_engine.publishing import viewer as viewer_module
+from embedded_engine.publishing.channel import Channel
+from embedded_engine.publishing.relay import Relay, _listening
+from embedded_engine.publishing.viewer import Viewer
 from tests.embedded_engine.channel_owners import SilentOwner
 
 MB = 1_000_000

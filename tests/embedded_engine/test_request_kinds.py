@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from collectors.readings import BoundBy, EventKind, Note, NoteKind
-from embedded_engine.launch import Engine
+from collectors.contract.readings import BoundBy, EventKind, Note, NoteKind
+from embedded_engine.engine.launch import Engine
 from embedded_engine.probe_settings import LONGEST_VALUE
 from tests.conftest import GROUP_HEADER
 from tests.embedded_engine.test_truth import SEEN, client_of, until, watching

@@ -1,6 +1,6 @@
 """The ring keeps the newest, within bytes and age."""
 
-from embedded_engine.channel import Ring, RingEntry
+from embedded_engine.publishing.channel import Ring, RingEntry
 
 
 def put(ring: Ring, seq: int, *, size: int = 10, t_ns: int = 0) -> None:

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 import inferwatch
-from embedded_engine.config import EngineConfig
-from embedded_engine.errors import (
+from embedded_engine.engine.config import EngineConfig
+from embedded_engine.engine.errors import (
     EngineDiedError,
     FlagError,
     ModelNotFoundError,
     NoSuchEngineError,
     PortTakenError,
 )
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
 
 pytestmark = pytest.mark.process
 
@@ -110,9 +110,9 @@ async def test_a_failed_start_shows_its_cause_and_the_end_of_the_log(
 START = """
 import asyncio, sys
 from dataclasses import replace
-from embedded_engine.config import demo_config
-from embedded_engine.errors import EngineError
-from embedded_engine.launch import Engine
+from embedded_engine.engine.config import demo_config
+from embedded_engine.engine.errors import EngineError
+from embedded_engine.engine.launch import Engine
 
 config = demo_config()
 if sys.argv[1] == "serve":

@@ -5,9 +5,15 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, BoundBy, EventKind, RequestEvent, Step
-from embedded_engine.probe import step_assembler as ordinals
-from embedded_engine.probe.step_assembler import RequestOrdinals, StepAssembler
+from collectors.contract.readings import (
+    AnyReading,
+    BoundBy,
+    EventKind,
+    RequestEvent,
+    Step,
+)
+from embedded_engine.probe.tap import step_assembler as ordinals
+from embedded_engine.probe.tap.step_assembler import RequestOrdinals, StepAssembler
 
 ASKED = (10, 20, 0.5)
 

@@ -15,10 +15,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.clock import NS_PER_S, SessionClock
-from collectors.probe.hello import Role
-from collectors.probe.stream import ProbeStream
-from collectors.readings import (
+from collectors.contract.clock import NS_PER_S, SessionClock
+from collectors.contract.readings import (
     AnyReading,
     BlockMap,
     BoundBy,
@@ -30,9 +28,11 @@ from collectors.readings import (
     Totals,
     Vantage,
 )
-from embedded_engine.config import EngineConfig, demo_config
-from embedded_engine.launch import Engine
-from inferwatch.metrics.hardware.derived import DerivedTraffic
+from collectors.probe.hello import Role
+from collectors.probe.stream import ProbeStream
+from embedded_engine.engine.config import EngineConfig, demo_config
+from embedded_engine.engine.launch import Engine
+from inferwatch.metrics.floor.derived import DerivedTraffic
 
 pytestmark = [
     pytest.mark.engine,

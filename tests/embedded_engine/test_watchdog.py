@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from collectors.liveness import birth
+from collectors.contract.liveness import birth
 
 pytestmark = pytest.mark.process
 

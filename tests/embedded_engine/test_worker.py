@@ -7,7 +7,12 @@ import sys
 
 import pytest
 
-from embedded_engine.startup_pipe import VARIABLE, StartupPipe, say_lacking, say_up
+from embedded_engine.engine.startup_pipe import (
+    VARIABLE,
+    StartupPipe,
+    say_lacking,
+    say_up,
+)
 from embedded_engine.worker import allow_our_plugin, answer_for_cpu_wheel, give_way
 
 

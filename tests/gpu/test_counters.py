@@ -15,9 +15,9 @@ from typing import Any
 import pynvml as nv
 import pytest
 
-from collectors.gpu.nvml import NvmlSource
-from collectors.gpu.peaks import peak_of
-from collectors.gpu.source import GpuOptions, Pace
+from collectors.hardware.gpu_source import GpuOptions, Pace
+from collectors.hardware.nvml import NvmlSource
+from collectors.hardware.peaks import peak_of
 from tests.gpu.conftest import Figures, code_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(400)]

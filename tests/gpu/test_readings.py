@@ -10,9 +10,9 @@ import msgspec
 import pynvml as nv
 import pytest
 
-from collectors.gpu.nvml import NvmlSource
-from collectors.gpu.source import KINDS, GpuOptions, Pace
-from collectors.readings import GpuInfo, GpuSample
+from collectors.contract.readings import GpuInfo, GpuSample
+from collectors.hardware.gpu_source import KINDS, GpuOptions, Pace
+from collectors.hardware.nvml import NvmlSource
 from tests.gpu.conftest import FOLDER, Figures
 
 pytestmark = pytest.mark.gpu

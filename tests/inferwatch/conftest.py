@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     ClockAnchor,
@@ -35,9 +35,10 @@ from collectors.readings import (
     Totals,
     Vantage,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.writing.recorder import Recorder
 
 ENGINE = "engine-1"
 MS = 1_000_000

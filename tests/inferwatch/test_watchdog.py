@@ -16,8 +16,8 @@ pytestmark = pytest.mark.process
 HANGS = """
 import sys, threading
 from pathlib import Path
-from collectors.clock import SessionClock
-from collectors.readings import Tick
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import Tick
 from inferwatch import watchdog
 from inferwatch.cli.recording import open_recorder
 

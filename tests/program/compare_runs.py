@@ -10,25 +10,26 @@ from pathlib import Path
 
 import msgspec
 
-from collectors.clock import SessionClock
-from collectors.readings import LoadKind
-from embedded_engine.config import EngineConfig, demo_config
-from embedded_engine.launch import Engine
-from inferwatch.loadgen.plan.lengths import Range
-from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.engine_source import (
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import LoadKind
+from embedded_engine.engine.config import EngineConfig, demo_config
+from embedded_engine.engine.launch import Engine
+from inferwatch.live.engine.engine_session import EngineSession
+from inferwatch.live.engine_source import (
     EngineSource,
     FoundEngine,
     LiveEngine,
     StartedEngine,
 )
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.session.recorded_trace import trace_like
-from inferwatch.session.running_load import new_run_id
-from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.live.load.running_load import new_run_id
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.loadgen.plan.lengths import Range
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.lookup.recorded_trace import trace_like
+from inferwatch.record.writing.recorder import Recorder
 
 UP_S = 120.0
 """An engine starts in less."""

@@ -18,13 +18,13 @@ import psutil
 import pyte
 import pytest
 
-from collectors.clock import SessionClock
-from embedded_engine.launch import Engine
-from inferwatch.metrics.model import Model
-from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.engine_source import FoundEngine
-from inferwatch.session.load_desk import MakeLoad
-from inferwatch.session.pipeline import Pipeline
+from collectors.contract.clock import SessionClock
+from embedded_engine.engine.launch import Engine
+from inferwatch.live.engine.engine_session import EngineSession
+from inferwatch.live.engine_source import FoundEngine
+from inferwatch.live.load.load_desk import MakeLoad
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.metrics.model.model import Model
 
 PROGRAM = [sys.executable, "-m", "inferwatch.cli"]
 STAND_IN = Path(__file__).parent / "stand_in"

@@ -26,12 +26,8 @@ import platformdirs
 import pytest
 import pytest_asyncio
 
-from collectors.clock import NS_PER_S, SessionClock
-from collectors.otlp import SpanReceiver
-from collectors.probe.control import WATCHER_GONE_S
-from collectors.probe.limit_control import LimitControl, NoControlError
-from collectors.probe.server_probe import ServerProbe
-from collectors.readings import (
+from collectors.contract.clock import NS_PER_S, SessionClock
+from collectors.contract.readings import (
     AnyReading,
     Contact,
     EngineInfo,
@@ -48,13 +44,17 @@ from collectors.readings import (
     Totals,
     Vantage,
 )
-from collectors.runtime_dir import probe_sockets
-from collectors.server import Server
-from embedded_engine.startup import make_tiny_model
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Latency, Window
-from inferwatch.session.attached_session import AttachedSession
-from inferwatch.session.pipeline import Pipeline
+from collectors.contract.runtime_dir import probe_sockets
+from collectors.http.server import Server
+from collectors.probe.control import WATCHER_GONE_S
+from collectors.probe.limit_control import LimitControl, NoControlError
+from collectors.probe.server_probe import ServerProbe
+from collectors.servers.otlp import SpanReceiver
+from embedded_engine.engine.startup import make_tiny_model
+from inferwatch.live.attached.attached_session import AttachedSession
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Latency, Window
 
 pytestmark = [
     pytest.mark.engine,

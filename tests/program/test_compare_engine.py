@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from collectors.probe.limit_control import LimitControl
-from embedded_engine.launch import Engine
-from inferwatch.compare.comparison import SessionPair
-from inferwatch.compare.reading.span import SpanChoice
-from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.verdicts import MetricVerdict
+from embedded_engine.engine.launch import Engine
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.studies.compare.comparison import SessionPair
+from inferwatch.studies.compare.reading.span import SpanChoice
+from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
+from inferwatch.studies.compare.verdicts import MetricVerdict
 from tests.program.compare_runs import (
     Setting,
     record_both,

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import Tick
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.storage.recorded_readings import RecordedReadings
-from inferwatch.storage.sessions.sessions import find
+from collectors.contract.readings import Tick
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.lookup.recorded_readings import RecordedReadings
+from inferwatch.record.sessions.sessions import find
 from tests.program.conftest import HeadlessDemo
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("headless demo")]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from collectors.readings import AnyReading, EngineInfo, Step, Tick
-from embedded_engine.launch import Engine
+from collectors.contract.readings import AnyReading, EngineInfo, Step, Tick
+from embedded_engine.engine.launch import Engine
 from inferwatch.cli.main import inferwatch
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
-from inferwatch.storage.recorded_readings import RecordedReadings
-from inferwatch.storage.sessions.sessions import find
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.lookup.recorded_readings import RecordedReadings
+from inferwatch.record.sessions.sessions import find
 from tests.program.conftest import PROGRAM, Home, asking
 
 pytestmark = pytest.mark.engine

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from collectors.readings import EngineSample, Note, NoteKind, ServerInfo, Tick
-from inferwatch.storage.recorded_readings import RecordedReadings
-from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import list_sessions
+from collectors.contract.readings import EngineSample, Note, NoteKind, ServerInfo, Tick
+from inferwatch.record.lookup.recorded_readings import RecordedReadings
+from inferwatch.record.sessions.sessions import list_sessions
+from inferwatch.record.tables.session_state import SessionState
 from tests.collectors.http_server import Serving, serving
 from tests.collectors.made_up_engine import MadeUpEngine
 from tests.program.test_record_service import rows, service

@@ -21,9 +21,9 @@ import psutil
 import pyte
 import pytest
 
-from collectors.clock import NS_PER_S
-from collectors.runtime_dir import SOCKET_PATH_LIMIT
-from embedded_engine.launch import Engine
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.runtime_dir import SOCKET_PATH_LIMIT
+from embedded_engine.engine.launch import Engine
 from inferwatch.sample import sample_file
 from tests.program.conftest import Home, asking, wait_for
 

@@ -9,18 +9,19 @@ from asyncio.subprocess import PIPE
 import msgspec
 import pytest
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import LimitChange, LiveLimits
 from collectors.probe.control import BETWEEN_CHANGES_S, WATCHER_GONE_S
-from collectors.readings import LimitChange, LiveLimits
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
 from inferwatch.errors import UsageError
 from inferwatch.feed import LimitPair
+from inferwatch.live.engine.demo import demo_load
+from inferwatch.live.engine.engine_session import EngineSession
+from inferwatch.live.engine_source import LiveEngine
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.session.demo import demo_load
-from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.engine_source import LiveEngine
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.program.conftest import adopted, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]

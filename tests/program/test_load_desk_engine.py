@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.clock import SessionClock
-from collectors.readings import (
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import (
     AnyReading,
     EventKind,
     LoadEvent,
@@ -21,17 +21,18 @@ from collectors.readings import (
     RequestEvent,
     RequestRecord,
 )
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
+from inferwatch.live.engine.demo import demo_load
+from inferwatch.live.engine.engine_session import EngineSession
+from inferwatch.live.engine_source import LiveEngine
+from inferwatch.live.load import load_desk
+from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.session import load_desk
-from inferwatch.session.demo import demo_load
-from inferwatch.session.engine_session import EngineSession
-from inferwatch.session.engine_source import LiveEngine
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.storage.recorded_readings import RecordedReadings
-from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.lookup.recorded_readings import RecordedReadings
+from inferwatch.record.writing.recorder import Recorder
 from tests.conftest import living_in
 from tests.program.conftest import adopted, until
 

@@ -11,8 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
-from collectors.runtime_dir import SOCKET_PATH_LIMIT
-from embedded_engine.launch import Engine
+from collectors.contract.runtime_dir import SOCKET_PATH_LIMIT
+from embedded_engine.engine.launch import Engine
 from inferwatch.loadgen.target_server import sums, traffic
 from tests.program.conftest import Home, Terminal, wait_for
 

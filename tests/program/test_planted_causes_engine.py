@@ -11,17 +11,18 @@ from itertools import pairwise
 import httpx
 import pytest
 
-from collectors.clock import SessionClock
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading, RequestEvent, Step, Totals
 from collectors.probe.hello import Role
 from collectors.probe.stream import ProbeStream
-from collectors.readings import AnyReading, RequestEvent, Step, Totals
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
+from inferwatch.live.past.live_recall import LiveRecall
+from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import RequestStory, SpanKind
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import RequestRow, RequestState, Window
-from inferwatch.session.live_recall import LiveRecall
-from inferwatch.session.pipeline import Pipeline
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.story.story import RequestStory, SpanKind
 
 pytestmark = [
     pytest.mark.engine,

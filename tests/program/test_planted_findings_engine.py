@@ -14,13 +14,13 @@ from itertools import count
 import httpx
 import pytest
 
-from collectors.clock import SessionClock
+from collectors.contract.clock import SessionClock
 from collectors.probe.hello import Role
 from collectors.probe.stream import ProbeStream
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
+from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.findings.finding import Effort, Finding
-from inferwatch.metrics.model import Model
-from inferwatch.session.pipeline import Pipeline
+from inferwatch.metrics.model.model import Model
 
 pytestmark = [
     pytest.mark.engine,

@@ -15,14 +15,14 @@ from typing import Any
 import httpx
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.prometheus_server import PrometheusReader
-from collectors.readings import Contact, EngineInfo, EngineSample
-from collectors.server import Server
-from inferwatch.telemetry.endpoint import MetricsEndpoint
-from inferwatch.telemetry.exact import ExactNumbers
-from inferwatch.telemetry.exponential import PER_DOUBLING
-from inferwatch.telemetry.exposed import exposed_points
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import Contact, EngineInfo, EngineSample
+from collectors.http.server import Server
+from collectors.servers.prometheus_server import PrometheusReader
+from inferwatch.live.outlets.endpoint import MetricsEndpoint
+from inferwatch.live.outlets.exact import ExactNumbers
+from inferwatch.live.outlets.exponential import PER_DOUBLING
+from inferwatch.live.outlets.exposed import exposed_points
 from tests.collectors.http_server import serving
 from tests.collectors.made_up_engine import MadeUpEngine
 

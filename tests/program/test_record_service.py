@@ -12,10 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.player import Player
-from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import list_sessions
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.replay.player import Player
+from inferwatch.record.sessions.sessions import list_sessions
+from inferwatch.record.tables.session_state import SessionState
 from tests.collectors.http_server import Serving, serving
 from tests.collectors.made_up_engine import MadeUpEngine
 

@@ -5,17 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.readings import AnyReading, Note, NoteKind, Step, Tick
-from embedded_engine.launch import Engine
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.receipt_clock import ReceiptClock
-from inferwatch.metrics.snapshot import Snapshot, Window
-from inferwatch.replay.player import Player
-from inferwatch.session.demo import demo_load
-from inferwatch.session.pipeline import Pipeline
-from inferwatch.storage.recorded_readings import RecordedReadings
-from inferwatch.storage.recording.recorder import Recorder
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading, Note, NoteKind, Step, Tick
+from embedded_engine.engine.launch import Engine
+from inferwatch.live.engine.demo import demo_load
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.metrics.load.receipt_clock import ReceiptClock
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.lookup.recorded_readings import RecordedReadings
+from inferwatch.record.replay.player import Player
+from inferwatch.record.writing.recorder import Recorder
 from tests.program.conftest import adopted, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from inferwatch.record.writing.recorder import Recorder
 from inferwatch.sample import sample_file
-from inferwatch.storage.recording.recorder import Recorder
 
 SOON_S = 20.0
 

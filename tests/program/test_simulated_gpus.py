@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from collectors.readings import AnyReading, GpuInfo, GpuSample, Note
-from inferwatch.storage.recorded_readings import RecordedReadings
-from inferwatch.storage.sessions.sessions import find
+from collectors.contract.readings import AnyReading, GpuInfo, GpuSample, Note
+from inferwatch.record.lookup.recorded_readings import RecordedReadings
+from inferwatch.record.sessions.sessions import find
 from tests.collectors.http_server import serving
 from tests.collectors.made_up_engine import MadeUpEngine
 from tests.fake_nvml import ROOT, SONAME, NoCompilerError, environment
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.process
 RATE_HZ = 5.0
 PATIENCE_S = 90
 WHY_ABSENT = """
-from collectors.gpu.nvml import NvmlSource
-from collectors.gpu.source import GpuOptions
+from collectors.hardware.nvml import NvmlSource
+from collectors.hardware.gpu_source import GpuOptions
 source = NvmlSource(lambda: 0, GpuOptions(), print, {})
 print(source.probe()[0].absent_because)
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
 from inferwatch.cli.main import inferwatch
 from tests.program.conftest import SLO, HeadlessDemo, asking
 

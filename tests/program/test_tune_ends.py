@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from inferwatch.storage.sessions.sessions import list_sessions
-from inferwatch.tune.trial import TrialOutcome
+from inferwatch.record.sessions.sessions import list_sessions
+from inferwatch.studies.tune.trial import TrialOutcome
 from tests.program.conftest import Home, wait_for
 from tests.program.tune_program import Tune, stored_in
 

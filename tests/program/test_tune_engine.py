@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
+from collectors.contract.readings import LimitChange, LiveLimits
 from collectors.probe.limit_control import LimitControl
-from collectors.readings import LimitChange, LiveLimits
-from embedded_engine.config import demo_config
-from embedded_engine.launch import Engine
-from inferwatch.storage.sessions.sessions import list_sessions
-from inferwatch.tune.running.journal import StoredTune
-from inferwatch.tune.trial import TrialOutcome
+from embedded_engine.engine.config import demo_config
+from embedded_engine.engine.launch import Engine
+from inferwatch.record.sessions.sessions import list_sessions
+from inferwatch.studies.tune.running.journal import StoredTune
+from inferwatch.studies.tune.trial import TrialOutcome
 from tests.program.conftest import Home, wait_for
 from tests.program.tune_program import GOAL, LOAD, TOOK_S, Tune, stored_in
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from collectors.readings import BoundBy
-from embedded_engine.launch import Engine
-from inferwatch.whatif.outcome import measured
-from inferwatch.whatif.prediction import what_if
-from inferwatch.whatif.recorded import RecordedRun
-from inferwatch.whatif.setting import Change
+from collectors.contract.readings import BoundBy
+from embedded_engine.engine.launch import Engine
+from inferwatch.studies.what_if.outcome import measured
+from inferwatch.studies.what_if.prediction import what_if
+from inferwatch.studies.what_if.recorded import RecordedRun
+from inferwatch.studies.what_if.setting import Change
 from tests.conftest import living_in
 from tests.program.what_if_runs import served_by
 

@@ -4,8 +4,8 @@ import json
 import subprocess
 from typing import Any
 
-from inferwatch.storage.file.connections import reading
-from inferwatch.tune.running.journal import StoredTune, stored_tune
+from inferwatch.record.connections import reading
+from inferwatch.studies.tune.running.journal import StoredTune, stored_tune
 from tests.program.conftest import PROGRAM, Home
 
 LOAD = ("--rate=8", "--trial=2", "--warmup=0.5", "--output-tokens=8-24", "--seed=3")

@@ -8,12 +8,12 @@ from random import Random
 
 import httpx
 
-from collectors.clock import SessionClock
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading
 from collectors.probe.stream import ProbeStream
-from collectors.readings import AnyReading
-from embedded_engine.config import demo_config
-from embedded_engine.launch import Engine
-from inferwatch.whatif.recorded import RecordedRun, recorded_run
+from embedded_engine.engine.config import demo_config
+from embedded_engine.engine.launch import Engine
+from inferwatch.studies.what_if.recorded import RecordedRun, recorded_run
 
 SECONDS = 14.0
 PER_S = 9.0

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import psutil
 
-from collectors.collector import CollectorError
-from collectors.discover import listening
+from collectors.contract.collector import CollectorError
 from collectors.probe.discover import probe_at
+from collectors.servers.discover import listening
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
     Check,
@@ -24,7 +24,7 @@ from inferwatch.cli.checks.finding import (
     limited,
     works,
 )
-from inferwatch.session.nearby import NearbyEngine, nearby_engines
+from inferwatch.live.attached.nearby import NearbyEngine, nearby_engines
 
 AREA = "Engine"
 IMPORT_S = 90.0

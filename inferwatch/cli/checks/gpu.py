@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from collectors.bounded_get import NoAnswerError, get
-from collectors.clock import monotonic_ns
-from collectors.exposition import ExpositionError
-from collectors.gpu.dcgm import PORTS, dcgm_server
-from collectors.gpu.dcgm_page import AVERAGES, DcgmGpu, DcgmPage, why_missing
-from collectors.gpu.nvml import HAS_WSL, NO_DRIVER, NO_GPU, NvmlSource
-from collectors.gpu.source import GpuOptions, Pace
-from collectors.http_client import ProxyError
-from collectors.readings import AnyReading, GpuInfo, Note
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import AnyReading, GpuInfo, Note
+from collectors.hardware.dcgm import PORTS, dcgm_server
+from collectors.hardware.dcgm_page import AVERAGES, DcgmGpu, DcgmPage, why_missing
+from collectors.hardware.gpu_source import GpuOptions, Pace
+from collectors.hardware.nvml import HAS_WSL, NO_DRIVER, NO_GPU, NvmlSource
+from collectors.http.bounded_get import NoAnswerError, get
+from collectors.http.http_client import ProxyError
+from collectors.servers.exposition import ExpositionError
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
     Check,

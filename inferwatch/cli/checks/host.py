@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from collectors.clock import NS_PER_S, boot_id
-from collectors.host import usable_cores
-from collectors.host_peak import known_peaks
+from collectors.contract.clock import NS_PER_S, boot_id
+from collectors.hardware.host import usable_cores
+from collectors.hardware.host_peak import known_peaks
 from inferwatch.cli.checks.finding import (
     Check,
     Finding,

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from collectors.runtime_dir import CHOOSE, RuntimeDirError, socket_dir
+from collectors.contract.runtime_dir import CHOOSE, RuntimeDirError, socket_dir
 from inferwatch.cli.checks.finding import (
     Check,
     Finding,
@@ -18,13 +18,13 @@ from inferwatch.cli.checks.finding import (
 from inferwatch.cli.servers.fleet_file import default_fleet_file, read_fleet
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import counted, format_bytes
-from inferwatch.storage.file.location import (
+from inferwatch.record.file.location import (
     default_database,
     free_floor_bytes,
     too_little_room,
 )
-from inferwatch.storage.file.sqlite import check_sqlite
-from inferwatch.storage.sessions.sessions import list_sessions
+from inferwatch.record.file.sqlite import check_sqlite
+from inferwatch.record.sessions.sessions import list_sessions
 
 AREA = "Record"
 ELSEWHERE = "INFERWATCH_DB=/somewhere/else.db, or --no-record"

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from collectors.agent_stream import AgentError, RemoteAgent
-from collectors.gpu.dcgm import dcgm_server
-from collectors.http_client import ProxyError
+from collectors.contract.readings import Prices
+from collectors.hardware.dcgm import dcgm_server
+from collectors.http.http_client import ProxyError
+from collectors.http.server import Server, ServerError
 from collectors.probe.discover import addresses_here
 from collectors.probe.keys import KeyFileError, ViewerKeys
-from collectors.readings import Prices
-from collectors.server import Server, ServerError
-from collectors.ssh import SSH, SshAddress
+from collectors.remote.agent_stream import AgentError, RemoteAgent
+from collectors.remote.ssh import SSH, SshAddress
 from inferwatch.cli.servers.fleet_file import (
     FleetFile,
     NamedServer,
@@ -34,7 +34,7 @@ from inferwatch.cli.servers.keys import (
     merged,
 )
 from inferwatch.errors import UsageError
-from inferwatch.metrics.slo.objectives import parse_objectives
+from inferwatch.metrics.requests.objectives import parse_objectives
 
 KEY_VARIABLE = "INFERWATCH_API_KEY"
 SHORTEST_EVERY_S, LONGEST_EVERY_S = 0.1, 3600.0

@@ -9,8 +9,8 @@ from enum import StrEnum
 from http import HTTPStatus
 from itertools import pairwise
 
-from collectors.clock import monotonic_ns
-from collectors.readings import Phase, RequestRecord, TokenTimes
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import Phase, RequestRecord, TokenTimes
 from inferwatch.loadgen.exchange.error_message import KEPT_BYTES, error_message, shown
 from inferwatch.loadgen.exchange.reply import NotAnEventError, Reply
 from inferwatch.loadgen.exchange.sse import SseError

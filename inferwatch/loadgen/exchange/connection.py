@@ -6,7 +6,7 @@ from errno import EINPROGRESS
 from os import strerror
 from typing import Any, NamedTuple, Protocol
 
-from collectors.clock import monotonic_ns
+from collectors.contract.clock import monotonic_ns
 from inferwatch.loadgen.exchange.receive_stamps import (
     ANCILLARY_BYTES,
     ReceiveStamps,

@@ -7,9 +7,9 @@ from importlib.util import find_spec
 
 import httpx
 
-from collectors.bounded_get import NoAnswerError, get
-from collectors.clock import monotonic_ns
-from collectors.http_client import http_client
+from collectors.contract.clock import monotonic_ns
+from collectors.http.bounded_get import NoAnswerError, get
+from collectors.http.http_client import http_client
 from inferwatch.loadgen.exchange import request
 from inferwatch.loadgen.exchange.call import Call, Failure, Refusal, UnreachableError
 from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps

@@ -10,7 +10,7 @@ import socket
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.contract.clock import NS_PER_S, monotonic_ns
 from inferwatch.loadgen.exchange.call import Call, Failure, Refusal, UnreachableError
 from inferwatch.loadgen.exchange.connection import Address, Connection
 from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps

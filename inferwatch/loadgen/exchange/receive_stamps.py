@@ -8,7 +8,7 @@ monotonic, so that a stepped wall clock does not reach a measurement.
 import socket
 import struct
 
-from collectors.clock import NS_PER_S, monotonic_ns, wall_offset_ns
+from collectors.contract.clock import NS_PER_S, monotonic_ns, wall_offset_ns
 
 SO_TIMESTAMPNS = 35  # asm-generic; the socket module does not name it
 ANCILLARY_BYTES = socket.CMSG_SPACE(16)

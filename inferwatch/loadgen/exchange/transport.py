@@ -6,7 +6,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from collectors.http_client import goes_direct
+from collectors.http.http_client import goes_direct
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.exchange.httpx_transport import HttpxTransport
 from inferwatch.loadgen.exchange.raw_transport import RawTransport

@@ -17,7 +17,7 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.plan import FIELDS, Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import RateSeries
 from inferwatch.loadgen.plan.text import read_lengths, read_rates, uniform
-from inferwatch.loadgen.schedule.traces import FORMATS, TraceError, needed, read_trace
+from inferwatch.loadgen.plan.traces import FORMATS, TraceError, needed, read_trace
 
 OURS = ("run_id", "url", "uds", "model")
 """Set by the command, not by a file, except for the model."""

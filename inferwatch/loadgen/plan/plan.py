@@ -25,7 +25,7 @@ from inferwatch.loadgen.plan.parts import (
     TransportKind,
 )
 from inferwatch.loadgen.scenarios.scenario import SCENARIOS
-from inferwatch.metrics.load.slo import Slo, parse_slo
+from inferwatch.metrics.requests.slo import Slo, parse_slo
 
 __all__ = [
     "BOUNDS",

@@ -26,7 +26,7 @@ from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.lengths import Empirical, LogNormal, Range
 from inferwatch.loadgen.plan.option import RATE, Bounds
 from inferwatch.loadgen.plan.rates import RateSeries, on_off, ramp, steps
-from inferwatch.metrics.load.slo import parse_slo
+from inferwatch.metrics.requests.slo import parse_slo
 
 RATES_GRAMMAR = (
     "write SECONDS:RATE points as '0:5 30:20 60:20', ramp:FROM,TO,SECONDS, "

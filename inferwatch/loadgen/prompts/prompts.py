@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.readings import Phase
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.fields import OUTPUT_TOKENS
 from inferwatch.loadgen.plan.lengths import Lengths, Range, fixed
 from inferwatch.loadgen.plan.plan import Api, LoadPlan, TraceRow

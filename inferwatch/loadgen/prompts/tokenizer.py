@@ -13,8 +13,8 @@ from typing import Self
 
 import msgspec
 
-from collectors.bounded_get import NoAnswerError, post
-from collectors.http_client import http_client
+from collectors.http.bounded_get import NoAnswerError, post
+from collectors.http.http_client import http_client
 from inferwatch.loadgen.plan.plan import Api, LoadPlan
 
 CANDIDATES = (

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat
 

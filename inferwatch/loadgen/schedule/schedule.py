@@ -8,8 +8,8 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from collectors.readings import Phase
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat
 from inferwatch.loadgen.prompts.prompts import Prompt, Prompts

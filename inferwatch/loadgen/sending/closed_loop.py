@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 
-from collectors.clock import NS_PER_S, monotonic_ns
-from collectors.readings import Phase
+from collectors.contract.clock import NS_PER_S, monotonic_ns
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.exchange.call import Call, Failure
 from inferwatch.loadgen.exchange.transport import Exchange
 from inferwatch.loadgen.prompts.prompts import Prompt

@@ -9,8 +9,8 @@ takes ids and gives none gets others in place of the answer.
 import asyncio
 from itertools import cycle, islice
 
-from collectors.clock import NS_PER_S, monotonic_ns
-from collectors.readings import Phase
+from collectors.contract.clock import NS_PER_S, monotonic_ns
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.exchange.reply import Reply
 from inferwatch.loadgen.exchange.transport import Exchange

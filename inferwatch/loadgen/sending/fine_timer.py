@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import suppress
 
-from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.contract.clock import NS_PER_S, monotonic_ns
 
 EARLY_NS = 120_000
 """Waking up takes about that; what is left of it is spun away."""

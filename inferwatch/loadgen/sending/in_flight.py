@@ -6,8 +6,8 @@ from collections.abc import Coroutine
 from functools import partial
 from itertools import count
 
-from collectors.clock import NS_PER_S
-from collectors.readings import Phase
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Phase
 from inferwatch.formatting import counted
 from inferwatch.loadgen.exchange.call import Call, Failure
 from inferwatch.loadgen.exchange.reply import Reply

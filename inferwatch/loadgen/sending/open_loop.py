@@ -7,8 +7,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from collectors.clock import monotonic_ns
-from collectors.readings import Phase
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.exchange.transport import Exchange
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.schedule.schedule import Due, Schedule, warmup_of

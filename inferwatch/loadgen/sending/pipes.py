@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import zmq
 
-from collectors.readings import AnyReading
-from collectors.wire import Sender
+from collectors.contract.readings import AnyReading
+from collectors.contract.wire import Sender
 
 CHUNK = 1 << 16
 MOST_BYTES = 1 << 16

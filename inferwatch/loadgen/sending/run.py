@@ -5,8 +5,8 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from collectors.clock import NS_PER_S, monotonic_ns
-from collectors.readings import LoadEvent, LoadKind, Phase
+from collectors.contract.clock import NS_PER_S, monotonic_ns
+from collectors.contract.readings import LoadEvent, LoadKind, Phase
 from inferwatch.loadgen.exchange.call import UnreachableError
 from inferwatch.loadgen.exchange.transport import Transport
 from inferwatch.loadgen.plan.commands import Change

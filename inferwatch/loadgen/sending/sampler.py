@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from collectors.clock import monotonic_ns
-from collectors.readings import ClientSample, Phase
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import ClientSample, Phase
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
 from inferwatch.loadgen.sending.pipes import Outbox

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
-from collectors.clock import NS_PER_S, monotonic_ns
-from collectors.readings import Phase
+from collectors.contract.clock import NS_PER_S, monotonic_ns
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.prompts.prompts import Prompts

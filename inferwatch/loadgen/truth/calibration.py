@@ -14,14 +14,14 @@ import msgspec
 import numpy as np
 import platformdirs
 
-from collectors.bounded_get import get
-from collectors.clock import NS_PER_S
-from collectors.http_client import http_client
-from collectors.readings import RequestRecord
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import RequestRecord
+from collectors.http.bounded_get import get
+from collectors.http.http_client import http_client
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import LoadResult
 from inferwatch.metrics.series.quantiles import of_weighted
-from inferwatch.metrics.snapshot import Quantiles
+from inferwatch.metrics.series.window import Quantiles
 
 READY_S = 20.0
 LOG_TIMEOUT_S = 60.0

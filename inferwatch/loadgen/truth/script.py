@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 
 NEVER_NS = 1 << 62
 FLOOD_TOKENS = 64

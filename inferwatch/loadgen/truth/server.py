@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from collectors.clock import NS_PER_S, monotonic_ns
+from collectors.contract.clock import NS_PER_S, monotonic_ns
 from inferwatch.loadgen.exchange.receive_stamps import (
     ANCILLARY_BYTES,
     ReceiveStamps,

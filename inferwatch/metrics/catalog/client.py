@@ -1,6 +1,6 @@
 """What the load generator's client measures and how well it does, also over time."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 VERDICTS = {

@@ -1,6 +1,6 @@
 """What batch sizes cost and bring, and where the scheduler stood still."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import Metric, Unit, metrics
 
 BATCH_CURVE = metrics(

@@ -1,6 +1,6 @@
 """A request's way through the engine, left to right."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import (
     NOW,
     Better,

@@ -1,6 +1,6 @@
 """The columns of a table of groups of requests."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 OF_THE_LIST = "the requests listed"

@@ -3,7 +3,7 @@
 Bytes are decimal, as data sheets have them: 1 GB is 10^9 bytes, of memory, too.
 """
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import NOW, Better, Metric, Unit, metrics
 
 LATEST = "latest reading"

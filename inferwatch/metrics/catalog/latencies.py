@@ -1,6 +1,6 @@
 """The latencies of requests as the server's own processes measure them."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, LatencyLine, Metric, Unit, metrics
 
 LATENCIES = (

@@ -1,6 +1,6 @@
 """How far steps are from what the hardware allows, and whose its memory is."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import NOW, Better, Metric, Unit, metrics
 
 LEFT_OUT = (

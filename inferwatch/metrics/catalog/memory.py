@@ -1,6 +1,6 @@
 """Who holds the KV cache, what is reused, and how many more would fit."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import NOW, Better, Metric, Unit, metrics
 
 LATEST = "latest map"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 
 NOW = "now"
 """The span of what holds at the moment shown, whatever the window."""

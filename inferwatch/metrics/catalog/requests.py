@@ -1,6 +1,6 @@
 """The columns of the request table."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 REQUESTS = (

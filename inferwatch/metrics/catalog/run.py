@@ -1,6 +1,6 @@
 """A load run: how far it is, and what became of its requests."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 RUN = metrics(

@@ -1,6 +1,6 @@
 """The slowest requests of the window, and what made them slow."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 SLOWEST = (

@@ -1,6 +1,6 @@
 """Steps of the window, and the KV cache."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import NOW, Better, Metric, Unit, metrics
 
 STEPS = metrics(

@@ -1,6 +1,6 @@
 """The columns of the charts; None is a gap, and no step in a bin is a gap, too."""
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.catalog.metric import Better, Metric, Unit, metrics
 
 TIMELINE = (

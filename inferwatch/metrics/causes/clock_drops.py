@@ -5,8 +5,8 @@ from statistics import median_low
 
 import msgspec
 
-from collectors.clock import NS_PER_S
-from collectors.readings import GpuSample
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import GpuSample
 
 USUAL_SAMPLES = 32
 LEAST_SAMPLES = 4

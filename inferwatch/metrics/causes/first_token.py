@@ -5,7 +5,7 @@ Shared by the Model, which folds this for each request, and by stories of single
 
 import msgspec
 
-from collectors.readings import Step
+from collectors.contract.readings import Step
 from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause, Parts
 from inferwatch.metrics.causes.queue import (
     NO_STEP,

@@ -10,7 +10,7 @@ from statistics import median_low
 
 import msgspec
 
-from collectors.readings import Step
+from collectors.contract.readings import Step
 from inferwatch.metrics.causes.cause import SPIKE_FACTOR, SPIKE_LEAST_NS, Cause
 
 LEAST_USUAL = 4

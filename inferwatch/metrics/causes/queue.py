@@ -7,7 +7,7 @@ by what bound it, and of two of these accounts the difference is what lies betwe
 
 import msgspec
 
-from collectors.readings import BoundBy, Step
+from collectors.contract.readings import BoundBy, Step
 from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause
 
 PLACE = {cause: place for place, cause in enumerate(TTFT_CAUSES)}

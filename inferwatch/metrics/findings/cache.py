@@ -1,6 +1,6 @@
 """The KV cache is too small, wasted, or not reused."""
 
-from collectors.readings import BoundBy
+from collectors.contract.readings import BoundBy
 from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
 from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
 from inferwatch.metrics.findings.facts import Facts, now

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.findings.facts import Facts
 from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob
 

@@ -3,16 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collectors.clock import NS_PER_S
-from collectors.readings import BoundBy, EngineInfo, LiveLimits
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.engine.live_limits import LABELS
 from inferwatch.metrics.findings.finding import Effort, Knob
 from inferwatch.metrics.floor.view import Limits
+from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.samples import CounterTotals
-from inferwatch.metrics.slo.view import SloState
-from inferwatch.metrics.snapshot import GpuState, HostState, Quantiles, Verdict
+from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.steps.efficiency import Stall
+from inferwatch.metrics.steps.health import Verdict
+from inferwatch.metrics.steps.live_limits import LABELS
 
 Setting = str | int | float | bool | None
 NOTHING = CounterTotals(0, {}, {})

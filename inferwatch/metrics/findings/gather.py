@@ -6,30 +6,31 @@ from statistics import median
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from inferwatch.metrics.causes.slowest import SlowLog
-from inferwatch.metrics.engine.engines import Engines, known_sum
-from inferwatch.metrics.engine.flow import scheduler_state
-from inferwatch.metrics.engine.health import HealthTracker
-from inferwatch.metrics.engine.outcomes import Outcomes
-from inferwatch.metrics.engine.request import Request
-from inferwatch.metrics.engine.request_index import RequestIndex
+from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.cache.tracker import MemoryTracker
 from inferwatch.metrics.findings.facts import (
     Around,
     Facts,
     MixedSteps,
     WaitingPrompts,
 )
-from inferwatch.metrics.kv.tracker import MemoryTracker
+from inferwatch.metrics.requests.outcomes import Outcomes
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.requests.slowest import SlowLog
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import CounterTotals
-from inferwatch.metrics.snapshot import Flow, RequestState, Window
+from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.counter import (
     COUNTED,
     SPENT_NS,
     StepCounter,
     ratio,
 )
+from inferwatch.metrics.steps.engines import Engines, known_sum
+from inferwatch.metrics.steps.flow import Flow, scheduler_state
+from inferwatch.metrics.steps.health import HealthTracker
 from inferwatch.metrics.steps.stalls import StallFinder
 
 MOST_LOOKED_AT = 2_000

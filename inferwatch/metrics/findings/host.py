@@ -4,8 +4,8 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis, Lasting
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Evidence, Knob
-from inferwatch.metrics.snapshot import Health
 from inferwatch.metrics.steps.efficiency import StallKind
+from inferwatch.metrics.steps.health import Health
 
 EVERY = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 ENGINE_ROLES = ("api", "core", "worker")

@@ -1,6 +1,6 @@
 """Requests wait, and it is not for memory."""
 
-from collectors.readings import BoundBy
+from collectors.contract.readings import BoundBy
 from inferwatch.formatting import counted
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.findings.diagnosis import Diagnosis, Lasting
 from inferwatch.metrics.findings.every import DIAGNOSES
 from inferwatch.metrics.findings.facts import Facts

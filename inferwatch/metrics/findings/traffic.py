@@ -4,7 +4,7 @@ from inferwatch.formatting import counted
 from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis, Lasting, ago_ns
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Evidence, Knob
-from inferwatch.metrics.snapshot import Health
+from inferwatch.metrics.steps.health import Health
 
 
 class Lost(Diagnosis):

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import msgspec
 
-from collectors.clock import NS_PER_S
-from collectors.readings import EngineInfo, Note, NoteKind, Totals
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import EngineInfo, Note, NoteKind, Totals
 from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
 from inferwatch.metrics.findings.facts import Around, Facts
 from inferwatch.metrics.findings.finding import Finding, PastFinding

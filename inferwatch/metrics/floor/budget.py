@@ -6,13 +6,13 @@ from typing import Self
 
 import msgspec
 
-from collectors.readings import BoundBy, EngineInfo, WorkerMemory
+from collectors.contract.readings import BoundBy, EngineInfo, WorkerMemory
 from inferwatch.limits.cache import kv_bytes, kv_bytes_per_token
 from inferwatch.limits.devices import device_named
 from inferwatch.limits.latency import load_floor_s
 from inferwatch.limits.parameters import weight_bytes
 from inferwatch.limits.shape import ModelShape
-from inferwatch.metrics.engine.engines import Key, Rank
+from inferwatch.metrics.floor.derived import RankTraffic
 from inferwatch.metrics.floor.rank import StepNeeds
 from inferwatch.metrics.floor.tracker import DECODE, MIXED, UNBOUNDED
 from inferwatch.metrics.floor.view import (
@@ -22,10 +22,10 @@ from inferwatch.metrics.floor.view import (
     OperatingPoint,
     Saving,
 )
-from inferwatch.metrics.hardware.derived import RankTraffic
+from inferwatch.metrics.hardware.gpus import GpuState
 from inferwatch.metrics.series.samples import CounterTotals
-from inferwatch.metrics.snapshot import GpuState, Snapshot
 from inferwatch.metrics.steps.counter import SPENT_NS
+from inferwatch.metrics.steps.engines import Key, Rank
 
 DECODING = (DECODE, MIXED, *UNBOUNDED[:2])
 """Kinds of steps that decode."""
@@ -223,22 +223,6 @@ def with_drivers(
         _with_driver(each, by_uuid.get(each.gpu or ""), known[each.gpu])
         for each in memory
     )
-
-
-def beside_hardware(shown: Snapshot) -> Snapshot:
-    """With what GPUs themselves tell of their limits."""
-    limits = shown.limits
-    if limits is None or not shown.gpus:
-        return shown
-    own = [each for each in shown.gpus if each.watched is not False]
-    tensor = [e.tensor_active_mean for e in own if e.tensor_active_mean is not None]
-    told = replace(
-        limits,
-        measured_mbu=shown.hardware.hbm_share_mean,
-        measured_mfu=sum(tensor) / len(tensor) if tensor else None,
-        memory=with_drivers(limits.memory, shown.gpus),
-    )
-    return replace(shown, limits=told)
 
 
 def _with_driver(

@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import format_bytes
 from inferwatch.limits.parameters import parameters, weight_bytes
 from inferwatch.limits.shape import ModelShape
-from inferwatch.metrics.engine.engines import Engines, Key, Rank
 from inferwatch.metrics.floor.budget import Budget, device_memory
 from inferwatch.metrics.floor.peaks import missing_peaks
 from inferwatch.metrics.floor.rank import StepNeeds, sizes_of
@@ -22,8 +21,9 @@ from inferwatch.metrics.floor.tracker import (
 )
 from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint, Peak, TimeSplit
 from inferwatch.metrics.series.samples import CounterTotals
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.counter import SPENT_NS
+from inferwatch.metrics.steps.engines import Engines, Key, Rank
 
 Totals = Mapping[str, CounterTotals]
 SAME_SIZE = 0.03

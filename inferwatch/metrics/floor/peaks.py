@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from collectors.readings import Endpoint, EngineInfo, GpuInfo, MeasuredPeak
+from collectors.contract.readings import Endpoint, EngineInfo, GpuInfo, MeasuredPeak
 from inferwatch.limits.devices import device_named
 from inferwatch.metrics.floor.view import Peak
 

@@ -13,13 +13,13 @@ over all stages' peaks together; for one token the stages add up.
 from dataclasses import dataclass
 from typing import Self
 
-from collectors.readings import EngineInfo
+from collectors.contract.readings import EngineInfo
 from inferwatch.limits.cache import kv_bytes_per_token
 from inferwatch.limits.parameters import weight_bytes
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepCosts
+from inferwatch.metrics.floor.derived import RankTraffic, StepTraffic
 from inferwatch.metrics.floor.view import Peak
-from inferwatch.metrics.hardware.derived import RankTraffic, StepTraffic
 
 NS_PER_S = 1e9
 ELEMENT_BYTES = {"float32": 4, "float": 4, "float8_e4m3fn": 1, "fp8": 1}

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from collectors.readings import EngineInfo, ModelConfig, Step
+from collectors.contract.readings import EngineInfo, ModelConfig, Step
 from inferwatch.limits.hf_config import ShapeError, reads_all, shape_of
 from inferwatch.limits.shape import ModelShape
-from inferwatch.metrics.engine.engines import Engines, Key
+from inferwatch.metrics.floor.derived import RankTraffic
 from inferwatch.metrics.floor.peaks import Devices, Need, SavedDevices
 from inferwatch.metrics.floor.rank import StepNeeds, sizes_of
+from inferwatch.metrics.floor.traffic import TrafficTracker
 from inferwatch.metrics.floor.view import Impossible
-from inferwatch.metrics.hardware.derived import RankTraffic
-from inferwatch.metrics.hardware.traffic import TrafficTracker
 from inferwatch.metrics.series.samples import Counters, CounterTotals
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.steps.engines import Engines, Key
 
 COUNTED = (
     "duration_ns",

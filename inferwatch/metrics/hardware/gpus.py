@@ -1,19 +1,139 @@
 """The GPUs, each as it was last, over the window and over time."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from collectors.clock import NS_PER_S
-from collectors.readings import GpuInfo, GpuProcesses, GpuSample
-from inferwatch.metrics.saving import Parts, WrittenParts
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import GpuInfo, GpuProcesses, GpuSample
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats
+from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.spans import SavedSpans, Spans, told_of
-from inferwatch.metrics.snapshot import GpuState, GpuTimeline, Window
+from inferwatch.metrics.series.window import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTimeline:
+    """One GPU over time, in the columns of the snapshot's timeline; None is a gap."""
+
+    hbm_bytes_per_s: tuple[float | None, ...] = ()
+    hbm_share: tuple[float | None, ...] = ()
+    sm_active: tuple[float | None, ...] = ()
+    sm_occupancy: tuple[float | None, ...] = ()
+    tensor_active: tuple[float | None, ...] = ()
+    memory_busy: tuple[float | None, ...] = ()
+    power_w: tuple[float | None, ...] = ()
+    sm_clock_mhz: tuple[float | None, ...] = ()
+    throttled: tuple[float | None, ...] = ()
+    """Share of the time for which its clocks were held down."""
+    memory_used_bytes: tuple[float | None, ...] = ()
+    pcie_bytes_per_s: tuple[float | None, ...] = ()
+    nvlink_bytes_per_s: tuple[float | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """One GPU, or a MIG slice: what it did last, and over the window.
+
+    A value is the latest there is of its field; ``*_mean`` and what else says so is of
+    the window. Shares are 0-1.
+    """
+
+    source: str
+    """Its UUID."""
+    info: GpuInfo
+    watched: bool | None = None
+    """An engine that is watched runs on it; None where that is not known."""
+    via: str | None = None
+    """Who measured the averages: gpm, dcgm; None where nobody did."""
+    last_ns: int | None = None
+    """Of the last sample."""
+    span_s: float | None = None
+    """What the latest averages cover."""
+    hbm_bytes_per_s: float | None = None
+    hbm_bytes_per_s_mean: float | None = None
+    hbm_share: float | None = None
+    hbm_share_mean: float | None = None
+    sm_active: float | None = None
+    sm_active_mean: float | None = None
+    sm_occupancy: float | None = None
+    tensor_active: float | None = None
+    tensor_active_mean: float | None = None
+    gpu_busy: float | None = None
+    """Share of time; so is the next. Neither is a measure of how much."""
+    memory_busy: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    power_w_mean: float | None = None
+    """By the energy counter where there is one."""
+    energy_j: float | None = None
+    """Over the window."""
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle_reasons: tuple[str, ...] = ()
+    """Why clocks are held down now, in words."""
+    throttled: dict[str, float] = field(default_factory=dict)
+    """Share of the window for which they were, by reason."""
+    temperature_c: int | None = None
+    memory_temperature_c: int | None = None
+    memory_used_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    pcie_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    memory_by_pid: dict[int, int | None] = field(default_factory=dict)
+    """Bytes, of the processes that use it."""
+    timeline: GpuTimeline = field(default_factory=GpuTimeline)
+    """Empty unless asked for."""
+
+    @property
+    def is_simulated(self) -> bool:
+        """No GPU stands behind it: its driver says so."""
+        return "simulated" in (self.info.driver or "").lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """The GPUs of the engine together; of all where nobody knows which are its.
+
+    Over the window where nothing else is said.
+    """
+
+    gpus: int = 0
+    """How many these are."""
+    no_gpu: str | None = None
+    """Why there is none to measure."""
+    hbm_bytes_per_s: float | None = None
+    """Now, as all up to the means: the latest sample of each."""
+    hbm_share: float | None = None
+    sm_active: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    hbm_bytes_per_s_mean: float | None = None
+    hbm_share_mean: float | None = None
+    sm_active_mean: float | None = None
+    power_w_mean: float | None = None
+    energy_j: float | None = None
+    joules_per_token: float | None = None
+    """Energy of the boards for each output token, over at least five seconds."""
+    tokens_per_s_per_w: float | None = None
+    """Output tokens."""
+    derived_bytes_per_s: float | None = None
+    """Not measured: weights once a step and the KV cache that each request reads."""
+    derived_weights_share: float | None = None
+    """Of these bytes, the weights', 0-1."""
+    weight_bytes: int | None = None
+    kv_bytes: int | None = None
+    """Of all KV blocks."""
+
 
 MOST_GPUS = 100
 MOST_PROCESSES = 1_000

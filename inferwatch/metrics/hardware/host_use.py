@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from collectors.clock import NS_PER_S
-from collectors.readings import HostSample, ProcessUsage
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import HostSample, ProcessUsage
 
 SPAN_NS = 5 * NS_PER_S
 """Shares of CPU are over about this long."""

@@ -1,12 +1,13 @@
 """The hosts, each as it was last, over the window and over time."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import msgspec
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from collectors.readings import HostInfo, HostSample
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import HostInfo, HostSample
 from inferwatch.metrics.hardware.host_use import (
     SPAN_NS,
     RecentUse,
@@ -14,11 +15,60 @@ from inferwatch.metrics.hardware.host_use import (
     by_role,
     shares_between,
 )
-from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats
+from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.spans import SavedSpans, Spans, Worsts, told_of
-from inferwatch.metrics.snapshot import HostState, HostTimeline, ProcessState, Window
+from inferwatch.metrics.series.window import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessState:
+    """One process of a host, over the last seconds."""
+
+    pid: int
+    role: str
+    cpu_share: float | None = None
+    """Of one core."""
+    rss_bytes: int | None = None
+    threads: int | None = None
+    throttled: float | None = None
+    """Share of the time for which its control group's quota held it back, 0-1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTimeline:
+    """One host over time, in the columns of the snapshot's timeline."""
+
+    busy: tuple[float | None, ...] = ()
+    """Share of its cores, 0-1."""
+    cpu_by_role: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+    """Shares of one core."""
+    loop_lag_s: tuple[float | None, ...] = ()
+    """Of the API server's event loop, worst."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostState:
+    """One host: its cores, its memory, and the processes that matter."""
+
+    source: str = ""
+    """Empty: where inferwatch runs."""
+    info: HostInfo | None = None
+    last_ns: int | None = None
+    cores: int | None = None
+    busy: float | None = None
+    """Cores, over the last seconds."""
+    run_queue: int | None = None
+    memory_used_bytes: int | None = None
+    api_loop_lag_s: float | None = None
+    """Worst of the window, of the API servers' event loops."""
+    own_loop_lag_s: float | None = None
+    """Worst of the window, of inferwatch's."""
+    processes: tuple[ProcessState, ...] = ()
+    timeline: HostTimeline = field(default_factory=HostTimeline)
+    """Empty unless asked for."""
+
 
 MOST_HOSTS = 100
 MOST_SERVERS = 100

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from collectors.readings import RequestRecord
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import RequestRecord
 from inferwatch.metrics.load.request_latencies import tpot_ns
 
 

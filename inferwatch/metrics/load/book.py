@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import msgspec
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from collectors.readings import (
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
     AnyReading,
     ClientSample,
     LoadEvent,

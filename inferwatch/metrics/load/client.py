@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import msgspec
 
-from collectors.readings import (
+from collectors.contract.readings import (
     ClientSample,
     LoadEvent,
     LoadKind,
@@ -14,13 +14,18 @@ from collectors.readings import (
     TokenTimes,
 )
 from inferwatch.metrics.hardware.host_use import HostUse
-from inferwatch.metrics.load.client_run import ClientRun, Plan, SavedClientRun
+from inferwatch.metrics.load.client_run import (
+    ClientRun,
+    ClientView,
+    Plan,
+    SavedClientRun,
+)
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.load.progress import RunProgress
-from inferwatch.metrics.saving import Parts, WrittenParts
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.snapshot import ClientView, Window
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.window import Window
 
 MOST_AT_ONCE = 4
 """Runs that are followed while others go on; one started here, others elsewhere."""

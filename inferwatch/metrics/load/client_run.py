@@ -1,14 +1,16 @@
 """One load run as its client saw it: requests, latencies, events, charts."""
 
 from collections import deque
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import msgspec
 import numpy as np
 
-from collectors.readings import (
+from collectors.contract.readings import (
     ClientSample,
     LoadEvent,
+    LoadKind,
     Phase,
     RequestRecord,
     TokenTimes,
@@ -19,7 +21,7 @@ from inferwatch.metrics.load.goodput import missed_by
 from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.progress import RunProgress, SavedRun
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
-from inferwatch.metrics.load.view import ClientTimeline
+from inferwatch.metrics.load.view import ClientTimeline, LoadRun
 from inferwatch.metrics.series.curves import (
     ChartedSamples,
     Grid,
@@ -28,7 +30,66 @@ from inferwatch.metrics.series.curves import (
     SessionBins,
     grid_over,
 )
-from inferwatch.metrics.snapshot import ClientView, Latency, Window
+from inferwatch.metrics.series.window import Latency, Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientView:
+    """One load run as its client saw it, warm-up left out; everything is of that run.
+
+    Where nothing else is said, of all of it so far.
+    """
+
+    run: LoadRun | None = None
+    number: int = 1
+    """Of the session's runs, in order of their beginning."""
+    elsewhere: bool = False
+    """Somebody else started it: it cannot be changed or stopped from here."""
+    latencies: tuple[Latency, ...] = ()
+    """ttft_s (from the intended send), tpot_s, itl_s, e2el_s."""
+    rate_per_s: float | None = None
+    """Asked now."""
+    events: tuple[LoadEvent, ...] = ()
+    """The latest 200, oldest first; changes of the rate included."""
+    timeline: ClientTimeline = field(default_factory=ClientTimeline)
+    asked_mean_per_s: float | None = None
+    """Over the time in which a rate was asked."""
+    achieved_per_s: float | None = None
+    """Over the time in which it was sending; bursts included."""
+    slo: str | None = None
+    judged: int = 0
+    good: int = 0
+    """Requests that held every objective at once, of the judged."""
+    verdict: str = "UNKNOWN"
+    """OK, CLIENT-BOUND or UNKNOWN: now, and of the whole run once it has ended."""
+    reasons: tuple[str, ...] = ()
+    cause: str | None = None
+    """Who kept the client's host busy when it was too slow, where that is known."""
+    send_lag_p99_s: float | None = None
+    """As of the run's last ten seconds; likewise below."""
+    recv_lag_p99_s: float | None = None
+    merged_share: float | None = None
+    cpu_share: float | None = None
+    others: tuple["ClientView", ...] = ()
+    """The session's other runs, each likewise; the latest 100, oldest first."""
+
+    @property
+    def users(self) -> int | None:
+        """Of a closed loop, as last told; None in an open one."""
+        told = (each.users for each in reversed(self.events) if each.users is not None)
+        return next(told, None)
+
+    @property
+    def measured_per_s(self) -> float | None:
+        """The rate that it was told first: what a warm-up measured, or the plan's."""
+        told = (each for each in self.events if each.kind is LoadKind.RATE)
+        return next((each.rate_per_s for each in told), None)
+
+    @property
+    def runs(self) -> tuple["ClientView", ...]:
+        """This run and the others, in order of their beginning."""
+        return tuple(sorted((self, *self.others), key=lambda each: each.number))
+
 
 Plan = tuple[PlanFacts, str]
 """A plan's facts, and all of it as it was recorded."""

@@ -14,14 +14,14 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from collectors.readings import ClientSample, Phase, RequestRecord
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import ClientSample, Phase, RequestRecord
 from inferwatch.metrics.hardware.host_use import HostUse
 from inferwatch.metrics.load.book import held_back, together
 from inferwatch.metrics.series.intervals import Estimate, at_least
 from inferwatch.metrics.series.quantiles import Ints, of_weighted
 from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.snapshot import Quantiles, Window
+from inferwatch.metrics.series.window import Quantiles, Window
 
 LAG_SHARE = 0.1
 """Of the latency that a lag falsifies: more than a tenth is too much."""

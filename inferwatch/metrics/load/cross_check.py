@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from collectors.clock import NS_PER_S
-from collectors.readings import (
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
     AnyReading,
     EventKind,
     RequestEvent,
     RequestRecord,
     Vantage,
 )
-from inferwatch.metrics.engine.outcomes import client_id
 from inferwatch.metrics.load.book import BY_US, LoadBook, told_sum
+from inferwatch.metrics.requests.outcomes import client_id
 
 DISAGREE = 0.02
 PARTS = ("send_lag_s", "network_s", "api_s", "queue_s", "prefill_s", "return_s")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from collectors.readings import RequestRecord
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import RequestRecord
 from inferwatch.metrics.load.book import BY_US, LoadBook
 from inferwatch.metrics.load.request_latencies import (
     Answered,
@@ -16,7 +16,7 @@ from inferwatch.metrics.load.request_latencies import (
     tpot_ns,
     ttft_ns,
 )
-from inferwatch.metrics.load.slo import Slo, untold
+from inferwatch.metrics.requests.slo import Slo, untold
 from inferwatch.metrics.series.intervals import certain_of, share_interval
 
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from collectors.readings import LoadPlanned
+from collectors.contract.readings import LoadPlanned
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load.slo import Slo, parse_slo
+from inferwatch.metrics.requests.slo import Slo, parse_slo
 
 
 class ClassFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,14 @@ from typing import Self
 
 import msgspec
 
-from collectors.clock import NS_PER_S
-from collectors.readings import ClientSample, LoadEvent, LoadKind, Phase, RequestRecord
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
+    ClientSample,
+    LoadEvent,
+    LoadKind,
+    Phase,
+    RequestRecord,
+)
 from inferwatch.metrics.load.book import BY_US, per_second, told_sum
 from inferwatch.metrics.load.client_verdict import ClientJudge, SavedSeconds
 from inferwatch.metrics.load.plan import PlanFacts

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectors.readings import RequestRecord
+from collectors.contract.readings import RequestRecord
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.series.intervals import Estimate, estimate
 from inferwatch.metrics.series.quantiles import Ints

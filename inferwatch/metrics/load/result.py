@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from collectors.clock import NS_PER_S
-from collectors.readings import ClientSample, RequestRecord
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import ClientSample, RequestRecord
 from inferwatch.metrics.load.book import (
     BY_US,
     HUNG_UP,
@@ -16,8 +16,8 @@ from inferwatch.metrics.load.book import (
 from inferwatch.metrics.load.client_verdict import ClientVerdict, Evidence, judge
 from inferwatch.metrics.load.goodput import Goodput, goodput, goodput_of
 from inferwatch.metrics.load.request_latencies import latencies_of
-from inferwatch.metrics.load.slo import Slo
 from inferwatch.metrics.load.view import FailureCount
+from inferwatch.metrics.requests.slo import Slo
 from inferwatch.metrics.series.intervals import Estimate, estimate
 
 

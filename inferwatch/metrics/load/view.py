@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-Column = tuple[float | None, ...]
+from inferwatch.metrics.series.window import Column
 
 
 class RunState(StrEnum):

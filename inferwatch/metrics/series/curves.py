@@ -5,12 +5,11 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from inferwatch.metrics.load.view import Column
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.series.history import MOST_COLUMNS, SESSION_FINEST_NS
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.window import Column, Window
 
 MOST_POINTS = 4_096
 LEAST_SHARE = 1e-3

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inferwatch.metrics.series.quantiles import PERCENTS, ranks, weak_percentiles
-from inferwatch.metrics.snapshot import Bracket, Brackets, Quantiles
+from inferwatch.metrics.series.window import Bracket, Brackets, Quantiles
 
 Floats = npt.NDArray[np.float64]
 

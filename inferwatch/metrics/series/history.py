@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 
-from collectors.clock import NS_PER_S
-from collectors.readings import BoundBy, Step
-from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
-from inferwatch.metrics.snapshot import Timeline, Window
-from inferwatch.metrics.steps.heat import Heat, cell_of
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import BoundBy, Step
+from inferwatch.metrics.series.heat import Heat, cell_of
+from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
 
 Spread = list[int]
 """n, sum and maximum of a latency in ns."""

@@ -30,9 +30,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.series.quantiles import PERCENTS, Ints, of_weighted
-from inferwatch.metrics.snapshot import Quantiles
+from inferwatch.metrics.series.window import Quantiles
 
 Numbers = npt.NDArray[np.float64]
 Interval = tuple[float | None, float | None]

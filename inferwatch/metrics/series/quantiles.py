@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from inferwatch.metrics.snapshot import Quantiles
+from inferwatch.metrics.series.window import Quantiles
 
 Ints = npt.NDArray[np.int64]
 

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from inferwatch.metrics.series.quantiles import Ints
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.window import Window
 
 KEPT_NS = max(window.value for window in Window if window.value is not None)
 BLOCK_ROWS = 1_024

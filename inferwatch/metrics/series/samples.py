@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.series.quantiles import (
     CountTable,
     DeferredCounts,
@@ -14,7 +14,7 @@ from inferwatch.metrics.series.quantiles import (
     of_weighted,
 )
 from inferwatch.metrics.series.recent_rows import Block, RecentRows, SavedRows
-from inferwatch.metrics.snapshot import Quantiles, Window
+from inferwatch.metrics.series.window import Quantiles, Window
 
 MICROSECOND = 1_000
 

@@ -10,12 +10,12 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from inferwatch.metrics.saving import CHUNK, Parts, WrittenParts
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats
 from inferwatch.metrics.series.history import BIN_NS, MOST_COLUMNS, SESSION_FINEST_NS
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
+from inferwatch.metrics.series.window import Window
 
 LONGEST_NS = 300 * NS_PER_S
 """That one reading is believed to cover."""

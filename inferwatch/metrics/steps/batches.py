@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.steps.efficiency import BatchCurve, BatchPoint
 

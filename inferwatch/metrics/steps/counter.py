@@ -1,14 +1,15 @@
 """Counts steps: how large, how long, what bound them, what their batch size cost."""
 
+from dataclasses import dataclass, field
+
 import msgspec
 import numpy as np
 
-from collectors.readings import BoundBy, Step
-from inferwatch.metrics.engine.engines import Rank
+from collectors.contract.readings import BoundBy, Step
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.recent_rows import Block
 from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
-from inferwatch.metrics.snapshot import Quantiles, StepTotals, Window
+from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.steps.batches import (
     GRAPHS,
     LINES,
@@ -17,6 +18,31 @@ from inferwatch.metrics.steps.batches import (
     shares_by_graph,
     table_of,
 )
+from inferwatch.metrics.steps.engines import Rank
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTotals:
+    """What the steps of the window add up to."""
+
+    count: int = 0
+    batch_mean: float | None = None
+    batch_max: int | None = None
+    duration_s: Quantiles = field(default_factory=Quantiles)
+    share_by_bound: dict[BoundBy, float] = field(default_factory=dict)
+    """Share of the steps' time, 0-1, sums to 1 where there was any."""
+    steps_by_bound: dict[BoundBy, int] = field(default_factory=dict)
+    """How many steps, adds up to the count."""
+    output_tokens: int = 0
+    prefill_tokens: int = 0
+    recomputed_tokens: int = 0
+    gap_share: float | None = None
+    """Of the time in which there was work, that in which no step was under way."""
+    share_by_graph: dict[str, float] = field(default_factory=dict)
+    """Share of the steps' time by CUDA-graph mode; empty where none was told."""
+    padded_share: float | None = None
+    """Padding among the tokens computed, 0-1."""
+
 
 CAUSES = tuple(BoundBy)
 ZEROS = (0,) * len(CAUSES)

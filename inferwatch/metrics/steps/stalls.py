@@ -11,10 +11,10 @@ from statistics import median
 
 import msgspec
 
-from collectors.clock import NS_PER_S
-from collectors.readings import RequestEvent, Step
-from inferwatch.metrics.engine.request_index import RequestIndex
-from inferwatch.metrics.snapshot import Window
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import RequestEvent, Step
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
 from inferwatch.metrics.steps.starved import Starved, StarvedRank
 

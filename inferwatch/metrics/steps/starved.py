@@ -11,9 +11,9 @@ from itertools import islice
 
 import msgspec
 
-from collectors.clock import NS_PER_S
-from collectors.readings import EventKind, RequestEvent, Step, Vantage
-from inferwatch.metrics.engine.request_index import RequestIndex
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import EventKind, RequestEvent, Step, Vantage
+from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
 
 MS = 1_000_000

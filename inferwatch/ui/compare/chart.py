@@ -15,19 +15,27 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual_plotext import PlotextPlot
 
-from collectors.clock import NS_PER_S
-from inferwatch.compare.metrics import JudgedMetric
-from inferwatch.compare.reading.session_numbers import SessionNumbers, Side, Throughput
-from inferwatch.compare.statistics.resampling import CountedValues, Floats, merged
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.catalog import CATALOG, Unit
-from inferwatch.ui.shared.panel import Inked
-from inferwatch.ui.shared.renderables.plot import (
+from inferwatch.studies.compare.metrics import JudgedMetric
+from inferwatch.studies.compare.reading.session_numbers import (
+    SessionNumbers,
+    Side,
+    Throughput,
+)
+from inferwatch.studies.compare.statistics.resampling import (
+    CountedValues,
+    Floats,
+    merged,
+)
+from inferwatch.ui.kit.panel import Inked
+from inferwatch.ui.kit.renderables.plot import (
     MARGIN,
     coloured_runs,
     nice_ceiling,
     tick_text,
 )
-from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled
 
 Curve = tuple[tuple[float, float], ...]
 """Points in order of x."""

@@ -4,8 +4,12 @@ from collections import Counter
 from collections.abc import Sequence
 from textwrap import wrap
 
-from inferwatch.compare.comparison import MetricResult, SessionPair
-from inferwatch.compare.report import (
+from inferwatch.formatting import counted, format_count
+from inferwatch.metrics.catalog import Better
+from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.studies.compare.comparison import MetricResult, SessionPair
+from inferwatch.studies.compare.reading.place import Place
+from inferwatch.studies.compare.report import (
     at_another_load,
     change_text,
     meaning,
@@ -14,22 +18,12 @@ from inferwatch.compare.report import (
     values_text,
     whose,
 )
-from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.compare.where.place import Place
-from inferwatch.formatting import counted, format_count
-from inferwatch.metrics.catalog import Better
-from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.interval import interval_lines
 from inferwatch.ui.compare.rows import CompareRow, FoldedRows, nearest
 from inferwatch.ui.compare.words import SAYS_SOMETHING, verdict_ink
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    fit,
-    join_whole,
-    ruled,
-)
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join_whole, ruled
 
 FIXED = 5
 """Rows besides those that say where: heading, interval, its axis, verdict, basis."""

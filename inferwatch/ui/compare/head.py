@@ -3,19 +3,19 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from inferwatch.compare.comparison import Comparison, SessionPair
-from inferwatch.compare.quality import Quality, doubts
-from inferwatch.compare.report import (
+from inferwatch.studies.compare.comparison import Comparison, SessionPair
+from inferwatch.studies.compare.quality import Quality, doubts
+from inferwatch.studies.compare.report import (
     GLYPHS,
     PROBABLE,
     in_order,
     pairing_sentence,
     sentence,
 )
-from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.words import QUALITY_LOOKS, quality_text, verdict_ink
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, spread
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, spread
 
 PANES = ("metrics", "charts", "quality", "set-up")
 """What can be looked at, in order."""

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable
 
-from inferwatch.compare.statistics.far_tail import FARTHEST
-from inferwatch.ui.shared.renderables.plot import nice_ceiling, tick_text
-from inferwatch.ui.shared.renderables.text import Line, TextRun
+from inferwatch.studies.compare.statistics.far_tail import FARTHEST
+from inferwatch.ui.kit.renderables.plot import nice_ceiling, tick_text
+from inferwatch.ui.kit.renderables.text import Line, TextRun
 
 Span = tuple[float, float]
 SHADE, ZERO, POINT, BAR = "░", "┃", "●", "━"

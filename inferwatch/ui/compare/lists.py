@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 
-from inferwatch.compare.comparison import Comparison, SessionPair
-from inferwatch.compare.report import (
+from inferwatch.formatting import UNKNOWN
+from inferwatch.studies.compare.comparison import Comparison, SessionPair
+from inferwatch.studies.compare.report import (
     MORE,
     method_text,
     not_compared,
@@ -12,10 +13,9 @@ from inferwatch.compare.report import (
     peak_text,
     window_text,
 )
-from inferwatch.formatting import UNKNOWN
 from inferwatch.ui.compare.words import QUALITY_LOOKS
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, ruled
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, ruled
 
 NAME = 30
 SUBJECT = 16

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from inferwatch.compare.comparison import MetricResult, SessionPair
-from inferwatch.compare.report import in_order
-from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.studies.compare.comparison import MetricResult, SessionPair
+from inferwatch.studies.compare.report import in_order
+from inferwatch.studies.compare.verdicts import MetricVerdict
 
 LEAST_FOLDED = 2
 FOLD = "cannot tell"

@@ -13,21 +13,21 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.worker import Worker, get_current_worker
 
-from inferwatch.compare.comparison import Comparison, SessionPair
-from inferwatch.compare.reading.span import SpanChoice
-from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
-from inferwatch.compare.runs.sides import PARTS, grouped
 from inferwatch.errors import InferwatchError, UsageError
+from inferwatch.studies.compare.comparison import Comparison, SessionPair
+from inferwatch.studies.compare.reading.span import SpanChoice
+from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
+from inferwatch.studies.compare.runs.sides import PARTS, grouped
 from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
 from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.head import PANES, CompareHead
 from inferwatch.ui.compare.lists import CompareQuality, CompareSetup, ReadingList
 from inferwatch.ui.compare.table import CompareTable
+from inferwatch.ui.kit.keys import HERE, KeyFooter
+from inferwatch.ui.kit.panel import Inked
+from inferwatch.ui.messages import GoBack
 from inferwatch.ui.pages import ComparePage
-from inferwatch.ui.shared.drawers import Key, toggle_help
-from inferwatch.ui.shared.keys import HERE, KeyFooter
-from inferwatch.ui.shared.messages import GoBack
-from inferwatch.ui.shared.panel import Inked
+from inferwatch.ui.widgets.drawers import Key, toggle_help
 
 WIDE = 140
 """Columns from which on charts stand beside the table."""

@@ -6,8 +6,9 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 
-from inferwatch.compare.comparison import MetricResult, SessionPair
-from inferwatch.compare.report import (
+from inferwatch.formatting import counted
+from inferwatch.studies.compare.comparison import MetricResult, SessionPair
+from inferwatch.studies.compare.report import (
     GLYPHS,
     at_another_load,
     change_text,
@@ -17,12 +18,11 @@ from inferwatch.compare.report import (
     verdict_text,
     whose,
 )
-from inferwatch.compare.verdicts import MetricVerdict
-from inferwatch.formatting import counted
+from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.rows import FOLD, CompareRow, FoldedRows, arranged, nearest
 from inferwatch.ui.compare.words import SAYS_SOMETHING, verdict_ink
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit, spread
-from inferwatch.ui.shared.table import CursorTable, TableColumn
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, spread
+from inferwatch.ui.kit.table import CursorTable, TableColumn
 
 FOLD_GLYPHS = {False: "▸", True: "▾"}
 OTHER_LOAD = ", other load"

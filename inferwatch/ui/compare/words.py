@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from inferwatch.compare.comparison import SessionPair
-from inferwatch.compare.quality import Quality, doubts
-from inferwatch.compare.report import PROBABLE, SHOWN, at_another_load
-from inferwatch.compare.verdicts import MetricVerdict
+from inferwatch.studies.compare.comparison import SessionPair
+from inferwatch.studies.compare.quality import Quality, doubts
+from inferwatch.studies.compare.report import PROBABLE, SHOWN, at_another_load
+from inferwatch.studies.compare.verdicts import MetricVerdict
 
 INKS = {
     MetricVerdict.BETTER: "good bold",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     counted,
     format_bracket,
@@ -12,10 +12,11 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.fleet import FleetServer, percentile_of
-from inferwatch.metrics.snapshot import Bracket, Latency, ServerState
+from inferwatch.metrics.series.window import Bracket, Latency
+from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.ui.fleet.table import what_is_the_matter
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join_whole, ruled
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join_whole, ruled
 
 SHOWN = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
 

@@ -13,13 +13,13 @@ from inferwatch.metrics.fleet import Trouble, servers_of, totals_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.fleet.detail import ServerDetail
 from inferwatch.ui.fleet.table import MARKS, FleetScope, FleetTable, FleetTotalsLine
-from inferwatch.ui.shared import charts
-from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.filter_bar import FilterBar
-from inferwatch.ui.shared.messages import LookAt
-from inferwatch.ui.shared.renderables.text import Line, TextRun, join
-from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.kit.filter_bar import FilterBar
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join
+from inferwatch.ui.messages import LookAt
+from inferwatch.ui.widgets import charts
+from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
 
 TOLD = (
     (Trouble.LOST, "lost"),

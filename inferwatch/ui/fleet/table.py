@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     MILLISECONDS,
     about,
@@ -25,11 +25,11 @@ from inferwatch.metrics.fleet import (
     latency_of,
     percentile_of,
 )
-from inferwatch.metrics.snapshot import Bracket, Latency, ServerState
-from inferwatch.ui.shared.header import short_name
-from inferwatch.ui.shared.limit_words import of_server
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.metrics.series.window import Bracket, Latency
+from inferwatch.metrics.servers.server_state import ServerState
+from inferwatch.ui.frame.header import short_name
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     age_text,
@@ -37,8 +37,9 @@ from inferwatch.ui.shared.renderables.text import (
     cells_of,
     fit,
 )
-from inferwatch.ui.shared.row_filter import FieldKind, FilterField
-from inferwatch.ui.shared.table import CursorTable, TableColumn, share_width
+from inferwatch.ui.kit.row_filter import FieldKind, FilterField
+from inferwatch.ui.kit.table import CursorTable, TableColumn, share_width
+from inferwatch.ui.widgets.limit_words import of_server
 from inferwatch.visible import visible
 
 MARKS = {

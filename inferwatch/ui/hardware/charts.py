@@ -13,11 +13,13 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import GpuState, HostState, Snapshot
-from inferwatch.ui.shared.charts import ChartPlan, Series, Values
-from inferwatch.ui.shared.hardware_charts import TRAFFIC
-from inferwatch.ui.shared.renderables.bars import Texture
-from inferwatch.ui.shared.renderables.plot import NEAR
+from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.renderables.bars import Texture
+from inferwatch.ui.kit.renderables.plot import NEAR
+from inferwatch.ui.widgets.charts import ChartPlan, Series, Values
+from inferwatch.ui.widgets.hardware_charts import TRAFFIC
 
 GIGA = 1e9
 BEYOND = 1.1

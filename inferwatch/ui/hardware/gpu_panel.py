@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
 from typing import NamedTuple
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     UNKNOWN,
     format_figure,
@@ -13,12 +13,12 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import CATALOG, label_of
-from inferwatch.metrics.snapshot import GpuState, Snapshot
+from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.hardware.charts import gigabytes, part_of
-from inferwatch.ui.shared.counted import MEAN
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import gauge, split_bar
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import gauge, split_bar
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     age_text,
@@ -29,6 +29,7 @@ from inferwatch.ui.shared.renderables.text import (
     ruled,
     width_of,
 )
+from inferwatch.ui.widgets.counted import MEAN
 from inferwatch.visible import visible
 
 PRACTICAL = 0.9

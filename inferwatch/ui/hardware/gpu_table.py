@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from inferwatch.formatting import UNKNOWN, format_share
-from inferwatch.metrics.snapshot import GpuState
+from inferwatch.metrics.hardware.gpus import GpuState
 from inferwatch.ui.hardware.charts import gigabytes
 from inferwatch.ui.hardware.gpu_panel import PRACTICAL, called, numbers_of
-from inferwatch.ui.shared.renderables.bars import gauge
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells, fit
-from inferwatch.ui.shared.table import CursorTable, Sized, TableColumn
+from inferwatch.ui.kit.renderables.bars import gauge
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit
+from inferwatch.ui.kit.table import CursorTable, Sized, TableColumn
 
 MARKS = {True: ("●", "good"), False: ("○", "faint"), None: ("·", "faint")}
 """Whether the engine runs on it; None where that is not known."""

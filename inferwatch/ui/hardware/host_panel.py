@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     UNKNOWN,
     counted,
@@ -12,11 +12,12 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import HostState, ProcessState, Snapshot
+from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.hardware.charts import ROLES
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import gauge
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import gauge
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     cells,

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from inferwatch.formatting import format_bytes, format_share
-from inferwatch.metrics.snapshot import Hardware, Snapshot
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, join_whole
+from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join_whole
 from inferwatch.visible import visible
 
 NOT_YET = "not looked for yet"

@@ -8,16 +8,18 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from inferwatch.metrics.snapshot import GpuState, HostState, Snapshot
+from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.frame.watch_screen import MOMENT_BINDINGS, WatchScreen
 from inferwatch.ui.hardware.charts import GPU_CHARTS, HOST_CHARTS
 from inferwatch.ui.hardware.gpu_panel import GpuPanel, about_gpu
 from inferwatch.ui.hardware.gpu_table import GpuTable
 from inferwatch.ui.hardware.host_panel import SUMMARY, HostPanel
 from inferwatch.ui.hardware.no_gpu import NoGpuLines
-from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import COST_KEYS, SPENDING_KEYS, catalog_keys
-from inferwatch.ui.shared.messages import LookAgain
-from inferwatch.ui.shared.watch_screen import MOMENT_BINDINGS, WatchScreen
+from inferwatch.ui.messages import LookAgain
+from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.drawers import COST_KEYS, SPENDING_KEYS, catalog_keys
 
 AROUND_BODY = 6
 """Rows of every screen that are not its own."""

@@ -14,6 +14,8 @@ from textual.widgets import Button, Input, Label
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed, FeedState, LimitPair
 from inferwatch.formatting import counted
+from inferwatch.ui.frame.host_question import HostQuestion
+from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.knobs.fields import KeepSwitch, KnobRow, LimitField
 from inferwatch.ui.knobs.knob_state import NAMES, KnobState, knob_state
 from inferwatch.ui.knobs.outlook import GivenUpError, Outlook, changed_ns
@@ -35,8 +37,6 @@ from inferwatch.ui.knobs.words import (
     pair_text,
     state_texts,
 )
-from inferwatch.ui.shared.host_question import HostQuestion
-from inferwatch.ui.shared.keys import KeyFooter
 from inferwatch.visible import visible, visible_lines
 
 LOOK_EVERY_S = 0.5

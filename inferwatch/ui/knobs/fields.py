@@ -9,10 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Label
 
+from inferwatch.ui.kit.dialogs import DialogInput
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.knobs.knob_state import Knob
-from inferwatch.ui.shared.dialogs import DialogInput
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
 
 LABELS = {"max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "batched tokens"}
 

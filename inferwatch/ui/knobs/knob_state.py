@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from collectors.readings import LiveLimits
+from collectors.contract.readings import LiveLimits
 from inferwatch.errors import UsageError
 from inferwatch.feed import LimitPair
 from inferwatch.metrics.snapshot import Snapshot

@@ -4,16 +4,16 @@ import asyncio
 from math import ceil
 from threading import Event
 
-from collectors.clock import NS_PER_S
-from collectors.readings import LimitChange
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import LimitChange
 from inferwatch.feed import Feed, FeedState, LimitPair, Mark, MarkKind
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.window import Window
+from inferwatch.studies.what_if.prediction import WhatIf, what_if
+from inferwatch.studies.what_if.recorded import RecordedRun
+from inferwatch.studies.what_if.setting import Change
+from inferwatch.studies.what_if.shown import run_shown
 from inferwatch.ui.knobs.knob_state import KnobState
 from inferwatch.ui.knobs.span_numbers import SpanNumbers, span_numbers
-from inferwatch.whatif.prediction import WhatIf, what_if
-from inferwatch.whatif.recorded import RecordedRun
-from inferwatch.whatif.setting import Change
-from inferwatch.whatif.shown import run_shown
 
 LEARN_NS = 300 * NS_PER_S
 """The last minutes are those that are kept in memory."""

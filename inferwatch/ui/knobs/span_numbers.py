@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from collectors.readings import Step
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Step
+from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.intervals import (
     Interval,
     Numbers,
@@ -18,7 +19,7 @@ from inferwatch.metrics.series.intervals import (
     mean_interval,
 )
 from inferwatch.metrics.series.quantiles import of_weighted
-from inferwatch.metrics.snapshot import RequestRow, Snapshot
+from inferwatch.metrics.snapshot import Snapshot
 
 BIN_NS = NS_PER_S // 2
 PERCENTS = ("p50", "p99")

@@ -12,6 +12,10 @@ from inferwatch.formatting import (
     format_rate,
     shared_unit,
 )
+from inferwatch.studies.what_if.prediction import WhatIf
+from inferwatch.studies.what_if.table import NAMES, NOT_TOLD, rows, sentences
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, ruled
 from inferwatch.ui.knobs.span_numbers import (
     LATENCIES,
     PERCENTS,
@@ -20,10 +24,6 @@ from inferwatch.ui.knobs.span_numbers import (
     SpanFigure,
     SpanNumbers,
 )
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of, fit, ruled
-from inferwatch.whatif.prediction import WhatIf
-from inferwatch.whatif.table import NAMES, NOT_TOLD, rows, sentences
 
 UNKNOWN = "–"
 PREDICTED = ("TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "tokens/s", "binds")

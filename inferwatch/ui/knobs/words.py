@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from collectors.readings import LimitChange
+from collectors.contract.readings import LimitChange
 from inferwatch.feed import LimitPair
+from inferwatch.ui.frame.host_question import HostAsked
 from inferwatch.ui.knobs.knob_state import NAMES, KnobState
-from inferwatch.ui.shared.host_question import HostAsked
 
 ASKED = HostAsked(
     question="This engine has other users. Turn its limits?",

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from inferwatch.formatting import counted, format_rate, format_share
+from inferwatch.metrics.cache.memory import Memory
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.kv.memory import Memory
-from inferwatch.metrics.snapshot import KvState, Snapshot
-from inferwatch.ui.shared.counted import at_last_reading
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import KvState
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     age_text,
@@ -18,6 +18,7 @@ from inferwatch.ui.shared.renderables.text import (
     ruled,
     width_of,
 )
+from inferwatch.ui.widgets.counted import at_last_reading
 
 AROUND_TITLE = 8
 """Cells of a heading that are rule and gaps."""

@@ -10,7 +10,7 @@ from enum import IntEnum, StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from inferwatch.metrics.kv.memory import BlockPicture, BlockState
+from inferwatch.metrics.cache.memory import BlockPicture, BlockState
 
 Ints = npt.NDArray[np.intp]
 Looks = npt.NDArray[np.uint8]

@@ -13,8 +13,18 @@ from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 
-from collectors.clock import NS_PER_S
-from inferwatch.metrics.kv.memory import BlockPicture, BlockState, Holder
+from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.cache.memory import BlockPicture, BlockState, Holder
+from inferwatch.ui.kit.panel import Inked
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    age_text,
+    fit,
+    join_whole,
+    ruled,
+    width_of,
+)
 from inferwatch.ui.kv.bar import OLD_S
 from inferwatch.ui.kv.block_cells import (
     ArrangedBlocks,
@@ -30,16 +40,6 @@ from inferwatch.ui.kv.block_cells import (
     scale_for,
 )
 from inferwatch.ui.kv.pointed_block import first_holder, told_of_blocks
-from inferwatch.ui.shared.panel import Inked
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    age_text,
-    fit,
-    join_whole,
-    ruled,
-    width_of,
-)
 
 GLYPHS = {
     Look.FREE: ("·", "rule"),

@@ -11,12 +11,13 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.cache.memory import HitPoint, Memory
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.kv.memory import HitPoint, Memory
-from inferwatch.metrics.snapshot import KvState, Snapshot
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.kv.bar import peak_of
-from inferwatch.ui.shared.counted import ROUGHLY, at_last_reading, length_of
-from inferwatch.ui.shared.totals import Fact
+from inferwatch.ui.widgets.counted import ROUGHLY, at_last_reading, length_of
+from inferwatch.ui.widgets.totals import Fact
 
 LEAST_SHARED = 0.05
 """Blocks; with fewer there is nothing to subtract."""

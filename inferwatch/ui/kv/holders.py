@@ -8,10 +8,10 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import format_count, format_duration
+from inferwatch.metrics.cache.memory import Holder
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.kv.memory import Holder
-from inferwatch.ui.shared.renderables.text import Line, TextRun
-from inferwatch.ui.shared.table import CursorTable, TableColumn
+from inferwatch.ui.kit.renderables.text import Line, TextRun
+from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.visible import visible
 
 

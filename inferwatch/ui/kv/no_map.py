@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.feed import FeedState
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 
 OFF = "the probe's map is off (--no-block-map)"
 FAILED = "the block map switched itself off"

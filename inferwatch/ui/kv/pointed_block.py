@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from inferwatch.formatting import counted
-from inferwatch.metrics.kv.memory import BlockPicture, BlockState, Holder
+from inferwatch.metrics.cache.memory import BlockPicture, BlockState, Holder
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells
 from inferwatch.ui.kv.block_cells import HeldBlocks, Ints, states_of
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 STATE_WORDS = {
     BlockState.FREE: ("free: nothing is in it", "muted"),

@@ -9,10 +9,11 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import PrefixCache, Snapshot
-from inferwatch.ui.shared.drawers import catalog_keys
-from inferwatch.ui.shared.totals import Fact, TotalsPanel
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.widgets.drawers import catalog_keys
+from inferwatch.ui.widgets.totals import Fact, TotalsPanel
 
 PREFIX_KEYS = catalog_keys(
     "prefix_cache",

@@ -9,8 +9,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from inferwatch.metrics.kv.memory import BlockPicture, Holder
+from inferwatch.metrics.cache.memory import BlockPicture, Holder
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kv.bar import KvBar
 from inferwatch.ui.kv.block_cells import MapOrder
 from inferwatch.ui.kv.block_map import BlockMapPanel
@@ -18,12 +19,11 @@ from inferwatch.ui.kv.facts import counted_facts, facts_of
 from inferwatch.ui.kv.holders import HolderTable
 from inferwatch.ui.kv.no_map import NoMapLine, why_no_map
 from inferwatch.ui.kv.prefix_cache import PREFIX_KEYS, PrefixPanel
-from inferwatch.ui.shared import charts
-from inferwatch.ui.shared.chart_stack import CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.messages import LookAgain, OpenRequest
-from inferwatch.ui.shared.totals import ROOMY, TotalsPanel
-from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.messages import LookAgain, OpenRequest
+from inferwatch.ui.widgets import charts
+from inferwatch.ui.widgets.chart_stack import CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
 
 BESIDE = 160
 """Columns; from here on the holders stand beside the map."""

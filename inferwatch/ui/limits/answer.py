@@ -5,9 +5,9 @@ from textwrap import wrap
 
 from inferwatch.metrics.floor.view import Impossible
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, spread, width_of
 from inferwatch.ui.limits.words import answer, impossible_text
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, spread, width_of
 
 OPENS = "screen.impossible"
 MARK = " ✖ impossible: "

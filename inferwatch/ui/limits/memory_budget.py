@@ -13,12 +13,12 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import DeviceMemory, Limits, MemoryPart, Saving
-from inferwatch.metrics.snapshot import GpuState, Snapshot
+from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.hardware.gpu_panel import called, numbers_of
-from inferwatch.ui.limits.words import NOT_YET, missing_lines
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import EMPTY
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import EMPTY
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     cells,
@@ -26,6 +26,7 @@ from inferwatch.ui.shared.renderables.text import (
     ruled,
     width_of,
 )
+from inferwatch.ui.limits.words import NOT_YET, missing_lines
 
 LOOKS = {
     "weights": ("█", "decode"),

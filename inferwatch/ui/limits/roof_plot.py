@@ -6,9 +6,9 @@ from itertools import groupby
 from math import ceil, floor, log10
 
 from inferwatch.formatting import format_flops, format_rate, format_share
-from inferwatch.ui.shared.hardware_charts import bytes_per_s_text
-from inferwatch.ui.shared.renderables.plot import MARGIN, tick_text
-from inferwatch.ui.shared.renderables.text import Line, TextRun
+from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
+from inferwatch.ui.kit.renderables.text import Line, TextRun
+from inferwatch.ui.widgets.hardware_charts import bytes_per_s_text
 
 DOTS = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
 """Of a braille cell: left and right column, each from the bottom."""

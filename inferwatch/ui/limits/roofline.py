@@ -16,6 +16,15 @@ from inferwatch.formatting import (
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import Limits, OperatingPoint, Peak
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    fit,
+    join_whole,
+    ruled,
+    width_of,
+)
 from inferwatch.ui.limits.roof_plot import Roof, RoofPoint, draw_roofline
 from inferwatch.ui.limits.words import (
     DECODE,
@@ -25,15 +34,6 @@ from inferwatch.ui.limits.words import (
     missing_lines,
     points_of,
     reached,
-)
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    fit,
-    join_whole,
-    ruled,
-    width_of,
 )
 
 LABEL, VALUE = 11, 14

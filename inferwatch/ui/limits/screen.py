@@ -8,15 +8,15 @@ from textual.widget import Widget
 
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
 from inferwatch.ui.limits.answer import AnswerLine, ImpossibleBanner
 from inferwatch.ui.limits.memory_budget import MemoryPanel
 from inferwatch.ui.limits.roofline import RooflinePanel
 from inferwatch.ui.limits.time_split import SplitPanel
-from inferwatch.ui.shared import charts
-from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.messages import LookAgain, LookAt
-from inferwatch.ui.shared.watch_screen import KNOB_BINDINGS, WatchScreen
+from inferwatch.ui.messages import LookAgain, LookAt
+from inferwatch.ui.widgets import charts
+from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
 
 VIEWS = ("roofline", "time", "memory")
 AROUND_BODY = 6

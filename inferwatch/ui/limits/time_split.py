@@ -7,16 +7,9 @@ from inferwatch.formatting import format_share
 from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import TimeSplit
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import split_bar
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    fit,
-    join,
-    ruled,
-    width_of,
-)
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import split_bar
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled, width_of
 
 AROUND_TITLE = 8
 """Cells of a heading that are rule and gaps."""

@@ -10,7 +10,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.renderables.text import Line, TextRun, join, width_of
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join, width_of
 from inferwatch.visible import visible
 
 DECODE, PREFILL = ("◆", "decode"), ("▲", "prefill")

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from collectors.readings import LoadEvent, LoadKind
+from collectors.contract.readings import LoadEvent, LoadKind
 from inferwatch.formatting import format_rate
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.charts import ChartPlan, Series
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import Texture
-from inferwatch.ui.shared.renderables.plot import MARGIN
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of
-from inferwatch.ui.shared.renderables.time_axis import TimeAxis
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import Texture
+from inferwatch.ui.kit.renderables.plot import MARGIN
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of
+from inferwatch.ui.kit.renderables.time_axis import TimeAxis
+from inferwatch.ui.widgets.charts import ChartPlan, Series
 
 
 def _client(name: str) -> Callable[[Snapshot], Sequence[float | None]]:

@@ -14,6 +14,8 @@ from textual.widget import Widget
 from textual.widgets import Button, Input
 
 from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled
 from inferwatch.ui.load.plan_form import (
     ARRIVALS,
     FORM,
@@ -23,9 +25,7 @@ from inferwatch.ui.load.plan_form import (
     read_form,
 )
 from inferwatch.ui.load.sketch import LoadSketch, LoadSketchAxis
-from inferwatch.ui.shared.charts import ChartPlan
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
+from inferwatch.ui.widgets.charts import ChartPlan
 
 INSIDE = [("esc", " leaves, "), ("tab", " goes on")]
 OUTSIDE = [("e", " or a click edits")]

@@ -16,16 +16,11 @@ from inferwatch.formatting import (
     shared_unit,
 )
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.metrics.snapshot import ClientView, Quantiles
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.series.window import Quantiles
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, ruled
 from inferwatch.ui.load.status import VERDICTS
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    cells,
-    fit,
-    ruled,
-)
 
 OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds", "slo")
 """What runs of the same load at other rates may differ in."""

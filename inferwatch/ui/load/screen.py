@@ -12,18 +12,22 @@ from textual.widget import Widget
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import LoadDesk
 from inferwatch.loadgen.plan.plan import Arrivals
-from inferwatch.metrics.snapshot import ClientView, LoadRun, Snapshot, Timeline, Window
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.view import LoadRun
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.frame.host_question import HostAsked, HostQuestion
+from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.load import charts as load_charts
 from inferwatch.ui.load.charts import LoadMarks
 from inferwatch.ui.load.form import LoadForm
 from inferwatch.ui.load.runs import LoadRuns, in_order
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
-from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import COST_KEYS, Key, catalog_keys
-from inferwatch.ui.shared.host_question import HostAsked, HostQuestion
-from inferwatch.ui.shared.latency_table import LatencyTable
-from inferwatch.ui.shared.messages import LookAgain
-from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.messages import LookAgain
+from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.drawers import COST_KEYS, Key, catalog_keys
+from inferwatch.ui.widgets.latency_table import LatencyTable
 
 LOAD_ASKED = HostAsked(
     question="This server has other users. Load it?",

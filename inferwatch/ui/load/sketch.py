@@ -6,25 +6,22 @@ from itertools import chain, islice, takewhile
 import numpy as np
 from textual import events
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import RateSeries, flat
 from inferwatch.loadgen.schedule.arrivals import arrival_times, counted_times
-from inferwatch.metrics.snapshot import (
-    ClientTimeline,
-    ClientView,
-    Health,
-    Snapshot,
-    Verdict,
-    Window,
-)
-from inferwatch.ui.shared.charts import ChartPlan
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.plot import MARGIN
-from inferwatch.ui.shared.renderables.text import Line, TextRun, ruled
-from inferwatch.ui.shared.renderables.time_axis import TimeAxis
-from inferwatch.ui.shared.time_chart import TimeChart
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.view import ClientTimeline
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health, Verdict
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.plot import MARGIN
+from inferwatch.ui.kit.renderables.text import Line, TextRun, ruled
+from inferwatch.ui.kit.renderables.time_axis import TimeAxis
+from inferwatch.ui.widgets.charts import ChartPlan
+from inferwatch.ui.widgets.time_chart import TimeChart
 
 ENDLESS_S = 60.0
 """What is shown of a plan without an end."""

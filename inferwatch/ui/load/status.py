@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from textwrap import wrap
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     format_count,
     format_durations,
@@ -11,15 +11,11 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import client_words, label_of
+from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.error_text import error_text
-from inferwatch.metrics.snapshot import (
-    ClientView,
-    FailureCount,
-    LoadRun,
-    RunState,
-)
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     age_text,

@@ -2,22 +2,18 @@
 
 from collections.abc import Sequence
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     UNKNOWN,
     format_count,
     format_durations,
 )
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import Canary, Quantiles, Snapshot
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    age_text,
-    fit,
-    join_whole,
-)
+from inferwatch.metrics.load.canary import Canary
+from inferwatch.metrics.series.window import Quantiles
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text, fit, join_whole
 
 
 class CanaryLine(Panel):

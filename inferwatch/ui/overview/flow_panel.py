@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from collectors.readings import EngineInfo
+from collectors.contract.readings import EngineInfo
 from inferwatch.formatting import (
     UNKNOWN,
     format_count,
@@ -20,10 +20,11 @@ from inferwatch.metrics.catalog import (
     Metric,
     Unit,
 )
-from inferwatch.metrics.snapshot import Quantiles, Snapshot, Window
-from inferwatch.ui.shared.counted import MEAN, ROUGHLY, at_last_reading, step_s
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
+from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells
+from inferwatch.ui.widgets.counted import MEAN, ROUGHLY, at_last_reading, step_s
 
 FORMATS: dict[Unit, Callable[[float | None], str]] = {
     Unit.PER_SECOND: format_rate,

@@ -7,12 +7,15 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from inferwatch.metrics.findings.tracker import MOST_SHOWN
-from inferwatch.metrics.snapshot import Health, Snapshot
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health
+from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.overview.canary_line import CanaryLine
 from inferwatch.ui.overview.flow_panel import FlowPanel
-from inferwatch.ui.shared import charts
-from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.drawers import (
+from inferwatch.ui.widgets import charts
+from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.drawers import (
     COST_KEYS,
     FLOW_KEYS,
     LATENCY_KEYS,
@@ -20,12 +23,10 @@ from inferwatch.ui.shared.drawers import (
     SPENDING_KEYS,
     catalog_keys,
 )
-from inferwatch.ui.shared.finding_strip import FindingStrip
-from inferwatch.ui.shared.hardware_charts import HARDWARE_KEYS, MEMORY
-from inferwatch.ui.shared.latency_table import LatencyTable, ReferenceRows
-from inferwatch.ui.shared.messages import LookAgain, LookAt
-from inferwatch.ui.shared.slow_line import SlowLine
-from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.widgets.finding_strip import FindingStrip
+from inferwatch.ui.widgets.hardware_charts import HARDWARE_KEYS, MEMORY
+from inferwatch.ui.widgets.latency_table import LatencyTable, ReferenceRows
+from inferwatch.ui.widgets.slow_line import SlowLine
 
 TINY = 22
 """Rows; with fewer it is the table of latencies, or one chart."""

@@ -9,9 +9,9 @@ from math import floor, log10
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
+from inferwatch.ui.kit.renderables.text import Line, TextRun
 from inferwatch.ui.request.moments import Ints, Moments
-from inferwatch.ui.shared.renderables.text import Line, TextRun
 
 LABEL_WIDTH = 12
 """Columns of names to the left of an axis ..."""

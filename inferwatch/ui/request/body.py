@@ -2,6 +2,14 @@
 
 from collections.abc import Sequence
 
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    cells_of,
+    fit,
+    join_whole,
+    ruled,
+)
 from inferwatch.ui.request.axis import (
     LABEL_WIDTH,
     Axis,
@@ -29,14 +37,6 @@ from inferwatch.ui.request.looking import Drawing, Looking
 from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.request.ttft import ttft_bar, ttft_legend
 from inferwatch.ui.request.waterfall import BEFORE_QUEUE, waterfall
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    cells_of,
-    fit,
-    join_whole,
-    ruled,
-)
 
 BESIDE_FROM = 110
 """Columns; with fewer companions stand below the steps."""

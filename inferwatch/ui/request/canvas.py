@@ -7,12 +7,12 @@ from textwrap import wrap
 from textual import events
 from textual.message import Message
 
-from inferwatch.metrics.causes.story import RequestStory
+from inferwatch.metrics.story.story import RequestStory
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, ruled
 from inferwatch.ui.request.layout import draw_request
 from inferwatch.ui.request.looking import Drawing, Looking
 from inferwatch.ui.request.moments import GapColumns, Moments
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, ruled
 from inferwatch.visible import visible
 
 

@@ -6,12 +6,11 @@ from statistics import fmean
 
 from rich.cells import set_cell_size
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import format_count, format_duration
-from inferwatch.metrics.causes.story import Companion, RequestStory, StoryStep
-from inferwatch.ui.request.moments import Moments
-from inferwatch.ui.shared.renderables.bars import gauge
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.metrics.story.story import Companion, RequestStory, StoryStep
+from inferwatch.ui.kit.renderables.bars import gauge
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     cells,
@@ -19,6 +18,7 @@ from inferwatch.ui.shared.renderables.text import (
     fit,
     join_whole,
 )
+from inferwatch.ui.request.moments import Moments
 from inferwatch.visible import visible
 
 GAUGE_WIDTH, GAUGE_MOST = 8, 32

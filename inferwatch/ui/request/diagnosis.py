@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted, format_duration, format_share
 from inferwatch.metrics.causes.cause import SPOKEN, Cause, Parts
-from inferwatch.metrics.causes.story import RequestStory
+from inferwatch.metrics.story.story import RequestStory
 from inferwatch.ui.request.words import ESTIMATES, LATE
 
 ORDINARY = {Cause.API, Cause.QUEUE_STEP, Cause.PREFILL, Cause.SEND}

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     counted,
     format_count,
@@ -12,10 +12,10 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import RequestStory, SpanKind
+from inferwatch.metrics.story.story import RequestStory, SpanKind
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join, join_whole
 from inferwatch.ui.request.moments import Moments, Stop
 from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE
-from inferwatch.ui.shared.renderables.text import Line, TextRun, join, join_whole
 from inferwatch.visible import visible
 
 HINT = ("← → go by phase and token", "s S by late token", "3 to the steps of that time")

@@ -4,15 +4,15 @@ from collections import Counter
 from collections.abc import Sequence
 from textwrap import wrap
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import format_duration
 from inferwatch.metrics.causes.cause import SPIKE_FACTOR, Cause
-from inferwatch.metrics.causes.story import Spike
+from inferwatch.metrics.story.story import Spike
+from inferwatch.ui.kit.renderables.plot import axis_top, tick_text
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
 from inferwatch.ui.request.axis import BLANK, Cell, pointed, row
 from inferwatch.ui.request.moments import GapColumns, Moments
 from inferwatch.ui.request.words import LATE
-from inferwatch.ui.shared.renderables.plot import axis_top, tick_text
-from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled, width_of
 from inferwatch.visible import visible
 
 BARS = " ▁▂▃▄▅▆▇█"

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from inferwatch.formatting import format_count, format_share
-from inferwatch.metrics.causes.story import RequestStory
+from inferwatch.metrics.story.story import RequestStory
+from inferwatch.ui.kit.renderables.text import Line
 from inferwatch.ui.request.axis import BLANK, Axis, Cell, pointed, row
 from inferwatch.ui.request.moments import Ints, Moments
-from inferwatch.ui.shared.renderables.text import Line
 
 BARS = " ▁▂▃▄▅▆▇█"
 SAMPLE_HOLDS = 2.0

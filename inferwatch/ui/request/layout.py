@@ -2,6 +2,7 @@
 
 from textwrap import wrap
 
+from inferwatch.ui.kit.renderables.text import TextRun, fit, ruled, width_of
 from inferwatch.ui.request.axis import LABEL_WIDTH, VALUE_WIDTH, Zoom
 from inferwatch.ui.request.body import Body
 from inferwatch.ui.request.company import shortened
@@ -17,7 +18,6 @@ from inferwatch.ui.request.looking import (
 )
 from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.requests.phases import STATES
-from inferwatch.ui.shared.renderables.text import TextRun, fit, ruled, width_of
 
 READOUT_ROWS = 2
 WIDE_FROM = 100

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from inferwatch.ui.kit.renderables.text import Line
 from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.moments import GapColumns
-from inferwatch.ui.shared.renderables.text import Line
 
 ALL_FROM = 30
 """Rows; with fewer one part is shown at a time."""

@@ -10,9 +10,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import (
+from inferwatch.metrics.story.story import (
     RequestStory,
     SpanKind,
     Spike,

@@ -9,23 +9,23 @@ from textual import on
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
-from inferwatch.metrics.causes.story import RequestStory
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.story.story import RequestStory
+from inferwatch.ui.frame.header import Tab
+from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest
 from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas
 from inferwatch.ui.request.looking import Looking, Part, part_within, parts_within
 from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.request.words import HOW_TO_READ
-from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.header import Tab
-from inferwatch.ui.shared.limit_words import highest
-from inferwatch.ui.shared.messages import LookAgain, LookAt, OpenRequest
-from inferwatch.ui.shared.status_lines import VerdictLine
-from inferwatch.ui.shared.view import REQUEST, View
-from inferwatch.ui.shared.watch_screen import WatchScreen
+from inferwatch.ui.view import REQUEST, View
+from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.limit_words import highest
+from inferwatch.ui.widgets.status_lines import VerdictLine
 
 TOLD_EVERY_S = 0.4
 """At the least between two stories of a request that goes on, while time does."""

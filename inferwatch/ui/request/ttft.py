@@ -5,8 +5,8 @@ from itertools import accumulate, pairwise
 
 from inferwatch.formatting import about, format_durations, format_share
 from inferwatch.metrics.causes.cause import Parts
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells
 from inferwatch.ui.request.words import CAUSES, ESTIMATES
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells
 
 NAME_WIDTH = 20
 ENTRY_WIDTH = 2 + NAME_WIDTH + 9 + 6

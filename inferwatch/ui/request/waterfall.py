@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from inferwatch.formatting import format_duration
-from inferwatch.metrics.causes.story import SpanKind
+from inferwatch.metrics.story.story import SpanKind
+from inferwatch.ui.kit.renderables.text import Line
 from inferwatch.ui.request.axis import BLANK, Axis, Cell, pointed, row
 from inferwatch.ui.request.moments import Ints, Lane, Moments, lane_of
 from inferwatch.ui.request.words import CAUSES, LANES, LATE, Look
-from inferwatch.ui.shared.renderables.text import Line
 
 LITTLE = 0.25
 """Of a column; what takes less is drawn as a thin line: it is there all the same."""

@@ -6,7 +6,7 @@ Glyphs differ where inks cannot be seen.
 from typing import NamedTuple
 
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import SpanKind
+from inferwatch.metrics.story.story import SpanKind
 
 
 class Look(NamedTuple):

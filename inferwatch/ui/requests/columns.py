@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     MILLISECONDS,
     UNKNOWN,
@@ -20,9 +20,13 @@ from inferwatch.metrics.causes.cause import (
     TTFT_CAUSES,
     Cause,
 )
-from inferwatch.metrics.engine.request_groups import model_of
-from inferwatch.metrics.load.slo import FAILED
-from inferwatch.metrics.snapshot import RequestRow, RequestState
+from inferwatch.metrics.requests.request_groups import model_of
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.requests.slo import FAILED
+from inferwatch.ui.kit.renderables.bars import waterfall
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of
+from inferwatch.ui.kit.row_filter import NO_WORD, FieldKind, FilterField
+from inferwatch.ui.kit.table import UNBOUNDED, TableColumn
 from inferwatch.ui.requests.phases import (
     BEFORE_FIRST_TOKEN,
     PHASE_GLYPHS,
@@ -30,10 +34,6 @@ from inferwatch.ui.requests.phases import (
     length_s,
     phases,
 )
-from inferwatch.ui.shared.renderables.bars import waterfall
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of
-from inferwatch.ui.shared.row_filter import NO_WORD, FieldKind, FilterField
-from inferwatch.ui.shared.table import UNBOUNDED, TableColumn
 from inferwatch.visible import visible
 
 KEPT_LONGEST = (

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from inferwatch.formatting import format_count, format_duration, format_durations
-from inferwatch.metrics.snapshot import RequestRow
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import Phase, waterfall
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled
 from inferwatch.ui.requests.phases import PHASE_GLYPHS, STATES, phases
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import Phase, waterfall
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join, ruled
 
 
 class RequestDetail(Panel):

@@ -14,10 +14,10 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.engine.request_groups import RequestGroup
+from inferwatch.metrics.requests.request_groups import RequestGroup
+from inferwatch.ui.kit.renderables.text import TextRun
+from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.requests.columns import cause_run, end_of
-from inferwatch.ui.shared.renderables.text import TextRun
-from inferwatch.ui.shared.table import CursorTable, TableColumn
 
 
 def group_columns() -> Iterable[TableColumn[RequestGroup]]:

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from collectors.clock import NS_PER_S
-from inferwatch.metrics.snapshot import RequestRow, RequestState
-from inferwatch.ui.shared.renderables.bars import Phase
+from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.ui.kit.renderables.bars import Phase
 
 STATES = {
     RequestState.ARRIVED: ("·", "muted"),

@@ -8,23 +8,24 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from inferwatch.formatting import counted, format_count
-from inferwatch.metrics.engine.request_groups import GroupBy
-from inferwatch.metrics.snapshot import RequestRow, Snapshot
+from inferwatch.metrics.requests.request_groups import GroupBy
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.frame.welcome import is_untouched
+from inferwatch.ui.kit.column_chooser import ColumnChooser
+from inferwatch.ui.kit.filter_bar import FilterBar
+from inferwatch.ui.kit.renderables.text import Line, TextRun
+from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.detail import RequestDetail
 from inferwatch.ui.requests.groups import GroupTable
 from inferwatch.ui.requests.table import RequestScope, RequestTable
-from inferwatch.ui.shared import charts
-from inferwatch.ui.shared.chart_stack import ChartStack
-from inferwatch.ui.shared.column_chooser import ColumnChooser
-from inferwatch.ui.shared.counted import counts_only, request_facts
-from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.filter_bar import FilterBar
-from inferwatch.ui.shared.messages import OpenRequest
-from inferwatch.ui.shared.renderables.text import Line, TextRun
-from inferwatch.ui.shared.slow_line import SlowLine
-from inferwatch.ui.shared.totals import TotalsPanel
-from inferwatch.ui.shared.watch_screen import WatchScreen
-from inferwatch.ui.shared.welcome import is_untouched
+from inferwatch.ui.widgets import charts
+from inferwatch.ui.widgets.chart_stack import ChartStack
+from inferwatch.ui.widgets.counted import counts_only, request_facts
+from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.slow_line import SlowLine
+from inferwatch.ui.widgets.totals import TotalsPanel
 
 OF_THE_LIST = {"sort", "reverse", "filter", "scope", "columns", "group"}
 FIND = (

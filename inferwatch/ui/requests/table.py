@@ -7,18 +7,18 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
-from inferwatch.metrics.engine.request_groups import (
+from inferwatch.metrics.requests.request_groups import (
     GroupBy,
     RequestGroup,
     group_of,
     group_requests,
 )
-from inferwatch.metrics.snapshot import RequestRow
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.ui.kit.renderables.text import TextRun
+from inferwatch.ui.kit.row_filter import Phrases
+from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.requests.columns import RequestView, missed_words, request_columns
 from inferwatch.ui.requests.phases import length_s, phases
-from inferwatch.ui.shared.renderables.text import TextRun
-from inferwatch.ui.shared.row_filter import Phrases
-from inferwatch.ui.shared.table import CursorTable, TableColumn
 
 PHASE_TITLES = (
     " · API  ░ queue  ⣿ prefill  █ decode",

@@ -14,11 +14,14 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container, Vertical
 from textual.message import Message
 
-from inferwatch.compare.runs.session_before import session_before
-from inferwatch.compare.runs.sides import find_sides
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import format_bytes, format_count
-from inferwatch.storage.sessions import housekeeping
+from inferwatch.record.sessions import housekeeping
+from inferwatch.studies.compare.runs.session_before import session_before
+from inferwatch.studies.compare.runs.sides import find_sides
+from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.kit.filter_bar import FilterBar
+from inferwatch.ui.kit.renderables.text import TextRun
 from inferwatch.ui.sessions.index import (
     ListedSession,
     SessionIndex,
@@ -27,11 +30,8 @@ from inferwatch.ui.sessions.index import (
 )
 from inferwatch.ui.sessions.preview import PreviewPanel
 from inferwatch.ui.sessions.table import SessionLine, SessionTable, session_columns
-from inferwatch.ui.shared.dialogs import PromptScreen
-from inferwatch.ui.shared.drawers import Key
-from inferwatch.ui.shared.filter_bar import FilterBar
-from inferwatch.ui.shared.renderables.text import TextRun
-from inferwatch.ui.shared.view import ChosenSessions
+from inferwatch.ui.view import ChosenSessions
+from inferwatch.ui.widgets.drawers import Key
 
 KEPT, BIN = "kept", "bin"
 LOOK_EVERY_S = 2.0

@@ -4,17 +4,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from inferwatch.compare.reading.configuration import LOAD, Configuration, configuration
-from inferwatch.compare.reading.hardware import gpu_means
-from inferwatch.compare.reading.requests import ClientRequests
-from inferwatch.compare.reading.session_reader import client_verdict
 from inferwatch.metrics.load.client_verdict import ClientVerdict
-from inferwatch.storage.file.connections import reading
-from inferwatch.storage.repair.recovery import damage_of
-from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import SessionRow, list_sessions
-from inferwatch.storage.sessions.sizes import Sizes, sizes_in
-from inferwatch.storage.sessions.summaries import SessionSummary, summarise
+from inferwatch.record.connections import reading
+from inferwatch.record.repair.recovery import damage_of
+from inferwatch.record.sessions.sessions import SessionRow, list_sessions
+from inferwatch.record.sessions.sizes import Sizes, sizes_in
+from inferwatch.record.sessions.summaries import SessionSummary, summarise
+from inferwatch.record.tables.session_state import SessionState
+from inferwatch.studies.compare.reading.configuration import (
+    LOAD,
+    Configuration,
+    configuration,
+)
+from inferwatch.studies.compare.reading.hardware import gpu_means
+from inferwatch.studies.compare.reading.requests import ClientRequests
+from inferwatch.studies.compare.reading.session_reader import client_verdict
 
 Known = tuple[int, int]
 """A session and how many readings it had."""

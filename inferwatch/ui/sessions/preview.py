@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from collectors.clock import NS_PER_S
-from inferwatch.compare.reading.configuration import differing
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
     UNKNOWN,
     format_count,
@@ -15,18 +14,12 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.load.client_verdict import ClientState
+from inferwatch.studies.compare.reading.configuration import differing
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled, width_of
 from inferwatch.ui.sessions.index import ListedSession, SessionPreview
 from inferwatch.ui.sessions.table import ENOUGH_FOR_P99, state_of
-from inferwatch.ui.shared.counted import MEAN
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    fit,
-    join,
-    ruled,
-    width_of,
-)
+from inferwatch.ui.widgets.counted import MEAN
 
 ENGINE = {
     "engine vllm_version": "vLLM",

@@ -7,11 +7,11 @@ from textual import on
 from textual.widget import Widget
 
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.storage.file.location import default_database
+from inferwatch.record.file.location import default_database
+from inferwatch.ui.frame.header import TabLine
+from inferwatch.ui.frame.session_screen import SHORT, SessionScreen
+from inferwatch.ui.messages import OpenComparison, OpenSession
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
-from inferwatch.ui.shared.header import TabLine
-from inferwatch.ui.shared.messages import OpenComparison, OpenSession
-from inferwatch.ui.shared.session_screen import SHORT, SessionScreen
 
 
 class SessionsScreen(SessionScreen):

@@ -7,7 +7,7 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.formatting import (
     MILLISECONDS,
     about,
@@ -17,14 +17,14 @@ from inferwatch.formatting import (
     format_in,
     format_rate,
 )
-from inferwatch.storage.sessions.session_state import SessionState
+from inferwatch.record.tables.session_state import SessionState
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join
+from inferwatch.ui.kit.row_filter import FieldKind, FilterField
+from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.sessions.index import ListedSession
-from inferwatch.ui.shared.counted import MEAN
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, join
-from inferwatch.ui.shared.row_filter import FieldKind, FilterField
-from inferwatch.ui.shared.table import CursorTable, TableColumn
-from inferwatch.ui.shared.view import ChosenSessions
+from inferwatch.ui.view import ChosenSessions
+from inferwatch.ui.widgets.counted import MEAN
 
 ENOUGH_FOR_P99 = 1_000
 MARK_WIDTH = 4

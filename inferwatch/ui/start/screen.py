@@ -10,22 +10,23 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from collectors.engines import FAMILIES
-from collectors.server import Server, ServerError
+from collectors.http.server import Server, ServerError
+from collectors.servers.families import FAMILIES
 from inferwatch import __version__
 from inferwatch.formatting import counted
-from inferwatch.session.nearby import (
+from inferwatch.live.attached.nearby import (
     LookAround,
     NearbyEngine,
     attachable,
     nobody,
     recent_servers,
 )
-from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
-from inferwatch.ui.shared.dialogs import PromptScreen
-from inferwatch.ui.shared.drawers import toggle_help
-from inferwatch.ui.shared.keys import HERE, KeyFooter
-from inferwatch.ui.shared.messages import (
+from inferwatch.ui.frame.session_screen import SHORT
+from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.kit.keys import HERE, KeyFooter
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, ruled, spread
+from inferwatch.ui.messages import (
     GoTo,
     OpenComparison,
     OpenDemo,
@@ -34,17 +35,9 @@ from inferwatch.ui.shared.messages import (
     OpenServers,
     OpenSession,
 )
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    cells,
-    fit,
-    ruled,
-    spread,
-)
-from inferwatch.ui.shared.session_screen import SHORT
-from inferwatch.ui.shared.view import ChosenSessions
+from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
+from inferwatch.ui.view import ChosenSessions
+from inferwatch.ui.widgets.drawers import toggle_help
 
 LOOK_EVERY_S = 3.0
 MOST_PLACES = 9

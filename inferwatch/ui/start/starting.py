@@ -5,20 +5,13 @@ from itertools import pairwise
 
 from textual.widget import Widget
 
-from collectors.clock import NS_PER_S
-from collectors.readings import Note, NoteKind
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Note, NoteKind
 from inferwatch.formatting import format_duration
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
-    Line,
-    TextRun,
-    cells,
-    fit,
-    ruled,
-    spread,
-)
-from inferwatch.ui.shared.session_screen import SessionScreen
+from inferwatch.ui.frame.session_screen import SessionScreen
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, ruled, spread
 
 LOG_LINES = 12
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from collectors.clock import NS_PER_S
-from collectors.readings import Step
-from inferwatch.metrics.snapshot import Snapshot, Timeline
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Step
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.snapshot import Snapshot
 
 ZOOMS = (1, 2, 5, 10, 20, 50, 100)
 """Steps a column."""

@@ -13,9 +13,9 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.steps.batches import BATCHES, point_at
 from inferwatch.metrics.steps.efficiency import BatchCurve, BatchPoint
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import PARTS
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, ruled
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import PARTS
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, ruled
 
 TEXT_WIDTH = 42
 """Of a row: batch, steps, step time and rate in numbers."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from collectors.clock import NS_PER_S
-from collectors.readings import BoundBy, Step
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import BoundBy, Step
 from inferwatch.formatting import (
     bound_text,
     counted,
@@ -14,13 +14,14 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.snapshot import Snapshot, StepTotals
-from inferwatch.ui.shared.hardware_charts import (
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.ui.widgets.hardware_charts import (
     averaged_over_s,
     bytes_per_s_text,
     step_traffic,
 )
-from inferwatch.ui.shared.totals import Fact
+from inferwatch.ui.widgets.totals import Fact
 
 
 def traffic_facts(shown: Snapshot, index: int | None) -> Sequence[Fact]:

@@ -4,15 +4,15 @@ from collections.abc import Mapping, Sequence
 
 from textual import events
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.series.heat import Heat, begins_s, merged
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.metrics.steps.heat import Heat, begins_s, merged
-from inferwatch.ui.shared.charts import span_of
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.plot import MARGIN, tick_text
-from inferwatch.ui.shared.renderables.text import Line, TextRun, ruled, width_of
-from inferwatch.ui.shared.renderables.time_axis import TimeAxis, shared_axis
-from inferwatch.ui.shared.time_chart import TimeChart
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
+from inferwatch.ui.kit.renderables.text import Line, TextRun, ruled, width_of
+from inferwatch.ui.kit.renderables.time_axis import TimeAxis, shared_axis
+from inferwatch.ui.widgets.charts import span_of
+from inferwatch.ui.widgets.time_chart import TimeChart
 
 SHADES = ((0.5, "█"), (0.2, "▓"), (0.05, "▒"), (0.01, "░"), (0.0, "·"))
 """From such a share of a column's steps on."""

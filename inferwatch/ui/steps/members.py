@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from textual import events
 from textual.message import Message
 
-from collectors.readings import Step
+from collectors.contract.readings import Step
 from inferwatch.formatting import counted
-from inferwatch.metrics.snapshot import RequestRow
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     cells,
@@ -19,8 +19,8 @@ from inferwatch.ui.shared.renderables.text import (
     ruled,
     spread,
 )
-from inferwatch.ui.shared.totals import Fact
 from inferwatch.ui.steps.columns import prefilling
+from inferwatch.ui.widgets.totals import Fact
 from inferwatch.visible import visible
 
 NARROW = 100

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from textual.widget import Widget
 
-from collectors.readings import Step
+from collectors.contract.readings import Step
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
 

@@ -8,24 +8,24 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from collectors.clock import NS_PER_S
-from collectors.readings import Step
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Step
 from inferwatch.formatting import counted
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.shared import charts
-from inferwatch.ui.shared.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.shared.counted import step_facts as counted_facts
-from inferwatch.ui.shared.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.shared.hardware_charts import HARDWARE_CHARTS, HARDWARE_KEYS
-from inferwatch.ui.shared.messages import LookAgain, OpenRequest
-from inferwatch.ui.shared.totals import ROOMY, TotalsPanel
-from inferwatch.ui.shared.watch_screen import KNOB_BINDINGS, WatchScreen
+from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
+from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.steps.curve import CurvePanel
 from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
 from inferwatch.ui.steps.heat_strip import HeatStrip
 from inferwatch.ui.steps.members import StepPanel
 from inferwatch.ui.steps.singly import SingleSteps
 from inferwatch.ui.steps.stall_list import StallList
+from inferwatch.ui.widgets import charts
+from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.counted import step_facts as counted_facts
+from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_KEYS
+from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
 
 VIEWS = ("over time", "single steps", "efficiency")
 OVER_TIME, SINGLE, EFFICIENCY = range(len(VIEWS))

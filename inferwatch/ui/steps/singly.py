@@ -6,14 +6,13 @@ from textual import on
 from textual.containers import Vertical
 from textual.widget import Widget
 
-from collectors.clock import NS_PER_S
-from collectors.readings import Step
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Step
 from inferwatch.feed import Feed
 from inferwatch.formatting import counted
-from inferwatch.metrics.snapshot import RequestRow, Snapshot
-from inferwatch.ui.shared.limit_words import highest
-from inferwatch.ui.shared.messages import LookAgain
-from inferwatch.ui.shared.view import View
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.steps.columns import (
     MOST_STEPS,
     ZOOMS,
@@ -26,6 +25,8 @@ from inferwatch.ui.steps.facts import step_facts
 from inferwatch.ui.steps.members import Member, StepPanel, members_of
 from inferwatch.ui.steps.recalled import RecalledSteps, Wish
 from inferwatch.ui.steps.step_line import StepLine, StepPicture
+from inferwatch.ui.view import View
+from inferwatch.ui.widgets.limit_words import highest
 
 
 class SingleSteps(Vertical):

@@ -7,11 +7,11 @@ from rich.cells import set_cell_size
 from textual import events
 from textual.message import Message
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.steps.efficiency import Stall
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of, fit, ruled
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, ruled
 from inferwatch.visible import visible
 
 WIDE = 160

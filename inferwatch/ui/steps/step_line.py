@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from textual import events
 from textual.message import Message
 
-from collectors.clock import NS_PER_S
-from collectors.readings import Step
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Step
 from inferwatch.formatting import counted, format_duration
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.bars import BARS, Texture, stack
-from inferwatch.ui.shared.renderables.plot import MARGIN, nice_ceiling, tick_text
-from inferwatch.ui.shared.renderables.text import Line, TextRun, join, ruled, width_of
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import BARS, Texture, stack
+from inferwatch.ui.kit.renderables.plot import MARGIN, nice_ceiling, tick_text
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
 from inferwatch.ui.steps.columns import StepColumn, StepKey, columns_of, key_of
 
 LANE_ROWS = 2

@@ -4,13 +4,13 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from inferwatch.formatting import counted, format_bytes, format_duration, format_rate
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.progress import TuneProgress
-from inferwatch.tune.result.scores import score_sentence, score_text
-from inferwatch.tune.result.tune_result import PointResult
-from inferwatch.tune.trial import Trial, TrialNumbers
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, ruled
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.progress import TuneProgress
+from inferwatch.studies.tune.result.scores import score_sentence, score_text
+from inferwatch.studies.tune.result.tune_result import PointResult
+from inferwatch.studies.tune.trial import Trial, TrialNumbers
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, ruled
 from inferwatch.ui.tune.rows import GLYPHS, TuneRow
 
 Span = tuple[float, float]

@@ -9,9 +9,9 @@ from textual.markup import escape
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from inferwatch.tune.progress import TuneProgress
-from inferwatch.ui.shared.dialogs import ConfirmScreen
-from inferwatch.ui.shared.keys import KeyFooter
+from inferwatch.studies.tune.progress import TuneProgress
+from inferwatch.ui.kit.dialogs import ConfirmScreen
+from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.tune.detail import told
 from inferwatch.ui.tune.rows import TuneRow
 from inferwatch.visible import visible, visible_lines

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from inferwatch.formatting import format_about, format_rate
-from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.result.scores import score_sentence
-from inferwatch.tune.result.verdict import values_text
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.studies.tune.progress import TuneProgress, TuneStage
+from inferwatch.studies.tune.result.scores import score_sentence
+from inferwatch.studies.tune.result.verdict import values_text
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     age_text,

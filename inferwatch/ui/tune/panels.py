@@ -3,12 +3,17 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from inferwatch.tune.progress import TuneProgress
-from inferwatch.tune.result.plot import LEAST_HEIGHT, LEAST_WIDTH, PlotStyle, tune_plot
-from inferwatch.tune.result.scores import trial_text
-from inferwatch.tune.result.verdict import values_text
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit, ruled
+from inferwatch.studies.tune.progress import TuneProgress
+from inferwatch.studies.tune.result.plot import (
+    LEAST_HEIGHT,
+    LEAST_WIDTH,
+    PlotStyle,
+    tune_plot,
+)
+from inferwatch.studies.tune.result.scores import trial_text
+from inferwatch.studies.tune.result.verdict import values_text
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, ruled
 
 INKS = {
     PlotStyle.NONE: "",

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.formatting import counted
-from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.result.tune_result import PointResult
-from inferwatch.tune.search.rules import SearchRules
-from inferwatch.tune.search.standings import Standing, standings
-from inferwatch.tune.space import Point
-from inferwatch.tune.trial import Trial, TrialOutcome
+from inferwatch.studies.tune.progress import TuneProgress, TuneStage
+from inferwatch.studies.tune.result.tune_result import PointResult
+from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import Standing, standings
+from inferwatch.studies.tune.space import Point
+from inferwatch.studies.tune.trial import Trial, TrialOutcome
 
 
 class RowState(StrEnum):

@@ -8,13 +8,12 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 
-from inferwatch.tune.progress import TuneProgress
-from inferwatch.tune.search.rules import SearchRules
-from inferwatch.tune.search.standings import machine_drift
+from inferwatch.studies.tune.progress import TuneProgress
+from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import machine_drift
+from inferwatch.ui.kit.keys import HERE, KeyFooter
+from inferwatch.ui.messages import GoBack
 from inferwatch.ui.pages import TunePage
-from inferwatch.ui.shared.drawers import Key, toggle_help
-from inferwatch.ui.shared.keys import HERE, KeyFooter
-from inferwatch.ui.shared.messages import GoBack
 from inferwatch.ui.tune.detail import TuneDetail
 from inferwatch.ui.tune.dialogs import EndTuneScreen, SettingScreen
 from inferwatch.ui.tune.explained import NUMBERS
@@ -22,6 +21,7 @@ from inferwatch.ui.tune.head import TuneHead
 from inferwatch.ui.tune.panels import TunePlot, TuneSaid
 from inferwatch.ui.tune.rows import TuneRow, rows_of
 from inferwatch.ui.tune.table import TuneTable
+from inferwatch.ui.widgets.drawers import Key, toggle_help
 
 QUESTION = "Which settings are best, and how sure is that?"
 WIDE, TALL = 150, 34

@@ -6,12 +6,12 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import format_duration, format_rate
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.progress import TuneProgress
-from inferwatch.tune.result.scores import HEADS, score_text
-from inferwatch.tune.result.table import PRESENT
-from inferwatch.ui.shared.renderables.text import Line, TextRun, cells_of, fit, spread
-from inferwatch.ui.shared.table import CursorTable, TableColumn
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.progress import TuneProgress
+from inferwatch.studies.tune.result.scores import HEADS, score_text
+from inferwatch.studies.tune.result.table import PRESENT
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of, fit, spread
+from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.tune.rows import GLYPHS, RowState, TuneRow
 
 Span = tuple[float, float]

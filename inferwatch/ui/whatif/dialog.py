@@ -13,20 +13,20 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
-from inferwatch.metrics.snapshot import Window
-from inferwatch.ui.shared.dialogs import DialogInput
-from inferwatch.ui.shared.keys import KeyFooter
-from inferwatch.ui.shared.panel import Panel
-from inferwatch.ui.shared.renderables.text import Line, TextRun, fit
+from inferwatch.metrics.series.window import Window
+from inferwatch.studies.what_if.prediction import WhatIf, what_if
+from inferwatch.studies.what_if.recorded import RecordedRun
+from inferwatch.studies.what_if.setting import Change, Setting
+from inferwatch.studies.what_if.shown import run_shown
+from inferwatch.studies.what_if.table import NOT_TOLD, heads, rows, sentences
+from inferwatch.ui.kit.dialogs import DialogInput
+from inferwatch.ui.kit.keys import KeyFooter
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.whatif.fields import FIELDS, AskedField, read_fields
-from inferwatch.whatif.prediction import WhatIf, what_if
-from inferwatch.whatif.recorded import RecordedRun
-from inferwatch.whatif.setting import Change, Setting
-from inferwatch.whatif.shown import run_shown
-from inferwatch.whatif.table import NOT_TOLD, heads, rows, sentences
 
 SPAN_NS = 300 * NS_PER_S
 """The last minutes are those that are kept in memory."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import nan
 
 from inferwatch.errors import UsageError
-from inferwatch.whatif.setting import Change, Setting, combined
+from inferwatch.studies.what_if.setting import Change, Setting, combined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,13 +6,13 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from collectors.engines import FAMILIES, by_answers, by_metrics
-from collectors.engines.family import Answers, flag_of
-from collectors.engines.llamacpp import LLAMACPP
-from collectors.engines.sglang import SGLANG
-from collectors.engines.vllm import VLLM, finer_buckets
-from collectors.exposition import Exposition
-from collectors.readings import EngineSample
+from collectors.contract.readings import EngineSample
+from collectors.servers.exposition import Exposition
+from collectors.servers.families import FAMILIES, by_answers, by_metrics
+from collectors.servers.families.family import Answers, flag_of
+from collectors.servers.families.llamacpp import LLAMACPP
+from collectors.servers.families.sglang import SGLANG
+from collectors.servers.families.vllm import VLLM, finer_buckets
 from tests.collectors.http_server import SCRAPES
 
 LATENCIES = {"ttft_s", "itl_s", "e2el_s", "queue_s", "prefill_s", "decode_s"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.readings import Contact, ServerInfo
-from collectors.scrape import ServerScraper
-from collectors.server import Server
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import Contact, ServerInfo
+from collectors.http.server import Server
+from collectors.servers.scrape import ServerScraper
 from embedded_engine.tiny_model import CONTEXT_TOKENS
 from tests.collectors.engines import llama_cpp
 from tests.collectors.test_scrape import Watching

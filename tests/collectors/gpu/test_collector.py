@@ -7,11 +7,11 @@ from threading import Event, Thread, current_thread
 
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.gpu import collector as module
-from collectors.gpu.collector import GpuCollector
-from collectors.gpu.source import KINDS, GpuOptions, GpuSource, Pace
-from collectors.readings import AnyReading, GpuInfo, GpuSample, Note, NoteKind
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading, GpuInfo, GpuSample, Note, NoteKind
+from collectors.hardware import gpu_collector as module
+from collectors.hardware.gpu_collector import GpuCollector
+from collectors.hardware.gpu_source import KINDS, GpuOptions, GpuSource, Pace
 
 PATIENCE_S = 60.0
 UUID = "GPU-1"

@@ -5,10 +5,10 @@ import time
 from collections.abc import Awaitable, Callable
 from unittest.mock import patch
 
-from collectors.clock import SessionClock
-from collectors.gpu.collector import GpuCollector
-from collectors.gpu.source import GpuOptions
-from collectors.readings import AnyReading, GpuInfo, GpuSample, Note
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading, GpuInfo, GpuSample, Note
+from collectors.hardware.gpu_collector import GpuCollector
+from collectors.hardware.gpu_source import GpuOptions
 from tests.collectors.gpu.watched_fake import FIRST, left_clean
 from tests.fake_nvml import FakeNvml, in_fake_nvml
 
@@ -36,8 +36,8 @@ def collected(
         await taking
 
     with (  # this library always returns, however busy the machine
-        patch("collectors.gpu.collector.JOIN_S", PATIENCE_S),
-        patch("collectors.gpu.nvml_events.JOIN_S", PATIENCE_S),
+        patch("collectors.hardware.gpu_collector.JOIN_S", PATIENCE_S),
+        patch("collectors.hardware.nvml_events.JOIN_S", PATIENCE_S),
     ):
         asyncio.run(run())
     left_clean(fake)

@@ -10,19 +10,14 @@ from typing import TypeVar
 
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.collector import CollectorError
-from collectors.gpu import dcgm
-from collectors.gpu.dcgm import (
-    DcgmScraper,
-    Measured,
-    dcgm_scrapers,
-    dcgm_server,
-)
-from collectors.gpu.dcgm_page import NOT_YET, DcgmPage
-from collectors.gpu.source import GpuOptions
-from collectors.readings import AnyReading, GpuInfo, GpuSample, Note
-from collectors.server import Server
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import CollectorError
+from collectors.contract.readings import AnyReading, GpuInfo, GpuSample, Note
+from collectors.hardware import dcgm
+from collectors.hardware.dcgm import DcgmScraper, Measured, dcgm_scrapers, dcgm_server
+from collectors.hardware.dcgm_page import NOT_YET, DcgmPage
+from collectors.hardware.gpu_source import GpuOptions
+from collectors.http.server import Server
 from tests.collectors.gpu.truth_exporter import (
     ALL_OF_PROFILING,
     FP64_BLANK,

@@ -10,8 +10,8 @@ from tempfile import NamedTemporaryFile
 import pynvml as nv
 import pytest
 
-from collectors.gpu import nvml_errors, nvml_gpu
-from collectors.gpu.source import Gpm, GpuOptions, Pace
+from collectors.hardware import nvml_errors, nvml_gpu
+from collectors.hardware.gpu_source import Gpm, GpuOptions, Pace
 from tests.collectors.gpu.watched_fake import FIRST, SECOND, Watching, watched
 from tests.fake_nvml import FakeNvml, in_fake_nvml, with_old_driver
 

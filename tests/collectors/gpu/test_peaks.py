@@ -2,7 +2,12 @@
 
 import pytest
 
-from collectors.gpu.peaks import Peak, formula_bytes_per_s, peak_of, sheet_bytes_per_s
+from collectors.hardware.peaks import (
+    Peak,
+    formula_bytes_per_s,
+    peak_of,
+    sheet_bytes_per_s,
+)
 
 
 @pytest.mark.parametrize(

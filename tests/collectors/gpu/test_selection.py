@@ -2,8 +2,8 @@
 
 import pytest
 
-from collectors.gpu.selection import Selection
-from collectors.readings import GpuInfo
+from collectors.contract.readings import GpuInfo
+from collectors.hardware.gpu_selection import Selection
 
 GPUS = [
     GpuInfo(t_ns=1, uuid=uuid, source=uuid, index=index)

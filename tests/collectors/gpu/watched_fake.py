@@ -5,9 +5,15 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from collectors.gpu.nvml import NvmlSource
-from collectors.gpu.source import GpuOptions, Pace
-from collectors.readings import AnyReading, GpuInfo, GpuProcesses, GpuSample, Note
+from collectors.contract.readings import (
+    AnyReading,
+    GpuInfo,
+    GpuProcesses,
+    GpuSample,
+    Note,
+)
+from collectors.hardware.gpu_source import GpuOptions, Pace
+from collectors.hardware.nvml import NvmlSource
 from tests.fake_nvml import FakeNvml
 
 NO_EVENTS = "return nvmlEventSetCreate * 3"

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from collectors.agent_stream import RemoteAgent
+from collectors.contract.runtime_dir import agent_path
+from collectors.http.server import Server
 from collectors.probe.keys import ViewerKeys, add_viewer
-from collectors.runtime_dir import agent_path
-from collectors.server import Server
+from collectors.remote.agent_stream import RemoteAgent
 from inferwatch.cli.agent_command import AgentOptions, run_agent
 from inferwatch.cli.servers.fleet import (
     ServerOptions,

@@ -12,7 +12,7 @@ import pytest
 
 from inferwatch import faults
 from inferwatch.cli.main import main
-from inferwatch.session.nearby import NearbyEngine, recent_servers
+from inferwatch.live.attached.nearby import NearbyEngine, recent_servers
 from tests.collectors.http_server import VLLM
 
 KEY = "sk-planted-4711"
@@ -127,7 +127,7 @@ def test_without_an_address_the_one_engine_of_this_node_is_watched(
     async def one() -> list[NearbyEngine]:
         return [NearbyEngine(address=url)]
 
-    monkeypatch.setattr("inferwatch.session.nearby.nearby_engines", one)
+    monkeypatch.setattr("inferwatch.live.attached.nearby.nearby_engines", one)
     status, _, _ = attach("--once")
 
     assert status == 0
@@ -143,7 +143,7 @@ def test_of_several_engines_people_choose(
             NearbyEngine(address="/run/engine.sock", family="sglang"),
         ]
 
-    monkeypatch.setattr("inferwatch.session.nearby.nearby_engines", two)
+    monkeypatch.setattr("inferwatch.live.attached.nearby.nearby_engines", two)
     status, out, _ = attach("--headless")
 
     assert status == 0
@@ -204,7 +204,7 @@ def test_a_fault_of_ours_tells_no_key(
         raise RuntimeError(f"a bug, with {given}")
 
     monkeypatch.setattr(
-        "inferwatch.session.attached_session.AttachedSession._contact", fail
+        "inferwatch.live.attached.attached_session.AttachedSession._contact", fail
     )
 
     status, out, err = attach(url, "--header", "X-Api-Key: env:TEAM_KEY", "--once")

@@ -17,12 +17,12 @@ from typing import Any
 import httpx
 import pytest
 
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
 from inferwatch.cli.main import main
 from inferwatch.errors import UsageError
 from inferwatch.metrics.configuration import Configuration
-from inferwatch.replay.reference import read_reference, reference_place
-from inferwatch.storage.sessions.sessions import find
+from inferwatch.record.replay.reference import read_reference, reference_place
+from inferwatch.record.sessions.sessions import find
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "baseline"]
 Done = subprocess.CompletedProcess[str]

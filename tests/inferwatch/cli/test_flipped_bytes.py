@@ -11,12 +11,12 @@ import pytest
 
 from inferwatch.cli.main import main
 from inferwatch.errors import InferwatchError
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.marks import keep_bookmark
-from inferwatch.replay.player import Player
-from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.repair import recovery
-from inferwatch.storage.sessions.sessions import find
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.repair import recovery
+from inferwatch.record.replay.marks import keep_bookmark
+from inferwatch.record.replay.player import Player
+from inferwatch.record.sessions.sessions import find
+from inferwatch.record.writing.recorder import Recorder
 
 FLIPS = 200
 AT_ONCE = 32

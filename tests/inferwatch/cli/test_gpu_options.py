@@ -4,12 +4,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from collectors.clock import SessionClock
-from collectors.gpu.source import Gpm, GpuOptions
+from collectors.contract.clock import SessionClock
+from collectors.hardware.gpu_source import Gpm, GpuOptions
 from inferwatch.cli.options import WatchOptions, watch_options
-from inferwatch.metrics.model import Model
-from inferwatch.session.attached_session import AttachedSession
-from inferwatch.session.pipeline import Pipeline
+from inferwatch.live.attached.attached_session import AttachedSession
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.metrics.model.model import Model
 
 
 def said(*flags: str) -> GpuOptions:

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 import inferwatch.cli
-from collectors.clock import NS_PER_S, SessionClock, monotonic_ns
-from collectors.readings import (
+from collectors.contract.clock import NS_PER_S, SessionClock, monotonic_ns
+from collectors.contract.readings import (
     LoadEvent,
     LoadKind,
     Note,
@@ -30,12 +30,12 @@ from collectors.readings import (
 from inferwatch.cli import find
 from inferwatch.cli.headless import HeadlessProgress
 from inferwatch.cli.main import main
-from inferwatch.session.nearby import NearbyEngine
-from inferwatch.storage.file.connections import open_for_writing
-from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.live.attached.nearby import NearbyEngine
+from inferwatch.record.connections import open_for_writing
+from inferwatch.record.writing.recorder import Recorder
 from inferwatch.visible import visible, visible_lines
-from tests.inferwatch.export.conftest import SAMPLES
 from tests.inferwatch.hostile import HOSTILE, KEPT, hostile
+from tests.inferwatch.printing.export.conftest import SAMPLES
 
 PICTURE = "␛]52;c;aGk="
 OURS = re.compile(r"\x1b\[(?:[0-9;]*m|\d+A|2K|J)|\r")
@@ -277,7 +277,7 @@ def test_stages_and_engines_that_are_found_are_shown(
     async def engines() -> list[NearbyEngine]:
         return [NearbyEngine(address="http://x", models=(f"{HOSTILE}\n",))] * 2
 
-    monkeypatch.setattr("inferwatch.session.nearby.nearby_engines", engines)
+    monkeypatch.setattr("inferwatch.live.attached.nearby.nearby_engines", engines)
 
     HeadlessProgress(watch, None)._tell_stages()
     find.find_engines()

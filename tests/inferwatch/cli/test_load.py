@@ -18,10 +18,10 @@ from typing import Any
 import httpx
 import pytest
 
-from collectors.clock import boot_id
-from collectors.liveness import birth
-from embedded_engine.engine_file import EngineFile
-from inferwatch.storage.sessions.sessions import list_sessions
+from collectors.contract.clock import boot_id
+from collectors.contract.liveness import birth
+from embedded_engine.engine.engine_file import EngineFile
+from inferwatch.record.sessions.sessions import list_sessions
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 Done = subprocess.CompletedProcess[str]

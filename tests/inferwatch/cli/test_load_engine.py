@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
 from inferwatch.loadgen.target_server import sums
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]

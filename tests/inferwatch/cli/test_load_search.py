@@ -20,17 +20,17 @@ import pexpect
 import psutil
 import pytest
 
-from collectors.readings import Phase, RequestRecord
+from collectors.contract.readings import Phase, RequestRecord
 from inferwatch.cli.load_progress import draw
 from inferwatch.cli.load_search import SearchRuns, client_sentence, kept, sentence
 from inferwatch.feed import RecordState
+from inferwatch.live.load.load_points import PointRun
+from inferwatch.live.load.load_session import FollowedPlan
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.client_verdict import ClientState, ClientVerdict
-from inferwatch.session.load_points import PointRun
-from inferwatch.session.load_session import FollowedPlan
-from inferwatch.storage.sessions.session_state import SessionState
-from inferwatch.storage.sessions.sessions import list_sessions
+from inferwatch.record.sessions.sessions import list_sessions
+from inferwatch.record.tables.session_state import SessionState
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]
 Load = Callable[..., CompletedProcess[str]]

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from inferwatch.compare.runs.selection import ComparisonRequest, run_comparison
-from inferwatch.storage.tables.load_plans import load_plans
+from inferwatch.record.tables.load_plans import load_plans
+from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 
 Load = Callable[..., CompletedProcess[str]]
 Refused = Callable[..., str]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from inferwatch import __version__
 from inferwatch.cli.main import inferwatch, main
 from inferwatch.errors import SourceError, UsageError
-from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.record.writing.recorder import Recorder
 
 
 def run(*arguments: str, env: dict[str, str] | None = None) -> tuple[int, str, str]:
@@ -337,7 +337,7 @@ def test_a_model_path_that_does_not_exist_is_said_before_anything_starts(
 def test_a_missing_vllm_is_said_before_a_session_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    monkeypatch.setattr("inferwatch.session.engine_source.find_spec", lambda _: None)
+    monkeypatch.setattr("inferwatch.live.engine_source.find_spec", lambda _: None)
     record = tmp_path / "sessions.db"
 
     with pytest.raises(SourceError, match=r"pip install 'inferwatch\[engine\]'"):
@@ -366,9 +366,9 @@ def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "inferwatch.session.engine_session",
-        "inferwatch.storage.recorded_readings",
-        "inferwatch.session.load_session",
+        "inferwatch.live.engine.engine_session",
+        "inferwatch.record.lookup.recorded_readings",
+        "inferwatch.live.load.load_session",
     ],
 )
 def test_watching_and_replaying_load_no_engine_and_no_screen(module: str) -> None:

@@ -10,20 +10,28 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from collectors.clock import SessionClock
-from collectors.readings import HostSample
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import HostSample
 from inferwatch.cli.on_screen import AppRunner
 from inferwatch.cli.pages import compare_page, open_page, replay_page
 from inferwatch.cli.replay_start import ReplayStart
-from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
-from inferwatch.export.results.imported_sessions import store_runs
-from inferwatch.export.results.result_file import read_results
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.playback import RecordedPlayback
-from inferwatch.replay.player import Player
-from inferwatch.storage.recording.recorder import Recorder
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.imported.imported_sessions import store_runs
+from inferwatch.record.imported.result_file import read_results
+from inferwatch.record.replay.playback import RecordedPlayback
+from inferwatch.record.replay.player import Player
+from inferwatch.record.writing.recorder import Recorder
+from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.frame.leaving_screen import LeavingScreen
+from inferwatch.ui.messages import (
+    GoTo,
+    OpenComparison,
+    OpenSample,
+    OpenServers,
+    OpenSession,
+)
 from inferwatch.ui.pages import (
     ComparePage,
     OpeningPage,
@@ -31,14 +39,6 @@ from inferwatch.ui.pages import (
     Page,
     SessionPage,
     Tell,
-)
-from inferwatch.ui.shared.leaving_screen import LeavingScreen
-from inferwatch.ui.shared.messages import (
-    GoTo,
-    OpenComparison,
-    OpenSample,
-    OpenServers,
-    OpenSession,
 )
 from tests.collectors.http_server import VLLM, serving
 from tests.inferwatch.conftest import Traffic

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from embedded_engine.launch import Engine
+from embedded_engine.engine.launch import Engine
 
 pytestmark = [
     pytest.mark.engine,

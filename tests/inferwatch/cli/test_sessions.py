@@ -13,10 +13,10 @@ from click.testing import CliRunner, Result
 
 from inferwatch.cli.main import inferwatch
 from inferwatch.errors import InferwatchError, StorageError, UsageError
-from inferwatch.storage.file.connections import close_after_writing, open_for_writing
-from inferwatch.storage.sessions.erasing import cut_short
-from inferwatch.storage.sessions.sessions import list_sessions
-from inferwatch.storage.tables.table import insert_sql
+from inferwatch.record.connections import close_after_writing, open_for_writing
+from inferwatch.record.sessions.erasing import cut_short
+from inferwatch.record.sessions.sessions import list_sessions
+from inferwatch.record.tables.table import insert_sql
 
 RECORDED = Path(__file__).parent.parent / "storage" / "files" / "schema_3.db.gz"
 COMMANDS = (

@@ -14,9 +14,9 @@ from inferwatch.cli.tune_options import TuneOptions
 from inferwatch.cli.tune_output import print_result
 from inferwatch.cli.tune_record import list_tunes, recorded_tune
 from inferwatch.errors import SourceError
-from inferwatch.tune.running.journal import stored_tune
+from inferwatch.studies.tune.running.journal import stored_tune
 from tests.inferwatch.cli.test_tune_options import options_of
-from tests.inferwatch.tune.scripted_tune import Bench, plan_of
+from tests.inferwatch.studies.tune.scripted_tune import Bench, plan_of
 
 SCORES = {"32": 10.0, "4": 4.0, "8": 12.0, "16": 20.0}
 

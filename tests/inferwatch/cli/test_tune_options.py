@@ -13,9 +13,9 @@ from inferwatch.cli.tune_options import DEMO_USERS, TuneOptions, tune_plan
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.sample import sample_file
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.running.answers import PROMPTS
+from inferwatch.studies.tune.answers import PROMPTS
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import TunePlan
 
 VARY = ("--vary", "max-num-seqs=8,16")
 

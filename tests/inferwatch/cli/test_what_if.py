@@ -11,9 +11,9 @@ from rich.cells import cell_len
 
 from inferwatch.cli.main import inferwatch
 from inferwatch.errors import InferwatchError
+from inferwatch.record.connections import reading
+from inferwatch.record.lookup.record_lookup import RecordLookup
 from inferwatch.sample import sample_file
-from inferwatch.storage.file.connections import reading
-from inferwatch.storage.record_lookup import RecordLookup
 
 Run = Callable[..., Result]
 

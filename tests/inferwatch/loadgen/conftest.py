@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.load_stream import LoadStream
-from collectors.readings import AnyReading
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading
+from collectors.load.load_stream import LoadStream
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.process import LoadProcess
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from collectors.readings import Phase
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat, on_off, ramp, steps
 from inferwatch.loadgen.prompts.prompts import Prompts

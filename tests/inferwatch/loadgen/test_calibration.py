@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import ClientSample, Phase, RequestRecord, TokenTimes
+from collectors.contract.readings import ClientSample, Phase, RequestRecord, TokenTimes
 from inferwatch.loadgen.truth.calibration import (
     Calibration,
     StampComparison,
@@ -17,7 +17,7 @@ from inferwatch.loadgen.truth.calibration import (
 )
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import LoadResult, load_result
-from inferwatch.reports.load import load_text, summarise_load
+from inferwatch.printing.summary.load import load_text, summarise_load
 
 MS = 1_000_000
 START_NS = 5_000 * MS

@@ -9,8 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.clock import monotonic_ns
-from collectors.readings import AnyReading, LoadEvent, LoadKind, Phase, RequestRecord
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import (
+    AnyReading,
+    LoadEvent,
+    LoadKind,
+    Phase,
+    RequestRecord,
+)
 from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow

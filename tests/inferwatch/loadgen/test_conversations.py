@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     LoadEvent,
     LoadKind,

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.bounded_get import NoAnswerError
-from collectors.readings import AnyReading, LoadEvent, LoadKind, Phase
+from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, Phase
+from collectors.http.bounded_get import NoAnswerError
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import Api, Arrivals, LoadPlan
 from inferwatch.loadgen.prompts.dataset import DatasetError, DatasetRow, read_dataset

@@ -3,7 +3,7 @@ from contextlib import closing
 
 import pytest
 
-from collectors.clock import monotonic_ns
+from collectors.contract.clock import monotonic_ns
 from inferwatch.loadgen.sending.fine_timer import FineTimer
 
 MS = 1_000_000

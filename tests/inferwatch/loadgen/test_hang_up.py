@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, RequestRecord
+from collectors.contract.readings import AnyReading, RequestRecord
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TransportKind
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import load_result
-from inferwatch.reports.load import load_text, summarise_load
+from inferwatch.printing.summary.load import load_text, summarise_load
 
 RunPlan = Callable[[LoadPlan], Awaitable[list[AnyReading]]]
 SOON_NS = 100_000_000

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from collectors.clock import monotonic_ns
-from collectors.readings import ClientSample, Phase, RequestRecord
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import ClientSample, Phase, RequestRecord
 from inferwatch.loadgen.exchange import raw_transport as raw
 from inferwatch.loadgen.exchange.call import Call, Failure
 from inferwatch.loadgen.exchange.connection import Connection

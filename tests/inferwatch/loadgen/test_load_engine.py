@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from collectors.readings import LoadEvent, LoadKind, Phase, RequestRecord
-from embedded_engine.launch import Engine
+from collectors.contract.readings import LoadEvent, LoadKind, Phase, RequestRecord
+from embedded_engine.engine.launch import Engine
 from inferwatch.loadgen.plan.demo_load import demo_plan
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan

@@ -16,9 +16,8 @@ import msgspec
 import psutil
 import pytest
 
-from collectors.clock import SessionClock
-from collectors.load_stream import LoadStream
-from collectors.readings import (
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import (
     AnyReading,
     LoadEvent,
     LoadKind,
@@ -26,6 +25,7 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
+from collectors.load.load_stream import LoadStream
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.process import LoadProcess
@@ -344,7 +344,7 @@ async def test_the_child_does_not_outlive_its_parent(
 
 def test_the_child_loads_no_screen_no_database_and_no_engine() -> None:
     code = (
-        "import sys, json, inferwatch.loadgen.__main__, collectors.load_stream;"
+        "import sys, json, inferwatch.loadgen.__main__, collectors.load.load_stream;"
         "print(json.dumps(sorted({name.split('.')[0] for name in sys.modules})))"
     )
     answer = subprocess.run(

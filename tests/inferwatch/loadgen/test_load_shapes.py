@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     ClientSample,
     LoadEvent,

@@ -10,13 +10,9 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from collectors.clock import SessionClock, monotonic_ns
-from collectors.readings import (
-    AnyReading,
-    Phase,
-    RequestRecord,
-)
-from collectors.wire import decode_reading, encode_reading
+from collectors.contract.clock import SessionClock, monotonic_ns
+from collectors.contract.readings import AnyReading, Phase, RequestRecord
+from collectors.contract.wire import decode_reading, encode_reading
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.exchange.raw_transport import RawExchange
 from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
@@ -27,7 +23,7 @@ from inferwatch.loadgen.sending.in_flight import InFlight
 from inferwatch.loadgen.sending.sampler import Sampler
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.result import load_result
-from inferwatch.reports.load import load_text, summarise_load
+from inferwatch.printing.summary.load import load_text, summarise_load
 
 OK = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 INT64 = 1 << 63

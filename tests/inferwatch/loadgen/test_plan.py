@@ -6,7 +6,7 @@ import pytest
 from inferwatch.loadgen.plan.demo_load import demo_plan
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import BOUNDS, FIELDS, LoadPlan, RequestClass
-from inferwatch.loadgen.schedule.traces import FORMATS
+from inferwatch.loadgen.plan.traces import FORMATS
 
 CHATS = {
     "name": "chat",

@@ -2,7 +2,7 @@ from collections import Counter
 
 import pytest
 
-from collectors.readings import Phase
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import LoadPlan, RequestClass, SharedPrefixes
 from inferwatch.loadgen.prompts.prompts import Prompt, Prompts

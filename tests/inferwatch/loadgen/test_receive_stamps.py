@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from collectors.clock import monotonic_ns, wall_offset_ns
+from collectors.contract.clock import monotonic_ns, wall_offset_ns
 from inferwatch.loadgen.exchange.receive_stamps import (
     ANCILLARY_BYTES,
     ReceiveStamps,

@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import Phase
+from collectors.contract.readings import Phase
 from inferwatch.errors import UsageError
+from inferwatch.live.load.running_load import public_plan
 from inferwatch.loadgen.plan.file import make_plan, read_plan
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
@@ -23,7 +24,6 @@ from inferwatch.loadgen.scenarios.scenario import (
     with_scenario,
 )
 from inferwatch.loadgen.schedule.schedule import Schedule
-from inferwatch.session.running_load import public_plan
 
 
 def plan_of(**given: Any) -> LoadPlan:

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 
-from collectors.readings import Phase
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
 from inferwatch.loadgen.plan.rates import flat, steps
 from inferwatch.loadgen.prompts.prompts import Prompts

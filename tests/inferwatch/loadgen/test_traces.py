@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
-from inferwatch.loadgen.schedule.traces import TraceError, needed, read_trace, recorded
+from inferwatch.loadgen.plan.traces import TraceError, needed, read_trace, recorded
 
 MOONCAKE = """\
 {"timestamp": 2000, "input_length": 700, "output_length": 12, "hash_ids": [4, 5]}

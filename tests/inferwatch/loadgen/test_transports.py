@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from collectors.clock import monotonic_ns
-from collectors.readings import Phase
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.exchange.call import Call, Failure
 from inferwatch.loadgen.exchange.transport import transport_for
 from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind

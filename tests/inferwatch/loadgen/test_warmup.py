@@ -1,6 +1,6 @@
 import pytest
 
-from collectors.readings import Phase
+from collectors.contract.readings import Phase
 from inferwatch.loadgen.exchange.call import Call
 from inferwatch.loadgen.prompts.prompts import Prompt
 from inferwatch.loadgen.sending.warmup import output_rate

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
-from collectors.readings import AnyReading, Contact, EngineSample, Histogram
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Latency, Snapshot, Window
+from collectors.contract.readings import AnyReading, Contact, EngineSample, Histogram
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.snapshot import Snapshot
 
 S = 1_000_000_000
 TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0)

@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     GpuInfo,
     GpuProcesses,

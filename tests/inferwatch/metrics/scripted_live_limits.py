@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from collectors.readings import LimitChange, LiveLimits
+from collectors.contract.readings import LimitChange, LiveLimits
 
 S = 1_000_000_000
 START = {"max_num_seqs": 12, "max_num_batched_tokens": 512}

@@ -4,7 +4,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from collectors.readings import AnyReading, BlockMap, PromptBlocks, Step
+from collectors.contract.readings import AnyReading, BlockMap, PromptBlocks, Step
 
 S = 1_000_000_000
 BLOCK_TOKENS = 16

@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import BoundBy, Step
-from inferwatch.metrics.engine.flow import LEAST_NS
-from inferwatch.metrics.model import LATELY_NS, Model
+from collectors.contract.readings import BoundBy, Step
+from inferwatch.metrics.model.model import LATELY_NS, Model
+from inferwatch.metrics.series.heat import begins_s, cell_of, merged
 from inferwatch.metrics.series.recent_rows import BLOCK_ROWS
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.batches import BATCHES, point_at
-from inferwatch.metrics.steps.heat import begins_s, cell_of, merged
-from inferwatch.replay.player import Player
+from inferwatch.metrics.steps.flow import LEAST_NS
+from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from tests.inferwatch.metrics.test_saved import Keeps
 

@@ -7,11 +7,12 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from collectors.readings import AnyReading, BlockMap, Note, NoteKind
-from inferwatch.metrics.kv import block_maps
-from inferwatch.metrics.kv.memory import BlockPicture, BlockState
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
+from collectors.contract.readings import AnyReading, BlockMap, Note, NoteKind
+from inferwatch.metrics.cache import block_maps
+from inferwatch.metrics.cache.memory import BlockPicture, BlockState
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_pool import Pool, S, shared_load
 

@@ -4,11 +4,11 @@ from dataclasses import fields
 
 import pytest
 
+from inferwatch.metrics.cache.memory import HitPoint, Holder, Memory, Room
+from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.catalog.latencies import LENGTHS
 from inferwatch.metrics.causes.cause import SlowGroup, SlowRequests
-from inferwatch.metrics.engine.request_groups import RequestGroup
-from inferwatch.metrics.engine.request_tracker import VANTAGES
 from inferwatch.metrics.floor.view import (
     DeviceMemory,
     Limits,
@@ -16,26 +16,20 @@ from inferwatch.metrics.floor.view import (
     Saving,
     TimeSplit,
 )
-from inferwatch.metrics.kv.memory import HitPoint, Holder, Memory, Room
-from inferwatch.metrics.price.view import Spending
-from inferwatch.metrics.slo.view import ClassState, SloState
-from inferwatch.metrics.snapshot import (
-    ClientTimeline,
-    ClientView,
-    Cost,
-    Flow,
-    GpuState,
-    Hardware,
-    HostState,
-    KvState,
-    LoadRun,
-    PrefixCache,
-    ProcessState,
-    RequestRow,
-    StepTotals,
-    Timeline,
-)
+from inferwatch.metrics.hardware.gpus import GpuState, Hardware
+from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.view import ClientTimeline, LoadRun
+from inferwatch.metrics.objectives.spending_view import Spending
+from inferwatch.metrics.objectives.view import ClassState, SloState
+from inferwatch.metrics.requests.request_groups import RequestGroup
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.requests.request_tracker import VANTAGES
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
+from inferwatch.metrics.steps.flow import Flow, KvState
 
 NO_NUMBERS = {
     GpuState: {"source", "info", "timeline"},

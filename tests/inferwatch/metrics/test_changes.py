@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import EngineInfo, ServerInfo, Vantage
+from collectors.contract.readings import EngineInfo, ServerInfo, Vantage
 from inferwatch.metrics.changes import Side, changes, verdict
-from inferwatch.metrics.snapshot import (
-    Flow,
-    Health,
-    Latency,
-    Quantiles,
-    ServerState,
-    Snapshot,
-    Verdict,
-    Window,
-)
+from inferwatch.metrics.series.window import Latency, Quantiles, Window
+from inferwatch.metrics.servers.server_state import ServerState
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
+from inferwatch.metrics.steps.health import Health, Verdict
 
 FLOW = Flow(
     arrivals_per_s=4.0,

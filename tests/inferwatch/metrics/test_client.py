@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     LoadEvent,
     LoadKind,
     Phase,
@@ -14,9 +14,9 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.load import client_run
-from inferwatch.metrics.load.client_run import ClientRun
+from inferwatch.metrics.load.client_run import ClientRun, ClientView
 from inferwatch.metrics.load.progress import RunProgress
-from inferwatch.metrics.snapshot import ClientView, Snapshot
+from inferwatch.metrics.snapshot import Snapshot
 
 See = Callable[..., Snapshot]
 MS = 1_000_000

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from collectors.engines import FAMILIES, llamacpp, sglang, vllm
-from collectors.readings import EngineInfo, EngineSettings, ServerInfo, Step
+from collectors.contract.readings import EngineInfo, EngineSettings, ServerInfo, Step
+from collectors.servers.families import FAMILIES, llamacpp, sglang, vllm
 from embedded_engine.probe import vllm_names
 from inferwatch.metrics import findings
 from inferwatch.metrics.configuration import (
@@ -19,12 +19,12 @@ from inferwatch.metrics.configuration import (
     Configuration,
     configuration_of,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
-from inferwatch.whatif.heard import CannotTellError, Heard
-from inferwatch.whatif.recorded import run_of
-from inferwatch.whatif.setting import setting_of
-from inferwatch.whatif.step_cost import FEWEST_STEPS
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.studies.what_if.heard import CannotTellError, Heard
+from inferwatch.studies.what_if.recorded import run_of
+from inferwatch.studies.what_if.setting import setting_of
+from inferwatch.studies.what_if.step_cost import FEWEST_STEPS
 
 S = 1_000_000_000
 ENGINE = EngineInfo(

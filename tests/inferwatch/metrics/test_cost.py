@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from collectors.readings import HostSample, ProcessUsage, Totals
-from inferwatch.metrics.engine.cost import CostTracker
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
+from collectors.contract.readings import HostSample, ProcessUsage, Totals
+from inferwatch.metrics.hardware.own_cost import CostTracker
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 
 See = Callable[..., Snapshot]
 S = 1_000_000_000

@@ -5,7 +5,13 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import EventKind, Phase, RequestEvent, RequestRecord, Vantage
+from collectors.contract.readings import (
+    EventKind,
+    Phase,
+    RequestEvent,
+    RequestRecord,
+    Vantage,
+)
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.cross_check import (
     CrossCheck,

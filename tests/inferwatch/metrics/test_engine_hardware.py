@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     Contact,
     EngineInfo,
@@ -18,8 +18,9 @@ from collectors.readings import (
     ServerInfo,
     Totals,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.metrics.scripted_hardware import S, gpu_info, slice_info, uuid
 
 Traffic = Callable[..., Any]

@@ -6,10 +6,17 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from collectors.readings import AnyReading, EventKind, RequestEvent, Step, Tick, Totals
-from collectors.wire import LARGEST
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from collectors.contract.readings import (
+    AnyReading,
+    EventKind,
+    RequestEvent,
+    Step,
+    Tick,
+    Totals,
+)
+from collectors.contract.wire import LARGEST
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 
 S = 1_000_000_000
 Make = Callable[..., Any]

@@ -4,20 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from collectors.readings import Vantage
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.fleet import Trouble, latency_of, servers_of, totals_of
-from inferwatch.metrics.snapshot import (
+from inferwatch.metrics.series.window import (
     Bracket,
     Brackets,
-    Health,
     Latency,
     Quantiles,
-    ServerState,
-    Snapshot,
-    Verdict,
-    Via,
     Window,
 )
+from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health, Verdict
 
 S = 1_000_000_000
 NOW_NS = 1_000 * S

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     BoundBy,
     ClockAnchor,
     Endpoint,
@@ -19,9 +19,11 @@ from collectors.readings import (
     Tick,
     Vantage,
 )
-from inferwatch.metrics.engine.outcomes import Outcomes, client_id
-from inferwatch.metrics.engine.request import Request
-from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
+from inferwatch.metrics.requests.outcomes import Outcomes, client_id
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -327,7 +329,7 @@ def test_the_clients_id_is_inside_the_servers(external_id: str, sent: str) -> No
 
 
 def test_failures_are_remembered_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferwatch.metrics.engine.outcomes.REMEMBERED_FAILURES", 3)
+    monkeypatch.setattr("inferwatch.metrics.requests.outcomes.REMEMBERED_FAILURES", 3)
     outcomes = Outcomes()
     for number in range(10):
         request = Request(source=ENGINE, seen_ns=0, request_id=str(number))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     GpuInfo,
     GpuProcesses,
@@ -19,9 +19,11 @@ from collectors.readings import (
     HostSample,
     ProcessUsage,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import GpuState, Snapshot, Window
-from inferwatch.reports.summary import summarise
+from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.summary.session import summarise
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_hardware import (
     LIMIT_W,
@@ -31,7 +33,7 @@ from tests.inferwatch.metrics.scripted_hardware import (
     plausible,
     uuid,
 )
-from tests.inferwatch.storage.test_round_trip import readings_of
+from tests.inferwatch.record.test_round_trip import readings_of
 
 
 def look(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     BoundBy,
     EngineInfo,
     EventKind,
@@ -20,8 +20,11 @@ from collectors.readings import (
     Tick,
     Totals,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Health, RequestState, Snapshot, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]

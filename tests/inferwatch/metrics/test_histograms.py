@@ -13,7 +13,7 @@ from inferwatch.metrics.series.histograms import (
     is_sound,
 )
 from inferwatch.metrics.series.quantiles import PERCENTS
-from inferwatch.metrics.snapshot import Bracket
+from inferwatch.metrics.series.window import Bracket
 from tests.inferwatch.metrics.drawn import drawn
 
 VALUES = st.lists(st.floats(0, 20), min_size=1, max_size=60)

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from collectors.readings import ServerInfo, Vantage
-from inferwatch.metrics.imbalance import Steady, with_remarks
-from inferwatch.metrics.snapshot import Latency, Quantiles, ServerState
+from collectors.contract.readings import ServerInfo, Vantage
+from inferwatch.metrics.series.window import Latency, Quantiles
+from inferwatch.metrics.servers.imbalance import Steady, with_remarks
+from inferwatch.metrics.servers.server_state import ServerState
 
 
 def state(

@@ -6,14 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from collectors.readings import EventKind, Note, NoteKind, Vantage
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import (
-    Quantiles,
-    RequestState,
-    Snapshot,
-    Window,
-)
+from collectors.contract.readings import EventKind, Note, NoteKind, Vantage
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.metrics.drawn import drawn
 
 See = Callable[..., Snapshot]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     EngineInfo,
@@ -17,9 +17,11 @@ from collectors.readings import (
     Step,
     Tick,
 )
-from inferwatch.metrics.engine.live_limits import change_text, values_of
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Health, Snapshot, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health
+from inferwatch.metrics.steps.live_limits import change_text, values_of
 from tests.inferwatch.metrics.scripted_live_limits import S, live, story
 
 INFO = EngineInfo(

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import LoadEvent, LoadKind, Phase, RequestRecord
+from collectors.contract.readings import LoadEvent, LoadKind, Phase, RequestRecord
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.request_latencies import tpot_ns
 from inferwatch.metrics.load.result import LoadResult, load_result
-from inferwatch.metrics.load.slo import parse_slo
-from inferwatch.reports.load import load_text, summarise_load
+from inferwatch.metrics.requests.slo import parse_slo
+from inferwatch.printing.summary.load import load_text, summarise_load
 
 MS = 1_000_000
 RUN = "load-1"

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     ClientSample,
     HostSample,
@@ -18,17 +18,14 @@ from collectors.readings import (
     RequestRecord,
     TokenTimes,
 )
+from inferwatch.live.load.running_load import public_plan
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.plan import PlanFacts
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import (
-    ClientView,
-    LoadRun,
-    RunState,
-    Snapshot,
-    Window,
-)
-from inferwatch.session.running_load import public_plan
+from inferwatch.metrics.load.view import LoadRun, RunState
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 
 See = Callable[..., Snapshot]
 S, MS = 1_000_000_000, 1_000_000

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     ClientSample,
     LoadEvent,
@@ -17,8 +17,8 @@ from collectors.readings import (
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.load.result import LoadResult, load_result
-from inferwatch.metrics.load.slo import parse_slo
-from inferwatch.reports.load import load_text, summarise_load
+from inferwatch.metrics.requests.slo import parse_slo
+from inferwatch.printing.summary.load import load_text, summarise_load
 
 MS = 1_000_000
 RUN = "load-1"

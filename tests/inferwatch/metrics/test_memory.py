@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     BlockMap,
     EngineInfo,
@@ -17,9 +17,9 @@ from collectors.readings import (
     Step,
     Vantage,
 )
-from inferwatch.metrics.kv.memory import Memory
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.cache.memory import Memory
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 from tests.inferwatch.metrics.scripted_pool import Pool, S, shared_load
 
 ENGINE = "engine-1"

@@ -3,8 +3,8 @@
 import pytest
 
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load.slo import DEFAULT_SHARE, parse_slo
-from inferwatch.metrics.slo.objectives import Objectives, parse_objectives
+from inferwatch.metrics.requests.objectives import Objectives, parse_objectives
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE, parse_slo
 
 
 def test_one_clause_is_for_all() -> None:

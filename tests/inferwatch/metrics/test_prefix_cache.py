@@ -3,10 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from collectors.readings import KvCacheEvents
-from inferwatch.metrics.engine import prefix_cache
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import PrefixCache, Window
+from collectors.contract.readings import KvCacheEvents
+from inferwatch.metrics.cache import prefix_cache
+from inferwatch.metrics.cache.prefix_cache import PrefixCache
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 
 S = 1_000_000_000
 

@@ -11,7 +11,7 @@ from inferwatch.metrics.series import quantiles as count_table
 from inferwatch.metrics.series import recent_rows as recent
 from inferwatch.metrics.series.quantiles import PERCENTS, weak_percentiles
 from inferwatch.metrics.series.samples import Counters, Samples
-from inferwatch.metrics.snapshot import Quantiles, Window
+from inferwatch.metrics.series.window import Quantiles, Window
 from tests.inferwatch.metrics.drawn import drawn
 
 S = 1_000_000_000

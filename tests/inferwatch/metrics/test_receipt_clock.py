@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 import msgspec
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     CanaryRequest,
     EventKind,
@@ -19,8 +19,8 @@ from collectors.readings import (
     Tick,
     TokenTimes,
 )
-from inferwatch.metrics.receipt_clock import ReceiptClock
-from inferwatch.metrics.saving import LONGEST_NS, MOST_EFFORT, CheckpointPace
+from inferwatch.metrics.load.receipt_clock import ReceiptClock
+from inferwatch.metrics.series.saving import LONGEST_NS, MOST_EFFORT, CheckpointPace
 
 
 def test_a_reading_is_there_when_it_happened() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.engine import request_groups
-from inferwatch.metrics.engine.request_groups import (
+from inferwatch.metrics.requests import request_groups
+from inferwatch.metrics.requests.request_groups import (
     LENGTH_BOUNDS,
     LENGTHS,
     GroupBy,
@@ -16,7 +16,7 @@ from inferwatch.metrics.engine.request_groups import (
     length_bucket,
     quantiles_of,
 )
-from inferwatch.metrics.snapshot import RequestRow, RequestState
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 
 
 def row(key: str, **facts: Any) -> RequestRow:

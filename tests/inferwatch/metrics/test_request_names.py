@@ -4,10 +4,10 @@ import doctest
 from collections.abc import Callable
 from typing import Any
 
-from collectors.readings import EventKind
-from inferwatch.metrics.engine import request_names
+from collectors.contract.readings import EventKind
+from inferwatch.metrics.requests import request_names
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.reports.summary import summarise, summary_text
+from inferwatch.printing.summary.session import summarise, summary_text
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import EventKind, Note, NoteKind, Vantage
-from inferwatch.metrics.engine import request_index as requests
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import RequestState, Snapshot, Window
+from collectors.contract.readings import EventKind, Note, NoteKind, Vantage
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests import request_index as requests
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]

@@ -9,9 +9,9 @@ import pytest
 PROGRAM = """
     import sys
     from threading import Barrier, Thread
-    from inferwatch.metrics.model import Model
+    from inferwatch.metrics.model.model import Model
     from inferwatch.metrics.series.history import Bin
-    from inferwatch.metrics.saving import Parts, WrittenParts
+    from inferwatch.metrics.series.saving import Parts, WrittenParts
 
     saved, parts = Model().saved(), Parts()
     numbers = {parts.add({}, lasts=True): dict[int, Bin]}

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from collectors.readings import EngineInfo, Note, NoteKind, PromptBlocks
-from inferwatch.metrics.kv import reuse
-from inferwatch.metrics.kv.reuse import LruOrder, Reuse
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.saving import Parts, WrittenParts
-from inferwatch.metrics.snapshot import Window
+from collectors.contract.readings import EngineInfo, Note, NoteKind, PromptBlocks
+from inferwatch.metrics.cache import reuse
+from inferwatch.metrics.cache.reuse import LruOrder, Reuse
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.window import Window
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
 

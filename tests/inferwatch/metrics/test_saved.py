@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     ClientSample,
     EngineInfo,
@@ -31,8 +31,8 @@ from collectors.readings import (
     Vantage,
     WorkerMemory,
 )
-from inferwatch.metrics.engine import request_index as requests
-from inferwatch.metrics.model import Model, SavedModel
+from inferwatch.metrics.model.model import Model, SavedModel
+from inferwatch.metrics.requests import request_index as requests
 from inferwatch.metrics.series.quantiles import (
     CellCounts,
     CountTable,
@@ -40,7 +40,7 @@ from inferwatch.metrics.series.quantiles import (
     counts_of,
 )
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.window import Window
 from tests.inferwatch.metrics.floor.scripted_limits import config, gpu
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 from tests.inferwatch.metrics.scripted_live_limits import story

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     EventKind,
     Phase,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     Histogram,
     Note,
@@ -17,8 +17,11 @@ from collectors.readings import (
     Vantage,
     WatchedSlo,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Bracket, Health, Snapshot, Via, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Bracket, Window
+from inferwatch.metrics.servers.server_state import Via
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health
 from tests.inferwatch.metrics.scraped_servers import (
     NAME,
     S,

@@ -6,15 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     Contact,
     EngineSample,
     Histogram,
     ServerInfo,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import ServerState, Via, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.servers.server_state import ServerState, Via
 
 S = 1_000_000_000
 BOUNDS = [0.1, 0.5, 1.0]

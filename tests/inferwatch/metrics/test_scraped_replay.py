@@ -11,24 +11,24 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     Contact,
     EngineSample,
     ServerInfo,
     WatchedSlo,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
-from inferwatch.reports.summary import summarise, summary_text
-from inferwatch.storage.cursor import Cursor
-from inferwatch.storage.file.sqlite import transaction
-from inferwatch.storage.tables.codec import ReadingEncoder, recorded
-from inferwatch.storage.tables.migrations import migrate
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.printing.summary.session import summarise, summary_text
+from inferwatch.record.file.cursor import Cursor
+from inferwatch.record.file.sqlite import transaction
+from inferwatch.record.tables.codec import ReadingEncoder, recorded
+from inferwatch.record.tables.migrations import migrate
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scraped_servers import ITL, S, Served, contact
 from tests.inferwatch.metrics.test_saved import Keeps
-from tests.inferwatch.storage.test_round_trip import readings_of
+from tests.inferwatch.record.test_round_trip import readings_of
 
 SOURCES = ("a:1", "b:1")
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     Note,
@@ -17,9 +17,12 @@ from collectors.readings import (
     Step,
     Totals,
 )
-from inferwatch.metrics import server_models
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Cost, Hardware, Snapshot, Window
+from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.model import server_models
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 
 S = 1_000_000_000
 FIRST, SECOND = "engine-1", "engine-2"

@@ -3,7 +3,7 @@
 import pytest
 
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load.slo import Limit, Slo, parse_slo
+from inferwatch.metrics.requests.slo import Limit, Slo, parse_slo
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     EventKind,
     Note,
@@ -18,9 +18,9 @@ from collectors.readings import (
     Vantage,
     WatchedSlo,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.slo.view import ClassState, SloState
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.objectives.view import ClassState, SloState
+from inferwatch.metrics.series.window import Window
 from tests.inferwatch.metrics.test_saved import Keeps
 
 Make = Callable[..., Any]

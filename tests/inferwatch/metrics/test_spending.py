@@ -6,19 +6,16 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import Prices, Vantage, WatchedSlo
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.price.spending import spending
-from inferwatch.metrics.slo.view import SloState
-from inferwatch.metrics.snapshot import (
-    Flow,
-    Hardware,
-    Health,
-    Snapshot,
-    Timeline,
-    Verdict,
-    Window,
-)
+from collectors.contract.readings import Prices, Vantage, WatchedSlo
+from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.model.spending import spending
+from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
+from inferwatch.metrics.steps.health import Health, Verdict
 from tests.inferwatch.metrics.test_saved import Keeps
 
 Make = Callable[..., Any]

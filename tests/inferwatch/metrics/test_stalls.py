@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, EventKind, Note, NoteKind, Step
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
+from collectors.contract.readings import AnyReading, EventKind, Note, NoteKind, Step
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps import stalls
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
 from tests.inferwatch.metrics.test_saved import Keeps

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from collectors.readings import BoundBy, Note, NoteKind, Step
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Timeline, Window
+from collectors.contract.readings import BoundBy, Note, NoteKind, Step
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.metrics.drawn import drawn
 
 See = Callable[..., Snapshot]

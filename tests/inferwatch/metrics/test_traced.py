@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     Contact,
     EngineInfo,
@@ -15,8 +15,11 @@ from collectors.readings import (
     Vantage,
     WatchedSlo,
 )
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Latency, RequestState, Snapshot, Via, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.servers.server_state import Via
+from inferwatch.metrics.snapshot import Snapshot
 
 S = 1_000_000_000
 MS = 1_000_000

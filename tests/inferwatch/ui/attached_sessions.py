@@ -5,24 +5,16 @@ from typing import Any
 
 import msgspec
 
-from collectors.readings import Note, NoteKind, ServerInfo, Vantage
+from collectors.contract.readings import Note, NoteKind, ServerInfo, Vantage
 from inferwatch.feed import FeedState
-from inferwatch.metrics.snapshot import (
-    Bracket,
-    Brackets,
-    Cost,
-    Flow,
-    Health,
-    KvState,
-    Latency,
-    Quantiles,
-    ServerState,
-    Snapshot,
-    StepTotals,
-    Timeline,
-    Verdict,
-    Via,
-)
+from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Bracket, Brackets, Latency, Quantiles
+from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.flow import Flow, KvState
+from inferwatch.metrics.steps.health import Health, Verdict
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, timeline
 
 SOURCE = "gpu-7.example:8000"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from inferwatch.metrics.kv.memory import (
+from inferwatch.metrics.cache.memory import (
     BlockPicture,
     BlockState,
     HitPoint,
@@ -12,7 +12,9 @@ from inferwatch.metrics.kv.memory import (
     Memory,
     Room,
 )
-from inferwatch.metrics.snapshot import KvState, Snapshot, Timeline
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import KvState
 from tests.inferwatch.ui.conftest import BLOCKS, NOW_NS, ScriptedFeed, name
 
 BLOCK_TOKENS = 16

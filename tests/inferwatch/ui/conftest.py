@@ -13,7 +13,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from textual.pilot import Pilot
 
-from collectors.readings import (
+from collectors.contract.readings import (
     BoundBy,
     Endpoint,
     EngineInfo,
@@ -39,27 +39,20 @@ from inferwatch.metrics.causes.cause import (
     SlowGroup,
     SlowRequests,
 )
-from inferwatch.metrics.causes.story import RequestStory
-from inferwatch.metrics.snapshot import (
-    Cost,
-    Flow,
-    Hardware,
-    Health,
-    KvState,
-    Latency,
-    Quantiles,
-    RequestRow,
-    RequestState,
-    Snapshot,
-    StepTotals,
-    Timeline,
-    Verdict,
-    Window,
-)
+from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Latency, Quantiles, Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.flow import Flow, KvState
+from inferwatch.metrics.steps.health import Health, Verdict
+from inferwatch.metrics.story.story import RequestStory
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared import type_ahead
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.terminal import type_ahead
+from inferwatch.ui.view import View
 from tests.inferwatch.ui.pictures import Pictures, pictures_of
 from tests.inferwatch.ui.quiet import quick_styles, quiet_pilots
 from tests.inferwatch.ui.typed_keys import handed_out

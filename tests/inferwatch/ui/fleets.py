@@ -2,16 +2,10 @@
 
 from dataclasses import replace
 
-from collectors.readings import ServerInfo, Vantage
-from inferwatch.metrics.snapshot import (
-    Bracket,
-    Brackets,
-    Latency,
-    Quantiles,
-    ServerState,
-    Snapshot,
-    Via,
-)
+from collectors.contract.readings import ServerInfo, Vantage
+from inferwatch.metrics.series.window import Bracket, Brackets, Latency, Quantiles
+from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.snapshot import Snapshot
 
 S = 1_000_000_000
 TTFT_BOUNDS = (0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20)

@@ -4,16 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from collectors.readings import GpuInfo, HostInfo
-from inferwatch.metrics.snapshot import (
-    GpuState,
-    GpuTimeline,
-    Hardware,
-    HostState,
-    HostTimeline,
-    ProcessState,
-    Snapshot,
-)
+from collectors.contract.readings import GpuInfo, HostInfo
+from inferwatch.metrics.hardware.gpus import GpuState, GpuTimeline, Hardware
+from inferwatch.metrics.hardware.hosts import HostState, HostTimeline, ProcessState
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.ui.conftest import BINS, burst
 
 PEAK = 4.9e12

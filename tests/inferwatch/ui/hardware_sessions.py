@@ -3,16 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from collectors.readings import GpuInfo, HostInfo
-from inferwatch.metrics.snapshot import (
-    GpuState,
-    GpuTimeline,
-    Hardware,
-    HostState,
-    HostTimeline,
-    ProcessState,
-    Snapshot,
-)
+from collectors.contract.readings import GpuInfo, HostInfo
+from inferwatch.metrics.hardware.gpus import GpuState, GpuTimeline, Hardware
+from inferwatch.metrics.hardware.hosts import HostState, HostTimeline, ProcessState
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.ui.conftest import BINS, NOW_NS, ScriptedFeed, burst
 
 S = 1_000_000_000

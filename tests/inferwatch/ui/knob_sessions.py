@@ -8,10 +8,11 @@ import msgspec
 from textual.pilot import Pilot
 from textual.widgets import Label
 
-from collectors.readings import LimitChange, LiveLimits, Step
+from collectors.contract.readings import LimitChange, LiveLimits, Step
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import LimitPair
-from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.knobs.dialog import KnobScreen
 from inferwatch.ui.knobs.fields import LimitField

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from random import Random
 
-from collectors.readings import BoundBy, Step
+from collectors.contract.readings import BoundBy, Step
+from inferwatch.metrics.series.heat import cell_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.efficiency import BatchCurve, BatchPoint, Stall, StallKind
-from inferwatch.metrics.steps.heat import cell_of
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedRecall
 
 MS = 1_000_000

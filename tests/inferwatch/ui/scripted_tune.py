@@ -6,15 +6,15 @@ from random import Random
 
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.metrics.series.intervals import Estimate
-from inferwatch.metrics.snapshot import Quantiles
-from inferwatch.tune.goal import Goal
-from inferwatch.tune.plan import TunePlan
-from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.result.tune_result import TuneResult, result_of
-from inferwatch.tune.search.race import NextTrial
-from inferwatch.tune.search.rules import SearchRules
-from inferwatch.tune.space import Point, Space, Variable, space_of
-from inferwatch.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
+from inferwatch.metrics.series.window import Quantiles
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.progress import TuneProgress, TuneStage
+from inferwatch.studies.tune.result.tune_result import TuneResult, result_of
+from inferwatch.studies.tune.search.race import NextTrial
+from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.space import Point, Space, Variable, space_of
+from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 
 SEQS, TOKENS = "max-num-seqs", "max-num-batched-tokens"
 SLO = "ttft_s<0.5 tpot_s<0.05"

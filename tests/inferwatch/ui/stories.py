@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from collectors.readings import BoundBy
+from collectors.contract.readings import BoundBy
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import (
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.story.story import (
     Companion,
     RequestStory,
     SpanKind,
@@ -14,7 +15,6 @@ from inferwatch.metrics.causes.story import (
     StorySpan,
     StoryStep,
 )
-from inferwatch.metrics.snapshot import RequestRow, RequestState
 
 MS = 1_000_000
 S = 1_000 * MS

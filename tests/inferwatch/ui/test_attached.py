@@ -7,10 +7,11 @@ import msgspec
 import pytest
 from textual.widget import Widget
 
-from inferwatch.metrics.snapshot import KvState, Via
+from inferwatch.metrics.servers.server_state import Via
+from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
 from tests.inferwatch.ui import attached_sessions as sessions
 from tests.inferwatch.ui.conftest import ScriptedFeed, latencies, timeline
 

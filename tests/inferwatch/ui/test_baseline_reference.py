@@ -9,14 +9,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Label
 
-from collectors.clock import NS_PER_S, SessionClock
+from collectors.contract.clock import NS_PER_S, SessionClock
 from inferwatch.metrics.configuration import Configuration, configuration_of
-from inferwatch.metrics.snapshot import Window
-from inferwatch.storage.recording.recorder import Recorder
-from inferwatch.storage.sessions.housekeeping import retag
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.sessions.housekeeping import retag
+from inferwatch.record.writing.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.shared.changes_drawer import ChangesDrawer
-from inferwatch.ui.shared.dialogs import PromptScreen
+from inferwatch.ui.frame.changes_drawer import ChangesDrawer
+from inferwatch.ui.kit.dialogs import PromptScreen
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 

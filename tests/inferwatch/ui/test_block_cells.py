@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferwatch.metrics.kv.memory import BlockPicture, BlockState
+from inferwatch.metrics.cache.memory import BlockPicture, BlockState
 from inferwatch.ui.kv import block_cells
 from inferwatch.ui.kv.block_cells import (
     HeldBlocks,

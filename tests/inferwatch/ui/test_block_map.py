@@ -10,19 +10,19 @@ import pytest
 from textual import on
 from textual.pilot import Pilot
 
-from collectors.readings import Note, NoteKind
+from collectors.contract.readings import Note, NoteKind
 from inferwatch.feed import FeedState
+from inferwatch.metrics.cache.memory import BlockPicture, BlockState, Memory
 from inferwatch.metrics.catalog import CATALOG
-from inferwatch.metrics.kv.memory import BlockPicture, BlockState, Memory
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kv.block_cells import MapOrder
 from inferwatch.ui.kv.block_map import BlockMapPanel
 from inferwatch.ui.kv.holders import HolderTable
+from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.messages import OpenRequest
-from inferwatch.ui.shared.time_chart import TimeChart
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
+from inferwatch.ui.widgets.time_chart import TimeChart
 from tests.inferwatch.ui import attached_sessions
 from tests.inferwatch.ui.block_maps import (
     busy,

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field, replace
 
 from textual.pilot import Pilot
 
-from collectors.readings import CanaryRequest
-from inferwatch.metrics.snapshot import Canary, Quantiles, Snapshot
+from collectors.contract.readings import CanaryRequest
+from inferwatch.metrics.load.canary import Canary
+from inferwatch.metrics.series.window import Quantiles
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.overview.canary_line import CanaryLine
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.dialogs import ConfirmScreen
 from tests.inferwatch.ui.attached_sessions import scraped
 from tests.inferwatch.ui.conftest import NOW_NS, S
 

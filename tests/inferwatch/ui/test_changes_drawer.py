@@ -9,13 +9,13 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.errors import UsageError
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay import reference
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.replay import reference
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.shared import changes_drawer
-from inferwatch.ui.shared.changes_drawer import ChangesDrawer
-from inferwatch.ui.shared.dialogs import PromptScreen
+from inferwatch.ui.frame import changes_drawer
+from inferwatch.ui.frame.changes_drawer import ChangesDrawer
+from inferwatch.ui.kit.dialogs import PromptScreen
 
 Settle = Callable[[Pilot[None]], Awaitable[None]]
 

@@ -9,9 +9,9 @@ from textual.pilot import Pilot
 
 from inferwatch.metrics.findings.finding import Effort, Evidence, Finding, Knob
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.frame.findings_drawer import FindingsDrawer
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.finding_strip import FindingStrip
-from inferwatch.ui.shared.findings_drawer import FindingsDrawer
+from inferwatch.ui.widgets.finding_strip import FindingStrip
 from tests.inferwatch.ui.conftest import NOW_NS
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
 

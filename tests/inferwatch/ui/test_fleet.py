@@ -6,8 +6,9 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from collectors.readings import EngineInfo
-from inferwatch.metrics.snapshot import ServerState, Snapshot
+from collectors.contract.readings import EngineInfo
+from inferwatch.metrics.servers.server_state import ServerState
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.fleet.table import FleetTable
 from inferwatch.ui.pages import SessionPage

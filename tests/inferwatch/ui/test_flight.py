@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from collectors.readings import Note, NoteKind
+from collectors.contract.readings import Note, NoteKind
 from inferwatch.feed import FlightState, RecordState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp

@@ -9,13 +9,13 @@ import pytest
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.hardware_charts import (
+from inferwatch.ui.widgets.hardware_charts import (
     ACTIVITY,
     MEMORY,
     averaged_over_s,
     step_traffic,
 )
-from inferwatch.ui.shared.time_chart import TimeChart
+from inferwatch.ui.widgets.time_chart import TimeChart
 from tests.inferwatch.ui.conftest import S, ScriptedFeed, snapshot
 from tests.inferwatch.ui.hardware import gpu, with_gpus, without_gpu
 from tests.inferwatch.ui.test_pictures import showing

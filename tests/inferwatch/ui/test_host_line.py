@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from inferwatch.metrics.snapshot import GpuState, Hardware, Health, Snapshot
-from inferwatch.ui.shared.host_line import HostLine
+from inferwatch.metrics.hardware.gpus import GpuState, Hardware
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health
+from inferwatch.ui.frame.host_line import HostLine
 from tests.inferwatch.ui.conftest import NOW_NS, S, snapshot
 from tests.inferwatch.ui.hardware import gpu, with_gpus, without_gpu
 

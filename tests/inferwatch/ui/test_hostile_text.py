@@ -16,20 +16,16 @@ from textual.pilot import Pilot
 from textual.widgets import Label
 
 import inferwatch.ui
-from collectors.readings import LoadEvent, LoadKind, Note, NoteKind
+from collectors.contract.readings import LoadEvent, LoadKind, Note, NoteKind
 from inferwatch.errors import SourceError
 from inferwatch.feed import Mark
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.metrics.snapshot import (
-    ClientView,
-    FailureCount,
-    LoadRun,
-    RunState,
-    Snapshot,
-)
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import TABS, InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.terminal import TerminalApp
+from inferwatch.ui.terminal.terminal import TerminalApp
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import HOSTILE, hostile
 from tests.inferwatch.ui.limits_sessions import LIMITS

@@ -10,11 +10,11 @@ from textual.pilot import Pilot
 from textual.widgets import Input, OptionList
 from textual.widgets._footer import FooterKey
 
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.window import Window
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.dialogs import ConfirmScreen, PromptScreen
+from inferwatch.ui.kit.keys import KeyFooter, KeyPalette, known_keys
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.dialogs import ConfirmScreen, PromptScreen
-from inferwatch.ui.shared.keys import KeyFooter, KeyPalette, known_keys
 
 
 def footer(app: App[Any]) -> Sequence[str]:

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import Feed, FeedState, Mark, MarkKind
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.replay.player import Player
+from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.knobs import dialog

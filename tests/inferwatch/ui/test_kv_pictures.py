@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from collectors.readings import Endpoint
+from collectors.contract.readings import Endpoint
 from inferwatch.feed import FeedState
-from inferwatch.metrics.kv.memory import Memory
+from inferwatch.metrics.cache.memory import Memory
 from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.ui import attached_sessions
 from tests.inferwatch.ui.block_maps import busy, feed_of, mapped, memory_of, pool

@@ -6,13 +6,10 @@ import pytest
 
 from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.floor.view import TimeSplit
-from inferwatch.metrics.snapshot import (
-    Health,
-    Snapshot,
-    StepTotals,
-    Verdict,
-    Window,
-)
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.hardware.gpu_panel import _bars, _facts, _memory
 from inferwatch.ui.hardware.host_panel import _lags, _scheduler
 from inferwatch.ui.hardware.screen import HardwareScreen

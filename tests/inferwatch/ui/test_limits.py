@@ -11,7 +11,7 @@ from inferwatch.ui.limits.answer import ImpossibleBanner
 from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, b_max
 from inferwatch.ui.limits.roof_plot import Roof, RoofPoint, axes_of, draw_roofline
 from inferwatch.ui.limits.time_split import SplitPanel
-from inferwatch.ui.shared.time_chart import TimeChart
+from inferwatch.ui.widgets.time_chart import TimeChart
 from tests.inferwatch.ui import limits_sessions
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, app_on, snapshot
 from tests.inferwatch.ui.limits_sessions import H100, LIMITS, of, point

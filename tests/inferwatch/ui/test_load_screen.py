@@ -13,21 +13,15 @@ from textual import events as events_
 from textual.pilot import Pilot
 from textual.widgets import Button, Input, Label
 
-from collectors.readings import LoadEvent, LoadKind, Vantage
+from collectors.contract.readings import LoadEvent, LoadKind, Vantage
 from inferwatch.errors import SourceError
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.text import read_rates
-from inferwatch.metrics.snapshot import (
-    ClientTimeline,
-    ClientView,
-    FailureCount,
-    Latency,
-    LoadRun,
-    Quantiles,
-    RunState,
-    Snapshot,
-)
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, RunState
+from inferwatch.metrics.series.window import Latency, Quantiles
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.load.form import LoadForm, WordChoice
 from inferwatch.ui.load.plan_form import FORM, read_form

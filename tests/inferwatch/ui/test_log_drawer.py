@@ -7,8 +7,8 @@ import pytest
 
 from inferwatch.feed import FeedState
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.frame.log_drawer import Level, levels_of
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.log_drawer import Level, levels_of
 
 Settle = Callable[..., Awaitable[None]]
 SIZE = (120, 40)

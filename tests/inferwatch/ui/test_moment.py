@@ -3,12 +3,13 @@
 from dataclasses import replace
 from typing import Any
 
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.renderables.plot import MARGIN
-from inferwatch.ui.shared.time_chart import TimeChart
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
+from inferwatch.ui.widgets.time_chart import TimeChart
 
 SIZE = (120, 40)
 S = 1_000_000_000

@@ -3,7 +3,7 @@
 import pytest
 
 from inferwatch.errors import UsageError
-from inferwatch.ui.shared.moment_text import Scale, moment_of
+from inferwatch.ui.widgets.moment_text import Scale, moment_of
 
 S = 1_000_000_000
 BEGAN_S = 12 * 3600 + 1 * 60 + 10

@@ -2,8 +2,8 @@
 
 import pytest
 
-from collectors.readings import Note, NoteKind
-from inferwatch.ui.shared.note_announcer import NoteAnnouncer
+from collectors.contract.readings import Note, NoteKind
+from inferwatch.ui.frame.note_announcer import NoteAnnouncer
 
 
 def note(t_ns: int, kind: NoteKind) -> Note:

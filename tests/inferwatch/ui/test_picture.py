@@ -18,8 +18,8 @@ from textual.strip import Strip
 
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.picture import Picture
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.terminal.picture import Picture
+from inferwatch.ui.view import View
 
 S = 1_000_000_000
 CONSOLE = Console(color_system="truecolor", force_terminal=True)

@@ -9,15 +9,16 @@ import pytest
 from textual.widgets import Input
 from textual.widgets._footer import FooterKey
 
-from collectors.readings import Note, NoteKind
+from collectors.contract.readings import Note, NoteKind
 from inferwatch.errors import StorageError
 from inferwatch.feed import FeedState
-from inferwatch.metrics.snapshot import Health, Verdict, Window
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.frame.time_line import MARGIN
+from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.messages import OpenSample
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.dialogs import PromptScreen
-from inferwatch.ui.shared.messages import OpenSample
-from inferwatch.ui.shared.time_line import MARGIN
 
 SIZE = (120, 40)
 S = 1_000_000_000

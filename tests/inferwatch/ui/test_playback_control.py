@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from inferwatch.ui.shared import playback_control
-from inferwatch.ui.shared.playback_control import HeldKey, SeekQueue
+from inferwatch.ui.frame import playback_control
+from inferwatch.ui.frame.playback_control import HeldKey, SeekQueue
 
 S = 1_000_000_000
 

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from inferwatch.metrics.snapshot import PrefixCache, Quantiles, Snapshot
+from inferwatch.metrics.cache.prefix_cache import PrefixCache
+from inferwatch.metrics.series.window import Quantiles
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
 from tests.inferwatch.ui import attached_sessions as sessions
 from tests.inferwatch.ui.conftest import ScriptedFeed
 

@@ -7,16 +7,16 @@ from types import ModuleType
 import pytest
 
 from inferwatch.ui.compare import interval
-from inferwatch.ui.shared.renderables import bars, plot, text
-from inferwatch.ui.shared.renderables.bars import BlockCell, Texture, stack
-from inferwatch.ui.shared.renderables.plot import (
+from inferwatch.ui.kit.renderables import bars, plot, text
+from inferwatch.ui.kit.renderables.bars import BlockCell, Texture, stack
+from inferwatch.ui.kit.renderables.plot import (
     MARGIN,
     axis_top,
     nice_ceiling,
     tick_text,
     ticks,
 )
-from inferwatch.ui.shared.renderables.text import (
+from inferwatch.ui.kit.renderables.text import (
     TextRun,
     fit,
     join_whole,
@@ -24,7 +24,7 @@ from inferwatch.ui.shared.renderables.text import (
     spread,
     width_of,
 )
-from inferwatch.ui.shared.renderables.time_axis import TimeAxis, last
+from inferwatch.ui.kit.renderables.time_axis import TimeAxis, last
 from inferwatch.ui.steps.step_line import scale_of
 
 S = 1_000_000_000

@@ -6,10 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from collectors.clock import NS_PER_S
+from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import SpanKind, Spike
-from inferwatch.metrics.snapshot import RequestState
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.story.story import SpanKind, Spike
+from inferwatch.ui.kit.renderables.text import Line, width_of
 from inferwatch.ui.request.axis import Axis, Zoom, axis_of, tick_line
 from inferwatch.ui.request.diagnosis import diagnosis
 from inferwatch.ui.request.layout import draw_request
@@ -18,7 +19,6 @@ from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.request.ttft import ttft_bar, ttft_legend
 from inferwatch.ui.request.waterfall import waterfall
 from inferwatch.ui.request.words import CAUSES, LANES, LATE
-from inferwatch.ui.shared.renderables.text import Line, width_of
 from tests.inferwatch.ui import stories
 from tests.inferwatch.ui.stories import ARRIVED_NS, MS, STORIES, S
 

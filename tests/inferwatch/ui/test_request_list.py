@@ -8,15 +8,15 @@ from textual.message import Message
 from textual.widgets._footer import FooterKey
 
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.engine.request_groups import GroupBy
-from inferwatch.metrics.snapshot import (
-    Health,
-    RequestRow,
-    RequestState,
-    Snapshot,
-    Verdict,
-)
+from inferwatch.metrics.requests.request_groups import GroupBy
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.column_chooser import ColumnChooser
+from inferwatch.ui.kit.renderables.text import cells_of
+from inferwatch.ui.kit.table import fit_chosen
+from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.columns import (
     KEPT_LONGEST,
     RequestView,
@@ -25,12 +25,8 @@ from inferwatch.ui.requests.columns import (
 )
 from inferwatch.ui.requests.groups import GroupTable
 from inferwatch.ui.requests.table import RequestTable
-from inferwatch.ui.shared.column_chooser import ColumnChooser
-from inferwatch.ui.shared.messages import OpenRequest
-from inferwatch.ui.shared.renderables.text import cells_of
-from inferwatch.ui.shared.slow_line import SlowLine, slow_words
-from inferwatch.ui.shared.status_lines import VerdictLine
-from inferwatch.ui.shared.table import fit_chosen
+from inferwatch.ui.widgets.slow_line import SlowLine, slow_words
+from inferwatch.ui.widgets.status_lines import VerdictLine
 from tests.inferwatch.ui.conftest import SLOWEST, ScriptedFeed, app_on
 
 SIZE = (120, 40)

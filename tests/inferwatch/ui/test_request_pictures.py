@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.shared.messages import OpenRequest
+from inferwatch.ui.messages import OpenRequest
 from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 from tests.inferwatch.ui.pictures import (
     ALL,

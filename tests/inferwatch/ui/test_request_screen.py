@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import Companion, RequestStory
-from inferwatch.metrics.snapshot import RequestState
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.story.story import Companion, RequestStory
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas
 from inferwatch.ui.request.layout import draw_request
 from inferwatch.ui.request.looking import Looking, part_within
 from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.request.screen import RequestScreen
-from inferwatch.ui.shared.messages import OpenRequest
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import hostile
 from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, app_on, requests

@@ -7,11 +7,13 @@ import pytest
 from textual.message import Message
 from textual.widgets import Input
 
-from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.filter_bar import FilterBar
+from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.table import RequestScope, RequestTable
-from inferwatch.ui.shared.filter_bar import FilterBar
-from inferwatch.ui.shared.messages import OpenRequest
 from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 
 SIZE = (160, 48)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from inferwatch.ui.shared.row_filter import FieldKind, FilterField, FilterGrammar
+from inferwatch.ui.kit.row_filter import FieldKind, FilterField, FilterGrammar
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,14 @@ import pytest
 
 from inferwatch.feed import FeedState
 from inferwatch.metrics.catalog import CATALOG
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import SCREENS, TABS, InferwatchApp
+from inferwatch.ui.frame.header import HeaderLine
+from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.drawers import HelpDrawer
-from inferwatch.ui.shared.header import HeaderLine
-from inferwatch.ui.shared.session_screen import SessionScreen
-from inferwatch.ui.shared.time_chart import TimeChart
+from inferwatch.ui.widgets.drawers import HelpDrawer
+from inferwatch.ui.widgets.time_chart import TimeChart
 
 SIZE = (120, 40)
 FRAME = {"c5c8c6", "ff5f57", "febc2e", "28c840"}

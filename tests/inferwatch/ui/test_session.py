@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from textual.widgets._footer import FooterKey
 
-from collectors.readings import Endpoint
+from collectors.contract.readings import Endpoint
 from inferwatch.feed import FeedState
-from inferwatch.metrics.snapshot import Health, Verdict
+from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.frame.welcome import curl_lines
+from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.shared.dialogs import ConfirmScreen
-from inferwatch.ui.shared.welcome import curl_lines
 
 SIZE = (120, 40)
 

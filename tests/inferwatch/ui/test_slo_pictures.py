@@ -7,25 +7,20 @@ from typing import Any
 import pytest
 from textual.widgets import Input
 
-from collectors.readings import Vantage
-from inferwatch.metrics.price.view import Spending
-from inferwatch.metrics.slo.view import SloState
-from inferwatch.metrics.snapshot import (
-    Latency,
-    Quantiles,
-    RequestRow,
-    RequestState,
-    Snapshot,
-    Window,
-)
-from inferwatch.replay.reference import Reference
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.objectives.spending_view import Spending
+from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.series.window import Latency, Quantiles, Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.replay.reference import Reference
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.requests.table import RequestTable
-from inferwatch.ui.shared.latency_table import LatencyTable, ReferenceRows
-from inferwatch.ui.shared.slo_line import missed_lines, share_line
-from inferwatch.ui.shared.status_lines import VerdictLine
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
+from inferwatch.ui.widgets.latency_table import LatencyTable, ReferenceRows
+from inferwatch.ui.widgets.slo_line import missed_lines, share_line
+from inferwatch.ui.widgets.status_lines import VerdictLine
 from tests.inferwatch.ui.conftest import NOW_NS, snapshot
 from tests.inferwatch.ui.pictures import ALL, Pictures, named
 from tests.inferwatch.ui.test_pictures import showing

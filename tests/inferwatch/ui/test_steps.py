@@ -11,13 +11,14 @@ import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
 
-from collectors.readings import Step
+from collectors.contract.readings import Step
 from inferwatch.feed import NothingRecalled
-from inferwatch.metrics.snapshot import ServerState, Snapshot, Timeline
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.servers.server_state import ServerState
+from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.efficiency import BatchPoint
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.shared.chart_stack import ChartStack
-from inferwatch.ui.shared.messages import OpenRequest
+from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.steps.columns import (
     ZOOMS,
     columns_of,
@@ -31,6 +32,7 @@ from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.steps.singly import SingleSteps
 from inferwatch.ui.steps.stall_list import StallList
 from inferwatch.ui.steps.step_line import StepLine
+from inferwatch.ui.widgets.chart_stack import ChartStack
 from tests.inferwatch.ui.conftest import (
     NOW_NS,
     S,

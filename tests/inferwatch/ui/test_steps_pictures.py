@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from inferwatch.replay.player import Player
+from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.steps.screen import StepsScreen

@@ -2,10 +2,10 @@
 
 import pytest
 
+from inferwatch.ui.kit.renderables.text import TextRun
+from inferwatch.ui.kit.table import TableColumn, share_width
 from inferwatch.ui.requests.columns import RequestView, request_columns
 from inferwatch.ui.sessions.table import session_columns
-from inferwatch.ui.shared.renderables.text import TextRun
-from inferwatch.ui.shared.table import TableColumn, share_width
 
 FIXED: TableColumn[str] = TableColumn("fixed", "fixed", 10, lambda row, _: TextRun(row))
 NAME: TableColumn[str] = TableColumn(

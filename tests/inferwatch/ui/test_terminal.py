@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from inferwatch.ui.shared.terminal import PATIENCE_S, Output, Pace
+from inferwatch.ui.terminal.terminal import PATIENCE_S, Output, Pace
 
 SOON_S = 20.0
 PICTURE = b"p" * 64 * 1024

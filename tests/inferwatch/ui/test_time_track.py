@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferwatch.ui.shared import time_line
-from inferwatch.ui.shared.renderables import time_axis
-from inferwatch.ui.shared.renderables.time_axis import TimeTrack, bars, rail
+from inferwatch.ui.frame import time_line
+from inferwatch.ui.kit.renderables import time_axis
+from inferwatch.ui.kit.renderables.time_axis import TimeTrack, bars, rail
 
 S = 1_000_000_000
 

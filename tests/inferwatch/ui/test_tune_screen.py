@@ -12,15 +12,15 @@ from textual.pilot import Pilot
 
 from inferwatch.cli.pages import tune_page
 from inferwatch.errors import SourceError
-from inferwatch.tune.progress import TuneProgress, TuneStage
-from inferwatch.tune.result.tune_result import TuneResult
-from inferwatch.tune.space import Point, Variable, space_of
+from inferwatch.studies.tune.progress import TuneProgress, TuneStage
+from inferwatch.studies.tune.result.tune_result import TuneResult
+from inferwatch.studies.tune.space import Point, Variable, space_of
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import TunePage
-from inferwatch.ui.shared.drawers import HelpDrawer
 from inferwatch.ui.tune.dialogs import EndTuneScreen, SettingScreen
 from inferwatch.ui.tune.screen import TuneScreen
 from inferwatch.ui.tune.table import TuneTable, interval_bar
+from inferwatch.ui.widgets.drawers import HelpDrawer
 from tests.inferwatch.ui.pictures import ALL, Pictures, named
 from tests.inferwatch.ui.scripted_tune import (
     CAUSE,

@@ -17,14 +17,14 @@ from textual.widgets import Input
 
 from inferwatch.cli.pages import compare_page, open_page, replay_page
 from inferwatch.cli.replay_start import ReplayStart
-from inferwatch.compare.runs.selection import ComparisonRequest
 from inferwatch.errors import UsageError
 from inferwatch.sample import sample_file
+from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.messages import GoTo, OpenDemo
 from inferwatch.ui.pages import OpeningPage, SessionPage, StartPage, Tell
-from inferwatch.ui.shared.dialogs import PromptScreen
-from inferwatch.ui.shared.messages import GoTo, OpenDemo
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
 from tests.inferwatch.ui.typed_keys import handed_out
 
 MUCH = (pytest.mark.soak, pytest.mark.timeout(600))

@@ -11,8 +11,8 @@ from textual.containers import VerticalScroll
 from textual.pilot import Pilot
 from textual.widgets import Input, Label
 
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.player import Player
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from collectors.readings import RequestRecord
+from collectors.contract.readings import RequestRecord
 from inferwatch.formatting import counted, format_rate
 from inferwatch.metrics.load.book import HUNG_UP, LoadBook, per_second, told_sum
 from inferwatch.metrics.load.cross_check import delta

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from collectors.readings import Phase, RequestRecord
+from collectors.contract.readings import Phase, RequestRecord
 from inferwatch.formatting import about, counted, format_durations
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.request_latencies import known_ns, ttft_ns

@@ -6,7 +6,7 @@ warm ones alternate all the time, so does what the load does to both.
 
 from collections.abc import Sequence
 
-from collectors.readings import Phase, RequestRecord
+from collectors.contract.readings import Phase, RequestRecord
 from inferwatch.formatting import counted
 from inferwatch.metrics.load.request_latencies import known_ns, ttft_ns
 from inferwatch.metrics.load.scenarios.evidence import (

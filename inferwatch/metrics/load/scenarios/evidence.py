@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from collectors.clock import NS_PER_S
-from collectors.readings import (
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
     AnyReading,
     EventKind,
     RequestEvent,
@@ -22,8 +22,8 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.formatting import TimeUnit, format_duration, format_in, shared_unit
-from inferwatch.metrics.engine.outcomes import client_id
 from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.requests.outcomes import client_id
 from inferwatch.metrics.series.intervals import (
     FEWEST,
     Interval,

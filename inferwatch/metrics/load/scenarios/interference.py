@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from collectors.readings import RequestRecord
+from collectors.contract.readings import RequestRecord
 from inferwatch.formatting import counted
 from inferwatch.metrics.load.book import LoadBook
 from inferwatch.metrics.load.request_latencies import tpot_ns, ttft_ns

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from collectors.readings import GpuInfo
+from collectors.contract.readings import GpuInfo
 from inferwatch.cli.checks import engine, gpu, host, record, terminal
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import Check, Finding, Standing
-from inferwatch.session.nearby import NearbyEngine
+from inferwatch.live.attached.nearby import NearbyEngine
 from tests.collectors.gpu.truth_exporter import (
     ALL_OF_PROFILING,
     TruthExporter,

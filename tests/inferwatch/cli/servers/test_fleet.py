@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from collectors.contract.readings import Prices
 from collectors.probe.keys import add_viewer
-from collectors.readings import Prices
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
     dcgm_of,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     EventKind,
     RequestEvent,

@@ -7,10 +7,12 @@ from random import Random
 import pytest
 from hypothesis import strategies as some
 
-from collectors.readings import AnyReading, BoundBy, Note, NoteKind
+from collectors.contract.readings import AnyReading, BoundBy, Note, NoteKind
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import RequestRow, Snapshot, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.metrics.causes.scripted_engine import MS, Script
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.test_saved import Keeps

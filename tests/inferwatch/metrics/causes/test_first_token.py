@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import BoundBy, Step
+from collectors.contract.readings import BoundBy, Step
 from inferwatch.metrics.causes.cause import TTFT_CAUSES, Cause
 from inferwatch.metrics.causes.first_token import Wait, parts_of, ttft_spent
 from inferwatch.metrics.causes.queue import QueueAccount, largest

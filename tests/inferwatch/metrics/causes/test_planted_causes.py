@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     EngineInfo,
@@ -16,8 +16,10 @@ from collectors.readings import (
     RequestRecord,
 )
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import RequestRow, RequestState, Snapshot, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.metrics.causes.scripted_engine import ENGINE, MS, Script
 
 S = 1_000_000_000

@@ -4,14 +4,14 @@ from random import Random
 
 import pytest
 
-from inferwatch.metrics.causes import slowest
 from inferwatch.metrics.causes.cause import Cause, SlowRequests
 from inferwatch.metrics.causes.queue import PLACE, nothing_spent
-from inferwatch.metrics.causes.slowest import SlowLog
-from inferwatch.metrics.engine.request import Request
-from inferwatch.metrics.saving import Parts, WrittenParts
+from inferwatch.metrics.requests import slowest
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.slowest import SlowLog
 from inferwatch.metrics.series.samples import Samples
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.window import Window
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     EngineInfo,
@@ -18,12 +18,12 @@ from collectors.readings import (
     TokenTimes,
     Vantage,
 )
+from inferwatch.live.past.recent_lookup import RecentLookup
+from inferwatch.live.recent_readings import RecentReadings
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.causes.story import RequestStory, SpanKind
-from inferwatch.metrics.causes.telling import tell
-from inferwatch.metrics.snapshot import RequestState
-from inferwatch.session.recent_lookup import RecentLookup
-from inferwatch.session.recent_readings import RecentReadings
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.story.story import RequestStory, SpanKind
+from inferwatch.metrics.story.telling import tell
 
 MS = 1_000_000
 MINE, OTHER = 1, 2

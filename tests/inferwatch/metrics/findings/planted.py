@@ -6,7 +6,7 @@ from heapq import merge
 
 from msgspec import structs
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     ClientSample,

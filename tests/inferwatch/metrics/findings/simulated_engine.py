@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import ceil, inf
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     BoundBy,
     EngineInfo,

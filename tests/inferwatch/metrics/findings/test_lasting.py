@@ -8,13 +8,13 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from collectors.readings import AnyReading, Note, NoteKind, Tick
+from collectors.contract.readings import AnyReading, Note, NoteKind, Tick
+from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.findings.diagnosis import Lasting
 from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.findings.tracker import Watched
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
-from inferwatch.session.pipeline import Pipeline
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 from tests.inferwatch.metrics.test_saved import Keeps
 

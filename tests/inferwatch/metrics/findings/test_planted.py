@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from msgspec.structs import replace as replace_fields
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     LimitChange,
@@ -15,7 +15,7 @@ from collectors.readings import (
 )
 from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
 from inferwatch.metrics.findings.finding import Effort, Finding
-from inferwatch.metrics.model import Model
+from inferwatch.metrics.model.model import Model
 from tests.inferwatch.metrics.findings.planted import (
     NEARLY,
     PLANTED,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import BoundBy, EngineInfo, Vantage
+from collectors.contract.readings import BoundBy, EngineInfo, Vantage
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.cache import BlocksWasted, CacheTooSmall
 from inferwatch.metrics.findings.diagnosis import Diagnosis
@@ -18,9 +18,10 @@ from inferwatch.metrics.findings.traffic import Lost, SloMissed, WarmUp
 from inferwatch.metrics.findings.work import ComputeBound, Impossible, MemoryBound
 from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint
 from inferwatch.metrics.floor.view import Impossible as FasterThanFloor
+from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.samples import CounterTotals
-from inferwatch.metrics.slo.view import SloState
-from inferwatch.metrics.snapshot import Health, Quantiles, Verdict
+from inferwatch.metrics.series.window import Quantiles
+from inferwatch.metrics.steps.health import Health, Verdict
 
 S = 1_000_000_000
 NAMES = ("prefill_tokens", "output_tokens", "gap_ns", "preemptions")

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     EventKind,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     EngineInfo,
     MeasuredPeak,
@@ -20,13 +20,13 @@ from collectors.readings import (
     RequestEvent,
     Step,
 )
-from embedded_engine.launch import Engine
-from inferwatch.metrics.engine.engines import Engines
+from embedded_engine.engine.launch import Engine
 from inferwatch.metrics.floor.tracker import FloorTracker
+from inferwatch.metrics.floor.traffic import TrafficTracker
 from inferwatch.metrics.floor.view import Limits
-from inferwatch.metrics.hardware.traffic import TrafficTracker
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.steps.engines import Engines
 from tests.embedded_engine.test_truth import complete, measured
 
 pytestmark = [

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from collectors.readings import AnyReading, GpuSample, Reading, WorkerMemory
+from collectors.contract.readings import AnyReading, GpuSample, Reading, WorkerMemory
 from inferwatch.limits.devices import device_named
 from inferwatch.metrics.floor.view import Limits, MemoryPart
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.metrics.floor.scripted_limits import (
     ENGINE,
     GPU,

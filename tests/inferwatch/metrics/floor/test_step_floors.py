@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as with_fields
 
-from collectors.readings import (
+from collectors.contract.readings import (
     AnyReading,
     EventKind,
     Note,
@@ -16,8 +16,9 @@ from collectors.readings import (
     Vantage,
 )
 from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Snapshot, Window
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.metrics.floor.scripted_limits import (
     BANDWIDTH,
     ENGINE,

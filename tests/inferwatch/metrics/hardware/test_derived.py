@@ -10,13 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from collectors.readings import EngineInfo, EventKind, RequestEvent, Step
+from collectors.contract.readings import EngineInfo, EventKind, RequestEvent, Step
 from inferwatch.limits.step import StepSums
-from inferwatch.metrics.hardware import derived
-from inferwatch.metrics.hardware.derived import (
-    DerivedTraffic,
-    EngineTraffic,
-)
+from inferwatch.metrics.floor import derived
+from inferwatch.metrics.floor.derived import DerivedTraffic, EngineTraffic
 
 MakeStep = Callable[..., Step]
 MakeEvent = Callable[..., RequestEvent]

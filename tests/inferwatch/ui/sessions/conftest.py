@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from inferwatch.errors import UsageError
-from inferwatch.storage.file.connections import close_after_writing, open_for_writing
-from inferwatch.storage.file.sqlite import transaction
-from inferwatch.storage.tables.table import insert_sql
+from inferwatch.record.connections import close_after_writing, open_for_writing
+from inferwatch.record.file.sqlite import transaction
+from inferwatch.record.tables.table import insert_sql
 from inferwatch.ui.app import InferwatchApp
+from inferwatch.ui.messages import GoTo
 from inferwatch.ui.pages import OpeningPage, OpenPage, SessionPage, Tell
 from inferwatch.ui.sessions import browser
-from inferwatch.ui.shared.messages import GoTo
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
 
 S = 1_000_000_000
 BEGAN_NS = 1_795_000_000 * S
@@ -51,7 +51,7 @@ def universal_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture
 def record(written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """s1 ... s12: s8 is in the bin, s12 is being recorded."""
-    seen = "inferwatch.storage.sessions.sessions.still_recorded"
+    seen = "inferwatch.record.sessions.sessions.still_recorded"
     monkeypatch.setattr(seen, lambda *_, **__: True)
     return Path(shutil.copy(written, tmp_path / "record.db"))
 

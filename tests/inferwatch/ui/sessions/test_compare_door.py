@@ -6,11 +6,11 @@ from typing import Any
 from textual.pilot import Pilot
 
 from inferwatch.feed import RecordState
-from inferwatch.metrics.model import Model
-from inferwatch.metrics.snapshot import Window
-from inferwatch.replay.reference import Reference
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.record.replay.reference import Reference
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.shared.messages import GoTo, OpenComparison
+from inferwatch.ui.messages import GoTo, OpenComparison
 from tests.inferwatch.ui.typed_keys import handed_out
 
 USUAL = (120, 40)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from inferwatch.compare.runs.selection import ComparisonRequest
-from inferwatch.storage.file.connections import open_for_writing
+from inferwatch.record.connections import open_for_writing
+from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.pages import ComparePage, StartPage

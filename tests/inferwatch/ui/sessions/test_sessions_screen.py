@@ -9,9 +9,11 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, Label
 
-from inferwatch.compare.runs.selection import ComparisonRequest
+from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.screen import CompareScreen
+from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.messages import GoTo, OpenComparison, OpenSession
 from inferwatch.ui.pages import (
     ComparePage,
     OpeningPage,
@@ -21,9 +23,7 @@ from inferwatch.ui.pages import (
 )
 from inferwatch.ui.sessions.browser import GROWN_EVERY, SessionBrowser
 from inferwatch.ui.sessions.table import SessionTable
-from inferwatch.ui.shared.dialogs import PromptScreen
-from inferwatch.ui.shared.messages import GoTo, OpenComparison, OpenSession
-from inferwatch.ui.shared.view import View
+from inferwatch.ui.view import View
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, Size, named
 from tests.inferwatch.ui.typed_keys import looked_up
 

@@ -8,11 +8,9 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from inferwatch.session.nearby import NearbyEngine
+from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.pages import OpenPage, StartPage
-from inferwatch.ui.shared.drawers import HelpDrawer
-from inferwatch.ui.shared.messages import (
+from inferwatch.ui.messages import (
     GoTo,
     OpenComparison,
     OpenDemo,
@@ -21,6 +19,8 @@ from inferwatch.ui.shared.messages import (
     OpenServers,
     OpenSession,
 )
+from inferwatch.ui.pages import OpenPage, StartPage
+from inferwatch.ui.widgets.drawers import HelpDrawer
 from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, by_width
 from tests.inferwatch.ui.typed_keys import looked_up
 

@@ -1,0 +1,1 @@
+"""What all share: readings, the wire, clocks, and where sockets lie."""

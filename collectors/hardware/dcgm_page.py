@@ -1,0 +1,284 @@
+"""The page of a dcgm-exporter: which GPU has which value, and what is left out.
+
+The exporter writes one line a field and GPU, and names fields as the CSV file does that
+it was started with (https://github.com/NVIDIA/dcgm-exporter#changing-metrics). DCGM has
+renamed some; both spellings are understood.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from collectors.servers.exposition import (
+    ExpositionError,
+    read_labels,
+    read_number,
+    split_line,
+)
+
+MIB = 1024 * 1024
+MOST_SERIES = 50_000
+MOST_GPUS = 256
+"""More than a host holds, MIG slices included."""
+LONGEST_LABEL = 256
+RATIO = 10.0
+"""More than 1 was seen of MIG slices; far more is no share."""
+BYTES_PER_S = 1e14
+COUNTED = 2.0**63
+
+
+class DcgmField(NamedTuple):
+    """Where a field of ``GpuSample`` is on the page."""
+
+    metrics: tuple[str, ...]
+    """Its spellings."""
+    help: str
+    """As the CSV line has it that makes the exporter show it."""
+    most: float = COUNTED
+    """What is more cannot be."""
+    scale: float = 1.0
+
+
+AVERAGES = {
+    "dram_active": DcgmField(
+        ("DCGM_FI_PROF_DRAM_ACTIVE", "DCGM_FI_PROF_DRAM_UTIL_RATIO"),
+        "memory active",
+        RATIO,
+    ),
+    "sm_active": DcgmField(
+        ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO"), "SM active", RATIO
+    ),
+    "sm_occupancy": DcgmField(
+        ("DCGM_FI_PROF_SM_OCCUPANCY", "DCGM_FI_PROF_SM_OCCUPANCY_RATIO"),
+        "SM occupancy",
+        RATIO,
+    ),
+    "tensor_active": DcgmField(
+        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO"),
+        "tensor pipes active",
+        RATIO,
+    ),
+    "pcie_tx_bytes_per_s": DcgmField(
+        ("DCGM_FI_PROF_PCIE_TX_BYTES",), "PCIe sent", BYTES_PER_S
+    ),
+    "pcie_rx_bytes_per_s": DcgmField(
+        ("DCGM_FI_PROF_PCIE_RX_BYTES",), "PCIe received", BYTES_PER_S
+    ),
+    "nvlink_tx_bytes_per_s": DcgmField(
+        ("DCGM_FI_PROF_NVLINK_TX_BYTES",), "NVLink sent", BYTES_PER_S
+    ),
+    "nvlink_rx_bytes_per_s": DcgmField(
+        ("DCGM_FI_PROF_NVLINK_RX_BYTES",), "NVLink received", BYTES_PER_S
+    ),
+}
+"""What DCGM profiles; a MIG slice has its own."""
+MEMORY = {
+    "memory_used_bytes": DcgmField(
+        ("DCGM_FI_DEV_FB_USED",), "memory used", COUNTED, MIB
+    ),
+    "memory_reserved_bytes": DcgmField(
+        ("DCGM_FI_DEV_FB_RESERVED",), "memory reserved", COUNTED, MIB
+    ),
+}
+"""A MIG slice has its own, too."""
+BOARD = {
+    "gpu_busy": DcgmField(("DCGM_FI_DEV_GPU_UTIL",), "GPU busy", 100, 0.01),
+    "memory_busy": DcgmField(("DCGM_FI_DEV_MEM_COPY_UTIL",), "memory busy", 100, 0.01),
+    "power_w": DcgmField(("DCGM_FI_DEV_POWER_USAGE",), "power", 1e5),
+    "power_limit_w": DcgmField(
+        ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", "DCGM_FI_DEV_POWER_MGMT_LIMIT"),
+        "power limit",
+        1e5,
+    ),
+    "sm_clock_mhz": DcgmField(("DCGM_FI_DEV_SM_CLOCK",), "SM clock", 1e6),
+    "memory_clock_mhz": DcgmField(("DCGM_FI_DEV_MEM_CLOCK",), "memory clock", 1e6),
+    "throttle_reasons": DcgmField(
+        ("DCGM_FI_DEV_CLOCKS_EVENT_REASONS", "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS"),
+        "why clocks are held down",
+    ),
+    "temperature_c": DcgmField(("DCGM_FI_DEV_GPU_TEMP",), "temperature", 1e3),
+    "memory_temperature_c": DcgmField(
+        ("DCGM_FI_DEV_MEMORY_TEMP",), "memory temperature", 1e3
+    ),
+    "energy_mj": DcgmField(
+        ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION",), "energy since the driver was loaded"
+    ),
+    "ecc_corrected": DcgmField(("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",), "ECC corrected"),
+    "ecc_uncorrected": DcgmField(("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",), "ECC uncorrected"),
+}
+"""Of the whole board, even in a line about a slice of it."""
+THROTTLED = {
+    "power_cap": DcgmField(("DCGM_FI_DEV_POWER_VIOLATION",), "power-capped time"),
+    "thermal": DcgmField(("DCGM_FI_DEV_THERMAL_VIOLATION",), "thermally held time"),
+    "sync_boost": DcgmField(("DCGM_FI_DEV_SYNC_BOOST_VIOLATION",), "sync boost time"),
+}
+"""By key of ``GpuSample.throttled_ns``: NVML's violation times, in nanoseconds, though
+the exporter's own help says µs in older CSV files."""
+FACTS = {
+    "memory_total": DcgmField(("DCGM_FI_DEV_FB_TOTAL",), "", COUNTED, MIB),
+    "memory_free": DcgmField(("DCGM_FI_DEV_FB_FREE",), "", COUNTED, MIB),
+    "max_sm_clock_mhz": DcgmField(("DCGM_FI_DEV_MAX_SM_CLOCK",), "", 1e6),
+    "max_memory_clock_mhz": DcgmField(("DCGM_FI_DEV_MAX_MEM_CLOCK",), "", 1e6),
+    "xid": DcgmField(("DCGM_FI_DEV_XID_ERRORS",), "", 1e6),
+}
+"""Of no sample."""
+_OF_SLICES = AVERAGES.keys() | MEMORY.keys() | {"memory_total", "memory_free"}
+_WHOLE_NUMBERS = {
+    *("sm_clock_mhz", "memory_clock_mhz", "throttle_reasons", "temperature_c"),
+    *("memory_temperature_c", "memory_used_bytes", "memory_reserved_bytes"),
+    *("energy_mj", "ecc_corrected", "ecc_uncorrected"),
+}
+_FIELDS = {**AVERAGES, **MEMORY, **BOARD, **THROTTLED, **FACTS}
+_PLACES = {
+    metric: (name, spec) for name, spec in _FIELDS.items() for metric in spec.metrics
+}
+PREFIX = "DCGM_FI_"
+PROFILED = "DCGM_FI_PROF_"
+
+NOT_YET = "DCGM has no value of it yet"
+NOT_THERE = "DCGM does not find it on this GPU"
+NOT_SUPPORTED = "DCGM says that this GPU does not support it"
+NOT_PERMITTED = (
+    "DCGM may not read it: run dcgm-exporter as root, in a container with "
+    "--cap-add SYS_ADMIN"
+)
+_WHY_BLANK = (NOT_YET, NOT_THERE, NOT_SUPPORTED, NOT_PERMITTED)
+_BLANKS = {
+    float(first + code): why
+    for first in (1 << 47, 0x7FFFFFF0)
+    for code, why in enumerate(_WHY_BLANK)
+}
+"""What DCGM writes where it has no value, as doubles and 32-bit numbers."""
+_BLANK_64 = 0x7FFFFFFFFFFFFFF0
+"""The first of those of 64 bits, which a float does not tell apart."""
+
+
+@dataclass(slots=True)
+class DcgmGpu:
+    """What the page says of a GPU, or of a MIG slice of one."""
+
+    uuid: str
+    """Of the whole GPU."""
+    instance: str
+    """Number of the MIG GPU instance; empty for a whole GPU."""
+    labels: Mapping[str, str]
+    values: dict[str, float] = field(default_factory=dict)
+    """By field of ``GpuSample``, of ``throttled_ns``, or of ``FACTS``."""
+    blank: dict[str, str] = field(default_factory=dict)
+    """Fields that DCGM tells no value of, and why."""
+    xid_text: str = ""
+    """What the last Xid error means."""
+
+    @property
+    def source(self) -> str:
+        """Its UUID; a slice's own is not on the page."""
+        return f"{self.uuid}/GI-{self.instance}" if self.instance else self.uuid
+
+    def readings(self, names: Iterator[str]) -> dict[str, float | int]:
+        """These fields as ``GpuSample`` has them, as far as there are."""
+        return {
+            name: round(value) if name in _WHOLE_NUMBERS else value
+            for name in names
+            if (value := self.values.get(name)) is not None
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Series:
+    """A line of the page without its number."""
+
+    name: str
+    spec: DcgmField
+    uuid: str
+    instance: str
+    labels: Mapping[str, str]
+
+
+class DcgmPage:
+    """Reads the page again and again; lines that were met before are not parsed."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, _Series | None] = {}
+
+    def read(self, text: str) -> list[DcgmGpu]:
+        """GPUs and slices, each once.
+
+        Raises:
+            ExpositionError: it broke off, or no dcgm-exporter wrote it.
+        """
+        if text and not text.endswith("\n"):
+            raise ExpositionError("the answer broke off in the middle")
+        if len(self._series) > MOST_SERIES:
+            self._series.clear()
+        lines = [line for line in text.split("\n") if line.startswith(PREFIX)]
+        if not lines:
+            raise ExpositionError("it is no dcgm-exporter: it tells no DCGM_FI_ fields")
+        found: dict[str, DcgmGpu] = {}
+        for line in lines[:MOST_SERIES]:
+            head, number = split_line(line)
+            if head not in self._series:
+                self._series[head] = _series(head)
+            if (series := self._series[head]) is not None:
+                _take(found, series, number)
+        if not found:
+            raise ExpositionError("it tells of no GPU")
+        return list(found.values())
+
+
+def _series(head: str) -> _Series | None:
+    """What a line is about; None for what nobody asks for."""
+    place = _PLACES.get(head.partition("{")[0].rstrip())
+    labels = read_labels(head) if place else None
+    if place is None or labels is None:
+        return None
+    short = {key: text[:LONGEST_LABEL] for key, text in labels.items()}
+    uuid = short.get("UUID") or short.get("uuid")
+    if not uuid:
+        return None
+    name, spec = place
+    instance = short.get("GPU_I_ID", "") if name in _OF_SLICES else ""
+    return _Series(name, spec, uuid, instance, short)
+
+
+def _take(found: dict[str, DcgmGpu], series: _Series, text: str) -> None:
+    gpu = DcgmGpu(series.uuid, series.instance, series.labels)
+    if gpu.source not in found:
+        if len(found) >= MOST_GPUS:
+            return
+        found[gpu.source] = gpu
+    gpu = found[gpu.source]
+    number = read_number(text)
+    if number is None or series.name in gpu.values:
+        return  # one GPU has several lines where several pods share it
+    if why := _why_blank(number, text):
+        gpu.blank[series.name] = why
+    elif number <= series.spec.most:
+        gpu.values[series.name] = number * series.spec.scale
+        if series.name == "xid":
+            gpu.xid_text = series.labels.get("err_msg", "")
+
+
+def _why_blank(value: float, text: str) -> str | None:
+    """Why DCGM has no value; None if this is one."""
+    if value >= _BLANK_64:
+        exact = text.isdecimal() and len(text) <= len(str(_BLANK_64))
+        code = int(text) - _BLANK_64 if exact else 0
+        return _WHY_BLANK[code] if code < len(_WHY_BLANK) else NOT_YET
+    return _BLANKS.get(value)
+
+
+def why_missing(gpu: DcgmGpu, name: str, spec: DcgmField) -> str:
+    """Why the page has no such value, and what would put it there."""
+    if name in gpu.blank:
+        return gpu.blank[name]
+    metric = spec.metrics[0]
+    if metric.startswith(PROFILED) and not gpu.values.keys() & AVERAGES.keys():
+        return (
+            "dcgm-exporter has no profiling fields of it: run it with --cap-add "
+            f"SYS_ADMIN and {metric} in its CSV file; GeForce before RTX 50 and GPUs "
+            "before Volta have none"
+        )
+    return (
+        "dcgm-exporter was not told to show it: add the line "
+        f"'{metric}, gauge, {spec.help}' to its CSV file (-f FILE)"
+    )

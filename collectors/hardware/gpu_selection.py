@@ -1,0 +1,69 @@
+"""Which GPUs are meant: by ``--gpus``, else by our own CUDA_VISIBLE_DEVICES."""
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+
+from collectors.contract.readings import GpuInfo
+
+VISIBLE, ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
+ALL, NONE = "all", "none"
+SHOWN, BEGINNING = 4, len("GPU-12345678")
+UNCLEAR = (
+    f"{VISIBLE} counts GPUs as CUDA does, which differs from the driver where models "
+    "are mixed: all are shown; name those you mean with --gpus"
+)
+
+
+class Selection:
+    """Says of each GPU, and of each MIG slice, whether it is meant."""
+
+    def __init__(
+        self,
+        wanted: Sequence[str],
+        environment: Mapping[str, str],
+        names: Sequence[str],
+    ) -> None:
+        """``names`` are those of all GPUs: who counts how matters if they differ."""
+        self.unclear: str | None = None
+        self._by = "--gpus"
+        parts = [part.strip() for each in wanted for part in each.split(",")]
+        self._wanted = [part.lower() for part in parts if part]
+        visible = environment.get(VISIBLE)
+        if not self._wanted and visible is not None:
+            self._by = VISIBLE
+            listed = [each.strip().lower() for each in visible.split(",")]
+            known = takewhile(lambda each: each[:1] not in {"", "-"}, listed)
+            self._wanted = [*known] or [NONE]  # CUDA sees nothing from there on either
+            in_order = environment.get(ORDER) == "PCI_BUS_ID" or len(set(names)) == 1
+            if not in_order and any(each.isdecimal() for each in self._wanted):
+                self._wanted, self.unclear = [ALL], UNCLEAR
+
+    def takes(self, info: GpuInfo) -> bool:
+        """It is meant."""
+        if not self._wanted or ALL in self._wanted:
+            return True
+        return any(self._names(each, info) for each in self._wanted)
+
+    def why_none(self, infos: Sequence[GpuInfo]) -> str:
+        """Said where no GPU is meant."""
+        if self._wanted == [NONE]:
+            return f"{self._by} lets no GPU be seen; --gpus all shows them"
+        there = ", ".join(
+            f"{each.index} {(each.uuid or '')[:BEGINNING]}" for each in infos[:SHOWN]
+        )
+        more = ", …" if len(infos) > SHOWN else ""
+        return (
+            f"{self._by} names none of the GPUs here: {there}{more}; --gpus all shows "
+            "them"
+        )
+
+    @staticmethod
+    def _names(wanted: str, info: GpuInfo) -> bool:
+        if wanted.isdecimal() and len(wanted) < 4:
+            return info.parent_uuid is None and info.index == int(wanted)
+        uuids = [(each or "").lower() for each in (info.uuid, info.parent_uuid)]
+        return any(
+            each.startswith(wanted) or each.partition("-")[2].startswith(wanted)
+            for each in uuids
+            if each
+        )

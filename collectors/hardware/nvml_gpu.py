@@ -1,0 +1,484 @@
+"""One GPU by NVML, or one MIG slice: what it is, and what can be read of it."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from ctypes import c_void_p, cast
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pynvml
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import AnyReading, GpuInfo, GpuProcesses, GpuSample
+from collectors.hardware.gpm import METRICS, GpmSampler, GpmWindow
+from collectors.hardware.gpu_source import Gpm, GpuOptions, Pace
+from collectors.hardware.nvml_errors import (
+    FAILURES,
+    FUNCTION_NOT_FOUND,
+    GONE,
+    LOST,
+    NEVER,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    UNREADABLE,
+    Attempts,
+    DriverGoneError,
+    GpuLostError,
+    code_of,
+    why,
+    why_no_counters,
+)
+from collectors.hardware.nvml_readings import (
+    DIRECT,
+    FIELD_CALL,
+    FIELDS,
+    GPM,
+    LINKS,
+    MEMBERS,
+    MEMORY,
+    OF_GPU,
+    OF_SLICE,
+    PROCESS_LISTS,
+    PROCESSES,
+    SLOWDOWNS,
+    Direct,
+    Field,
+    Values,
+    metric_name,
+    slowdown_shift,
+)
+from collectors.hardware.peaks import peak_of
+
+HOPPER = pynvml.NVML_DEVICE_ARCH_HOPPER
+ARCHITECTURES = {
+    pynvml.NVML_DEVICE_ARCH_KEPLER: "Kepler",
+    pynvml.NVML_DEVICE_ARCH_MAXWELL: "Maxwell",
+    pynvml.NVML_DEVICE_ARCH_PASCAL: "Pascal",
+    pynvml.NVML_DEVICE_ARCH_VOLTA: "Volta",
+    pynvml.NVML_DEVICE_ARCH_TURING: "Turing",
+    pynvml.NVML_DEVICE_ARCH_AMPERE: "Ampere",
+    pynvml.NVML_DEVICE_ARCH_ADA: "Ada",
+    HOPPER: "Hopper",
+    10: "Blackwell",
+    13: "Rubin",
+}
+"""The last two have a name in newer bindings only."""
+MOST = 2**63 - 1
+"""No counter comes further, and no record holds more: drivers say so that an amount is
+not known."""
+
+MOST_BLANKS = 5
+"""In a row; a single one is usual where sweeps are close to each other."""
+
+COUNTERS_OFF = "switched off by --gpm off"
+NEEDS_HOPPER = "needs Hopper or newer: a DCGM exporter can tell it (--dcgm URL)"
+NOT_FOR_VGPU = "a virtual GPU that is part of one has no performance counters"
+NOT_UNDER_WSL = "not offered under WSL"
+NO_NUMBER = "the driver's counters give no number here"
+SEE_SLICES = "MIG is on: its slices tell"
+SHARED_MEMORY = "the GPU shares the host's memory"
+RESERVED_IN_USED = "the driver is too old to tell: it is part of what is used"
+NO_SLICE_PEAK = "it is not documented what a slice's share is a share of"
+SPECIAL = {
+    (MEMORY.name, NOT_SUPPORTED): SHARED_MEMORY,
+    ("memory_temperature_c 82", NOT_SUPPORTED): "this board does not tell",
+}
+"""Where there is more to say than by the error alone."""
+
+
+class Slice(NamedTuple):
+    """Where a MIG slice is."""
+
+    parent: GpuInfo
+    parent_handle: Any
+    instance: int
+
+
+def under_wsl() -> bool:
+    """Windows has the driver: much is not passed on."""
+    try:
+        return "microsoft" in Path("/proc/version").read_text("utf-8", "replace")
+    except OSError:
+        return False
+
+
+class NvmlGpu:
+    """One GPU, or a slice of one, from when it is found until it is lost."""
+
+    def __init__(
+        self,
+        handle: Any,
+        now_ns: Callable[[], int],
+        options: GpuOptions,
+        told: Mapping[str, Any],
+        place: Slice | None = None,
+    ) -> None:
+        """Ask what it is; ``told`` is known of it.
+
+        Raises:
+            GpuLostError: it is not there.
+            DriverGoneError: the driver is not.
+            NVMLError: it does not even say its UUID.
+        """
+        self.handle, self.place = handle, place
+        self.has_mig = False
+        self._now_ns, self._options = now_ns, options
+        self._attempts = Attempts(now_ns, self._explain)
+        self._seen_changes = -1
+        self._ways: dict[str, int] = {}
+        """Which of its ways a reading is had by, where not the first."""
+        self._gpm: GpmSampler | None = None
+        self._blanks = dict.fromkeys(METRICS, 0)
+        """How often in a row the counters gave no number."""
+        self._clock_mhz: int | None = None
+        """The memory's, as it was last."""
+        self._counted: dict[str, tuple[int, int]] = {}
+        """Counters as they were: when, and how much."""
+        self._arch: int | None = None
+        self.info = self._identity(told)
+        self._ids = self._moved_fields()
+        if options.gpm is Gpm.OFF:
+            self.stop_counters(COUNTERS_OFF)
+
+    @property
+    def uuid(self) -> str:
+        """Its name for good."""
+        return self.info.source
+
+    @property
+    def address(self) -> int | None:
+        """Of what the handle points to."""
+        return _address(self.handle)
+
+    @property
+    def counters_run(self) -> bool:
+        """Performance counters are read."""
+        return self._gpm is not None
+
+    def codes(self) -> set[int]:
+        """The errors since this was last asked."""
+        return self._attempts.codes()
+
+    def stop_counters(self, because: str) -> None:
+        """Do without performance counters."""
+        self.close()
+        self._attempts.give_up([GPM], because)
+
+    def read(self, due: Collection[Pace]) -> list[AnyReading]:
+        """One sweep: what it is, where that has changed, and a sample.
+
+        Raises:
+            GpuLostError: it is not there any more.
+            DriverGoneError: the driver is not.
+        """
+        values, window = Values(), self._read_counters()
+        if self.place is None:
+            self._read_fields(due, values)
+        now_ns = self._now_ns()
+        self._read_direct(due, values)
+        readings: list[AnyReading] = []
+        if window is not None:
+            now_ns = window.t_ns
+            values |= window.values
+            values |= {"span_ns": window.span_ns, "via": "gpm"}
+        if "dram_active" in values:
+            values["peak_bytes_per_s"] = self._peak_now()
+        if values:
+            readings.append(GpuSample(source=self.uuid, t_ns=now_ns, **values))
+        if Pace.FEW_SECONDS in due:
+            readings += self._processes(now_ns)
+        return [*self._changed(now_ns), *readings]
+
+    def slices(
+        self, options: GpuOptions, known: Mapping[str, "NvmlGpu"]
+    ) -> Iterator["NvmlGpu"]:
+        """Its MIG slices as they are now; of a slice as it was, the one known.
+
+        Raises:
+            GpuLostError: the GPU is not there any more.
+            DriverGoneError: the driver is not.
+        """
+        mode = self._once(pynvml.nvmlDeviceGetMigMode)
+        self.has_mig = bool(mode and mode[0])
+        count = self._once(pynvml.nvmlDeviceGetMaxMigDeviceCount)
+        for number in range((count or 0) if self.has_mig else 0):
+            handle = self._once(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
+            if handle is None:
+                continue  # there may be holes
+            try:
+                instance = pynvml.nvmlDeviceGetGpuInstanceId(handle)
+                before = known.get(pynvml.nvmlDeviceGetUUID(handle))
+                if before is not None and before.address == _address(handle):
+                    yield before
+                    continue
+                told = {"driver": self.info.driver}
+                place = Slice(self.info, self.handle, instance)
+                yield NvmlGpu(handle, self._now_ns, options, told, place)
+            except FAILURES:
+                continue  # it was removed meanwhile
+
+    def lost(self, because: str) -> GpuInfo:
+        """As it was, and that it is so no more."""
+        now_ns = self._now_ns()
+        return msgspec.structs.replace(self.info, t_ns=now_ns, lost_because=because)
+
+    def close(self) -> list[Any]:
+        """Let go of its samples; those that the driver does not free now."""
+        counters, self._gpm = self._gpm, None
+        return counters.close() if counters is not None else []
+
+    # What it is.
+
+    def _identity(self, told: Mapping[str, Any]) -> GpuInfo:
+        uuid = pynvml.nvmlDeviceGetUUID(self.handle)
+        if not uuid:  # nothing to know it by
+            raise pynvml.NVMLError(NOT_SUPPORTED)
+        name = self._once(pynvml.nvmlDeviceGetName)
+        memory = self._once(pynvml.nvmlDeviceGetMemoryInfo)
+        known = {
+            **told,
+            "t_ns": self._now_ns(),
+            "source": uuid,
+            "uuid": uuid,
+            "name": name,
+            "memory_bytes": (memory.total or None) if memory else None,
+        }
+        if self.place is not None:
+            _, _, profile = (name or "").partition(" MIG ")
+            return GpuInfo(
+                **known,
+                parent_uuid=self.place.parent.uuid,
+                architecture=self.place.parent.architecture,
+                profile=profile or None,
+            )
+        self._arch = self._once(pynvml.nvmlDeviceGetArchitecture)
+        pci = self._once(pynvml.nvmlDeviceGetPciInfo)
+        max_clock = partial(self._once, pynvml.nvmlDeviceGetMaxClockInfo)
+        memory_mhz = max_clock(pynvml.NVML_CLOCK_MEM) or None
+        bus_bits = self._once(pynvml.nvmlDeviceGetMemoryBusWidth) or None
+        peak = peak_of(
+            name,
+            memory_clock_mhz=memory_mhz,
+            bus_bits=bus_bits,
+            given_gbps=self._options.peak_gbps,
+        )
+        return GpuInfo(
+            **known,
+            architecture=ARCHITECTURES.get(self._arch) if self._arch else None,
+            pci_bus_id=_text(pci.busId) if pci else None,
+            memory_bus_bits=bus_bits,
+            max_sm_clock_mhz=max_clock(pynvml.NVML_CLOCK_SM) or None,
+            max_memory_clock_mhz=memory_mhz,
+            peak_bytes_per_s=peak.bytes_per_s,
+            peak_from=peak.peak_from,
+            sheet_bytes_per_s=peak.sheet_bytes_per_s,
+            peak_flops=self._options.peak_flops,
+        )
+
+    def _once(self, call: Callable[..., Any], *given: Any) -> Any:
+        """What it gives; None where it cannot be had."""
+        try:
+            return call(self.handle, *given)
+        except FAILURES as error:
+            code = code_of(error)
+        if code in LOST:
+            raise GpuLostError(code)
+        if code in GONE:
+            raise DriverGoneError(code)
+        return None
+
+    def _changed(self, now_ns: int) -> Iterator[GpuInfo]:
+        """What it is, where what can be read of it is not as it was."""
+        if self._attempts.changes == self._seen_changes:
+            return
+        self._seen_changes = self._attempts.changes
+        missing = self._missing()
+        if missing != self.info.missing:
+            self.info = msgspec.structs.replace(self.info, t_ns=now_ns, missing=missing)
+            yield self.info
+
+    def _missing(self) -> dict[str, str]:
+        """Why, by field: of the last way to have it, when all of them fail."""
+        why_not, found = self._attempts.missing, dict[str, str]()
+        if self.place is not None:
+            found["peak_bytes_per_s"] = NO_SLICE_PEAK
+        for field, ways in (OF_SLICE if self.place else OF_GPU).items():
+            fails = [[why_not[name] for name in way if name in why_not] for way in ways]
+            if all(fails):
+                found[field] = fails[-1][0]
+        return found
+
+    def _explain(self, name: str, code: int) -> str:
+        """Why a reading cannot be had, with what would help."""
+        if name == GPM or (name.startswith(GPM) and self._is_virtual()):
+            return self._why_no_counters(code)
+        if self.has_mig and code in {NOT_SUPPORTED, NO_PERMISSION}:
+            return SEE_SLICES
+        if code == NOT_SUPPORTED and under_wsl():
+            return NOT_UNDER_WSL
+        return SPECIAL.get((name, code)) or why(code)
+
+    def _why_no_counters(self, code: int) -> str:
+        if code == NO_PERMISSION:
+            return why_no_counters()
+        if code in NEVER and self._arch is not None and self._arch < HOPPER:
+            return NEEDS_HOPPER
+        if self._is_virtual():
+            return NOT_FOR_VGPU
+        if code in NEVER and under_wsl():
+            return NOT_UNDER_WSL
+        return why(code)
+
+    def _is_virtual(self) -> bool:
+        mode = self._once(pynvml.nvmlDeviceGetVirtualizationMode)
+        return bool(mode == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
+
+    # What it does.
+
+    def _read_counters(self) -> GpmWindow | None:
+        attempts = self._attempts
+        if not attempts.due(GPM):
+            return None
+        if self._gpm is None:
+            self._gpm = attempts.take(GPM, self._sampler)
+            return None
+        window = attempts.take(GPM, self._gpm.read)
+        if window is None:
+            if attempts.dead(GPM):
+                self.close()
+            return None
+        self._judge(window)
+        return window
+
+    def _judge(self, window: GpmWindow) -> None:
+        """Remember which counters tell nothing, and why."""
+        attempts = self._attempts
+        for field in METRICS:
+            name = metric_name(field)
+            if code := window.codes.get(field):
+                attempts.failed(name, code)
+            elif field in window.values:
+                self._blanks[field] = 0
+                attempts.worked(name)
+            else:
+                self._blanks[field] += 1
+                if self._blanks[field] == MOST_BLANKS:
+                    attempts.lack(name, NO_NUMBER)
+
+    def _sampler(self) -> GpmSampler:
+        if self.place is None:
+            return GpmSampler(self.handle, self._now_ns)
+        _, parent, instance = self.place
+        return GpmSampler(parent, self._now_ns, instance)
+
+    def _read_fields(self, due: Collection[Pace], values: Values) -> None:
+        """What the driver gives in one call; each of it may fail alone."""
+        attempts = self._attempts
+        wanted = [
+            each
+            for each in (*FIELDS, *self._links())
+            if each.pace in due and attempts.due(each.name)
+        ]
+        if not wanted or not attempts.due(FIELD_CALL):
+            return
+        ids = [(self._ids.get(each.id, each.id), each.scope) for each in wanted]
+        ask = partial(pynvml.nvmlDeviceGetFieldValues, self.handle, ids)
+        told = attempts.take(FIELD_CALL, ask)
+        if told is None:
+            if attempts.dead(FIELD_CALL):
+                because = attempts.missing[FIELD_CALL]
+                attempts.give_up([each.name for each in FIELDS], because)
+            return
+        now_ns = self._now_ns()
+        for each, value in zip(wanted, told, strict=True):
+            if code := value.nvmlReturn or _unreadable(value):
+                attempts.failed(each.name, code)
+            else:
+                attempts.worked(each.name)
+                self._take_field(each, value, now_ns, values)
+
+    def _moved_fields(self) -> dict[int, int]:
+        """Ids by those of today, where this driver has others."""
+        shift = slowdown_shift(self.info.driver)
+        if shift is None:
+            names = [each.name for each in FIELDS if each.id in SLOWDOWNS]
+            self._attempts.give_up(names, why(FUNCTION_NOT_FOUND))
+        return {each: each + (shift or 0) for each in SLOWDOWNS}
+
+    def _links(self) -> Sequence[Field]:
+        """Counters of what GPM does not tell."""
+        lacks = self._attempts.lacks
+        if lacks(GPM):
+            return LINKS
+        return [each for each in LINKS if lacks(metric_name(each.field))]
+
+    def _take_field(self, field: Field, told: Any, now_ns: int, into: Values) -> None:
+        amount = getattr(told.value, MEMBERS[told.valueType])
+        if amount > MOST:
+            return
+        if field.key is not None:
+            into.setdefault(field.field, {})[field.key] = amount
+        elif not field.counts:
+            into[field.field] = amount if field.per == 1 else amount / field.per
+        else:
+            before = self._counted.get(field.name)
+            self._counted[field.name] = now_ns, amount
+            if before and now_ns > before[0] and amount >= before[1]:  # else it wrapped
+                span_s = (now_ns - before[0]) / NS_PER_S
+                into[field.field] = (amount - before[1]) * field.unit / span_s
+
+    def _read_direct(self, due: Collection[Pace], values: Values) -> None:
+        for each in (MEMORY,) if self.place else DIRECT:
+            if each.pace in due and self._needs(each):
+                values |= self._by_ways(each.name, each.ways) or {}
+        old = self._ways.get(MEMORY.name) and "memory_used_bytes" in values
+        if old and not self._attempts.lacks("memory_reserved_bytes"):
+            self._attempts.give_up(["memory_reserved_bytes"], RESERVED_IN_USED)
+        self._clock_mhz = values.get("memory_clock_mhz") or self._clock_mhz
+
+    def _needs(self, each: Direct) -> bool:
+        return each.instead_of is None or self._attempts.dead(each.instead_of)
+
+    def _by_ways(self, name: str, ways: Sequence[Callable[[Any], Any]]) -> Any:
+        """What the first call gives that this driver knows."""
+        attempts = self._attempts
+        if not attempts.due(name):
+            return None
+        at = self._ways.get(name, 0)
+        told = attempts.take(name, partial(ways[at], self.handle))
+        if told is None and attempts.dead(name) and at + 1 < len(ways):
+            self._ways[name] = at + 1
+            attempts.worked(name)
+            return self._by_ways(name, ways)
+        return told
+
+    def _processes(self, now_ns: int) -> Iterator[GpuProcesses]:
+        listed = self._by_ways(PROCESSES, PROCESS_LISTS)
+        if listed is not None:
+            by_pid = {each.pid: each.usedGpuMemory for each in listed}
+            yield GpuProcesses(source=self.uuid, t_ns=now_ns, memory_bytes=by_pid)
+
+    def _peak_now(self) -> float | None:
+        """At the memory clock of this moment."""
+        if self.place is not None:
+            return None
+        info = self.info
+        return peak_of(
+            info.name,
+            memory_clock_mhz=self._clock_mhz or info.max_memory_clock_mhz,
+            bus_bits=info.memory_bus_bits,
+            given_gbps=self._options.peak_gbps,
+        ).bytes_per_s
+
+
+def _address(handle: Any) -> int | None:
+    return cast(handle, c_void_p).value
+
+
+def _text(told: str | bytes) -> str:
+    return told if isinstance(told, str) else told.decode("ascii", "replace")
+
+
+def _unreadable(told: Any) -> int:
+    return 0 if 0 <= told.valueType < len(MEMBERS) else UNREADABLE

@@ -1,0 +1,210 @@
+"""What NVML can read of a GPU: which call or field tells what, how often.
+
+Calls that block (PCIe throughput, 20 ms each) are not among them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pynvml
+
+from collectors.hardware.gpm import METRICS
+from collectors.hardware.gpu_source import Pace
+from collectors.hardware.nvml_errors import NOT_SUPPORTED
+
+Values = dict[str, Any]
+"""By field of GpuSample."""
+KIB = 1024
+ALL_LINKS = 2**32 - 1
+GPM = "gpm"
+FIELD_CALL = "fields"
+PROCESSES = "processes"
+
+
+class Field(NamedTuple):
+    """One of the values that the driver gives in one call for all."""
+
+    id: int
+    field: str
+    pace: Pace
+    unit: int = 1
+    scope: int = 0
+    key: str | None = None
+    """Of a field that is a mapping."""
+    per: int = 1
+    """So many of the driver's make one of ours."""
+    counts: bool = False
+    """It is told as a rate, by its difference from the one before."""
+
+    @property
+    def name(self) -> str:
+        """What it is remembered by where it fails."""
+        return f"{self.field} {self.id}"
+
+
+FIELDS = (
+    Field(186, "power_w", Pace.EACH, per=1000),
+    Field(83, "energy_mj", Pace.EACH),
+    Field(74, "throttled_ns", Pace.SECOND, key="power_cap"),
+    Field(76, "throttled_ns", Pace.SECOND, key="sync_boost"),
+    Field(269, "throttled_ns", Pace.SECOND, key="thermal"),
+    Field(270, "throttled_ns", Pace.SECOND, key="hw_thermal"),
+    Field(271, "throttled_ns", Pace.SECOND, key="power_brake"),
+    Field(82, "memory_temperature_c", Pace.FEW_SECONDS),
+    Field(3, "ecc_corrected", Pace.HALF_MINUTE),
+    Field(4, "ecc_uncorrected", Pace.HALF_MINUTE),
+)
+LINKS = (
+    Field(197, "pcie_tx_bytes_per_s", Pace.SECOND, counts=True),
+    Field(198, "pcie_rx_bytes_per_s", Pace.SECOND, counts=True),
+    Field(138, "nvlink_tx_bytes_per_s", Pace.SECOND, KIB, ALL_LINKS, counts=True),
+    Field(139, "nvlink_rx_bytes_per_s", Pace.SECOND, KIB, ALL_LINKS, counts=True),
+)
+"""Where GPM does not tell them."""
+SLOWDOWNS = range(269, 272)
+"""Those of FIELDS whose ids depend on the driver."""
+
+
+def slowdown_shift(driver: str | None) -> int | None:
+    """What to add to the ids of slowdown times; ``None`` where they are not counted.
+
+    They were 251 to 253 from 575 to 580.65. The ids that they have now meant settings
+    of power profiles then, so the driver decides, and not the binding.
+    """
+    numbers = (driver or "").split(" ")[0].split(".")[:2]
+    version = [int(number) for number in numbers if number.isdecimal()]
+    if not version or version >= [580, 82]:
+        return 0
+    return -18 if version >= [575] else None
+
+
+MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""Of the union, by type of value."""
+
+
+class Direct(NamedTuple):
+    """A reading with a call of its own, and other calls for older drivers."""
+
+    name: str
+    pace: Pace
+    ways: tuple[Callable[[Any], Values], ...]
+    tells: tuple[str, ...] = ()
+    """Fields; empty: the one of its name."""
+    instead_of: str | None = None
+    """Only where this one of FIELDS cannot be had."""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """What it tells."""
+        return self.tells or (self.name,)
+
+
+def _memory(handle: Any) -> Values:
+    told = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    if not told.total:
+        raise pynvml.NVMLError(NOT_SUPPORTED)
+    return {"memory_used_bytes": told.used, "memory_reserved_bytes": told.reserved}
+
+
+def _memory_of_old(handle: Any) -> Values:
+    told = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    if not told.total:
+        raise pynvml.NVMLError(NOT_SUPPORTED)
+    return {"memory_used_bytes": told.used}
+
+
+def _busy(handle: Any) -> Values:
+    told = pynvml.nvmlDeviceGetUtilizationRates(handle)
+    found = {"gpu_busy": told.gpu, "memory_busy": told.memory}
+    return {name: share / 100 for name, share in found.items() if share <= 100}
+
+
+def _sm_clock(handle: Any) -> Values:
+    mhz = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    return {"sm_clock_mhz": mhz}
+
+
+def _memory_clock(handle: Any) -> Values:
+    mhz = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)
+    return {"memory_clock_mhz": mhz}
+
+
+def _limit(handle: Any) -> Values:
+    return {"power_limit_w": pynvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000}
+
+
+def _power(handle: Any) -> Values:
+    return {"power_w": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}
+
+
+def _energy(handle: Any) -> Values:
+    return {"energy_mj": pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)}
+
+
+def _reasons(handle: Any) -> Values:
+    bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+    return {"throttle_reasons": bits}
+
+
+def _reasons_of_old(handle: Any) -> Values:
+    bits = pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    return {"throttle_reasons": bits}
+
+
+def _temperature(handle: Any) -> Values:
+    core = pynvml.NVML_TEMPERATURE_GPU
+    return {"temperature_c": pynvml.nvmlDeviceGetTemperatureV(handle, core)}
+
+
+def _temperature_of_old(handle: Any) -> Values:
+    core = pynvml.NVML_TEMPERATURE_GPU
+    return {"temperature_c": pynvml.nvmlDeviceGetTemperature(handle, core)}
+
+
+MEMORY = Direct(
+    "memory_used_bytes",
+    Pace.SECOND,
+    (_memory, _memory_of_old),
+    ("memory_used_bytes", "memory_reserved_bytes"),
+)
+DIRECT = (
+    Direct("power_w", Pace.EACH, (_power,), instead_of="power_w 186"),
+    Direct("energy_mj", Pace.EACH, (_energy,), instead_of="energy_mj 83"),
+    Direct("gpu_busy", Pace.SECOND, (_busy,), ("gpu_busy", "memory_busy")),
+    Direct("sm_clock_mhz", Pace.SECOND, (_sm_clock,)),
+    Direct("memory_clock_mhz", Pace.SECOND, (_memory_clock,)),
+    Direct("throttle_reasons", Pace.SECOND, (_reasons, _reasons_of_old)),
+    MEMORY,
+    Direct("power_limit_w", Pace.FEW_SECONDS, (_limit,)),
+    Direct("temperature_c", Pace.FEW_SECONDS, (_temperature, _temperature_of_old)),
+)
+PROCESS_LISTS = (
+    pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
+    pynvml.nvmlDeviceGetComputeRunningProcesses_v2,
+)
+
+Providers = dict[str, list[tuple[str, ...]]]
+"""By field: each way to have it, and what all must work for that."""
+
+
+def metric_name(field: str) -> str:
+    """What a metric of GPM is remembered by where it alone fails."""
+    return f"{GPM} {field}"
+
+
+def _providers() -> tuple[Providers, Providers]:
+    """Of a GPU, and of a slice."""
+    by_counters: Providers = {name: [(GPM, metric_name(name))] for name in METRICS}
+    memory: Providers = {name: [(MEMORY.name, name)] for name in MEMORY.tells}
+    of_slice: Providers = {**by_counters, **memory, PROCESSES: [(PROCESSES,)]}
+    of_gpu = {name: list(ways) for name, ways in of_slice.items()}
+    for each in (*FIELDS, *LINKS):
+        of_gpu.setdefault(each.field, []).append((FIELD_CALL, each.name))
+    for direct in DIRECT:
+        for field in direct.fields:
+            if direct is not MEMORY:
+                of_gpu.setdefault(field, []).append((direct.name,))
+    return of_gpu, of_slice
+
+
+OF_GPU, OF_SLICE = _providers()

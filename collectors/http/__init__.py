@@ -1,0 +1,1 @@
+"""HTTP, as client and as server, that no peer can hurt."""

@@ -1,0 +1,322 @@
+"""Asks a server that owes us nothing: bounded in time, in bytes and in hops.
+
+Whatever reads a body reads it by :func:`read_body`: httpx would undo as many layers of
+compression as a server names, each a thousandfold, before anybody could count a byte.
+"""
+
+import asyncio
+import re
+import ssl
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import httpx
+import msgspec
+
+from collectors.contract.clock import monotonic_ns
+
+MOST_BYTES = 8_000_000
+MOST_HOPS = 3
+OK = HTTPStatus.OK
+REDIRECTS = {301, 302, 303, 307, 308}
+UNPACKED = {"Accept-Encoding": "identity"}
+"""To pack what it says would cost the watched server time."""
+MOST_SAID = 4_000
+"""Bytes that are read of a refusal."""
+NO_WORD = "it closed the connection without an answer"
+BROKE_OFF = "the answer broke off in the middle"
+GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
+CODINGS = {"gzip", "x-gzip", "deflate"}
+"""What can be unpacked; nothing is that was packed twice."""
+UNPACKED_AT_ONCE = 1 << 20
+"""Bytes, in a millisecond or two: the screen is drawn on the same thread."""
+
+
+class NoAnswerError(Exception):
+    """Nothing usable came; the message says why and what to do, fit to show."""
+
+    def __init__(self, why: str, status: int | None = None) -> None:
+        super().__init__(why)
+        self.status = status
+        """What HTTP said, if it said anything."""
+
+
+class TooLargeError(NoAnswerError):
+    """More came than is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What came, and when."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+    """By any case of their names."""
+    sent_ns: int
+    """On our monotonic clock."""
+    began_ns: int
+    """When its first bytes came: what it says was true between the two."""
+
+    @property
+    def text(self) -> str:
+        """The body as text; what is not UTF-8 is marked."""
+        return self.body.decode("utf-8", "replace")
+
+
+async def get(
+    client: httpx.AsyncClient,
+    path: str,
+    *,
+    timeout_s: float,
+    most_bytes: int = MOST_BYTES,
+) -> Answer:
+    """What is at a path, whole.
+
+    A redirect is followed on the same host only: elsewhere it would take our key along.
+
+    Raises:
+        NoAnswerError: it did not come, not whole, or it was none.
+    """
+    return await _asked(client, "GET", path, None, timeout_s, most_bytes)
+
+
+async def post(
+    client: httpx.AsyncClient,
+    path: str,
+    asked: object,
+    *,
+    timeout_s: float,
+    most_bytes: int = MOST_BYTES,
+) -> Answer:
+    """What is answered to something asked in JSON, whole; asking twice does no harm.
+
+    Raises:
+        NoAnswerError: it did not come, not whole, or it was none.
+    """
+    return await _asked(client, "POST", path, asked, timeout_s, most_bytes)
+
+
+async def _asked(
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    asked: object,
+    timeout_s: float,
+    most_bytes: int,
+) -> Answer:
+    try:
+        async with asyncio.timeout(timeout_s):
+            try:
+                return await _follow(client, method, path, asked, most_bytes)
+            except httpx.RemoteProtocolError as error:
+                if why_none(error) != NO_WORD:
+                    raise
+            # It let go of a connection that was kept, just when we used it.
+            return await _follow(client, method, path, asked, most_bytes)
+    except TimeoutError:
+        raise NoAnswerError(f"no answer in {timeout_s:g} s") from None
+    except httpx.HTTPError as error:
+        why = why_none(error)
+        raise NoAnswerError(why, OK if why == BROKE_OFF else None) from error
+    except (httpx.InvalidURL, OSError, ValueError) as error:
+        raise _no_sense(error) from error
+
+
+async def _follow(
+    client: httpx.AsyncClient, method: str, path: str, asked: object, most_bytes: int
+) -> Answer:
+    for _ in range(MOST_HOPS + 1):
+        sent_ns = monotonic_ns()
+        request = client.build_request(method, path, json=asked, headers=UNPACKED)
+        response = await client.send(request, stream=True)
+        began_ns = monotonic_ns()
+        try:
+            if response.status_code in REDIRECTS:
+                path = _redirect(request.url, response.headers.get("location", ""))
+                continue
+            if response.status_code != OK:
+                said = await _said(response)
+                raise NoAnswerError(_refusal(response, said), response.status_code)
+            body = await read_body(response, most_bytes)
+        finally:
+            await response.aclose()
+        return Answer(
+            status=response.status_code,
+            body=body,
+            headers=response.headers,
+            sent_ns=sent_ns,
+            began_ns=began_ns,
+        )
+    raise NoAnswerError(f"it redirects more than {MOST_HOPS} times", HTTPStatus.FOUND)
+
+
+def _redirect(asked: httpx.URL, location: str) -> str:
+    """Where to ask instead."""
+    to = asked.join(location)
+    if (to.scheme, to.netloc) == (asked.scheme, asked.netloc):
+        return str(to)
+    if to.host == asked.host and to.scheme == "https":
+        why = f"it wants https: attach to https://{_place(to)}"
+    else:
+        why = f"it redirects to {to.scheme}://{_place(to)}: attach to that"
+    raise NoAnswerError(why, HTTPStatus.FOUND)
+
+
+def _place(url: httpx.URL) -> str:
+    return f"{url.host}:{url.port}" if url.port else url.host
+
+
+def _refusal(response: httpx.Response, said: str) -> str:
+    status = response.status_code
+    if status == HTTPStatus.UNAUTHORIZED:
+        return "it wants a key (HTTP 401): --api-key-env or --header"
+    if status == HTTPStatus.FORBIDDEN:
+        return "it does not let us in (HTTP 403): another key or --header may"
+    if status == HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+        return "the proxy wants a key (HTTP 407)"
+    if status == HTTPStatus.NOT_FOUND:
+        return "nothing is there (HTTP 404): is a path missing in the address?"
+    known = status in HTTPStatus.__members__.values()
+    phrase = f" {HTTPStatus(status).phrase}" if known else ""
+    return f"HTTP {status}{phrase}{f': {said}' if said else ''}"
+
+
+async def _said(response: httpx.Response) -> str:
+    """What a server says in refusing, if it says so as OpenAI's does."""
+    body = b""
+    try:
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > MOST_SAID:
+                return ""
+        error = msgspec.json.decode(body)["error"]
+        return str(error["message"] if isinstance(error, dict) else error)[:200]
+    except (httpx.HTTPError, msgspec.DecodeError, ValueError, RecursionError):
+        return ""
+    except (LookupError, TypeError):  # JSON, but not as we know it
+        return ""
+
+
+async def read_body(response: httpx.Response, most_bytes: int) -> bytes:
+    """The whole body of an answer that is streamed, unpacked if it was packed once.
+
+    Raises:
+        TooLargeError: it is larger, packed or unpacked.
+        NoAnswerError: it is packed by other means, or broken.
+        httpx.HTTPError: it does not come.
+    """
+    coding = response.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in {"", "identity", *CODINGS}:
+        raise NoAnswerError(
+            f"it is packed as {coding[:20]!r}, which we did not ask for", OK
+        )
+    unpacker = Unpacker() if coding in CODINGS else None
+    body = bytearray()
+    raw = 0
+    if _announced(response) > most_bytes:
+        raise _too_large(most_bytes)
+    try:
+        async for chunk in response.aiter_raw():
+            raw += len(chunk)
+            room = most_bytes + 1 - len(body)
+            body += await unpacker.unpack(chunk, room) if unpacker else chunk
+            if max(raw, len(body)) > most_bytes:
+                raise _too_large(most_bytes)
+    except zlib.error as error:
+        raise _no_sense(error) from error
+    if unpacker and not unpacker.whole:
+        raise NoAnswerError(BROKE_OFF, OK)
+    return bytes(body)
+
+
+class Unpacker:
+    """Undoes gzip or zlib: never more than asked for, nor for long without a break."""
+
+    def __init__(self) -> None:
+        self._unpack = zlib.decompressobj(GZIP_OR_ZLIB)
+
+    @property
+    def whole(self) -> bool:
+        """Its end has come."""
+        return self._unpack.eof
+
+    async def unpack(self, packed: bytes, most_bytes: int) -> bytearray:
+        """What is in there, up to so many bytes; what is beyond them is lost.
+
+        Raises:
+            zlib.error: it is broken.
+        """
+        found = bytearray()
+        while (room := min(most_bytes - len(found), UNPACKED_AT_ONCE)) > 0:
+            piece = self._unpack.decompress(packed, room)
+            found += piece
+            packed = self._unpack.unconsumed_tail
+            if self.whole or (not packed and len(piece) < room):
+                break
+            await asyncio.sleep(0)
+        return found
+
+
+def _announced(response: httpx.Response) -> int:
+    length = response.headers.get("content-length", "")
+    return int(length[:15]) if length.isdecimal() else 0
+
+
+def _too_large(most_bytes: int) -> TooLargeError:
+    return TooLargeError(
+        f"it is larger than {most_bytes / 1e6:g} MB: read no further", OK
+    )
+
+
+def _no_sense(error: Exception) -> NoAnswerError:
+    return NoAnswerError(f"the answer makes no sense: {error}"[:200], OK)
+
+
+def why_none(error: httpx.HTTPError) -> str:
+    """Why no answer came, fit to show."""
+    if tls := _in_tls(error):
+        return tls
+    text = str(error)
+    if isinstance(error, httpx.RemoteProtocolError):
+        if "without sending a response" in text:
+            return NO_WORD
+        half = "without" in text  # "... sending complete message body"
+        return BROKE_OFF if half else "it does not speak HTTP"
+    for kind, why in (
+        (httpx.ProxyError, "the proxy does not let us through"),
+        (httpx.ConnectError, _no_connection(text)),
+        (httpx.TransportError, "the connection broke off"),
+    ):
+        if isinstance(error, kind):
+            return why
+    return f"no answer: {text}"[:200]
+
+
+def _in_tls(error: BaseException) -> str | None:
+    """What went wrong in TLS, if it was that."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"its certificate is not trusted ({cause.verify_message}): --ca-file "
+                "with the right one, or --insecure"
+            )
+        if isinstance(cause, ssl.SSLError):
+            return "it does not speak TLS as we do: is it http instead of https?"
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _no_connection(said: str) -> str:
+    for pattern, why in (
+        (r"refused|All connection attempts failed", "nothing listens there"),
+        (r"not known|No address|resolution", "no host has that name"),
+        (r"[Nn]etwork is unreachable|No route", "there is no way to that host"),
+        (r"No such file", "there is no such socket"),
+    ):
+        if re.search(pattern, said):
+            return why
+    return f"no connection: {said}"[:200]

@@ -1,0 +1,1 @@
+"""Other hosts: a tunnel to them, and the agent that tells of one."""

@@ -1,0 +1,313 @@
+"""Follows the agent of a host for as long as anybody wants: a collector.
+
+It tells of the host and its GPUs, from before we came too, as far as it remembers. One
+that is lost is looked for again; its GPUs are lost meanwhile. What it says is believed
+within bounds: it can name no other kind of source, and no absurd number or time.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from collectors.contract.clock import NS_PER_S, SessionClock
+from collectors.contract.collector import CollectorError
+from collectors.contract.readings import (
+    AnyReading,
+    ClockAnchor,
+    GpuInfo,
+    GpuProcesses,
+    GpuSample,
+    HostInfo,
+    HostSample,
+    Note,
+    NoteKind,
+)
+from collectors.contract.runtime_dir import AGENT_SOCKET, SOCKETS_IN
+from collectors.contract.wire import TCP, has_host_and_port
+from collectors.http.server import Server
+from collectors.probe.hello import AGENT
+from collectors.probe.reception import ProbeMessage, Reception
+from collectors.probe.relayed import Place, RelayedStream
+from collectors.probe.stream import ProbeMemory
+
+UNIX = "unix:"
+LOOK_AGAIN_S, LOOK_AT_LEAST_S = 1.0, 5.0
+"""How often to look for one that is not there: soon at first."""
+MOST_GPUS = 256
+"""Of one host, slices included."""
+LONGEST_NAME = 64
+LONGEST_TEXT = 1_000
+MOST_ITEMS = 4_096
+OLDEST_NS = 3_600 * NS_PER_S
+"""An agent remembers less."""
+AHEAD_NS = 10 * NS_PER_S
+TOLD = (ClockAnchor, HostInfo, HostSample, GpuInfo, GpuSample, GpuProcesses, Note)
+"""All that an agent can tell; the GPUs' have a source of their own."""
+OF_A_GPU = (GpuInfo, GpuSample, GpuProcesses)
+
+
+class AgentError(ValueError):
+    """No agent can be there; the message is fit to show."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteAgent:
+    """Where an agent listens, and what it takes to be let in."""
+
+    address: str
+    """``tcp://host:port`` or ``unix:/a/path``."""
+    key: Path | None = None
+    """A viewer's key file."""
+    name: str = ""
+    """As people call its host; else the agent says."""
+    sought: bool = False
+    """Nobody said that there is one: where none is, nothing is said of it."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no address.
+
+        Raises:
+            AgentError: it is none.
+        """
+        is_path = self.address.startswith(UNIX) and len(self.address) > len(UNIX)
+        is_port = self.address.startswith(TCP) and has_host_and_port(self.address)
+        if not (is_path or is_port):
+            raise AgentError(
+                f"{self.address!r} is no address of an agent: write it as "
+                "tcp://host:port or unix:/path"
+            )
+
+    @classmethod
+    def beside(cls, server: Server) -> "RemoteAgent | None":
+        """The one on a server's host, if it has one, at the end of a tunnel."""
+        if not server.probe.startswith(SOCKETS_IN):
+            return None
+        place = Path(server.probe.removeprefix(SOCKETS_IN)) / AGENT_SOCKET
+        return cls(address=f"{UNIX}{place}", sought=True)
+
+    @property
+    def path(self) -> Path | None:
+        """Of its Unix socket; None where it is reached over the network."""
+        if self.address.startswith(TCP):
+            return None
+        return Path(self.address.removeprefix(UNIX).removeprefix("//"))
+
+    @property
+    def place(self) -> Place:
+        """As a stream needs it."""
+        at = self.address if self.path is None else f"ipc://{self.path}"
+        return Place(address=at, key=self.key, who="agent", prefix=AGENT)
+
+    @property
+    def may_be_there(self) -> bool:
+        """There is something to connect to, as far as that can be seen."""
+        return not self.sought or self.path is None or self.path.is_socket()
+
+    @property
+    def host(self) -> str:
+        """Over the network, the host by which it is reached."""
+        return "" if self.path else urlsplit(self.address).hostname or ""
+
+    @property
+    def shown(self) -> str:
+        """What to call it as long as it has not said its name."""
+        return self.name or self.host or self.address
+
+
+class AgentStream:
+    """Everything that the agent of a host tells, life after life.
+
+    All of a session share ``claimed``: names of hosts and streams of agents, each with
+    who follows it. So no two hosts have one name, and an agent that is reached in two
+    ways is told of once.
+    """
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        agent: RemoteAgent,
+        claimed: dict[str, "AgentStream"] | None = None,
+        ours: Collection[str] = (),
+    ) -> None:
+        """``ours`` are GPUs that we read ourselves, so that nobody else need."""
+        self.agent = agent
+        self.why = f"no answer came from {agent.address}"
+        """Why it does not answer now; empty while it does."""
+        self.host = ""
+        """The name of its host, once it has answered."""
+        self._clock = clock
+        self._claimed = {} if claimed is None else claimed
+        self._ours = ours
+        self._memory = ProbeMemory()
+        self._gpus: dict[str, GpuInfo] = {}
+        """As they were told of last."""
+        self._stream: _AgentMessages | None = None
+        self._told = ""
+        self._refused, self._say_refused_at = 0, 1
+        self._ended = asyncio.Event()
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """Readings in session time, each with its source, until closed."""
+        pause_s = LOOK_AGAIN_S
+        while not self._ended.is_set():
+            try:
+                if self.agent.may_be_there:
+                    async for batch in self._life():
+                        pause_s = LOOK_AGAIN_S
+                        yield batch
+            except (CollectorError, OSError) as error:
+                yield self._lost(str(error))
+            finally:
+                await self._let_go()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._ended.wait()
+            pause_s = min(1.2 * pause_s, LOOK_AT_LEAST_S)
+
+    async def close(self) -> None:
+        """Stop following; safe to call twice."""
+        self._ended.set()
+        if self._stream is not None:
+            await self._stream.close()
+
+    async def _let_go(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await stream.close()
+        for name in [each for each, who in self._claimed.items() if who is self]:
+            del self._claimed[name]
+
+    async def _life(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """What it tells until it is lost."""
+        stream = self._stream = _AgentMessages(self._clock, self.agent, self._memory)
+        async for batch in stream.batches():
+            is_ours = self._claim(stream.name)
+            said = self._answered(stream.host) if is_ours else []
+            known = [*said, *self._known(batch)]
+            if is_ours:
+                yield known
+
+    def _claim(self, name: str) -> bool:
+        return self._claimed.setdefault(name, self) is self
+
+    def _answered(self, host: str) -> list[AnyReading]:
+        """Say so once; GPUs that were lost with it are there again."""
+        if not self.why:
+            return []
+        self.why = ""
+        name = self.agent.name or host[:LONGEST_NAME] or self.agent.shown
+        self.host = name if self._claim(name) else f"{name} at {self.agent.address}"
+        now_ns = self._clock.now_ns()
+        again = [
+            replace(each, t_ns=now_ns, host=self.host) for each in self._gpus.values()
+        ]
+        return [self._note(f"the agent of {self.host} answers"), *again]
+
+    def _lost(self, why: str) -> list[AnyReading]:
+        known, self.why = not self.why, why
+        if not known and (why == self._told or self.agent.sought):
+            return []
+        self._told = why
+        gone = f"the agent of {self.host} does not answer"
+        lost = [
+            replace(each, t_ns=self._clock.now_ns(), lost_because=gone)
+            for each in self._gpus.values()
+            if known and each.lost_because is None
+        ]
+        return [self._note(why), *lost]
+
+    def _known(self, batch: Iterable[AnyReading]) -> Iterator[AnyReading]:
+        """What of it makes sense, under the name of its host or GPU."""
+        for reading in batch:
+            if reading.source and reading.source in self._ours:
+                continue
+            told = self._placed(reading) if self._makes_sense(reading) else None
+            if told is not None:
+                yield told
+            else:
+                self._refused += 1
+        if self._refused >= self._say_refused_at:
+            self._say_refused_at = 10 * self._refused
+            yield self._note(
+                f"readings of {self.host} that make no sense are left out: "
+                f"{self._refused:,} so far"
+            )
+
+    def _makes_sense(self, reading: AnyReading) -> bool:
+        if not isinstance(reading, TOLD):
+            return False
+        now_ns = self._clock.now_ns()
+        then_ns = reading.t_ns
+        is_near = now_ns - OLDEST_NS < then_ns < now_ns + AHEAD_NS
+        return is_near and _is_bounded(msgspec.to_builtins(reading))
+
+    def _placed(self, reading: AnyReading) -> AnyReading | None:
+        """The same with its source; None of more GPUs than there can be."""
+        if not isinstance(reading, OF_A_GPU) or not reading.source:
+            placed = replace(reading, source=self.host)
+            if isinstance(placed, GpuInfo):  # why there is none
+                placed = replace(placed, host=self.host)
+            return placed
+        if isinstance(reading, GpuInfo):
+            reading = replace(reading, host=self.host)
+            if len(self._gpus) < MOST_GPUS or reading.source in self._gpus:
+                self._gpus[reading.source] = reading
+        return reading if reading.source in self._gpus else None
+
+    def _note(self, text: str) -> Note:
+        return Note(
+            t_ns=self._clock.now_ns(),
+            kind=NoteKind.HOST,
+            text=text,
+            source=self.host or self.agent.shown,
+        )
+
+
+class _AgentMessages(RelayedStream):
+    """One life of an agent, in session time, each reading with the source it says."""
+
+    def __init__(
+        self, clock: SessionClock, agent: RemoteAgent, memory: ProbeMemory
+    ) -> None:
+        super().__init__(clock, agent.place, memory=memory)
+        self._source = ""  # each reading says its own
+        self.host = self.name = ""
+        """What it calls its host, and itself in this life."""
+
+    def _met(self, topic: bytes) -> Reception:
+        """One that comes anew stands for the one before: a place has one agent."""
+        for known in (self._receptions, self._heard_ns, self.hellos):
+            known.clear()
+        return super()._met(topic)
+
+    def _of_our_time(self, told: list[AnyReading]) -> list[AnyReading]:
+        """All: who follows an agent looks closer."""
+        return told
+
+    def _batch(self, messages: Sequence[ProbeMessage]) -> list[AnyReading]:
+        for hello in self.hellos.values():
+            self.host, self.name = hello.source, hello.stream
+        return super()._batch(messages)
+
+
+def _is_bounded(value: Any) -> bool:  # noqa: ANN401 - whatever a reading holds
+    """No text is longer, no number bigger than any that is meant."""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_TEXT
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    if isinstance(value, list):
+        return len(value) <= 2 * MOST_ITEMS and all(map(_is_bounded, value))
+    return True

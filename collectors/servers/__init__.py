@@ -1,0 +1,1 @@
+"""What inference servers tell of themselves: metrics, traces, cache events."""

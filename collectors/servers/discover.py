@@ -1,0 +1,214 @@
+"""Finds the engines that run on this host, whoever started them.
+
+Who listens on a port is asked, over loopback alone and without any key, for
+``/v1/models``, and where that tells nothing for ``/metrics`` and ``/version``: what
+every kind of server can refuse, and none is changed by. No prompt is ever sent.
+"""
+
+import asyncio
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import msgspec
+import psutil
+
+from collectors.http.bounded_get import NoAnswerError, get
+from collectors.http.http_client import http_client
+from collectors.servers.families import by_answers, by_metrics
+from collectors.servers.families.family import Family, model_names
+
+SWITCH = "INFERWATCH_PORTS"
+"""The only ports to be asked, as ``8000,8001``; nothing in it: none."""
+PATIENCE_S = 0.35
+"""For all that one port is asked; all are asked at once."""
+MOST_PORTS = 64
+MOST_BYTES = 200_000
+FIRST_PORT = 1024
+"""Below are the host's own services."""
+OTHERS = {2049, 2379, 2380, 3306, 5432, 5672, 6379, 6443, 9042, 9092, 9200, 11211}
+OTHERS |= {27017, 50051}
+"""Ports of databases and queues, which would log our question as an attack."""
+USUAL = (8000, 8080, 30000, 8001, 8081, 11434, 1234, 5000)
+ENGINES = re.compile(
+    r"(?P<vllm>\bvllm\b|\bembedded_engine\.worker\b)|(?P<sglang>\bsglang\b)"
+    r"|(?P<llamacpp>\bllama[-_](server|cpp))",
+    re.IGNORECASE,
+)
+"""In a command line: whose process it is, should it be too busy to answer. What we
+serve ourselves is vLLM."""
+
+INNER = re.compile(r"VLLM::(?!api)|sglang::|ray::", re.IGNORECASE)
+"""Titles of engines' other processes, whose ports are none of ours to ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listener:
+    """A port of this host that can be asked."""
+
+    port: int
+    host: str
+    """The address that reaches it."""
+    pid: int | None = None
+    """None where the process cannot be seen."""
+    command: str = ""
+
+    @property
+    def is_engine(self) -> bool:
+        """By its command line."""
+        return bool(ENGINES.search(self.command))
+
+    @property
+    def is_named(self) -> bool:
+        """That is where people look for it, or told it to listen."""
+        told = re.search(rf"\b{self.port}\b", self.command)
+        return bool(told) or self.port in USUAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundServer:
+    """An engine that runs on this host."""
+
+    url: str
+    family: str
+    models: Sequence[str] = ()
+    pid: int | None = None
+    answered: bool = True
+    """False: it was too busy to say more than that it is there."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return httpx.URL(self.url).port or 0
+
+
+async def found_servers() -> list[FoundServer]:
+    """The engines that listen on this host, by port; takes half a second at most."""
+    listeners = await asyncio.to_thread(listening)
+    async with http_client("http://127.0.0.1", timeout_s=PATIENCE_S) as client:
+        found = await asyncio.gather(*(_ask(client, each) for each in listeners))
+    return sorted(filter(None, found), key=lambda each: each.port)
+
+
+def listening() -> list[Listener]:
+    """Who can be asked, likely engines first; no more than a few dozen."""
+    found: dict[int, Listener] = {}
+    for each in _connections():
+        host = _reachable(each.laddr.ip)
+        port = each.laddr.port
+        odd = port < FIRST_PORT or port in OTHERS or each.pid == os.getpid()
+        if each.status == psutil.CONN_LISTEN and host and not odd:
+            command = _command(each.pid) if each.pid else ""
+            found.setdefault(
+                port, Listener(port=port, host=host, pid=each.pid, command=command)
+            )
+    asked = [each for each in found.values() if _may_ask(each)]
+    doors = {each.pid for each in asked if each.is_engine and each.is_named}
+    asked = [each for each in asked if each.pid not in doors or each.is_named]
+    return sorted(asked, key=_likelihood)[:MOST_PORTS]
+
+
+def _may_ask(each: Listener) -> bool:
+    chosen = os.environ.get(SWITCH)
+    if chosen is not None and str(each.port) not in chosen.replace(",", " ").split():
+        return False
+    return not INNER.match(each.command)
+
+
+def _connections() -> Sequence[Any]:
+    """As psutil tells; other users' too, though not always whose they are."""
+    try:
+        return psutil.net_connections("tcp")
+    except (psutil.Error, OSError):
+        return []
+
+
+def _reachable(address: str) -> str | None:
+    """Where that address is reached from this host alone; None if nowhere."""
+    known = ipaddress.ip_address(address.partition("%")[0])
+    if known.is_unspecified:
+        return "127.0.0.1"
+    if not known.is_loopback:
+        return None
+    return f"[{known}]" if known.version == 6 else str(known)
+
+
+def _command(pid: int) -> str:
+    try:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return ""
+
+
+def _likelihood(each: Listener) -> tuple[bool, bool, int]:
+    return not each.is_engine, not each.is_named, each.port
+
+
+async def _ask(client: httpx.AsyncClient, listener: Listener) -> FoundServer | None:
+    """What listens there, if it is an engine."""
+    root = f"http://{listener.host}:{listener.port}"
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            known = await _identify(client, root)
+    except TimeoutError:
+        return _too_busy(listener)
+    if known is None:
+        return None
+    family, models = known
+    return FoundServer(
+        url=_url(listener), family=family.name, models=models, pid=listener.pid
+    )
+
+
+async def _identify(
+    client: httpx.AsyncClient, root: str
+) -> tuple[Family, Sequence[str]] | None:
+    answers = {"/v1/models": _json(await _text(client, f"{root}/v1/models"))}
+    if family := by_answers(answers):
+        return family, model_names(answers)
+    if family := by_metrics(await _text(client, f"{root}/metrics")):
+        return family, ()
+    return None
+
+
+async def _text(client: httpx.AsyncClient, url: str) -> str:
+    """What is there; nothing where nothing usable is.
+
+    Raises:
+        TimeoutError: it takes its time.
+    """
+    try:
+        answer = await get(client, url, timeout_s=2 * PATIENCE_S, most_bytes=MOST_BYTES)
+    except NoAnswerError:
+        return ""
+    return answer.text
+
+
+def _json(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _too_busy(listener: Listener) -> FoundServer | None:
+    """It did not answer in time: its command line tells what it is."""
+    said = ENGINES.search(listener.command)
+    if said is None or not listener.is_named:
+        return None
+    return FoundServer(
+        url=_url(listener),
+        family=str(said.lastgroup),
+        pid=listener.pid,
+        answered=False,
+    )
+
+
+def _url(listener: Listener) -> str:
+    """As people would type it."""
+    host = "localhost" if listener.host == "127.0.0.1" else listener.host
+    return f"http://{host}:{listener.port}"

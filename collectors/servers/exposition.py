@@ -1,0 +1,484 @@
+"""The text of ``/metrics``, read again and again, as samples of an engine.
+
+prometheus_client parses every series once. Between two scrapes most lines stay as they
+are, where they are; of others the number at the end changes, and what stands before it
+names a series that is known.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from collectors.contract.readings import EngineSample, Histogram
+from collectors.servers.families.family import Family, Names
+
+MOST_SERIES = 50_000
+MOST_RANKS = 1_024
+MOST_PARTS = 256
+"""Of one metric: buckets, reasons, positions."""
+LONGEST_LABEL = 256
+LONGEST_SHARED = 1_000
+LARGEST = 2**53
+"""No engine counts further: up to here every whole number is told apart."""
+LATEST_S = 2.0**33
+"""Unix time, in the year 2242: what is more is in milliseconds, or no time."""
+_EMPTY: tuple[object, ...] = (None, {})
+STARTED = "process_start_time_seconds"
+
+
+class ExpositionError(ValueError):
+    """The text is not whole; the message is fit to show."""
+
+
+class _Place(NamedTuple):
+    """Where the values of a metric belong in a sample."""
+
+    part: str
+    """highest, sum: of plain numbers; histograms, finished, others; info, started."""
+    field: str = ""
+    choice: int = 0
+    """Which spelling it is."""
+    within: str = ""
+    """bucket, total or count of a histogram; how requests ended, or the label that
+    says so in braces."""
+
+
+class ExposedSeries:
+    """One series and its last value."""
+
+    __slots__ = ("scrape", "value")
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+        """None where it was no number that can be."""
+        self.scrape = 0
+        """In which it was seen last."""
+
+
+_Line = tuple[str | None, ExposedSeries | None, float | None]
+"""As it was written, its series and its value."""
+_NO_LINE: _Line = (None, None, None)
+_Parts = dict[str | float, list[ExposedSeries]]
+"""By bucket's bound, or by what a label says."""
+_Rank = dict[_Place, _Parts]
+"""The series of one rank."""
+
+
+class Scraped(NamedTuple):
+    """What one text said."""
+
+    samples: list[EngineSample]
+    started_s: float | None
+    """Unix time at which the process began."""
+    wrong: list[str]
+    """What was left out, and why; fit to show."""
+
+
+class Exposition:
+    """Reads what a server of a family exposes."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.labels: Mapping[str, str] = {}
+        """How the engine is configured, as far as it told."""
+        self._places: dict[str, list[_Place]] = defaultdict(list)
+        for name, place in _places(family):
+            self._places[name].append(place)
+        self._prefixes = (*family.prefixes, STARTED)
+        self._scrape = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lines: list[_Line] = []
+        self._series: dict[str, ExposedSeries | None] = {}
+        self._ranks: dict[tuple[str, str | None], _Rank] = {}
+        self._started = ExposedSeries()
+        self._wrong: dict[str, None] = {}
+        self._left_out: dict[str, ExposedSeries] = {}
+
+    def read(
+        self, text: str, *, t_ns: int = 0, uncertainty_ns: int = 0, source: str = ""
+    ) -> Scraped:
+        """The samples in a whole text; what cannot be is left out, and told.
+
+        Raises:
+            ExpositionError: it broke off.
+        """
+        if text and not text.endswith("\n"):
+            raise ExpositionError("the answer broke off in the middle")
+        if len(self._series) >= MOST_SERIES:
+            self._forget()
+        self._begin()
+        lines = text.split("\n")
+        known = self._lines = [*self._lines, *[_NO_LINE] * len(lines)][: len(lines)]
+        for at, line in enumerate(lines):
+            before, series, value = known[at]
+            if line != before:
+                series, value = self._take(line)
+                known[at] = line, series, value
+            if series is not None:
+                series.scrape = self._scrape
+                series.value = value
+        return self._scraped(t_ns, uncertainty_ns, source)
+
+    def series(self, name: str, labels: Mapping[str, str]) -> ExposedSeries | None:
+        """A series that others have parsed and remember; None: it is not kept."""
+        places = self._places.get(name)
+        return self._settle(places, labels) if places else None
+
+    def read_values(
+        self,
+        values: Iterable[tuple[ExposedSeries, str]],
+        *,
+        t_ns: int = 0,
+        uncertainty_ns: int = 0,
+        source: str = "",
+    ) -> Scraped:
+        """The samples in what such series said in one scrape."""
+        self._begin()
+        for series, number in values:
+            series.scrape = self._scrape
+            series.value = read_number(number)
+        return self._scraped(t_ns, uncertainty_ns, source)
+
+    def _begin(self) -> None:
+        self._scrape += 1
+        self._wrong.clear()
+
+    def _scraped(self, t_ns: int, uncertainty_ns: int, source: str) -> Scraped:
+        samples = [
+            EngineSample(
+                source=source,
+                t_ns=t_ns,
+                uncertainty_ns=uncertainty_ns,
+                rank=name,
+                model=model,
+                **fields,
+            )
+            for (name, model), fields in self._told().items()
+        ]
+        started_s = self._together([self._started])
+        if started_s is not None and started_s > LATEST_S:
+            started_s = None
+            self._wrong["a start time that cannot be"] = None
+        for why, series in self._left_out.items():
+            if series.scrape == self._scrape:
+                self._wrong[why] = None
+        return Scraped(samples, started_s, list(self._wrong))
+
+    def _take(self, line: str) -> tuple[ExposedSeries | None, float | None]:
+        """Which series a line is of, if it is kept, and its value."""
+        if not line.startswith(self._prefixes):
+            return None, None
+        head, number = split_line(line)
+        try:
+            series = self._series[head]
+        except KeyError:
+            series = self._meet(head)
+        return series, None if series is None else read_number(number)
+
+    def _meet(self, head: str) -> ExposedSeries | None:
+        """A series not met before; None for one that nobody asks for."""
+        if len(self._series) >= MOST_SERIES:
+            return self._without(f"more than {MOST_SERIES:,} series")
+        places = self._places.get(head.partition("{")[0].rstrip())
+        series = self._keep(head, places) if places else None
+        self._series[head] = series
+        return series
+
+    def _without(self, why: str) -> ExposedSeries:
+        """Stands for what is left out, and tells so whenever it is seen."""
+        return self._left_out.setdefault(why, ExposedSeries())
+
+    def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
+        labels = read_labels(head)
+        if labels is None:
+            return self._without("lines that are no metrics")
+        return self._settle(places, labels)
+
+    def _settle(
+        self, places: Sequence[_Place], labels: Mapping[str, str]
+    ) -> ExposedSeries | None:
+        """A new series among those of its rank."""
+        if places[0].part == "started":
+            return self._started
+        if places[0].part == "info":
+            self.labels = {key: _short(text) for key, text in labels.items()}
+            return None
+        rank = self._rank(labels)
+        if rank is None:
+            return self._without(f"more than {MOST_RANKS:,} ranks")
+        series = ExposedSeries()
+        for place in places:
+            parts = rank.setdefault(place, {})
+            part = _part(place, labels)
+            if part in parts or len(parts) < MOST_PARTS:
+                parts.setdefault(part, []).append(series)
+            else:
+                series = self._without(f"more than {MOST_PARTS} parts of {place.field}")
+        return series
+
+    def _rank(self, labels: Mapping[str, str]) -> _Rank | None:
+        model = labels.get(self.family.model_label)
+        name = _short(labels.get(self.family.rank_label, ""))
+        key = name, None if model is None else _short(model)
+        if key not in self._ranks and len(self._ranks) >= MOST_RANKS:
+            return None
+        return self._ranks.setdefault(key, {})
+
+    def _told(self) -> dict[tuple[str, str | None], dict[str, Any]]:
+        """What was said in this scrape, by rank and model.
+
+        What is of no rank is of the whole server, and that of its only one if there
+        is but one.
+        """
+        told = {
+            key: fields
+            for key, rank in self._ranks.items()
+            if (fields := self._fields(rank))
+        }
+        named = [key for key in told if key[0]]
+        for name, model in [key for key in told if not key[0]]:
+            fields = told.pop((name, model))
+            of_model = [key for key in named if model in {None, key[1]}]
+            if of_model and (len(of_model) == 1 or not fields.keys() - {"others"}):
+                told[of_model[0]] = _joined(fields, told[of_model[0]])
+            else:
+                told["all" if named else "0", model] = fields
+        return told
+
+    def _fields(self, rank: _Rank) -> dict[str, Any]:
+        """What a rank said in this scrape, by field of the sample."""
+        family = self.family
+        fields: dict[str, Any] = {}
+        for part, metrics in (("highest", family.gauges), ("sum", family.counters)):
+            for name, choices in metrics.items():
+                value = self._first(rank, part, name, choices)
+                fields[name] = None if value is None else _count(value)
+        fields["kv_usage"] = self._kv_usage(rank)
+        fields["histograms"] = {
+            name: histogram
+            for name, choices in family.histograms.items()
+            if (histogram := self._histogram(rank, name, choices))
+        }
+        finished: dict[str, float] = {}
+        others: dict[str, float] = {}
+        for place, parts in rank.items():
+            if place.part == "finished":
+                finished |= self._parted(place, parts, "")
+            elif place.part == "others":
+                others |= self._parted(place, parts, place.field)
+        fields["finished"] = {
+            how: number
+            for how, value in finished.items()
+            if (number := _count(value)) is not None
+        }
+        fields["others"] = others
+        return {name: value for name, value in fields.items() if value not in _EMPTY}
+
+    def _kv_usage(self, rank: _Rank) -> float | None:
+        """None, too, where it may be that of another pool."""
+        pools = self.family.other_pools
+        if any(self._first(rank, "highest", name, (name,)) for name in pools):
+            return None
+        return self._first(rank, "highest", "kv_usage", self.family.kv_usage)
+
+    def _first(self, rank: _Rank, part: str, name: str, choices: Names) -> float | None:
+        """The value of the newest spelling that was there."""
+        for choice in range(len(choices)):
+            for series in rank.get(_Place(part, name, choice), {}).values():
+                value = self._together(series, highest=part == "highest")
+                if value is not None:
+                    return value
+        return None
+
+    def _together(
+        self, series: Sequence[ExposedSeries], *, highest: bool = False
+    ) -> float | None:
+        """What the series of this scrape are as one; None of nothing, or nonsense."""
+        values = [each.value for each in series if each.scrape == self._scrape]
+        numbers = [value for value in values if value is not None]
+        if len(numbers) < len(values):
+            self._wrong["numbers that cannot be"] = None
+            return None
+        return (max if highest else sum)(numbers) if numbers else None
+
+    def _parted(self, place: _Place, parts: _Parts, name: str) -> dict[str, float]:
+        """Values by what their label says, in braces behind a name."""
+        highest = place.part == "others" and place.choice == 0
+        return {
+            (f"{name}{{{part}}}" if part else name) if name else str(part): value
+            for part, series in parts.items()
+            if (value := self._together(series, highest=highest)) is not None
+        }
+
+    def _histogram(self, rank: _Rank, name: str, choices: Names) -> Histogram | None:
+        for choice, metric in enumerate(choices):
+            place = _Place("histograms", name, choice)
+            found = rank.get(place._replace(within="bucket"))
+            buckets = self._buckets(found) if found else None
+            if buckets:
+                total = rank.get(place._replace(within="sum"), {}).get("", ())
+                count = rank.get(place._replace(within="count"), {}).get("", ())
+                histogram = _whole(
+                    buckets, self._together(total), self._together(count)
+                )
+                if histogram is None:
+                    self._wrong[f"{metric}, which contradicts itself"] = None
+                return histogram
+        return None
+
+    def _buckets(self, found: _Parts) -> dict[float, float | None]:
+        """What was at most each bound, as far as this scrape told it."""
+        scrape = self._scrape
+        buckets: dict[float, float | None] = {}
+        for bound, series in found.items():
+            if len(series) > 1:
+                if any(each.scrape == scrape for each in series):
+                    buckets[float(bound)] = self._together(series)
+            elif series[0].scrape == scrape:
+                buckets[float(bound)] = series[0].value
+        return buckets
+
+
+def _parsed(head: str) -> Mapping[str, str] | None:
+    """The labels of a series; None of what is none."""
+    try:
+        (metric,) = text_string_to_metric_families(f"{head} 0\n")
+        (sample,) = metric.samples
+    except (ValueError, IndexError, KeyError, TypeError):
+        return None
+    return sample.labels
+
+
+_labels = lru_cache(maxsize=4_096)(_parsed)
+"""The same series of many servers are parsed once."""
+
+
+def read_labels(head: str) -> Mapping[str, str] | None:
+    """The labels of a series; None of what is none."""
+    return _labels(head) if len(head) < LONGEST_SHARED else _parsed(head)
+
+
+def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Both; what is in both comes from the other, mappings are joined likewise."""
+    both = one | other
+    for name in one.keys() & other.keys():
+        if isinstance(one[name], dict):
+            both[name] = one[name] | other[name]
+    return both
+
+
+def _part(place: _Place, labels: Mapping[str, str]) -> str | float:
+    """Which part of its metric a series is."""
+    if place.within == "bucket":
+        try:
+            return float(labels["le"])
+        except (KeyError, ValueError):
+            return math.nan
+    if place.within[:1] == "{":
+        return _short(labels.get(place.within[1:-1], ""))
+    return place.within if place.part == "finished" else ""
+
+
+def _whole(
+    buckets: Mapping[float, float | None], total: float | None, count: float | None
+) -> Histogram | None:
+    """A histogram, if the pieces are those of one."""
+    bounds = sorted(bound for bound in buckets if bound < math.inf)
+    told = len(bounds) + (math.inf in buckets)
+    counts = [*(buckets[bound] for bound in bounds), buckets.get(math.inf, count)]
+    known = [round(each) for each in counts if each is not None]
+    whole = len(known) == len(counts) and told == len(buckets)  # none is NaN
+    if total is None or not whole or known != sorted(known) or known[-1] > LARGEST:
+        return None
+    return Histogram(bounds=bounds, counts=known, sum=total)
+
+
+def split_line(line: str) -> tuple[str, str]:
+    """Series and number of a line."""
+    head, _, number = line.rpartition(" ")
+    if not head.endswith("}") and (" " in head or not head):
+        return _spaced_otherwise(line)
+    return head, number
+
+
+def _spaced_otherwise(line: str) -> tuple[str, str]:
+    """Series and number of a line with tabs, or with a time at its end."""
+    head, bracket, rest = line.rpartition("}")
+    if not bracket:
+        head, *numbers = line.split()
+    else:
+        numbers = rest.split()
+    return head + bracket, numbers[0] if numbers else ""
+
+
+def _count(value: float) -> int | None:
+    return round(value) if value <= LARGEST else None
+
+
+def read_number(text: str) -> float | None:
+    """What is written there, if it can have been counted or measured."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 <= value < math.inf and "_" not in text else None
+
+
+def _short(text: str) -> str:
+    return text[:LONGEST_LABEL]
+
+
+def _places(family: Family) -> Iterator[tuple[str, _Place]]:
+    """Where the values of each series name belong."""
+    yield STARTED, _Place("started")
+    for name in family.info:
+        yield name, _Place("info")
+    pools = {name: (name,) for name in family.other_pools}
+    usage = {"kv_usage": family.kv_usage, **pools}
+    yield from _plain("highest", {**family.gauges, **usage})
+    yield from _plain("sum", family.counters)
+    for name, how in family.finished.items():
+        yield from _with_total(name, _Place("finished", name, 0, how))
+    yield from _others(family)
+    for field, choices in family.histograms.items():
+        for choice, name in enumerate(choices):
+            for part in ("bucket", "sum", "count"):
+                yield f"{name}_{part}", _Place("histograms", field, choice, part)
+
+
+def _others(family: Family) -> Iterator[tuple[str, _Place]]:
+    for name, label in family.others.items():
+        gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
+        yield name, gauge
+        yield f"{name}_total", gauge._replace(choice=1)
+    for name in family.sums:
+        for part in ("sum", "count"):
+            field = family.short(f"{name}_{part}")
+            yield f"{name}_{part}", _Place("others", field, 1)
+
+
+def _plain(part: str, metrics: Mapping[str, Names]) -> Iterator[tuple[str, _Place]]:
+    for field, choices in metrics.items():
+        for choice, names in enumerate(choices):
+            for name in names.split(" + "):
+                yield from _with_total(name, _Place(part, field, choice))
+
+
+def _with_total(name: str, place: _Place) -> Iterator[tuple[str, _Place]]:
+    yield name, place
+    yield f"{name}_total", place
+
+
+def series_names(family: Family) -> dict[str, list[str]]:
+    """What its series are called: those of each histogram by its key; others; plain."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, place in _places(family):
+        part = place.field if place.part == "histograms" else place.part
+        names[part if place.part in {"histograms", "others"} else "plain"].append(name)
+    return names

@@ -1,0 +1,95 @@
+"""llama.cpp's server, ``llama-server``.
+
+It has counters and gauges, no histograms: latencies are known to clients alone. It
+counts tokens when a request ends, and above a million writes its counters with six
+digits, so small differences vanish.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from collectors.servers.families.family import (
+    Answers,
+    Facts,
+    Family,
+    Labels,
+    count_of,
+    model_names,
+    models_of,
+    setting_of,
+    text_of,
+)
+
+SAID = ("total_slots", "model_path", "model_ftype", "is_sleeping")
+
+METRICS = "Its metrics are off: start it with --metrics."
+
+
+def _describe(answers: Answers, labels: Labels | None) -> Facts:
+    told = answers.get("/props")
+    props = told if isinstance(told, Mapping) else {}
+    defaults = props.get("default_generation_settings")
+    context = defaults.get("n_ctx") if isinstance(defaults, Mapping) else None
+    metas = [each.get("meta") for each in models_of(answers)]
+    trained = [
+        length
+        for each in metas
+        if isinstance(each, Mapping) and (length := count_of(each.get("n_ctx_train")))
+    ]
+    said = {name: said for name in SAID if (said := setting_of(props.get(name)))}
+    if trained:
+        said["n_ctx_train"] = str(max(trained))
+    return Facts(
+        version=text_of(props.get("build_info")),
+        models=model_names(answers),
+        max_model_len=count_of(context),
+        settings=said,
+        advice=[METRICS] if labels is None else [],
+    )
+
+
+def _busy(slots: object) -> dict[str, Any]:
+    """How many requests run, where only the slots tell; never what they say."""
+    if not isinstance(slots, list) or not slots:
+        return {}
+    told = [each.get("is_processing") for each in slots if isinstance(each, Mapping)]
+    if len(told) < len(slots) or not all(isinstance(each, bool) for each in told):
+        return {}
+    return {"running": sum(told)}
+
+
+LLAMACPP = Family(
+    name="llamacpp",
+    title="llama.cpp",
+    prefixes=("llamacpp:",),
+    kv_usage=("llamacpp:kv_cache_usage_ratio",),
+    gauges={
+        "running": ("llamacpp:requests_processing",),
+        "waiting": ("llamacpp:requests_deferred",),
+    },
+    counters={
+        # What is found in the cache is not counted as processed.
+        "prompt_tokens": ("llamacpp:prompt_tokens + llamacpp:prompt_tokens_cached",),
+        "output_tokens": ("llamacpp:tokens_predicted",),
+        "prefix_queries": ("llamacpp:prompt_tokens + llamacpp:prompt_tokens_cached",),
+        "prefix_hits": ("llamacpp:prompt_tokens_cached",),
+    },
+    others={
+        "llamacpp:prompt_seconds": None,
+        "llamacpp:tokens_predicted_seconds": None,
+        "llamacpp:prompt_tokens_seconds": None,
+        "llamacpp:predicted_tokens_seconds": None,
+        "llamacpp:n_decode": None,
+        "llamacpp:n_tokens_max": None,
+        "llamacpp:n_busy_slots_per_decode": None,
+        "llamacpp:kv_cache_tokens": None,
+        "llamacpp:spec_decode_num_drafts": None,
+        "llamacpp:spec_decode_num_draft_tokens": None,
+        "llamacpp:spec_decode_num_accepted_tokens": None,
+        "llamacpp:spec_decode_num_accepted_tokens_per_pos": "position",
+    },
+    started_header="Process-Start-Time-Unix",
+    asks=(("/v1/models",), ("/props",)),
+    live=("/slots", _busy),
+    describe=_describe,
+)

@@ -1,0 +1,130 @@
+"""SGLang, 0.4 and later.
+
+It counts tokens when a request ends, not as they come. Its gauges are of one data-
+parallel rank, its counters and histograms of the whole server. ``token_usage`` is the
+use of the fullest of its pools, so of a hybrid model it may be that of sliding windows
+or of Mamba's states: KV usage is unknown then, and each pool is kept by its own name.
+Before 0.4.4 it had a
+``time_per_output_token_seconds`` of running averages, which is neither ITL nor TPOT
+and is left alone.
+"""
+
+from collections.abc import Mapping
+
+from collectors.servers.families.family import (
+    Answers,
+    Facts,
+    Family,
+    Labels,
+    count_of,
+    model_names,
+    models_of,
+    setting_of,
+    text_of,
+)
+
+SAID = (
+    "model_path",
+    "tp_size",
+    "dp_size",
+    "pp_size",
+    "ep_size",
+    "attention_backend",
+    "schedule_policy",
+    "schedule_conservativeness",
+    "chunked_prefill_size",
+    "max_prefill_tokens",
+    "max_running_requests",
+    "max_total_num_tokens",
+    "mem_fraction_static",
+    "page_size",
+    "disable_radix_cache",
+    "kv_cache_dtype",
+    "quantization",
+    "dtype",
+    "speculative_algorithm",
+    "disaggregation_mode",
+)
+"""What is kept of its arguments: there are keys among the rest."""
+
+METRICS = "Its metrics are off: start it with --enable-metrics."
+
+
+def _describe(answers: Answers, labels: Labels | None) -> Facts:
+    told = answers.get("/server_info")
+    info = told if isinstance(told, Mapping) else {}
+    page = count_of(info.get("page_size"))
+    tokens = count_of(info.get("max_total_num_tokens"))
+    lengths = [count_of(each.get("max_model_len")) for each in models_of(answers)]
+    return Facts(
+        version=text_of(info.get("version")),
+        models=model_names(answers),
+        max_model_len=max((each for each in lengths if each), default=None),
+        num_kv_blocks=tokens // page if tokens and page else None,
+        kv_block_tokens=page,
+        settings={name: said for name in SAID if (said := setting_of(info.get(name)))},
+        advice=[METRICS] if labels is None else [],
+    )
+
+
+SGLANG = Family(
+    name="sglang",
+    title="SGLang",
+    prefixes=("sglang:",),
+    rank_label="dp_rank",
+    kv_usage=("sglang:token_usage",),
+    other_pools=("sglang:swa_token_usage", "sglang:mamba_usage"),
+    gauges={
+        "running": ("sglang:num_running_reqs",),
+        "waiting": ("sglang:num_queue_reqs",),
+    },
+    counters={
+        "prompt_tokens": ("sglang:prompt_tokens",),
+        "output_tokens": ("sglang:generation_tokens",),
+        "prefix_queries": ("sglang:prompt_tokens",),
+        "prefix_hits": ("sglang:cached_tokens",),
+        "preemptions": ("sglang:num_retracted_requests",),
+    },
+    finished={"sglang:num_requests": "finished"},  # how, it does not say
+    histograms={
+        "ttft_s": ("sglang:time_to_first_token_seconds",),
+        "itl_s": ("sglang:inter_token_latency_seconds",),
+        "tpot_s": ("sglang:request_time_per_output_token_seconds",),
+        "e2el_s": ("sglang:e2e_request_latency_seconds",),
+        "queue_s": ("sglang:queue_time_seconds",),
+        "prompt_tokens": ("sglang:prompt_tokens_histogram",),
+        "output_tokens": ("sglang:generation_tokens_histogram",),
+    },
+    others={
+        "sglang:gen_throughput": None,
+        "sglang:cache_hit_rate": None,
+        "sglang:num_used_tokens": None,
+        "sglang:num_grammar_queue_reqs": None,
+        "sglang:num_retracted_reqs": None,
+        "sglang:num_aborted_requests": None,
+        "sglang:num_paused_reqs": None,
+        "sglang:realtime_tokens": "mode",
+        "sglang:spec_accept_length": None,
+        "sglang:spec_accept_rate": None,
+        "sglang:token_usage": None,
+        "sglang:full_token_usage": None,
+        "sglang:swa_token_usage": None,
+        "sglang:mamba_usage": None,
+        "sglang:utilization": None,
+        "sglang:avg_request_queue_latency": None,
+        "sglang:num_prefill_bootstrap_queue_reqs": None,
+        "sglang:num_prefill_inflight_queue_reqs": None,
+        "sglang:num_decode_prealloc_queue_reqs": None,
+        "sglang:num_decode_transfer_queue_reqs": None,
+        "sglang:kv_transfer_speed_gb_s": None,  # a gauge before it was a histogram
+        "sglang:kv_transfer_latency_ms": None,
+        "sglang:num_transfer_failed_reqs": None,
+        "sglang:num_bootstrap_failed_reqs": None,
+        "sglang:estimated_flops_per_gpu": None,
+        "sglang:estimated_read_bytes_per_gpu": None,
+        "sglang:estimated_write_bytes_per_gpu": None,
+    },
+    sums=("sglang:kv_transfer_speed_gb_s", "sglang:kv_transfer_latency_ms"),
+    asks=(("/v1/models",), ("/server_info", "/get_server_info")),
+    describe=_describe,
+)

@@ -1,0 +1,570 @@
+"""Hears what a server's prefix cache stores and forgets, block by block.
+
+vLLM publishes that over ZeroMQ with ``--kv-events-config`` and says where at
+``/kv_event_sources``. Batches are numbered from 0 without a gap, so what did not arrive
+is known; a server with a ``replay_endpoint`` sends it again, the past of a late join
+included. The tokens that come with the blocks are skipped unread.
+
+Nobody else than the server asked is ever connected to: whatever host it names, it is
+looked for where the server is. An address of loopback without a wildcard is one that
+vLLM connects *to*: there we bind, where its process is one of this host's. The end of
+a tunnel is not: whoever is behind it would choose what we bind and connect to here.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+import zmq
+import zmq.asyncio
+from msgspec.structs import replace
+
+from collectors.contract.clock import NS_PER_S, SessionClock, wall_offset_ns
+from collectors.contract.readings import AnyReading, KvCacheEvents, Note, NoteKind
+from collectors.http.bounded_get import OK, NoAnswerError, get
+from collectors.http.http_client import ProxyError, goes_direct
+from collectors.http.server import Server, ServerError
+from collectors.probe.discover import addresses_here
+
+PATH = "/kv_event_sources"
+LOOK_S = 10.0
+"""How often to ask where events are: a server may be restarted with them."""
+SELDOM_S = 60.0
+"""How often where nobody knows the question."""
+ASK_S = 5.0
+MOST_ANSWER_BYTES = 1 << 18
+MOST_RANKS = 256
+MOST_TOKENS = 1 << 20
+"""Of a block."""
+MOST_NUMBER = 1 << 62
+MOST_MESSAGE_BYTES = 8 << 20
+MOST_EVENTS = 50_000
+"""Of a step, which forgets no more blocks than it computes; to decode millions, of a
+byte each, would stop whoever shares the thread."""
+MOST_WAITING = 20_000
+"""Batches in a socket; beyond that they are lost, and counted."""
+REPLAY_S = 3.0
+"""A server that is asked for the past begins to send within a tenth of that."""
+REPLAYS = 3
+"""How often to ask for the same: a replay of many batches may lose some, too."""
+QUEUE_BATCHES = 1_000
+AT_ONCE = 200
+"""Batches decoded in one go: the screen is drawn on the same thread."""
+LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
+MASK = (1 << 64) - 1
+ARRAYS = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
+"""First bytes of an array in MessagePack."""
+LATEST_S = 1e11
+END_NUMBER = MASK
+"""Ends a replay: -1, as numbers are told."""
+
+NONSENSE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding raises; text that is none is a ValueError."""
+
+Hash = int | bytes
+Hashes = Annotated[list[Hash], msgspec.Meta(max_length=MOST_EVENTS)]
+
+
+class KvSource(msgspec.Struct, frozen=True):
+    """Where one rank publishes, as the server tells."""
+
+    endpoint: str
+    publisher: str = "zmq"
+    replay_endpoint: str | None = None
+
+
+# Events are maps since 0.24 and were arrays before; the fields we do not name, tokens
+# among them, are skipped.
+
+
+class Stored(msgspec.Struct, tag="BlockStored", gc=False):
+    """Blocks were cached, one after the other."""
+
+    block_hashes: Hashes
+    parent_block_hash: Hash | None = None
+    block_size: int | None = None
+    medium: str | None = None
+    group_idx: int | None = None
+
+
+class Removed(msgspec.Struct, tag="BlockRemoved", gc=False):
+    """Blocks that the cache forgot, by their hashes."""
+
+    block_hashes: Hashes
+    medium: str | None = None
+    group_idx: int | None = None
+
+
+class Cleared(msgspec.Struct, tag="AllBlocksCleared", gc=False):
+    """All blocks were forgotten."""
+
+
+class OldStored(msgspec.Struct, tag="BlockStored", array_like=True, gc=False):
+    """As Stored, by position."""
+
+    block_hashes: Hashes
+    parent_block_hash: Hash | None
+    token_ids: msgspec.Raw
+    block_size: int | None = None
+    lora_id: msgspec.Raw = msgspec.Raw(b"\xc0")
+    medium: str | None = None
+    group_idx: None = None
+
+
+class OldRemoved(msgspec.Struct, tag="BlockRemoved", array_like=True, gc=False):
+    """As Removed, by position."""
+
+    block_hashes: Hashes
+    medium: str | None = None
+    group_idx: None = None
+
+
+class OldCleared(msgspec.Struct, tag="AllBlocksCleared", array_like=True, gc=False):
+    """As Cleared, by position."""
+
+
+class Batch(msgspec.Struct, array_like=True, gc=False):
+    """What one step changed."""
+
+    ts: float
+    """Unix time, by the server's clock."""
+    events: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_EVENTS)]
+    data_parallel_rank: int | None = None
+
+
+Event = Stored | Removed | Cleared | OldStored | OldRemoved | OldCleared
+_batch = msgspec.msgpack.Decoder(Batch)
+_map = msgspec.msgpack.Decoder(Stored | Removed | Cleared)
+_array = msgspec.msgpack.Decoder(OldStored | OldRemoved | OldCleared)
+
+
+def key_of(block_hash: Hash, group: int | None = None) -> int:
+    """Names a block: 64 bits of its hash, and which group of layers it is for."""
+    if isinstance(block_hash, bytes):
+        block_hash = int.from_bytes(block_hash[-8:], "big")
+    return (block_hash ^ (group or 0) * 0x9E3779B97F4A7C15) & MASK
+
+
+def events_of(batch: Batch) -> Iterator[Event]:
+    """Those of its events that we know and that are of the GPU's cache."""
+    for raw in batch.events:
+        is_array = memoryview(raw)[0] in ARRAYS
+        try:
+            event: Event = (_array if is_array else _map).decode(raw)
+        except NONSENSE:
+            continue
+        if getattr(event, "medium", None) in {None, "GPU"}:
+            yield event
+
+
+class Change:
+    """Readings of one batch, in the making: cleared, then removed, then stored."""
+
+    def __init__(self, empty: KvCacheEvents) -> None:
+        self._empty = empty
+        """With all that is told of each."""
+        self._readings: list[KvCacheEvents] = []
+        self._block_tokens: int | None = None
+        self._begin()
+
+    def take(self, event: Event) -> None:
+        """Add an event; one that undoes another begins a new reading."""
+        if isinstance(event, Cleared | OldCleared):
+            self._flush()
+            self._cleared = True
+            return
+        keys = [key_of(each, event.group_idx) for each in event.block_hashes]
+        if isinstance(event, Removed | OldRemoved):
+            if not self._stored.keys().isdisjoint(keys):
+                self._flush()
+            self._removed += keys
+            return
+        parent = event.parent_block_hash
+        before = None if parent is None else key_of(parent, event.group_idx)
+        for key in keys:
+            self._stored.setdefault(key, before)
+            before = key
+        if event.block_size is not None and 0 < event.block_size < MOST_TOKENS:
+            self._block_tokens = event.block_size
+
+    def readings(self) -> list[KvCacheEvents]:
+        """All of it, at least one: its number is news, too."""
+        self._flush(last=True)
+        return self._readings
+
+    def _begin(self) -> None:
+        self._cleared = False
+        self._removed: list[int] = []
+        self._stored: dict[int, int | None] = {}
+
+    def _flush(self, *, last: bool = False) -> None:
+        something = self._cleared or self._removed or self._stored
+        if not something and not (last and not self._readings):
+            return
+        self._readings.append(
+            replace(
+                self._empty,
+                stored=list(self._stored),
+                parents=list(self._stored.values()),
+                removed=self._removed,
+                cleared=self._cleared,
+                block_tokens=self._block_tokens,
+            )
+        )
+        self._empty = replace(self._empty, missed=0)
+        self._begin()
+
+
+class RankEvents:
+    """The batches of one rank: in order, each once, and what is missing counted."""
+
+    def __init__(
+        self, clock: SessionClock, source: str, rank: int, *, same_host: bool
+    ) -> None:
+        self.expected = 0
+        """The number of the next batch."""
+        self.interrupted = False
+        """The connection was lost: the next number tells what became of the server."""
+        self._clock = clock
+        self._source = source
+        self._rank = rank
+        self._same_host = same_host
+        self._last_live = -1
+        self._cleared = False
+
+    def begins_anew(self, number: int) -> None:
+        """Hear the number of a live batch: they rise while the server lives."""
+        restarted = number <= self._last_live
+        if self.interrupted and number != self.expected:
+            restarted = True
+        self.interrupted = False
+        self._last_live = number
+        if restarted:
+            self.expected = 0
+            self._cleared = True
+
+    def take(self, number: int, payload: bytes, *, live: bool) -> list[KvCacheEvents]:
+        """What a batch says; nothing where it is known already or makes no sense."""
+        if number < self.expected:
+            return []
+        try:
+            batch = _batch.decode(payload)
+        except NONSENSE:
+            return []  # the next one will tell that it is missing
+        change = Change(
+            KvCacheEvents(
+                source=self._source,
+                t_ns=self._t_ns(batch.ts, live=live),
+                rank=self._rank,
+                sequence=number,
+                missed=number - self.expected,
+            )
+        )
+        if self._cleared:
+            change.take(Cleared())
+        for event in events_of(batch):
+            change.take(event)
+        self.expected, self._cleared = number + 1, False
+        return change.readings()
+
+    def nothing_yet(self) -> KvCacheEvents:
+        """The server has published nothing since it was started."""
+        return KvCacheEvents(
+            source=self._source,
+            t_ns=self._clock.now_ns(),
+            rank=self._rank,
+            sequence=-1,
+            cleared=True,
+        )
+
+    def _t_ns(self, wall_s: float, *, live: bool) -> int:
+        """When, as exact as may be: another host's clock tells only of the past."""
+        now_ns = self._clock.now_ns()
+        sensible = 0 < wall_s < LATEST_S  # not so for what is no number
+        if not sensible or (live and not self._same_host):
+            return now_ns
+        t_ns = round(wall_s * NS_PER_S) - wall_offset_ns() - self._clock.start_ns
+        return t_ns if now_ns - LONGEST_NS < t_ns <= now_ns else now_ns
+
+
+class Unreachable(Exception):  # noqa: N818 - it is said, not raised further
+    """Events are published where we cannot hear them; the message is fit to show."""
+
+
+class KvEventStream:
+    """The prefix cache of one server, rank by rank: a collector."""
+
+    def __init__(
+        self, clock: SessionClock, server: Server, runs_here: Callable[[], bool]
+    ) -> None:
+        """``runs_here`` looks for its process on this host, which takes a while."""
+        self._clock = clock
+        self.server = server
+        self._runs_here = runs_here
+        self._local = False
+        self._host = urlsplit(server.url).hostname or ""
+        self._context: zmq.asyncio.Context | None = None
+        """It has threads of its own: only made for servers that publish."""
+        self._queue: asyncio.Queue[list[AnyReading] | BaseException]
+        self._queue = asyncio.Queue(QUEUE_BATCHES)
+        self._looking: asyncio.Task[None] | None = None
+        self._ranks: dict[int, tuple[KvSource, asyncio.Task[None]]] = {}
+        self._said: set[str] = set()
+        self._closed = False
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """What changed, until closed; nothing while the server publishes nothing."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._look())
+            self._looking.add_done_callback(self._ended)
+        while not (self._closed and self._queue.empty()):
+            batch = await self._queue.get()
+            if isinstance(batch, BaseException):
+                raise batch
+            if batch:
+                yield batch
+
+    async def close(self) -> None:
+        """Let go of all sockets. Safe to call twice."""
+        self._closed = True
+        tasks = [task for _, task in self._ranks.values()]
+        if self._looking is not None:
+            tasks.append(self._looking)
+        self._ranks.clear()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._context is not None:
+            self._context.destroy(linger=0)
+        if self._queue.empty():
+            self._queue.put_nowait([])  # wakes batches()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """A fault of ours is raised where readings are taken, and not lost."""
+        if not task.cancelled() and (error := task.exception()):
+            with suppress(asyncio.QueueFull):
+                self._queue.put_nowait(error)
+
+    async def _look(self) -> None:
+        """Ask again and again where events are; follow them as long as that holds."""
+        try:
+            asking = self.server.client(timeout_s=ASK_S)
+        except (ServerError, ProxyError):
+            return  # whoever scrapes it says so
+        async with asking as client:
+            while True:
+                found = await self._sources(client)
+                if found is not None:
+                    await self._follow(found)
+                await asyncio.sleep(SELDOM_S if found is None else LOOK_S)
+
+    async def _sources(self, client: httpx.AsyncClient) -> dict[int, KvSource] | None:
+        """By rank; None: it does not say."""
+        try:
+            answer = await get(
+                client, PATH, timeout_s=ASK_S, most_bytes=MOST_ANSWER_BYTES
+            )
+            told = msgspec.json.decode(answer.body, type=dict[int, KvSource])
+        except NoAnswerError as error:
+            if error.status == OK:  # it has an answer, and not one for us
+                source = self.server.source
+                await self._say(f"cannot hear KV events of {source}: {error}")
+            return None
+        except NONSENSE:
+            return None
+        kept = {rank: told[rank] for rank in range(MOST_RANKS) if rank in told}
+        return {rank: each for rank, each in kept.items() if each.publisher == "zmq"}
+
+    async def _follow(self, found: dict[int, KvSource]) -> None:
+        for rank, (source, task) in list(self._ranks.items()):
+            if found.get(rank) != source or task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                del self._ranks[rank]
+        if found.keys() - self._ranks.keys() and self.server.is_here:
+            self._local = await asyncio.to_thread(self._runs_here)
+        for rank, source in found.items():
+            if rank not in self._ranks:
+                task = asyncio.create_task(self._hear(rank, source))
+                task.add_done_callback(self._ended)
+                self._ranks[rank] = source, task
+
+    async def _hear(self, rank: int, source: KvSource) -> None:
+        """One rank, until cancelled or unreachable."""
+        events = RankEvents(
+            self._clock, self.server.source, rank, same_host=self._local
+        )
+        socket = self._socket(zmq.SUB)
+        monitor = socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        socket.subscribe(b"")
+        try:
+            self._attach(socket, source.endpoint)
+            await self._replay(source, events)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_watch(monitor, events))
+                tasks.create_task(self._listen(socket, source, events))
+        except Unreachable as error:
+            await self._say(str(error))
+        finally:
+            monitor.close(linger=0)
+            socket.close(linger=0)
+
+    async def _listen(
+        self, socket: "zmq.asyncio.Socket", source: KvSource, events: RankEvents
+    ) -> None:
+        decoded = 0
+        while True:
+            heard = numbered(await socket.recv_multipart())
+            if heard is None or heard[0] == END_NUMBER:
+                continue
+            number, payload = heard
+            events.begins_anew(number)
+            if number > events.expected:
+                await self._replay(source, events)
+            await self._pass_on(events.take(number, payload, live=True))
+            decoded += 1
+            if decoded % AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    async def _replay(self, source: KvSource, events: RankEvents) -> None:
+        """Ask for what is missing, as far as the server still has it."""
+        if source.replay_endpoint is None:
+            return
+        for tries_left in reversed(range(REPLAYS)):
+            again = tries_left > 0
+            if await self._ask_again(source.replay_endpoint, events, again=again):
+                break
+
+    async def _ask_again(
+        self, endpoint: str, events: RankEvents, *, again: bool
+    ) -> bool:
+        """One replay; False: some of it was lost on the way, and is asked for again."""
+        first = True
+        with suppress(Unreachable), self._socket(zmq.DEALER) as socket:
+            self._attach(socket, endpoint, bound=True)
+            await socket.send_multipart([b"", events.expected.to_bytes(8, "big")])
+            while await socket.poll(REPLAY_S * 1_000):
+                frames = await socket.recv_multipart()
+                heard = numbered(frames[1:])
+                if heard is None:
+                    continue
+                number, payload = heard
+                if number == END_NUMBER:
+                    break
+                if number > events.expected and not first and again:
+                    return False
+                first = False
+                await self._pass_on(events.take(number, payload, live=False))
+            else:
+                return True
+            if events.expected == 0:
+                await self._pass_on([events.nothing_yet()])
+        return True
+
+    def _socket(self, kind: int) -> "zmq.asyncio.Socket":
+        if self._context is None:
+            self._context = zmq.asyncio.Context()
+        socket = self._context.socket(kind)
+        socket.linger = 0
+        socket.rcvhwm = MOST_WAITING
+        socket.setsockopt(zmq.MAXMSGSIZE, MOST_MESSAGE_BYTES)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.IPV6, 1)
+        return socket
+
+    def _attach(
+        self, socket: "zmq.asyncio.Socket", told: str, *, bound: bool = False
+    ) -> None:
+        """Connect to where the server binds, or bind where it connects to.
+
+        Raises:
+            Unreachable: there is no way.
+        """
+        place, bind = reachable(told, self._host, local=self._local, bound=bound)
+        try:
+            (socket.bind if bind else socket.connect)(place)
+        except zmq.ZMQError as error:
+            verb = "bind" if bind else "connect to"
+            raise Unreachable(
+                f"cannot hear KV events of {self.server.source}: cannot {verb} "
+                f"{place}: {error.strerror or error}"
+            ) from error
+
+    async def _pass_on(self, readings: Sequence[AnyReading]) -> None:
+        if readings:
+            await self._queue.put(list(readings))
+
+    async def _say(self, text: str) -> None:
+        if text not in self._said and len(self._said) < MOST_RANKS:
+            self._said.add(text)
+            now_ns, source = self._clock.now_ns(), self.server.source
+            note = Note(source=source, t_ns=now_ns, kind=NoteKind.PROBE, text=text)
+            await self._pass_on([note])
+
+
+async def _watch(monitor: "zmq.asyncio.Socket", events: RankEvents) -> None:
+    """See the connection go."""
+    while True:
+        await monitor.recv_multipart()
+        events.interrupted = True
+
+
+def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:
+    """A batch and its number: topic, number, content."""
+    if len(frames) != 3 or len(frames[1]) != 8:
+        return None
+    number = int.from_bytes(frames[1], "big")
+    return (number, frames[2]) if number < MOST_NUMBER or number == END_NUMBER else None
+
+
+def reachable(
+    told: str, host: str, *, local: bool, bound: bool = False
+) -> tuple[str, bool]:
+    """Where to go for an endpoint that a server at ``host`` tells of; True: bind there.
+
+    Raises:
+        Unreachable: there is no way.
+
+    >>> reachable("tcp://*:5557", "node7", local=False)
+    ('tcp://node7:5557', False)
+    >>> reachable("tcp://127.0.0.1:5557", "localhost", local=True)
+    ('tcp://127.0.0.1:5557', True)
+    >>> reachable("tcp://10.1.2.3:5557", "node7", local=False)
+    ('tcp://node7:5557', False)
+    >>> reachable("tcp://internal-db:6379", "localhost", local=True)
+    ('tcp://127.0.0.1:6379', False)
+    """
+    wildcard = "*" in told or "::" in told
+    kind, _, place = told.partition("://")
+    if kind == "ipc" and local and not wildcard:
+        return told, False
+    name, _, port = place.rpartition(":")
+    if kind != "tcp" or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise Unreachable(f"KV events are published at {told}: no way to hear them")
+    loopback = goes_direct(f"http://{name or '*'}:{port}") and not wildcard
+    if loopback and not local:
+        raise Unreachable(
+            f"KV events are published at {told}, for its own host alone: "
+            f'"endpoint": "tcp://*:{port}" lets others hear them'
+        )
+    if loopback:
+        return f"tcp://{name}:{port}", not bound
+    if local and not wildcard and _is_own(name):
+        return f"tcp://{name}:{port}", False
+    host = host if host and not local else "127.0.0.1"
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}", False
+
+
+def _is_own(name: str) -> bool:
+    """A numeric address of this host; other names are not even looked up."""
+    try:
+        address = str(ipaddress.ip_address(name.strip("[]")))
+    except ValueError:
+        return False
+    return bool(addresses_here(address))

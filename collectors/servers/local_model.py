@@ -1,0 +1,50 @@
+"""What a model is built of, where its directory is on this host."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collectors.contract.plain_file import read_plain
+from collectors.contract.readings import ModelConfig
+from collectors.servers.plain_config import plain_fields
+
+CONFIG = "config.json"
+MOST_BYTES = 1_000_000
+AUTO = "auto"
+
+
+def local_config(
+    root: str, *, t_ns: int, source: str, kv_dtype: str | None
+) -> ModelConfig | None:
+    """Of the model in a directory, which a server on this host says it serves.
+
+    None where there is no such thing: what a server says is taken for no more than a
+    name, and of the file only plain values are told. The disk may be slow to answer.
+    """
+    path = Path(root) / CONFIG
+    if not path.is_absolute():
+        return None
+    fields: dict[str, Any] = {}
+    with suppress(OSError, ValueError, RecursionError, msgspec.MsgspecError):
+        fields = msgspec.json.decode(read_plain(path, MOST_BYTES), type=dict[str, Any])
+    if not fields:
+        return None
+    of_text = fields.get("text_config")
+    text = of_text if isinstance(of_text, dict) else {}
+    config = plain_fields(fields | text)
+    config.pop("text_config", None)
+    dtype = config.get("dtype", config.get("torch_dtype"))
+    quantized = config.get("quantization_config")
+    method = quantized.get("quant_method") if isinstance(quantized, dict) else None
+    computed = dtype if isinstance(dtype, str) else None
+    return ModelConfig(
+        t_ns=t_ns,
+        source=source,
+        model=Path(root).name,
+        config=msgspec.json.encode(config).decode(),
+        dtype=computed,
+        kv_dtype=computed if kv_dtype in {None, AUTO} else kv_dtype,
+        quantization=method if isinstance(method, str) else None,
+    )

@@ -1,0 +1,576 @@
+"""Listens for the traces of servers: OTLP over HTTP, a request a span.
+
+A server started with ``--otlp-traces-endpoint http://HOST:4318/v1/traces`` and
+``OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf`` tells of every request that it
+finished, whoever sent it. Whatever else comes in is bounded in size and in time, and
+answered as OTLP has it: a sender keeps what it may send again and drops the rest.
+
+Anybody on this host may send anything, and the screen and the record share our thread.
+So one post is read at a time, in slices that leave most of the time to others, and of
+requests no more are taken than can be recorded beside an engine's steps; what is
+refused is counted, and told in a note with what to do about it.
+"""
+
+import asyncio
+import zlib
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import h11
+from google.protobuf.json_format import MessageToJson, Parse, ParseError
+from google.protobuf.message import DecodeError, Message
+from google.rpc.status_pb2 import Status
+from msgspec.structs import replace
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from collectors.contract.clock import (
+    NS_PER_S,
+    SessionClock,
+    monotonic_ns,
+    wall_offset_ns,
+)
+from collectors.contract.collector import CollectorError
+from collectors.contract.readings import AnyReading, Note, NoteKind, RequestSpan
+from collectors.http.bounded_get import Unpacker
+from collectors.http.guests import AT_THE_DOOR, Guests
+from collectors.http.server import Server
+from collectors.http.token_bucket import TokenBucket
+from collectors.servers.posted_spans import (
+    NoSpansError,
+    Part,
+    parts_of_json,
+    parts_of_protobuf,
+)
+from collectors.servers.request_spans import (
+    Sender,
+    SpanReader,
+    TracedServers,
+    plain_address,
+    sender_of,
+)
+
+PORT = 4318
+"""The one OTLP over HTTP is known by."""
+PATH = "/v1/traces"
+PROTOBUF = "application/x-protobuf"
+JSON = "application/json"
+MOST_SENT_BYTES = 4 << 20
+MOST_BYTES = 8 << 20
+"""Once unpacked: some ten thousand spans."""
+MOST_JSON_BYTES = 1 << 19
+"""It takes long to understand, on the thread that draws the screen."""
+MOST_HELD_BYTES = 16 << 20
+"""Of all bodies that have come, in part or whole, and are not read yet."""
+MOST_RESOURCES = 1_024
+MOST_PARTS = 20_000
+"""Of a post: spans, and what is around them. A collector sends 8,192 at a time."""
+MOST_SPAN_BYTES = 1 << 16
+MOST_JSON_SPAN_BYTES = 1 << 13
+"""Of one span, or of what is told of its sender: several times what vLLM writes."""
+SPANS_AT_ONCE = 100
+SLICE_S = 0.004
+"""So long is read without a break."""
+REST_S = 0.012
+"""And so long is the break: three quarters of the time are for others."""
+MOST_PER_S = 5_000
+"""Requests taken in the long run: a recorder writes ten times as many readings."""
+MOST_WAITING = 20_000
+"""Requests that may come at once, and that may wait for whoever takes them."""
+PASSED_ON_AT_ONCE = 200
+MOST_CONNECTIONS = 64
+IDLE_S = 60.0
+"""Exporters keep a connection and send every 5 s."""
+REQUEST_S = 10.0
+RETRY_S = "5"
+READ_BYTES = 1 << 16
+MOST_NOTES = 20
+GRPC_BEGINS = b"PRI"
+"""HTTP/2, as a request of HTTP/1."""
+
+
+TOO_MANY = "too many spans at once"
+LATER = "later, please"
+ADVICE = {
+    TOO_MANY: "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=512 at the server makes its posts small",
+    LATER: (
+        f"more than {MOST_PER_S:,} requests a second cannot be recorded; "
+        "OTEL_TRACES_SAMPLER=traceidratio at the server sends a part of them"
+    ),
+}
+"""What to do about a refusal, for people."""
+TOLD = {
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+}
+"""Refusals of what is meant for us."""
+
+
+class Refused(Exception):  # noqa: N818 - it is an answer
+    """A request is not taken; the message is for its sender."""
+
+    def __init__(self, status: HTTPStatus, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a sender is told."""
+
+    status: HTTPStatus
+    message: Message
+    kind: str = PROTOBUF
+
+    @property
+    def body(self) -> bytes:
+        """In the encoding the request came in."""
+        if self.kind == JSON:
+            return str(MessageToJson(self.message, indent=None)).encode()
+        return bytes(self.message.SerializeToString())
+
+
+@dataclass(slots=True)
+class Post:
+    """What was posted to us, once all of it has come."""
+
+    headers: dict[bytes, bytes]
+    body: bytes
+    kind: str
+
+    async def parts(self, breaks: "Breaks") -> list[Part]:
+        """What it brings, cut into resources and spans, each still encoded.
+
+        Raises:
+            Refused: it is no such thing, or too much.
+        """
+        data = await unpacked(self.body, self.headers.get(b"content-encoding", b""))
+        if self.kind == JSON and len(data) > MOST_JSON_BYTES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{PROTOBUF}, please")
+        cut = parts_of_json(data) if self.kind == JSON else parts_of_protobuf(data)
+        found: list[Part] = []
+        try:
+            for count, part in enumerate(cut):
+                if count >= MOST_PARTS:
+                    raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
+                if part is not None:
+                    found.append(part)
+                await breaks.rest()
+        except NoSpansError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, "no spans of OTLP") from error
+        if sum(part.is_resource for part in found) > 2 * MOST_RESOURCES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many resources")
+        return found
+
+    def understood(self, part: bytes, message: Message) -> bool:
+        """Fill the message with one of the parts; False where that makes no sense."""
+        most_bytes = MOST_JSON_SPAN_BYTES if self.kind == JSON else MOST_SPAN_BYTES
+        if len(part) > most_bytes:
+            return False
+        try:
+            if self.kind == JSON:
+                Parse(part, message, ignore_unknown_fields=True)
+            else:
+                message.ParseFromString(part)
+        except (DecodeError, ParseError, UnicodeDecodeError, RecursionError):
+            return False
+        return True
+
+
+class Breaks:
+    """Gives others their turns while something long is done on their thread."""
+
+    def __init__(self) -> None:
+        self._since_ns = monotonic_ns()
+
+    async def rest(self) -> None:
+        """Take a break, if it is time for one."""
+        if monotonic_ns() - self._since_ns >= SLICE_S * NS_PER_S:
+            await asyncio.sleep(REST_S)
+            self._since_ns = monotonic_ns()
+
+
+async def unpacked(body: bytes, encoding: bytes) -> bytes:
+    """A body as it was before it was packed, if that is of a bearable size.
+
+    Raises:
+        Refused: it is broken, too large, or packed by other means.
+    """
+    if encoding in {b"", b"identity"}:
+        return body
+    if encoding not in {b"gzip", b"deflate"}:
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "gzip or nothing, please")
+    unpacker = Unpacker()
+    try:
+        data = await unpacker.unpack(body, MOST_BYTES + 1)
+    except zlib.error as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, "broken gzip") from error
+    if len(data) > MOST_BYTES:
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
+    if not unpacker.whole:
+        raise Refused(HTTPStatus.BAD_REQUEST, "half of a gzip")
+    return bytes(data)
+
+
+class SpanReceiver:
+    """All requests of the servers that send their traces here: a collector."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        host: str = "127.0.0.1",
+        port: int = PORT,
+        *,
+        servers: Sequence[Server] = (),
+        asked: bool = True,
+    ) -> None:
+        """``servers`` are those watched: others' requests are not taken.
+
+        Nobody is told that it cannot listen where nobody asked it to.
+        """
+        self._clock = clock
+        self._host, self._port = host, port
+        self._servers = TracedServers(servers)
+        self._asked = asked
+        self._reader = SpanReader()
+        self._listener: asyncio.Server | None = None
+        self._links: set[asyncio.Task[None]] = set()
+        self._guests = Guests(MOST_CONNECTIONS, self._say_crowded)
+        self._queue: asyncio.Queue[list[AnyReading]] = asyncio.Queue()
+        self._waiting = 0
+        """Requests in the queue."""
+        self._credit = TokenBucket(most=MOST_WAITING, per_s=MOST_PER_S)
+        """Requests that may be taken."""
+        self._reading = asyncio.Lock()
+        self.held_bytes = 0
+        """Of bodies that are not read yet."""
+        self._refused: Counter[str] = Counter()
+        """Posts, by what their senders were told."""
+        self._noted: set[str] = set()
+        self._closed = False
+
+    @property
+    def address(self) -> str:
+        """Where it listens, or will: ``host:port``."""
+        port = self._port
+        if self._listener is not None and self._listener.sockets:
+            port = self._listener.sockets[0].getsockname()[1]
+        return f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
+
+    async def listen(self) -> None:
+        """Begin to listen, before anybody asks for readings.
+
+        Raises:
+            CollectorError: that is not possible there.
+        """
+        if self._listener is not None or self._closed:
+            return
+        try:
+            self._listener = await asyncio.start_server(
+                self._accept,
+                self._host,
+                self._port,
+                limit=READ_BYTES,
+                backlog=AT_THE_DOOR,
+            )
+        except (OSError, OverflowError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            raise CollectorError(
+                f"cannot listen for traces on {self.address}: {why}; "
+                "--otlp-listen HOST:PORT chooses another place"
+            ) from error
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """Requests as they are told of, until closed.
+
+        Raises:
+            CollectorError: it cannot listen.
+        """
+        try:
+            await self.listen()
+        except CollectorError:
+            if self._asked:
+                raise
+            return
+        while not (self._closed and self._queue.empty()):
+            if batch := await self._queue.get():
+                self._waiting -= sum(isinstance(each, RequestSpan) for each in batch)
+                yield batch
+                await asyncio.sleep(0)  # the next may be there already
+
+    async def close(self) -> None:
+        """Listen no more; what was heard is still yielded. Safe to call twice."""
+        self._closed = True
+        if self._listener is not None:
+            self._listener.close()
+        links = tuple(self._links)
+        for link in links:
+            link.cancel()
+        await asyncio.gather(*links, return_exceptions=True)
+        if (posts := self._refused.total()) > len(self._refused):
+            self.note(f"{posts:,} posts of traces were refused in all")
+        if self._queue.empty():
+            self._queue.put_nowait([])  # wakes batches()
+
+    async def _accept(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        task = asyncio.current_task()
+        gone = writer.get_extra_info("peername") is None
+        if task is None or gone or self._closed:
+            writer.transport.abort()
+            return
+        self._links.add(task)
+        self._guests.came(writer)
+        try:
+            await Link(reader, writer, self, self._guests).serve()
+        except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
+            pass  # gone, or too slow, or makes no sense, or we close
+        finally:
+            self._links.discard(task)
+            self._guests.left(writer)
+            writer.transport.abort()
+
+    async def take(self, post: Post, peer: str, *, same_host: bool) -> Message:
+        """Make readings of what was posted; what its sender is told.
+
+        Raises:
+            Refused: it is not taken.
+        """
+        now_ns = monotonic_ns()
+        wall_ns = now_ns + wall_offset_ns()
+        nonsense = 0
+        batch: list[tuple[RequestSpan, str]] = []
+        async with self._reading:
+            credit = self._credit.refill()
+            if self._closed or self._waiting >= MOST_WAITING or credit < 1:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
+            breaks = Breaks()
+            parts = await post.parts(breaks)
+            try:
+                for told, encoded in _runs(parts):
+                    await breaks.rest()
+                    resource, spans = Resource(), []
+                    if not post.understood(told, resource):
+                        nonsense += len(encoded)
+                        continue
+                    sender = sender_of(resource, peer, same_host=same_host)
+                    source = await self._source(sender)
+                    if source is None:
+                        continue
+                    for each in encoded:
+                        span = Span()
+                        if post.understood(each, span):
+                            spans.append(span)
+                    requests, wrong = self._reader.read(spans, sender, wall_ns)
+                    nonsense += wrong + len(encoded) - len(spans)
+                    batch += [(request, source) for request in requests]
+            finally:  # what was read once is not read again, should we be stopped
+                self._pass_on(batch, now_ns - wall_ns)
+        answer = ExportTraceServiceResponse()
+        if nonsense:
+            answer.partial_success.rejected_spans = nonsense
+            answer.partial_success.error_message = "requests without sensible times"
+        return answer
+
+    def refuse(self, refusal: Refused, peer: str) -> None:
+        """Count a post that was not taken; the first for each reason is told."""
+        why = str(refusal)
+        if refusal.status in TOLD and not self._closed:
+            self._refused[why] += 1
+            if self._refused[why] == 1:
+                advice = f"; {ADVICE[why]}" if why in ADVICE else ""
+                self.note(f"traces from {peer} are refused: {why}{advice}")
+
+    def hold(self, size: int) -> None:
+        """So many more bytes of bodies wait to be read.
+
+        Raises:
+            Refused: there is no room for them.
+        """
+        if self.held_bytes + size > MOST_HELD_BYTES:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
+        self.held_bytes += size
+
+    def _say_crowded(self) -> None:
+        self.note(
+            f"more than {MOST_CONNECTIONS} are connected to {self.address} at once: "
+            "for one more, one that sends no traces is closed"
+        )
+
+    def note(self, text: str) -> None:
+        """Say something once."""
+        if text in self._noted or len(self._noted) >= MOST_NOTES:
+            return
+        self._noted.add(text)
+        now_ns = self._clock.now_ns()
+        self._queue.put_nowait([Note(t_ns=now_ns, kind=NoteKind.PROBE, text=text)])
+
+    async def _source(self, sender: Sender) -> str | None:
+        if self._servers.known(sender):
+            return self._servers.source(sender)
+        source = await asyncio.to_thread(self._servers.source, sender)
+        if source is None:
+            self.note(
+                f"traces come from {sender.label}, which is none of the servers "
+                "watched; if it is one, start it with OTEL_SERVICE_NAME as its name "
+                "here"
+            )
+        return source
+
+    def _pass_on(
+        self, batch: Sequence[tuple[RequestSpan, str]], to_monotonic_ns: int
+    ) -> None:
+        """In session time, from Unix time."""
+        batch = sorted(batch, key=lambda each: each[0].end_ns)
+        self._credit.take(len(batch))
+        self._waiting += len(batch)
+        shift_ns = to_monotonic_ns - self._clock.start_ns
+        readings: list[AnyReading] = [
+            replace(
+                each,
+                source=source,
+                arrived_ns=each.arrived_ns + shift_ns,
+                end_ns=each.end_ns + shift_ns,
+            )
+            for each, source in batch
+        ]
+        for start in range(0, len(readings), PASSED_ON_AT_ONCE):
+            self._queue.put_nowait(readings[start : start + PASSED_ON_AT_ONCE])
+
+
+def _runs(parts: Sequence[Part]) -> Iterator[tuple[bytes, list[bytes]]]:
+    """A resource and some of its spans, encoded: as much as is understood in a go."""
+    resource, spans, size = b"", list[bytes](), 0
+    for part in parts:
+        enough = len(spans) >= SPANS_AT_ONCE or size >= MOST_SPAN_BYTES
+        if spans and (part.is_resource or enough):
+            yield resource, spans
+            spans, size = [], 0
+        if part.is_resource:
+            resource = part.encoded
+        else:
+            spans.append(part.encoded)
+            size += len(part.encoded)
+    if spans:
+        yield resource, spans
+
+
+class Link:
+    """One connection: posts in, answers out, one after the other."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        receiver: SpanReceiver,
+        guests: Guests,
+    ) -> None:
+        self._reader, self._writer = reader, writer
+        self._receiver, self._guests = receiver, guests
+        self._http = h11.Connection(h11.SERVER)
+        peer, here = (writer.get_extra_info(name) for name in ("peername", "sockname"))
+        self._peer = plain_address(str(peer[0]))
+        self._same_host = peer[0] == here[0]  # loopback included
+
+    async def serve(self) -> None:
+        """Until the other side goes, takes too long or talks nonsense."""
+        while self._http.our_state is h11.IDLE:
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    request = await self._event()
+                if not isinstance(request, h11.Request):
+                    return
+                self._guests.asked(self._writer)
+                async with asyncio.timeout(REQUEST_S):
+                    answer = await self._answer(request)
+            except h11.RemoteProtocolError as error:
+                await self._reject(error)
+                return
+            await self._send(answer)
+            if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+                return  # not all of it was read, or it wants no more
+            self._http.start_next_cycle()
+            self._guests.answered(self._writer)
+
+    async def _event(self) -> object:
+        while True:
+            event = self._http.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            if self._http.they_are_waiting_for_100_continue:
+                self._write(h11.InformationalResponse(status_code=100, headers=[]))
+            self._http.receive_data(await self._reader.read(READ_BYTES))
+
+    async def _answer(self, request: h11.Request) -> Answer:
+        kind = PROTOBUF
+        if request.method == GRPC_BEGINS:
+            self._receiver.note(
+                f"gRPC came to {self._receiver.address}, where HTTP is spoken: start "
+                "the server with OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf"
+            )
+        body = bytearray()
+        try:
+            kind = _kind(request)
+            await self._fill(body)
+            post = Post(dict(request.headers), bytes(body), kind)
+            message = await self._receiver.take(
+                post, self._peer, same_host=self._same_host
+            )
+        except Refused as refusal:
+            self._receiver.refuse(refusal, self._peer)
+            return Answer(refusal.status, Status(message=str(refusal)), kind)
+        finally:
+            self._receiver.held_bytes -= len(body)
+        return Answer(HTTPStatus.OK, message, kind)
+
+    async def _fill(self, body: bytearray) -> None:
+        """Take the body as it comes, as far as there is room for it."""
+        while isinstance(data := await self._event(), h11.Data):
+            self._receiver.hold(len(data.data))
+            body += data.data
+            if len(body) > MOST_SENT_BYTES:
+                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
+
+    async def _send(self, answer: Answer) -> None:
+        body = answer.body
+        headers = [("content-type", answer.kind), ("content-length", str(len(body)))]
+        if answer.status is HTTPStatus.SERVICE_UNAVAILABLE:
+            headers.append(("retry-after", RETRY_S))
+        self._write(h11.Response(status_code=answer.status, headers=headers))
+        self._write(h11.Data(data=body))
+        self._write(h11.EndOfMessage())
+        async with asyncio.timeout(REQUEST_S):
+            await self._writer.drain()
+
+    def _write(self, event: h11.Event) -> None:
+        self._writer.write(self._http.send(event) or b"")
+
+    async def _reject(self, error: h11.RemoteProtocolError) -> None:
+        """It is no HTTP/1: say so."""
+        if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
+            status = HTTPStatus(error.error_status_hint)
+            await self._send(Answer(status, Status(message=str(error))))
+
+
+def _kind(request: h11.Request) -> str:
+    """The encoding of its body.
+
+    Raises:
+        Refused: it is no post of spans.
+    """
+    if request.target.partition(b"?")[0].rstrip(b"/") != PATH.encode():
+        raise Refused(HTTPStatus.NOT_FOUND, f"spans go to {PATH}")
+    if request.method != b"POST":
+        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "spans are posted")
+    told = dict(request.headers).get(b"content-type", b"").decode("latin-1")
+    kind = told.partition(";")[0].strip().lower()
+    if kind not in {PROTOBUF, JSON}:  # what a web page may send unasked is neither
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{PROTOBUF}, please")
+    return kind

@@ -1,0 +1,286 @@
+"""Reads a fleet from the Prometheus server that scrapes it: a collector.
+
+Whatever the fleet's size there is one query a metric. Each asks for the samples since
+the last look just as they were scraped, so every scrape is one reading with the time at
+which it was made, none is seen twice, and none in between is missed.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from collectors.contract.clock import SessionClock
+from collectors.contract.collector import Collector
+from collectors.contract.readings import (
+    AnyReading,
+    Contact,
+    EngineSample,
+    Note,
+    NoteKind,
+)
+from collectors.http.server import Server
+from collectors.servers.prometheus_api import (
+    PrometheusApi,
+    QueryError,
+    ScrapedSeries,
+    ServerTime,
+)
+from collectors.servers.prometheus_fleet import Fleet
+
+LOOK_EVERY_S = 5.0
+"""Scrapes are 15 to 60 s apart; more often would only ask in vain."""
+FIRST_SPAN_S = 75.0
+"""What the first look covers: enough for a rate at once."""
+LATE_S = 60.0
+"""A sample may come into the server's store this much after it was scraped."""
+LONGEST_SPAN_S = 1800.0
+"""After an outage, what was missed is read up to this far back."""
+LONGEST_WAIT_S = 60.0
+AT_ONCE = 3
+"""Queries at a time: others use the server, too."""
+PAST_S = 1800.0
+PAST_PATIENCE_S = 2.0
+"""What is now matters more than what was."""
+NAMED = 5
+CHUNK = 100
+"""Readings passed on in one go: the screen is drawn on the same thread."""
+
+
+class PrometheusReader:
+    """Reads all engines that match a selector such as ``job="vllm"``."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        server: Server,
+        select: str = "",
+        *,
+        first_span_s: float = FIRST_SPAN_S,
+    ) -> None:
+        self._clock = clock
+        self._server, self.api = server, PrometheusApi(server)
+        self._select = select.strip().removeprefix("{").removesuffix("}").strip(", ")
+        self._every_s = max(server.every_s, LOOK_EVERY_S)
+        self._first_span_s = first_span_s
+        self._fleet = Fleet(told_apart=bool(self._select))
+        self._looked_s: float | None = None
+        self._trouble: str | None = None
+        self._why_nobody: str | None = None
+        """Why no engine is known, as told."""
+        self._failures = 0
+        self._closed = asyncio.Event()
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """Readings in session time, until closed; failures are told and tried again."""
+        while not self._closed.is_set():
+            readings = await self._look_or_say()
+            for start in range(0, len(readings), CHUNK):
+                yield readings[start : start + CHUNK]
+                await asyncio.sleep(0)
+            await self._wait()
+        await self.api.close()
+
+    async def close(self) -> None:
+        """Look no more. Safe to call twice."""
+        self._closed.set()
+        await self.api.close()
+
+    async def look(self) -> list[AnyReading]:
+        """What is new since the last look, oldest first.
+
+        Raises:
+            QueryError: Prometheus did not answer; the next look makes up for it.
+        """
+        now, fleet = await self.api.now(), self._fleet
+        span_s = self._first_span_s
+        if self._looked_s is not None:
+            span_s = min(now.unix_s - self._looked_s + LATE_S, LONGEST_SPAN_S)
+        found = await self._samples(fleet.first_names(), span_s, now)
+        await asyncio.to_thread(fleet.take_first, found, now.unix_s)
+        if (oldest_s := fleet.oldest_new_s) is not None:
+            await self._read_the_rest(now, now.unix_s - oldest_s + 0.001)
+        self._looked_s = now.unix_s
+        return await asyncio.to_thread(fleet.readings, now, self._clock)
+
+    @property
+    def sources(self) -> list[str]:
+        """The engines there are."""
+        return [each.source for each in self._fleet.engines.values()]
+
+    def engine_at(self, url: str) -> Mapping[str, str] | None:
+        """The labels of the engine that is meant by an address of ours.
+
+        Prometheus may know it by another name: the only one on that port is meant,
+        and the only one there is.
+        """
+        parts = urlsplit(url)
+        port = str(parts.port or (443 if parts.scheme == "https" else 80))
+        every = [each.labels for each in self._fleet.engines.values()]
+        there = f"{parts.hostname}:{port}"
+        at = [each for each in every if each.get("instance") == there]
+        on = [each for each in every if each.get("instance", "").endswith(f":{port}")]
+        for found in (at, on, every):
+            if found:
+                return found[0] if len(found) == 1 else None
+        return None
+
+    async def _read_the_rest(self, now: ServerTime, span_s: float) -> None:
+        """The other metrics of the scrapes that are new, one query each."""
+        few = asyncio.Semaphore(AT_ONCE)
+
+        async def read(names: Sequence[str]) -> None:
+            async with few:
+                found = await self._samples(names, span_s, now)
+            await asyncio.to_thread(self._fleet.take, found)
+
+        async with asyncio.TaskGroup() as queries:
+            for names in self._fleet.other_names():
+                queries.create_task(read(names))
+
+    async def _samples(
+        self, names: Iterable[str], span_s: float, now: ServerTime
+    ) -> list[ScrapedSeries]:
+        matchers = [f'__name__=~"{"|".join(names)}"', *filter(None, [self._select])]
+        selector = "{" + ",".join(matchers) + "}"
+        return await self.api.samples(selector, span_s, now.unix_s)
+
+    async def _look_or_say(self) -> list[AnyReading]:
+        try:
+            readings = await self.look()
+        except (QueryError, ExceptionGroup) as error:
+            return self._say(_first(error))
+        self._failures, trouble = 0, self._trouble
+        self._trouble = None
+        if trouble is not None:
+            readings.insert(0, self._note("Prometheus answers again"))
+        if not self._fleet.engines:
+            which = f" that match {self._select}" if self._select else ""
+            readings += self._nobody(f"it knows no engines{which}")
+        elif self._why_nobody is not None:
+            self._why_nobody = None
+            source, t_ns = self._server.source, self._clock.now_ns()
+            readings.insert(0, Contact(source=source, t_ns=t_ns, answers=True))
+        new, self.api.warnings = self.api.warnings, set()
+        warned = [self._note(f"Prometheus warns: {each}") for each in sorted(new)]
+        return [*readings, *warned]
+
+    def _say(self, trouble: str) -> list[AnyReading]:
+        """Tell of a failure once; who was known is lost from the second on."""
+        self._failures += 1
+        readings: list[AnyReading] = []
+        if trouble != self._trouble and self._fleet.engines:
+            self._trouble = trouble
+            readings.append(self._note(trouble))
+        if self._failures > 1:
+            readings += self._fleet.lost(self._clock.now_ns(), trouble)
+        return [*readings, *self._nobody(trouble)]
+
+    def _nobody(self, why: str) -> list[AnyReading]:
+        """Where no engine is known, Prometheus itself is what does not answer."""
+        if self._fleet.engines or why == self._why_nobody:
+            return []
+        self._why_nobody = why
+        source, t_ns = self._server.source, self._clock.now_ns()
+        return [Contact(source=source, t_ns=t_ns, answers=False, why=why)]
+
+    def _note(self, text: str) -> Note:
+        return Note(t_ns=self._clock.now_ns(), kind=NoteKind.PROBE, text=text)
+
+    async def _wait(self) -> None:
+        wait_s = self._every_s
+        if self._failures:
+            wait_s = min(wait_s * 2 ** min(self._failures - 1, 10), LONGEST_WAIT_S)
+            wait_s *= random.uniform(0.7, 1.0)  # noqa: S311 - to spread, not to hide
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                await self._closed.wait()
+
+
+class WithPast:
+    """A server's collector, behind what Prometheus knows of the last half hour."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        server: Server,
+        prometheus: Server,
+        select: str,
+        live: Collector,
+    ) -> None:
+        self._clock = clock
+        self._server = server
+        self._prometheus = prometheus
+        self._select = select
+        self._live = live
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """The past, if it comes in time, then what the other collector tells.
+
+        Raises:
+            CollectorError: that one failed.
+        """
+        try:
+            async with asyncio.timeout(PAST_PATIENCE_S):
+                past = await self._past()
+        except TimeoutError:
+            past = [self._note(f"no past: no answer in {PAST_PATIENCE_S:g} s")]
+        except (QueryError, ExceptionGroup) as error:
+            past = [self._note(f"no past: {_first(error)}")]
+        for start in range(0, len(past), CHUNK):
+            yield past[start : start + CHUNK]
+            await asyncio.sleep(0)
+        async for batch in self._live.batches():
+            yield batch
+
+    async def close(self) -> None:
+        """Close the other collector."""
+        await self._live.close()
+
+    async def _past(self) -> list[AnyReading]:
+        finder = PrometheusReader(self._clock, self._prometheus, self._select)
+        try:
+            await finder.look()
+        finally:
+            await finder.close()
+        engine = finder.engine_at(self._server.url)
+        if engine is None:
+            known = ", ".join(finder.sources[:NAMED]) or "no engine"
+            return [self._note(f"no past: Prometheus knows {known}, and not this")]
+        exactly = ",".join(f"{key}={json.dumps(engine[key])}" for key in engine)
+        reader = PrometheusReader(
+            self._clock, self._prometheus, exactly, first_span_s=PAST_S
+        )
+        try:
+            found = await reader.look()
+        finally:
+            await reader.close()
+        samples = [
+            replace(each, source=self._server.source)
+            for each in found
+            if isinstance(each, EngineSample)
+        ]
+        text = f"{len(samples)} samples of the past are Prometheus's"
+        return [*samples, self._note(text)]
+
+    def _note(self, text: str) -> Note:
+        source, now_ns = self._server.source, self._clock.now_ns()
+        return Note(source=source, t_ns=now_ns, kind=NoteKind.STAGE, text=text)
+
+
+def _first(error: QueryError | ExceptionGroup) -> str:
+    """What went wrong, of queries that were put at the same time.
+
+    Raises:
+        ExceptionGroup: it was something else.
+    """
+    if isinstance(error, QueryError):
+        return str(error)
+    failed, others = error.split(QueryError)
+    if failed is None or others is not None:
+        raise error
+    return _first(failed.exceptions[0])

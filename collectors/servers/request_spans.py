@@ -1,0 +1,317 @@
+"""What a server's traces say of its requests: OTLP spans in, ``RequestSpan`` out.
+
+vLLM makes one span ``llm_request`` of each request that finished; its durations are
+attributes, in seconds, measured where they happened. Only what is named here is read:
+prompts and answers that somebody may have put into attributes are never looked at.
+"""
+
+import ipaddress
+import math
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import psutil
+from msgspec.structs import replace
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import RequestSpan
+from collectors.http.server import Server
+
+REQUEST_SPAN = "llm_request"
+SECONDS = {
+    "gen_ai.latency.time_to_first_token": "ttft_ns",
+    "gen_ai.latency.e2e": "e2el_ns",
+    "gen_ai.latency.time_in_queue": "queue_ns",
+    "gen_ai.latency.time_in_model_prefill": "prefill_ns",
+    "gen_ai.latency.time_in_model_decode": "decode_ns",
+}
+COUNTS = {
+    "gen_ai.usage.prompt_tokens": "prompt_tokens",
+    "gen_ai.usage.input_tokens": "prompt_tokens",
+    "gen_ai.usage.completion_tokens": "output_tokens",
+    "gen_ai.usage.output_tokens": "output_tokens",
+    "gen_ai.request.max_tokens": "max_tokens",
+}
+ID = "gen_ai.request.id"
+TEMPERATURE = "gen_ai.request.temperature"
+LONGEST_S = 7 * 24 * 3600.0
+"""A duration or an age beyond that is nonsense."""
+AHEAD_NS = NS_PER_S // 100
+"""A span that ends later than that after it came is of another clock, through a tunnel
+perhaps."""
+MOST_TOKENS = 1 << 40
+MOST_ATTRIBUTES = 1_000
+"""Of a span; OpenTelemetry itself keeps 128."""
+LONGEST_TEXT = 256
+MOST_SENDERS = 256
+REMEMBERED = 20_000
+"""Spans whose ids are kept: who got no answer in time sends them again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent spans: as its resource says, and where it sent them from."""
+
+    name: str
+    """``service.name``, empty where nobody gave one."""
+    pid: int | None
+    address: str
+    same_host: bool
+    """Its clock is ours."""
+
+    @property
+    def label(self) -> str:
+        """Fit to tell it from others."""
+        pid = "" if self.pid is None else f" pid {self.pid}"
+        return f"{self.name or 'vllm'} at {self.address}{pid}"
+
+
+def sender_of(resource: Resource, address: str, *, same_host: bool) -> Sender:
+    """Who made the spans of that resource."""
+    told = {each.key: each for each in resource.attributes}
+    name = _text(told.get("service.name"))
+    pid = _text(told.get("vllm.process_id"))
+    return Sender(
+        name="" if name.startswith("unknown_service") else name,
+        pid=int(pid) if pid.isdecimal() and len(pid) < 10 else None,
+        address=address,
+        same_host=same_host,
+    )
+
+
+class TracedServers:
+    """Tells which of the servers watched a sender is."""
+
+    def __init__(self, servers: Sequence[Server]) -> None:
+        self._servers = tuple(servers)
+        self._known: dict[Sender, str | None] = {}
+
+    def known(self, sender: Sender) -> bool:
+        """It has been looked up already."""
+        return sender in self._known
+
+    def source(self, sender: Sender) -> str | None:
+        """The source its requests belong to; None: it is none of those watched.
+
+        May ask the system about processes and names, the first time.
+        """
+        if sender not in self._known:
+            if len(self._known) >= MOST_SENDERS:
+                self._known.pop(next(iter(self._known)))
+            self._known[sender] = self._look_up(sender)
+        return self._known[sender]
+
+    def _look_up(self, sender: Sender) -> str | None:
+        if not self._servers:
+            return sender.label
+        for server in self._servers:
+            if sender.name and sender.name in {server.name, server.source}:
+                return server.source
+        if sender.same_host and sender.pid is not None:
+            listens = _listens_at(sender.pid)
+            for server in self._servers:
+                if _place(server) in listens:
+                    return server.source
+            if listens:
+                return None
+        at = [each for each in self._servers if sender.address in _addresses(each)]
+        near = at or self._servers
+        return near[0].source if len(near) == 1 else None
+
+
+def _listens_at(pid: int) -> set[int | str]:
+    """Ports and socket files a process of this host listens at."""
+    with suppress(psutil.Error, OSError):
+        process = psutil.Process(pid)
+        if not any("python" in each or "vllm" in each for each in process.cmdline()):
+            return set()  # of a container, where pids are others than here
+        inet = process.net_connections("inet")
+        ports = {each.laddr.port for each in inet if each.status == psutil.CONN_LISTEN}
+        return ports | {str(each.laddr) for each in process.net_connections("unix")}
+    return set()
+
+
+def _place(server: Server) -> int | str | None:
+    if server.uds:
+        return server.uds
+    parts = urlsplit(server.url)
+    return parts.port or (443 if parts.scheme == "https" else 80)
+
+
+def _addresses(server: Server) -> set[str]:
+    if server.uds:
+        return set()
+    host = urlsplit(server.url).hostname or ""
+    with suppress(OSError, UnicodeError):
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        return {plain_address(str(each[4][0])) for each in found}
+    return set()
+
+
+def plain_address(address: str) -> str:
+    """An address without what an IPv6 socket puts around one of IPv4."""
+    with suppress(ValueError):
+        ip = ipaddress.ip_address(address.partition("%")[0])
+        return str(getattr(ip, "ipv4_mapped", None) or ip)
+    return address
+
+
+class SenderClock:
+    """Another host's wall clock, as far as what it sent bounds it.
+
+    Nothing has ended after it was received: a clock that says so is ahead by at least
+    that much. One that is behind looks like one whose spans come late, so the shortest
+    delay seen is how far it may be off.
+    """
+
+    def __init__(self) -> None:
+        self._least_lag_ns: int | None = None
+
+    def hear(self, ended_ns: int, now_ns: int) -> None:
+        """A span that, by its sender's clock, ended then came now."""
+        lag_ns = now_ns - ended_ns
+        if self._least_lag_ns is None or lag_ns < self._least_lag_ns:
+            self._least_lag_ns = lag_ns
+
+    @property
+    def ahead_ns(self) -> int:
+        """To take from what it says."""
+        return max(0, -(self._least_lag_ns or 0))
+
+    @property
+    def uncertainty_ns(self) -> int:
+        """How far off it may be."""
+        return abs(self._least_lag_ns or 0)
+
+
+class SpanReader:
+    """Makes readings of spans, each span once."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._clocks: dict[Sender, SenderClock] = {}
+
+    def read(
+        self, spans: Iterable[Span], sender: Sender, wall_ns: int
+    ) -> tuple[list[RequestSpan], int]:
+        """The requests in there, in Unix time, and how many made no sense.
+
+        Args:
+            spans: Some of one sender, requests and others.
+            sender: Who sent them.
+            wall_ns: Unix time of their receipt.
+        """
+        requests = []
+        nonsense = 0
+        for span in spans:
+            if span.name != REQUEST_SPAN or span.span_id in self._seen:
+                continue
+            request = request_span(span)
+            if request is None or abs(wall_ns - request.end_ns) > LONGEST_S * NS_PER_S:
+                nonsense += 1
+                continue
+            self._remember(span.span_id)
+            requests.append(request)
+        latest_ns = max((each.end_ns for each in requests), default=0)
+        if sender.same_host and latest_ns < wall_ns + AHEAD_NS:
+            return requests, nonsense
+        return self._by_our_clock(requests, sender, wall_ns), nonsense
+
+    def _remember(self, span_id: bytes) -> None:
+        if not span_id:
+            return
+        self._seen[span_id] = None
+        if len(self._seen) > REMEMBERED:
+            self._seen.popitem(last=False)
+
+    def _by_our_clock(
+        self, requests: list[RequestSpan], sender: Sender, wall_ns: int
+    ) -> list[RequestSpan]:
+        clock = self._clocks.setdefault(sender, SenderClock())
+        if len(self._clocks) > MOST_SENDERS:
+            del self._clocks[next(iter(self._clocks))]
+        for each in requests:
+            clock.hear(each.end_ns, wall_ns)
+        return [
+            replace(
+                each,
+                arrived_ns=each.arrived_ns - clock.ahead_ns,
+                end_ns=each.end_ns - clock.ahead_ns,
+                uncertainty_ns=clock.uncertainty_ns,
+            )
+            for each in requests
+        ]
+
+
+def request_span(span: Span) -> RequestSpan | None:
+    """A request, times as the sender's wall clock says; None: it makes no sense."""
+    if len(span.attributes) > MOST_ATTRIBUTES:
+        return None
+    told = {each.key: each for each in span.attributes}
+    durations = _told(told, SECONDS, _duration_ns)
+    counts = _told(told, COUNTS, _count)
+    arrived_ns, end_ns = span.start_time_unix_nano, span.end_time_unix_nano
+    e2el_ns = durations.get("e2el_ns")
+    if e2el_ns is not None:  # the span itself ends a little after the request
+        end_ns = arrived_ns + e2el_ns
+    if not 0 < arrived_ns <= end_ns < 1 << 62:
+        return None
+    if not counts.get("output_tokens", 1):  # no token ever came
+        for name in ("ttft_ns", "prefill_ns", "decode_ns"):
+            durations.pop(name, None)
+    request = RequestSpan(
+        request_id=_text(told.get(ID)) or span.span_id.hex(),
+        arrived_ns=arrived_ns,
+        end_ns=end_ns,
+        temperature=_number(told.get(TEMPERATURE)),
+    )
+    return replace(request, **durations, **counts)
+
+
+def _told(
+    told: Mapping[str, KeyValue],
+    names: Mapping[str, str],
+    understand: Callable[[float | None], int | None],
+) -> dict[str, int]:
+    values = {}
+    for name, field in names.items():
+        value = understand(_number(told.get(name)))
+        if value is not None:
+            values[field] = value
+    return values
+
+
+def _duration_ns(seconds: float | None) -> int | None:
+    if seconds is None or not 0 <= seconds <= LONGEST_S:
+        return None
+    return round(seconds * NS_PER_S)
+
+
+def _count(number: float | None) -> int | None:
+    return int(number) if number is not None and 0 <= number < MOST_TOKENS else None
+
+
+def _number(told: KeyValue | None) -> float | None:
+    if told is None:
+        return None
+    match told.value.WhichOneof("value"):
+        case "int_value":
+            return told.value.int_value
+        case "double_value" if math.isfinite(told.value.double_value):
+            return told.value.double_value
+    return None
+
+
+def _text(told: KeyValue | None) -> str:
+    if told is None:
+        return ""
+    if told.value.HasField("int_value"):
+        return str(told.value.int_value)
+    return told.value.string_value[:LONGEST_TEXT]

@@ -1,0 +1,241 @@
+"""An engine of ours: started, watched, found again, ended without a trace."""
+
+import asyncio
+import os
+from asyncio import FIRST_COMPLETED
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from collectors.contract.clock import boot_id, monotonic_ns
+from collectors.contract.liveness import birth
+from collectors.contract.readings import Endpoint
+from collectors.contract.runtime_dir import RuntimeDirError
+from embedded_engine.engine.config import EngineConfig
+from embedded_engine.engine.engine_file import (
+    EngineFile,
+    find_engine,
+    running_engines,
+    sweep,
+)
+from embedded_engine.engine.engine_processes import (
+    Death,
+    EngineProcess,
+    EngineProcesses,
+    first_death,
+)
+from embedded_engine.engine.errors import (
+    EngineDiedError,
+    EngineError,
+    EngineMissingError,
+    PortTakenError,
+)
+from embedded_engine.engine.listen import clear_unix_socket, reserved, url_of
+from embedded_engine.engine.logs import (
+    PREFIX,
+    cause,
+    redacted,
+    rendezvous_files,
+    tail,
+    telling,
+)
+from embedded_engine.engine.startup import (
+    OnStage,
+    checked_model,
+    connect,
+    follow,
+    model_of,
+    served_model,
+    spawn,
+    stage,
+)
+from embedded_engine.engine.startup_pipe import StartupPipe
+
+__all__ = ["Engine", "running_engines"]
+
+SHOWN_LINES = 12
+"""How much of the log goes with a failure."""
+SEARCHED_LINES = 2_000
+LAST_WORDS_S = 0.2
+"""For the API server to log that it lost another process."""
+
+
+class Engine:
+    """An engine that answers; :meth:`start` and :meth:`adopt` make one."""
+
+    def __init__(self, file: EngineFile) -> None:
+        self.file = file
+        self._processes = EngineProcesses(EngineProcess(file.pid, file.birth))
+
+    @classmethod
+    async def start(cls, config: EngineConfig, on_stage: OnStage) -> Self:
+        """Start one and return when it is healthy; cancelling ends it again.
+
+        Raises:
+            EngineError: the engine cannot be had; the subclass says why.
+        """
+        try:
+            sweep()
+        except RuntimeDirError as error:
+            raise EngineError(str(error)) from error
+        model = await model_of(config)
+        if config.tiny_model_dir is not None:
+            on_stage(stage("model made"))
+        with (
+            closing(StartupPipe()) as pipe,
+            reserved(config.host, config.port, config.uds) as port,
+        ):
+            pid = spawn(config, model, port, pipe)
+            engine = cls(describe(config, pid, port))
+            try:
+                await engine._come_up(pipe, on_stage)
+            except BaseException:
+                await engine.stop()
+                raise
+        engine.file.write()
+        return engine
+
+    @classmethod
+    def adopt(cls, engine_id: str) -> Self:
+        """Find a served engine again.
+
+        Raises:
+            NoSuchEngineError: none of that id lives.
+        """
+        return cls(find_engine(engine_id))
+
+    @property
+    def engine_id(self) -> str:
+        """The id that its probes and files use."""
+        return self.file.engine_id
+
+    @property
+    def pid(self) -> int:
+        """The API server's, or its supervisor's when there are several."""
+        return self.file.pid
+
+    @property
+    def url(self) -> str | None:
+        """Where it listens; None when on a Unix socket."""
+        return self.file.url
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens, as a reading of this moment."""
+        return Endpoint(
+            t_ns=monotonic_ns(),
+            pid=self.file.pid,
+            model=self.file.model,
+            url=self.file.url,
+            uds=self.file.uds,
+            log_path=self.file.log_path,
+        )
+
+    async def _come_up(self, pipe: StartupPipe, on_stage: OnStage) -> None:
+        async with connect(self.file) as client:
+            healthy = asyncio.create_task(
+                follow(pipe, self.engine_id, client, on_stage)
+            )
+            death = asyncio.create_task(self.wait())
+            try:
+                await asyncio.wait({healthy, death}, return_when=FIRST_COMPLETED)
+                if not healthy.done():
+                    raise failure(pipe, await death)
+                await healthy
+            finally:
+                await _drop(healthy, death)
+            model = await served_model(client) or self.file.model
+            self.file = msgspec.structs.replace(self.file, model=model)
+
+    def processes(self) -> list[tuple[int, str]]:
+        """Its living processes with a role: api, core, worker."""
+        roles = self._processes.roles().items()
+        return sorted((member.pid, role) for member, role in roles)
+
+    def busy_threads(self) -> int:
+        """How many threads it keeps busy while there is something to do."""
+        return self.file.cpu_threads or self._processes.computing()
+
+    def log_tail(self, lines: int) -> list[str]:
+        """The latest lines of its log, oldest first."""
+        return tail(Path(self.file.log_path), lines)
+
+    async def wait(self) -> str:
+        """Return when one of its processes died: who, how, and what the log says."""
+        death = await first_death(self._processes)
+        await self._processes.gone_within(LAST_WORDS_S)
+        return account(death, self.log_tail(SEARCHED_LINES))
+
+    async def stop(self) -> None:
+        """End it in 5 s at most, and leave nothing of it but the log."""
+        await self._processes.end()
+        self._reap()
+        self._clear_away()
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):  # an adopted one is not our child
+            os.waitpid(self.file.pid, os.WNOHANG)
+
+    def _clear_away(self) -> None:
+        for path in rendezvous_files(Path(self.file.log_path)):
+            path.unlink(missing_ok=True)
+        if self.file.uds is not None:
+            clear_unix_socket(Path(self.file.uds))
+        self.file.remove()
+
+
+def check(config: EngineConfig) -> None:
+    """Before anything is started: the model's path, the flags, the place to listen.
+
+    Raises:
+        EngineError: it cannot come up so; the subclass says why.
+    """
+    checked_model(config.model)
+    config.refuse_ours()
+    with reserved(config.host, config.port, config.uds):
+        return
+
+
+def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
+    """What there is to say of an engine before it answers."""
+    at = {"url": url_of(config.host, port, config.scheme)} if port else {}
+    return EngineFile(
+        engine_id=config.engine_id,
+        pid=pid,
+        birth=birth(pid) or 0,  # 0: it died already, which is noticed like any death
+        boot_id=boot_id(),
+        model=config.model,
+        uds=str(config.uds.absolute()) if config.uds else None,
+        log_path=str(config.log_path),
+        cpu_threads=config.cpu_threads(),
+        hostage=config.hostage,
+        **at,
+    )
+
+
+def account(death: Death, log: list[str]) -> str:
+    """A death and its cause in one line, then the end of the log: it is recorded."""
+    why = None if death.from_outside else cause(log)
+    first = f"{death}: {why}" if why else str(death)
+    said = [PREFIX.sub("", line, count=1) for line in telling(log)]
+    said = [
+        line for line in said if line.strip(" ^~")
+    ]  # marks below a traceback's line
+    return "\n".join(map(redacted, [first, *said[-SHOWN_LINES:]]))
+
+
+def failure(pipe: StartupPipe, reason: str) -> EngineError:
+    """The error to raise when it died before its first answer."""
+    if pipe.lacks:
+        return EngineMissingError(pipe.lacks)
+    if "Address already in use" in reason:
+        return PortTakenError(reason)
+    return EngineDiedError(reason)
+
+
+async def _drop(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,157 @@
+"""The engine's log: one private file an engine, and what it says of a failure."""
+
+import fcntl
+import os
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import platformdirs
+
+from collectors.contract.liveness import is_held
+
+KEPT_LOGS = 20
+LEFT_OUT = "…"
+LONGEST_LINE = 2_000
+"""What is beyond it is not recorded: a line may hold a prompt of any length."""
+SEARCHED_BYTES = 1024 * 1024
+"""How much of a log's beginning is searched for what vLLM leaves behind."""
+TAIL_BYTES = 512 * 1024
+"""How much of a log's end is ever looked at."""
+
+PREFIX = re.compile(
+    r"^(\((?P<process>\S+) pid=\d+\) )?"
+    r"((?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d (\[\S+\] )?)?"
+)
+"""The head of a line: ``(EngineCore pid=7) ERROR 11-20 10:00:00 [core.py:1]``."""
+EXCEPTION = re.compile(
+    r"^(?P<name>(\w+\.)*\w*(Error|Exception|Interrupt|Exit))(: .*)?$"
+)
+USAGE = re.compile(r"^[\w. ]+: error: (?P<text>.+)$")
+INVALID = re.compile(
+    r"^ +(Value|Assertion) error, (?P<text>.+?)( \[type=.*)?$", re.MULTILINE
+)
+"""What pydantic says of a value, below its "1 validation error for ..."."""
+NOISE = re.compile(r"^(nanobind: | - (leaked|\.\.\. skipped)|See https://nanobind)")
+SECRET = re.compile(
+    r"""(?ix)
+    (?P<head> (?: api[-_]?keys? | auth\w{0,20} | cookie | passw\w{0,10} | secret\w{0,20}
+        | prompt | token_ids | (?: hf | access | bearer | auth ) [-_]? token )
+      ["']? \s* [:=] \s* )
+    (?: \[ (?: [^][] | \[ [^]]* \] )* (?: \] | $ )
+      | ' (?: \\. | [^'\\] )* (?: ' | $ )
+      | " (?: \\. | [^"\\] )* (?: " | $ )
+      | (?: (?: Bearer | Basic ) \s+ )? [^\s,;)}\]]+ )
+    """
+)
+"""A name and its value that is nobody's business: keys, and what people ask."""
+KEY = re.compile(
+    r"\b(?:hf_|sk-|nvapi-|gh[pousr]_)[\w-]{8,}|(?<=Bearer )\S+|(?<=://)[^\s/@]+(?=@)"
+)
+"""A key by its look, wherever it stands."""
+GENERIC = (
+    "Engine core initialization failed",
+    "Engine core proc",
+    "EngineCore encountered an issue",
+    "WorkerProc initialization failed",
+    "KeyboardInterrupt",
+    "SystemExit",
+    "CancelledError",
+)
+"""Exceptions that only say that there was another one, or that somebody said stop."""
+RENDEZVOUS = re.compile(r"file://(/\S+/vllm_dist_[0-9a-f]{32})\b")
+"""A file by which vLLM's workers meet, and which it leaves where it is."""
+
+
+def new_log_path(engine_id: str) -> Path:
+    """Where a new engine logs; older logs beyond the last 20 are removed."""
+    directory = platformdirs.user_log_path("inferwatch", appauthor=False)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    prune(directory, KEPT_LOGS - 1)
+    return directory / f"engine-{engine_id}.log"
+
+
+def prune(directory: Path, kept: int) -> None:
+    """Remove all but the newest logs, and those of processes that still run.
+
+    A process that has nothing to say for days may yet die of something.
+    """
+
+    def age(path: Path) -> float:
+        with suppress(OSError):
+            return path.stat().st_mtime
+        return 0.0
+
+    logs = sorted(directory.glob("engine-*.log"), key=age, reverse=True)
+    for path in logs[kept:]:
+        if not is_held(path):
+            path.unlink(missing_ok=True)
+
+
+def open_log(path: Path) -> int:
+    """A descriptor that appends to a new private file.
+
+    The file is held for as long as any process writes to it through that descriptor.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
+    descriptor = os.open(path, flags, 0o600)
+    with suppress(OSError):  # not every file system can
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return descriptor
+
+
+def tail(path: Path, lines: int) -> list[str]:
+    """The last lines, oldest first; none when there is no log."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+            text = log.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return text.splitlines()[-lines:] if lines > 0 else []
+
+
+def cause(lines: Sequence[str]) -> str | None:
+    """Why it failed, as the log tells it; None when it says nothing.
+
+    The API server repeats what EngineCore said, so it is the last exception that says
+    more than "see above". A wrong flag ends with argparse's one line instead, a wrong
+    value with a second line after the exception's.
+    """
+    said = [PREFIX.sub("", line, count=1) for line in lines]
+    for at in range(len(said) - 1, -1, -1):
+        if usage := USAGE.match(said[at]):
+            return usage["text"]
+        if EXCEPTION.match(said[at]) and not any(word in said[at] for word in GENERIC):
+            invalid = INVALID.match(said[at + 1]) if at + 1 < len(said) else None
+            return invalid["text"] if invalid else said[at]
+    return None
+
+
+def redacted(line: str) -> str:
+    """The line without keys and prompts, as it may stand in a record.
+
+    >>> redacted("args: {'api_key': ['abc'], 'max_num_seqs': 8}")
+    "args: {'api_key': …, 'max_num_seqs': 8}"
+    """
+    if len(line) > LONGEST_LINE:
+        line = line[:LONGEST_LINE] + LEFT_OUT
+    return KEY.sub(LEFT_OUT, SECRET.sub(rf"\g<head>{LEFT_OUT}", line))
+
+
+def telling(lines: Iterable[str]) -> list[str]:
+    """The lines without what libraries mutter while a process ends."""
+    return [line for line in lines if line.strip() and not NOISE.match(line)]
+
+
+def rendezvous_files(path: Path) -> set[Path]:
+    """The files this engine left in the temporary directory: its log names them."""
+    try:
+        with path.open("rb") as log:
+            text = log.read(SEARCHED_BYTES).decode("utf-8", "replace")
+    except OSError:
+        return set()
+    return {Path(found) for found in RENDEZVOUS.findall(text)}

@@ -1,0 +1,1 @@
+"""What an engine is: its configuration, size and memory."""

@@ -1,0 +1,105 @@
+"""What an engine's model is built of, and what the engine is set to.
+
+Read once, when the scheduler is born, off vLLM's own configuration. Only plain values
+are told: never what names a place, a token or a person.
+"""
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import EngineSettings, ModelConfig
+from collectors.servers.plain_config import plain_fields
+from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+
+Missing = Callable[[str], None]
+Plain = str | int | float | bool | None
+
+MOST_TEXT = 100
+
+
+def model_config(scheduler: Vllm, rank: int, model: str, lacks: Missing) -> ModelConfig:
+    """Of the text model alone, where it is a part of a larger one."""
+    reader = AttributeReader("Scheduler", names.MODEL_CONFIG, lacks)
+    text, whole, dtype, kv_dtype, quantization = reader.read(scheduler)
+    config = _fields(text)
+    for name in ("quantization_config", "tie_word_embeddings"):
+        if name not in config and (of_whole := _fields(whole).get(name)) is not None:
+            config[name] = of_whole
+    if _found(scheduler, names.UNTIED) is True:
+        config["tie_word_embeddings"] = False
+    computed = text_of(dtype)
+    return ModelConfig(
+        t_ns=monotonic_ns(),
+        rank=rank,
+        model=model,
+        config=msgspec.json.encode(config).decode(),
+        dtype=computed,
+        kv_dtype=computed if kv_dtype == names.KV_AUTO else text_of(kv_dtype),
+        quantization=text_of(quantization),
+    )
+
+
+def engine_settings(scheduler: Vllm, rank: int, lacks: Missing) -> EngineSettings:
+    """By the names of vLLM's flags; what it does not have is left out."""
+    values = AttributeReader("Scheduler", names.SETTINGS, lacks).read(scheduler)
+    told = dict(zip(names.SETTING_PATHS, values, strict=True))
+    for flag, paths in names.SOMETIMES_SET.items():
+        for path in paths.split("|"):
+            value = _found(scheduler, f"vllm_config.{path}")
+            if value is not names.UNTOLD and told.get(flag) is None:
+                told[flag] = value
+    return EngineSettings(
+        t_ns=monotonic_ns(),
+        rank=rank,
+        settings={
+            flag: plain(value)
+            for flag, value in told.items()
+            if value is not names.UNTOLD
+        },
+    )
+
+
+def plain(value: object) -> Plain:
+    """As a reading can hold it: enumerations and types by their names."""
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return (text_of(value) or "")[:MOST_TEXT]
+
+
+def text_of(value: object) -> str | None:
+    """Names of types, enumerations and torch's dtypes without their decoration."""
+    if value is None:
+        return None
+    if isinstance(value, Enum) and not isinstance(value, str):
+        return value.name
+    if isinstance(value, Enum):
+        return str(value.value)
+    return getattr(value, "__name__", str(value)).removeprefix("torch.")
+
+
+def _found(thing: Vllm, path: str) -> object:
+    """None, too, where the part that it belongs to is not set at all."""
+    for name in path.split("."):
+        if thing is None:
+            return None
+        thing = getattr(thing, name, names.UNTOLD)
+    return thing
+
+
+def _fields(config: Vllm) -> dict[str, Any]:
+    """The plain ones of a configuration of transformers' making."""
+    if config is None:
+        return {}
+    try:
+        fields = config.to_dict()
+    except Exception:  # other people's code: its attributes will do
+        fields = vars(config)
+    return plain_fields(fields)

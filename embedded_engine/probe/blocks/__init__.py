@@ -1,0 +1,1 @@
+"""Who holds which KV block, sent as changes."""

@@ -1,0 +1,1 @@
+"""Limits that are changed while the engine runs."""

@@ -1,0 +1,1 @@
+"""Wraps the scheduler and the front end, and makes readings of their calls."""

@@ -1,0 +1,229 @@
+"""What happens on EngineCore's own thread: look, make one small record, return.
+
+Numbers and references to what vLLM will not change go into the channel; names,
+ordinals and readings are made of them on the channel's thread (see ``step_assembler``).
+Nothing is set on vLLM's objects here; :mod:`live_limits` alone does that, when asked.
+
+After a pass of the model nothing of ours is left in the processor's caches, so every
+call and every attribute is paid at the price of main memory: hence few of them.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from collectors.contract.readings import BoundBy
+from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+from embedded_engine.probe.hooks import Given, Hook
+from embedded_engine.probe.tap.block_tap import BlockTap
+from embedded_engine.probe.tap.bound_by import QueueHeadRule
+from embedded_engine.probe.tap.idle_cache import IdleCache
+from embedded_engine.probe.tap.step_assembler import StepAssembler
+from embedded_engine.publishing.channel import Channel
+
+NOTHING = BoundBy.NOTHING
+NO_WORK = (0, 0, 0)
+
+
+class PrefillTracker:
+    """Tells prefill from decode, and what is computed for the second time.
+
+    It follows only the requests that prefill: a step of pure decode costs nothing.
+
+    A request prefills from its first chunk, or its first one after a preemption, to
+    the chunk that computes the last of its known tokens. What it had computed when it
+    was preempted is recomputed, unless the prefix cache still has it.
+    """
+
+    def __init__(self, missing: Callable[[str], None]) -> None:
+        self.prefilling: set[str] = set()
+        """Requests whose next chunk is prefill."""
+        self._requests = AttributeReader("Scheduler", names.REQUESTS, missing)
+        self._progress = AttributeReader("Request", names.PROGRESS, missing)
+        self._lost: dict[str, int] = {}
+
+    def preempted(self, request_id: str, computed: int) -> None:
+        """The request goes back to the queue and loses what it had computed."""
+        self.prefilling.discard(request_id)
+        self._lost[request_id] = max(computed, self._lost.get(request_id, 0))
+
+    def ended(self, request_id: str) -> None:
+        """The request is gone."""
+        self.prefilling.discard(request_id)
+        self._lost.pop(request_id, None)
+
+    def of_step(
+        self,
+        scheduler: Vllm,
+        members: Mapping[str, int],
+        starting: Collection[str],
+    ) -> tuple[int, int, int]:
+        """Prefilling requests, their tokens, and how many tokens were known before.
+
+        Asked after ``schedule()``: what it scheduled already counts as computed.
+        """
+        self.prefilling.update(starting)
+        requests = self._requests.read(scheduler)
+        here = [r for r in self.prefilling if r in members and r in requests]
+        recomputed = 0
+        for request_id in here:
+            computed, more = self._progress.read(requests[request_id])
+            recomputed += self._again(request_id, computed, members[request_id])
+            if not more:
+                self.prefilling.discard(request_id)
+        return len(here), sum(map(members.__getitem__, here)), recomputed
+
+    def _again(self, request_id: str, computed: int, scheduled: int) -> int:
+        """Of the tokens just scheduled, those that had been computed before."""
+        lost = self._lost.get(request_id)
+        if lost is None:
+            return 0
+        if computed >= lost:
+            del self._lost[request_id]
+        return max(0, min(computed, lost) - (computed - scheduled))
+
+
+class EngineTap:
+    """The hooks on one scheduler, from its birth on."""
+
+    def __init__(
+        self,
+        scheduler: Vllm,
+        story: StepAssembler,
+        idle_cache: IdleCache,
+        blocks: BlockTap,
+        channel: Channel,
+        missing: Callable[[str], None],
+    ) -> None:
+        self._story = story
+        self._begin, self._end = story.under_way.append, story.end
+        self._put = channel.put
+        self._append, self._ticket = channel.append, channel.ticket
+        self._idle_cache = idle_cache
+        self._blocks = blocks
+        self._bound = QueueHeadRule(scheduler, missing)
+        self._prefills = PrefillTracker(missing)
+        self._free = AttributeReader("Scheduler", names.FREE_QUEUE, missing).read(
+            scheduler
+        )
+        self._free_blocks = AttributeReader(
+            "FreeKVCacheBlockQueue", names.QUEUE_SIZE, missing
+        )
+        self._queues = AttributeReader("Scheduler", names.QUEUES, missing)
+        self._step = AttributeReader("SchedulerOutput", names.STEP, missing)
+        self._first = AttributeReader("NewRequestData", names.FIRST, missing)
+        self._queued = AttributeReader("Request", names.QUEUED, missing)
+        self._computed = AttributeReader("Request", names.COMPUTED, missing)
+        self._ended = AttributeReader("Request", names.ENDED, missing)
+        self._requests = AttributeReader("Scheduler", names.REQUESTS, missing)
+        self._prefill = AttributeReader("Request", names.PREFILL, missing)
+        policy, connector = AttributeReader("Scheduler", names.POLICY, missing).read(
+            scheduler
+        )
+        self._by_priority = getattr(policy, "value", None) == names.BY_PRIORITY
+        self._has_connector = connector is not None
+        self._preempted: list[str] = []
+        self._out_of_blocks = False
+
+    @property
+    def free_blocks(self) -> int | None:
+        """KV blocks that no request uses, now."""
+        free: int | None = self._free_blocks.read(self._free)
+        return free
+
+    def take(self, hooks: Mapping[str, Hook]) -> None:
+        """Set these hooks on the scheduler's methods."""
+        hooks["schedule"].after = self._scheduled
+        hooks["update"].after = self._updated
+        hooks["add"].after = self._added
+        hooks["preempt"].before = self._preempts
+        hooks["reset"].after = self._reset
+        hooks["free"].after = self._freed
+
+    def _scheduled(
+        self, scheduler: Vllm, _: Given, output: Vllm, entered: int, __: int
+    ) -> None:
+        """After ``schedule()``; nothing scheduled is no step."""
+        members, tokens, new, resumed = self._step.read(output)
+        if not tokens:
+            return
+        starting: Sequence[str] = ()
+        if new or resumed:
+            starting = self._starting(scheduler, new, resumed, entered)
+        running, waiting, holding = self._queues.read(scheduler)
+        waits, bound = len(waiting) + len(holding), NOTHING
+        if waits:
+            free = self._free_blocks.read(self._free)
+            state = len(running), waiting, holding, free
+            step = len(members), tokens, self._out_of_blocks
+            bound = self._bound.by(scheduler, state, step)
+        work = NO_WORK
+        if starting or self._prefills.prefilling:
+            work = self._prefills.of_step(scheduler, members, starting)
+        preempted: Sequence[str] = ()
+        if self._preempted:
+            preempted, self._preempted = self._preempted, []
+            self._out_of_blocks = False
+        runs = len(running), waits, bound, preempted
+        self._begin((output, members, entered, tokens, runs, work))
+
+    def _starting(
+        self, scheduler: Vllm, new: Vllm, resumed: Vllm, at_ns: int
+    ) -> list[str]:
+        starting = list(resumed)
+        for request in new:
+            request_id, cached = self._first.read(request)
+            starting.append(request_id)
+            external = None
+            if self._has_connector:
+                external = self._external_tokens(scheduler, request_id)
+            self._put(self._story.scheduled, at_ns, request_id, cached, external)
+        return starting
+
+    def _external_tokens(self, scheduler: Vllm, request_id: str) -> int | None:
+        """Of a request's prompt, what a KV connector brought."""
+        request = self._requests.read(scheduler).get(request_id)
+        stats = None if request is None else self._prefill.read(request)
+        tokens: int | None = getattr(stats, names.EXTERNAL_TOKENS, None)
+        return tokens
+
+    def _updated(
+        self, _: Vllm, given: Given, outputs: Vllm, entered: int, returned: int
+    ) -> None:
+        """After ``update_from_output()``: the step is done."""
+        kv = self._free_blocks.read(self._free), self._idle_cache.cached
+        self._append(
+            (self._ticket(), self._end, given[0], outputs, (entered, returned), kv)
+        )
+        if returned >= self._blocks.due_ns:
+            self._blocks.take(returned)
+
+    def _added(self, _: Vllm, given: Given, __: None, ___: int, returned: int) -> None:
+        """After ``add_request()``: it is in the queue."""
+        request_id, prompt_tokens, max_tokens, params, lora, priority = (
+            self._queued.read(given[0])
+        )
+        temperature = getattr(params, names.TEMPERATURE, None)
+        asked = prompt_tokens, max_tokens, temperature
+        adapter = None if lora is None else getattr(lora, names.LORA_NAME, None)
+        kind = adapter, priority if self._by_priority else None
+        self._put(self._story.added, returned, request_id, asked, kind)
+
+    def _preempts(self, _: Vllm, given: Given, __: int) -> None:
+        """Before ``_preempt_request()``, which forgets what was computed."""
+        request_id, computed = self._computed.read(given[0])
+        self._prefills.preempted(request_id, computed)
+        self._preempted.append(request_id)
+        self._out_of_blocks = True
+
+    def _reset(self, *_: Vllm) -> None:
+        """After ``reset_prefix_cache()``: what it preempted did not lack blocks."""
+        self._out_of_blocks = False
+
+    def _freed(self, _: Vllm, given: Given, __: Vllm, ___: int, returned: int) -> None:
+        """After ``_free_request()``: it finished, or somebody ended it."""
+        request_id, tokens, preemptions, reason = self._ended.read(given[0])
+        self._prefills.ended(request_id)
+        why = str(reason())
+        self._put(self._story.freed, returned, request_id, why, tokens, preemptions)
+        if self._blocks.hears_ends:
+            self._blocks.ended.append((returned, given[0]))

@@ -1,0 +1,359 @@
+"""Makes readings of the engine tap's records, on the channel's own thread.
+
+Starts and ends of steps pair first in, first out: with async scheduling two are under
+way.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from collectors.contract.readings import (
+    RANK_BITS,
+    AnyReading,
+    BoundBy,
+    EventKind,
+    LiveLimits,
+    RequestEvent,
+    Step,
+    Vantage,
+)
+from embedded_engine.probe import vllm_names as names
+from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
+from embedded_engine.probe.control.live_limits import taken
+
+UNDER_WAY = 10_000
+"""Steps that may wait to be told: seconds of them; the thread comes by sooner."""
+LIMITS = "limits"
+"""By this newcomers are told what limits the scheduler."""
+REMEMBERED = 4_096
+"""Ended requests whose ordinals are kept: a step under way may still name them."""
+
+Begun = tuple[
+    Vllm,
+    dict[str, int],
+    int,
+    int,
+    tuple[int, int, BoundBy, Sequence[str]],
+    tuple[int, int, int],
+]
+"""What ``schedule()`` decided: its output, tokens by member, its entry, tokens;
+running, waiting, what binds, who was preempted; of the tokens the prefilling requests,
+prefill tokens and recomputed tokens."""
+
+
+class StepOutputs:
+    """Reads what came out of a step off what ``update_from_output()`` returns.
+
+    There is no Python loop over the batch.
+
+    The prefix cache's numbers are those vLLM returns: asking its getters for them
+    would take them away from vLLM's own statistics.
+    """
+
+    def __init__(self, missing: Callable[[str], None]) -> None:
+        self._parts = AttributeReader("EngineCoreOutputs", names.OUTPUTS, missing)
+        self._id = AttributeReader("EngineCoreOutput", names.OUTPUT_ID, missing)
+        self._tokens = AttributeReader("EngineCoreOutput", names.OUTPUT_TOKENS, missing)
+        self._stats = AttributeReader("SchedulerStats", names.STATS, missing)
+        self._graph = AttributeReader("CUDAGraphStat", names.GRAPH, missing)
+        self._drafts = AttributeReader("SpecDecodingStats", names.DRAFTS, missing)
+
+    def of(
+        self, by_front_end: Mapping[int, Vllm], members: dict[str, int]
+    ) -> tuple[list[int], dict[str, Any]]:
+        """Tokens by member, and the fields of a step that vLLM's statistics fill."""
+        ids: list[str] = []
+        tokens: list[int] = []
+        stats = None
+        for part in by_front_end.values():
+            batch, its_stats = self._parts.read(part)
+            ids += map(self._id.read, batch)
+            tokens += map(len, map(self._tokens.read, batch))
+            stats = its_stats or stats
+        return _in_order(members, ids, tokens), self._statistics(stats)
+
+    def _statistics(self, stats: Vllm) -> dict[str, Any]:
+        """Nothing under ``--disable-log-stats``."""
+        if stats is None:
+            return {}
+        queries, hits, graph, drafts = self._stats.read(stats)
+        paddings, mode = (None, None) if graph is None else self._graph.read(graph)
+        drafted = (None, None) if drafts is None else self._drafts.read(drafts)
+        return {
+            "prefix_queries": queries,
+            "prefix_hits": hits,
+            "padded_tokens": paddings,
+            "graph_mode": mode,
+            "drafted_tokens": drafted[0],
+            "accepted_tokens": drafted[1],
+        }
+
+
+def _in_order(members: dict[str, int], ids: list[str], tokens: list[int]) -> list[int]:
+    """As the members stand; several front ends' outputs come one after the other's."""
+    if ids == list(members):
+        return tokens
+    came = dict(zip(ids, tokens, strict=True))
+    return [came.get(request_id, 0) for request_id in members]
+
+
+class RequestOrdinals:
+    """Numbers the requests of one EngineCore: steps name their members by them.
+
+    They count up, and rank r starts at ``r << 40``, so they are unique in a server.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._next = rank << RANK_BITS
+        self._known: dict[str, int] = {}
+        self._past: deque[tuple[str, int]] = deque()
+
+    def new(self, request_id: str) -> int:
+        """For a request that comes, even when its id was seen before."""
+        ordinal = self._known[request_id] = self._next
+        self._next += 1
+        return ordinal
+
+    def of(self, request_id: str) -> int:
+        """One it has, else a new one: its coming was dropped, or cannot be seen."""
+        known = self._known.get(request_id)
+        return self.new(request_id) if known is None else known
+
+    def of_all(self, request_ids: Iterable[str]) -> list[int]:
+        """The ordinals of several requests, in their order."""
+        try:
+            return list(map(self._known.__getitem__, request_ids))
+        except KeyError:
+            return [self.of(request_id) for request_id in request_ids]
+
+    def ended(self, request_id: str) -> int:
+        """The ordinal of a request that goes; it is forgotten after a while."""
+        ordinal = self.of(request_id)
+        self._past.append((request_id, ordinal))
+        if len(self._past) > REMEMBERED:
+            old_id, old = self._past.popleft()
+            if self._known.get(old_id) == old:  # else the id came again
+                del self._known[old_id]
+        return ordinal
+
+
+class StepAssembler:
+    """Makes request events and steps of what the taps of one EngineCore recorded."""
+
+    def __init__(
+        self,
+        rank: int,
+        kv_blocks: int | None,
+        keep: Callable[[str, AnyReading], None],
+        let_go: Callable[[str], None],
+        missing: Callable[[str], None],
+    ) -> None:
+        self.rank = rank
+        self.under_way: deque[Begun] = deque(maxlen=UNDER_WAY)
+        """Steps that are scheduled; the engine's thread puts them in here itself."""
+        self.steps = 0
+        self.members = 0
+        """Requests scheduled so far, over all steps."""
+        self.output_tokens = 0
+        self.requests_added = 0
+        self.requests_finished = 0
+        self._kv_blocks = kv_blocks
+        self._keep = keep
+        self._let_go = let_go
+        self._outputs = StepOutputs(missing)
+        self._freed: list[tuple[int, Any]] = []
+        self._limits: deque[LiveLimits] = deque()
+        self._previous_end_ns = 0
+        self.ordinals = RequestOrdinals(rank)
+        self._cached: dict[str, int | None] = {}
+        """Of the requests that were scheduled."""
+
+    def added(
+        self,
+        t_ns: int,
+        request_id: str,
+        asked: tuple[int | None, int | None, float | None],
+        kind: tuple[str | None, int | None] = (None, None),
+    ) -> list[AnyReading]:
+        """The request came into the queue; ``kind`` is its adapter and priority."""
+        self.requests_added += 1
+        prompt_tokens, max_tokens, temperature = asked
+        lora, priority = kind
+        event = RequestEvent(
+            t_ns=t_ns,
+            kind=EventKind.ADDED,
+            vantage=Vantage.ENGINE,
+            request_id=request_id,
+            ordinal=self.ordinals.new(request_id),
+            prompt_tokens=prompt_tokens,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            lora=lora,
+            priority=priority,
+        )
+        self._keep(f"{EventKind.ADDED} {request_id}", event)
+        return [event]
+
+    def scheduled(
+        self,
+        t_ns: int,
+        request_id: str,
+        cached_tokens: int | None,
+        external_tokens: int | None = None,
+    ) -> list[AnyReading]:
+        """The request was scheduled; told the first time only."""
+        if request_id in self._cached:
+            return []
+        self._cached[request_id] = cached_tokens
+        event = RequestEvent(
+            t_ns=t_ns,
+            kind=EventKind.SCHEDULED,
+            vantage=Vantage.ENGINE,
+            request_id=request_id,
+            ordinal=self.ordinals.of(request_id),
+            cached_tokens=cached_tokens,
+            external_tokens=external_tokens,
+        )
+        self._keep(f"{EventKind.SCHEDULED} {request_id}", event)
+        return [event]
+
+    def end(
+        self,
+        output: Vllm,
+        outputs: Mapping[int, Vllm],
+        span: tuple[int, int],
+        kv: tuple[int | None, int | None],
+    ) -> list[AnyReading]:
+        """A step is done, and with it whatever its tokens finished.
+
+        ``outputs`` is what vLLM sends to each front end, ``span`` its processing,
+        ``kv`` the free blocks, and of these the cached before new blocks ate into them.
+        """
+        readings: list[AnyReading] = []
+        if (begun := self._begun(output)) is not None:
+            readings += self._limits_until(begun[2])
+            readings.append(self._step(begun, outputs, span[1], kv))
+        for t_ns, ended in self._freed:
+            ended_ns = span[1] if t_ns >= span[0] else t_ns
+            readings.append(self._finished(ended_ns, *ended))
+        self._freed.clear()
+        return readings + ([] if self.under_way else self._limits_until(None))
+
+    def limits(self, limits: LiveLimits) -> list[AnyReading]:
+        """What limits the scheduler from its ``t_ns`` on, the entry of a step.
+
+        Told before that step, and after those that are under way.
+        """
+        self._limits.append(limits)
+        return [] if self.under_way else self._limits_until(None)
+
+    def limits_later(self, untold: deque[LiveLimits]) -> list[AnyReading]:
+        """What was turned between steps, unless it was told with one meanwhile."""
+        return [told for each in taken(untold) for told in self.limits(each)]
+
+    def _limits_until(self, t_ns: int | None) -> list[AnyReading]:
+        due: list[AnyReading] = []
+        while self._limits and (t_ns is None or self._limits[0].t_ns <= t_ns):
+            limits = self._limits.popleft()
+            self._keep(LIMITS, limits)
+            due.append(limits)
+        return due
+
+    def freed(
+        self,
+        t_ns: int,
+        request_id: str,
+        reason: str,
+        output_tokens: int | None,
+        preemptions: int | None,
+    ) -> list[AnyReading]:
+        """The request is over; told after a step under way that may contain it."""
+        ended = request_id, reason, output_tokens, preemptions
+        if self.under_way:
+            self._freed.append((t_ns, ended))
+            return []
+        return [self._finished(t_ns, *ended)]
+
+    def _finished(
+        self,
+        t_ns: int,
+        request_id: str,
+        reason: str,
+        output_tokens: int | None,
+        preemptions: int | None,
+    ) -> RequestEvent:
+        self.requests_finished += 1
+        for kind in (EventKind.ADDED, EventKind.SCHEDULED):
+            self._let_go(f"{kind} {request_id}")
+        return RequestEvent(
+            t_ns=t_ns,
+            kind=EventKind.FINISHED,
+            vantage=Vantage.ENGINE,
+            request_id=request_id,
+            ordinal=self.ordinals.ended(request_id),
+            cached_tokens=self._cached.pop(request_id, None),
+            output_tokens=output_tokens,
+            preemptions=preemptions,
+            reason=reason,
+        )
+
+    def _begun(self, output: Vllm) -> Begun | None:
+        """How it began; what began before it and never ended is forgotten."""
+        under_way = self.under_way
+        if under_way and under_way[0][0] is output:
+            return under_way.popleft()
+        if all(begun[0] is not output for begun in tuple(under_way)):
+            return None  # nothing was scheduled in it
+        while (begun := under_way.popleft())[0] is not output:
+            pass
+        return begun
+
+    def _step(
+        self,
+        begun: Begun,
+        outputs: Mapping[int, Vllm],
+        end_ns: int,
+        kv: tuple[int | None, int | None],
+    ) -> Step:
+        _, members, start_ns, tokens, runs, work = begun
+        running, waiting, bound_by, preempted = runs
+        prefilling, prefill_tokens, recomputed_tokens = work
+        produced, statistics = self._outputs.of(outputs, members)
+        began_ns, self._previous_end_ns = max(start_ns, self._previous_end_ns), end_ns
+        index, self.steps = self.steps, self.steps + 1
+        self.output_tokens += sum(produced)
+        self.members += len(members)
+        return Step(
+            rank=self.rank,
+            index=index,
+            start_ns=start_ns,
+            end_ns=end_ns,
+            duration_ns=end_ns - began_ns,
+            prefill_requests=prefilling,
+            decode_requests=len(members) - prefilling,
+            prefill_tokens=prefill_tokens,
+            decode_tokens=tokens - prefill_tokens,
+            running=running,
+            waiting=waiting,
+            bound_by=bound_by,
+            preempted=self.ordinals.of_all(preempted),
+            recomputed_tokens=recomputed_tokens,
+            members=self.ordinals.of_all(members),
+            scheduled=list(members.values()),
+            produced=produced,
+            **self._blocks(*kv),
+            **statistics,
+        )
+
+    def _blocks(self, free: int | None, cached: int | None) -> dict[str, Any]:
+        if free is None:
+            return {}
+        idle = None if cached is None else min(cached, free)
+        return {
+            "kv_used_blocks": None
+            if self._kv_blocks is None
+            else self._kv_blocks - free,
+            "kv_cached_blocks": idle,
+            "kv_free_blocks": None if idle is None else free - idle,
+        }

@@ -1,0 +1,1 @@
+"""Sends readings to whoever watches, on this host or elsewhere."""

@@ -1,0 +1,409 @@
+"""Lets viewers on other machines listen to probes and agents here, at one TCP port.
+
+A probe's process binds a Unix socket, whoever listens. Where ``INFERWATCH_PROBE`` is an
+address such as ``tcp://127.0.0.1:9500``, the first process of the server also passes on
+what its probes say; so does an agent with what it says itself. Subscriptions and
+messages are forwarded as they are; what a viewer is told by each process, he puts
+together as if he were here.
+
+All of it is bounded, for it is in a server's process: how many viewers there are, what
+they may ask, and how many bytes wait for them, together.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
+from functools import partial
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import zmq
+import zmq.auth.thread
+
+from collectors.contract.runtime_dir import probe_sockets
+from collectors.contract.wire import has_host_and_port
+from collectors.http.guests import AT_THE_DOOR
+from collectors.probe.hello import AGENT, HELLO, LIVE, RING
+from collectors.probe.keys import KeyFileError, ProbeKeys
+from embedded_engine.publishing.channel import (
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    short_of_descriptors,
+)
+from embedded_engine.publishing.viewer import MOST_TOPICS, Viewer
+
+KEY_VARIABLE = "INFERWATCH_PROBE_KEY"
+"""Where a probe finds its key file."""
+LOOK_MS = 500
+"""How often to look for sockets."""
+BIND_AGAIN_S = 5.0
+BEHIND_MS = 5
+"""How often to look whether a viewer takes more of what waits for it."""
+HIGH_WATER = 64
+"""Messages of each process that wait to be passed on."""
+AT_ONCE = 64
+"""Messages that are passed on before viewers have their turn."""
+MOST_VIEWERS = 32
+MOST_WAITING_BYTES = 128 << 20
+"""For all viewers together: the past of two processes."""
+ANSWERED_BYTES = 8 << 20
+"""While more than that waits for a viewer, what else it asks waits too."""
+QUIET_S = 0.1
+"""After no answer came for so long, the next question is passed on: the past of all
+processes comes at hundreds of megabytes a second, for one viewer at a time."""
+TOPICS = (LIVE, HELLO, RING)
+
+
+class Relay:
+    """Passes on what is said at some sockets here, on a thread of its own."""
+
+    def __init__(
+        self,
+        address: str,
+        sockets: Callable[[], Collection[Path]],
+        report: Callable[[str], None],
+        *,
+        key_file: Path | None = None,
+        who: str = "the probe",
+        prefix: bytes = b"",
+    ) -> None:
+        """``sockets`` are asked for again and again; ``who`` is what reports name.
+
+        Behind ``prefix`` are the topics of probes, where those of several servers are
+        passed on, and an agent's.
+        """
+        self.address = address
+        self._sockets = sockets
+        self._report = report
+        self._key_file = key_file
+        self._who = who
+        self._prefix = prefix
+        self._topics = tuple(prefix + each for each in TOPICS)
+        self.listening = threading.Event()
+        """Set once viewers can come."""
+        self._heard: set[Path] = set()
+        self._viewers: list[Viewer] = []
+        self._questions: deque[tuple[Viewer, bytes]] = deque()
+        """Topics on which viewers are to be answered, and who wants that."""
+        self._answered_s = 0.0
+        """When something of an answer came last, or was asked for."""
+        self._said: set[str] = set()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name="inferwatch-relay", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin, unless it would let anybody in: then say why not."""
+        if why := refused(self.address, self._key_file):
+            self._report(f"{self._who} does not listen: {why}")
+        else:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Pass on nothing more."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        told = ""
+        while not self._stopping.is_set():
+            try:
+                while not self._sockets():  # a server's process, not a tool's
+                    if self._stopping.wait(LOOK_MS / 1_000):
+                        return
+                with zmq.Context() as context:
+                    self._relay(context)
+            except Exception as error:  # noqa: BLE001 - never hurt an engine
+                if (text := str(error)) != told:
+                    told = text
+                    where = f"{self._who} at {self.address}"
+                    self._report(f"{where} lets nobody listen for now: {text}")
+                self.listening.clear()
+                self._heard.clear()
+                self._stopping.wait(BIND_AGAIN_S)
+
+    def _relay(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        with ExitStack() as closing:
+            prepare: Callable[[zmq.Socket[bytes]], None] = lambda _: None  # noqa: E731
+            if self._key_file is not None:
+                keys = ProbeKeys.read(self._key_file)
+                closing.callback(_guarded(context, self._key_file).stop)
+                prepare = partial(_lock, keys)
+            probes = closing.enter_context(context.socket(zmq.XSUB))
+            probes.linger = 0
+            probes.set_hwm(HIGH_WATER)
+            closing.callback(self._let_all_go)
+            if (door := self._opened()) is not None:
+                closing.enter_context(door)
+                self._pass_on(door, probes, lambda one: Viewer(one, context, prepare))
+
+    def _opened(self) -> socket.socket | None:
+        """Listen; a port that another still has is waited for."""
+        told = False
+        while not self._stopping.is_set():
+            try:
+                door = _listening(self.address)
+            except OSError as error:
+                if not told:
+                    told = True
+                    why = error.strerror or error
+                    self._report(f"{self._who} cannot listen at {self.address}: {why}")
+                self._stopping.wait(BIND_AGAIN_S)
+            else:
+                self.listening.set()
+                return door
+        return None
+
+    def _pass_on(
+        self,
+        door: socket.socket,
+        probes: zmq.Socket[bytes],
+        viewer_at: Callable[[socket.socket], Viewer],
+    ) -> None:
+        look_s = 0.0
+        while not self._stopping.is_set():
+            if time.monotonic() >= look_s:
+                look_s = time.monotonic() + LOOK_MS / 1_000
+                self._meet(probes)
+                self._leave(probes, [each for each in self._viewers if each.is_stalled])
+            ready = self._ready(door, probes)
+            if probes in ready:
+                self._take(probes)
+            if door.fileno() in ready:
+                self._let_in(door, viewer_at)
+            for viewer in self._viewers:
+                self._hear(viewer, probes)
+            self._ask(probes)
+            gone = [viewer for viewer in self._viewers if not viewer.move()]
+            self._leave(probes, gone)
+
+    def _ready(self, door: socket.socket, probes: zmq.Socket[bytes]) -> set[Any]:
+        """Wait until there is work; where it is."""
+        poller = zmq.Poller()
+        poller.register(probes, zmq.POLLIN)
+        poller.register(door.fileno(), zmq.POLLIN)
+        for viewer in self._viewers:
+            for each, events in viewer.waits_for:
+                poller.register(each, events)
+        behind = any(viewer.waiting_bytes for viewer in self._viewers)
+        wait_ms = BEHIND_MS if behind or self._questions else LOOK_MS
+        return {each for each, _ in poller.poll(wait_ms)}
+
+    def _take(self, probes: zmq.Socket[bytes]) -> None:
+        """Pass on some of what is told; who reads slowly may miss the oldest of it."""
+        with suppress(zmq.Again):
+            for _ in range(AT_ONCE):
+                message: Any = probes.recv_multipart(zmq.NOBLOCK, copy=False)
+                told = self._told(message)
+                topic = bytes(told[0])
+                if not topic.endswith(LIVE):
+                    self._answered_s = time.monotonic()
+                for viewer in self._viewers:
+                    if viewer.wants(topic):
+                        viewer.tell(told)
+        beyond = self._waiting_bytes - MOST_WAITING_BYTES
+        if beyond > 0:
+            slowest = max(self._viewers, key=lambda each: each.waiting_bytes)
+            if slowest.drop_oldest(slowest.waiting_bytes - beyond):
+                self._say(
+                    f"a viewer at {self.address} reads more slowly than it is told, "
+                    "and misses the oldest of what waited for it"
+                )
+
+    @property
+    def _waiting_bytes(self) -> int:
+        return sum(viewer.waiting_bytes for viewer in self._viewers)
+
+    def _let_in(
+        self, door: socket.socket, viewer_at: Callable[[socket.socket], Viewer]
+    ) -> None:
+        try:
+            connection, _ = door.accept()
+        except OSError:  # it has gone again, or no descriptor is left for it
+            return
+        if len(self._viewers) >= MOST_VIEWERS or short_of_descriptors():
+            connection.close()
+            self._say(
+                f"{self._who} at {self.address} lets in {MOST_VIEWERS} viewers, and "
+                "fewer where descriptors are short: others are turned away"
+            )
+            return
+        try:
+            self._viewers.append(viewer_at(connection))
+        except (OSError, zmq.ZMQError) as error:
+            connection.close()
+            self._say(f"{self._who} at {self.address} cannot let in another: {error}")
+
+    def _hear(self, viewer: Viewer, probes: zmq.Socket[bytes]) -> None:
+        """What it wants, as far as that is for us; what it asks waits for its turn."""
+        for request in viewer.requests():
+            asked, topic = self._asked(request), request[1:]
+            if not asked:
+                continue
+            if request[:1] == SUBSCRIBE:
+                if topic in viewer.topics or len(viewer.topics) >= MOST_TOPICS:
+                    continue  # probes count: what is asked twice has to be left twice
+                viewer.topics.add(topic)
+                if asked[1:].endswith(LIVE):
+                    probes.send(asked)
+                else:
+                    self._questions.append((viewer, topic))
+            elif topic in viewer.topics:
+                viewer.topics.remove(topic)
+                self._ask_no_more(viewer, topic, probes)
+
+    def _ask(self, probes: zmq.Socket[bytes]) -> None:
+        """Pass on the first question whose answer there is room for."""
+        now_s = time.monotonic()
+        if not self._questions or now_s - self._answered_s <= QUIET_S:
+            return
+        waiting_bytes = self._waiting_bytes
+        for viewer, topic in self._questions:
+            asked = self._asked(SUBSCRIBE + topic)
+            of_past = asked[1:].removeprefix(AGENT).startswith(RING)
+            most_bytes = MOST_WAITING_BYTES - of_past * MOST_WAITING_BYTES // 2
+            if viewer.waiting_bytes < ANSWERED_BYTES and waiting_bytes < most_bytes:
+                self._questions.remove((viewer, topic))
+                self._answered_s = now_s
+                probes.send(asked)
+                return
+
+    def _ask_no_more(
+        self, viewer: Viewer, topic: bytes, probes: zmq.Socket[bytes]
+    ) -> None:
+        with suppress(ValueError):
+            self._questions.remove((viewer, topic))
+            return
+        probes.send(self._asked(UNSUBSCRIBE + topic))
+
+    def _leave(self, probes: zmq.Socket[bytes], gone: Collection[Viewer]) -> None:
+        for viewer in gone:
+            self._viewers.remove(viewer)
+            for topic in viewer.topics:
+                self._ask_no_more(viewer, topic, probes)
+            viewer.close()
+
+    def _let_all_go(self) -> None:
+        self._questions.clear()
+        while self._viewers:
+            self._viewers.pop().close()
+
+    def _say(self, text: str) -> None:
+        """Report something once."""
+        if text not in self._said:
+            self._said.add(text)
+            self._report(text)
+
+    def _told(self, message: list[Any]) -> list[Any]:
+        """As viewers are told it."""
+        if not self._prefix or bytes(message[0]).startswith(AGENT):
+            return message
+        return [self._prefix + bytes(message[0]), *message[1:]]
+
+    def _asked(self, request: bytes) -> bytes:
+        """As probes and agents understand it; empty where it is for none of them."""
+        joins, topic = request[:1], request[1:]
+        if topic.startswith(self._topics):
+            return joins + topic.removeprefix(self._prefix)
+        return request if self._prefix and topic.startswith(AGENT) else b""
+
+    def _meet(self, probes: zmq.Socket[bytes]) -> None:
+        there = set(self._sockets())
+        for path in there - self._heard:
+            probes.connect(f"ipc://{path}")
+        for path in self._heard - there:
+            probes.disconnect(f"ipc://{path}")
+        self._heard = there
+
+
+def _listening(address: str) -> socket.socket:
+    """A socket that viewers connect to.
+
+    Raises:
+        OSError: there can be none.
+    """
+    parts = urlsplit(address)
+    named = parts.hostname or ""
+    host = {"*": "", "localhost": "127.0.0.1"}.get(named, named)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    door = socket.create_server(
+        (host, parts.port or 0),
+        family=family,
+        backlog=AT_THE_DOOR,
+        dualstack_ipv6=host == "::" and socket.has_dualstack_ipv6(),
+    )
+    door.settimeout(0)
+    return door
+
+
+def _guarded(
+    context: zmq.Context[zmq.Socket[bytes]], key_file: Path
+) -> zmq.auth.thread.ThreadAuthenticator:
+    """Let in who is named in the key file, as it is at that moment."""
+    guard = zmq.auth.thread.ThreadAuthenticator(context)
+    guard.start()
+    guard.configure_curve_callback("*", _Admission(key_file))
+    return guard
+
+
+def _lock(keys: ProbeKeys, viewers: zmq.Socket[bytes]) -> None:
+    """Only who has a key can be understood there."""
+    viewers.curve_server = True
+    viewers.curve_publickey = keys.public.encode()
+    viewers.curve_secretkey = keys.secret.encode()
+
+
+class _Admission:
+    """Says who may listen; somebody new needs no restart."""
+
+    def __init__(self, key_file: Path) -> None:
+        self._key_file = key_file
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Whether the owner of that public key may."""
+        del domain
+        try:
+            return key.decode() in ProbeKeys.read(self._key_file).viewers.values()
+        except (KeyFileError, UnicodeDecodeError):
+            return False
+
+
+def relay_probes(address: str, engine_id: str, report: Callable[[str], None]) -> Relay:
+    """One that passes on what a server's probes say, with the keys it was given."""
+    key_file = os.environ.get(KEY_VARIABLE)
+
+    def sockets() -> list[Path]:
+        return [each.path for each in probe_sockets(engine_id)]
+
+    return Relay(
+        address, sockets, report, key_file=Path(key_file) if key_file else None
+    )
+
+
+def refused(address: str, key_file: Path | None) -> str | None:
+    """Why nothing is to be passed on there; None where nothing speaks against it."""
+    if not has_host_and_port(address):
+        return f"{address} is no address to listen at: tcp://host:port"
+    if key_file is None and not is_loopback(address):
+        return (
+            f"{address} can be reached by others, and any address but a loopback one "
+            "needs keys (see inferwatch keys)"
+        )
+    return None
+
+
+def is_loopback(address: str) -> bool:
+    """Only this host can reach it."""
+    host = urlsplit(address).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

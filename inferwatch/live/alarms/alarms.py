@@ -1,0 +1,232 @@
+"""Looks at rules once a second: says when one begins to hold, and has it recorded."""
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import NoteKind
+from inferwatch.formatting import counted
+from inferwatch.live.alarms.on_alert import Alert, OnAlert
+from inferwatch.live.alarms.options import AlarmOptions
+from inferwatch.live.alarms.rules import Judged, Rule, rules_of
+from inferwatch.live.live_session import LiveSession
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.flight.flight_recorder import FlightRecorder
+from inferwatch.record.sessions.housekeeping import fitting_name
+from inferwatch.record.writing.recorder import Recorder
+
+LOOK_S = 1.0
+CALM = 10
+"""Looks in a row at which a rule must not hold before it can begin anew."""
+ID_WAIT_S = 2.0
+"""For the id of a session that was just begun."""
+
+
+def watched_rules(options: AlarmOptions) -> "list[WatchedRule]":
+    """The rules, each once.
+
+    Raises:
+        UsageError: one means nothing.
+    """
+    recorded = rules_of(options.record_on) if options.record_on is not None else []
+    told = rules_of(options.alert) if options.alert is not None else []
+    texts = {each.text for each in recorded}
+    told = [each for each in told if each.text not in texts]
+    return [
+        *(WatchedRule(each, records=True) for each in recorded),
+        *(WatchedRule(each, records=False) for each in told),
+    ]
+
+
+@dataclass(slots=True)
+class WatchedRule:
+    """A rule, and how it was of late."""
+
+    rule: Rule
+    records: bool
+    holds: bool = False
+    """It was believed to hold when last looked at."""
+    judged: int = 0
+    """Looks at which anything was known of it."""
+    why_unknown: str = ""
+    alerts: int = 0
+    silent: int = 0
+    """Times it began since the last alert that were not told."""
+    last_alert_ns: int | None = None
+    last_held_ns: int | None = None
+    _held: int = 0
+    _calm: int = 0
+
+    def look(self, now: Snapshot) -> Judged | None:
+        """What is to be said where it begins to hold now."""
+        judged = self.rule.look(now)
+        if judged.holds is None:
+            self.why_unknown = judged.why_unknown
+        else:
+            self.judged += 1
+        self._held = self._held + 1 if judged.holds else 0
+        self._calm = 0 if judged.holds else self._calm + 1
+        if judged.holds and (self.holds or self._held >= self.rule.SETTLES):
+            self.last_held_ns = now.now_ns
+        if self.holds:
+            self.holds = self._calm < CALM
+            return None
+        if self._held < self.rule.SETTLES:
+            return None
+        self.holds = True
+        return judged
+
+    def begin_anew(self) -> None:
+        """What it led to is over: it may begin again at once."""
+        self.holds, self._held = False, 0
+
+    def may_tell(self, now_ns: int, every_ns: int) -> bool:
+        """An alert is not too soon after the last; else it is counted."""
+        if self.last_alert_ns is not None and now_ns - self.last_alert_ns < every_ns:
+            self.silent += 1
+            return False
+        self.last_alert_ns, self.alerts = now_ns, self.alerts + 1
+        return True
+
+
+@dataclass
+class Alarms:
+    """The rules of a session."""
+
+    session: LiveSession
+    options: AlarmOptions
+    recorder: FlightRecorder | None
+    """None where all is recorded anyhow, or nothing."""
+    name: str | None = None
+    """Of the sessions that are begun; None: their rule alone."""
+    rules: list[WatchedRule] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Read the rules.
+
+        Raises:
+            UsageError: one means nothing.
+        """
+        self.rules = watched_rules(self.options)
+        command = self.options.on_alert
+        self._on_alert = OnAlert(command, self._note) if command else None
+        self._telling: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            recorder = self.look(self.session.known(Window.MINUTE))
+            if recorder is not None:
+                await asyncio.to_thread(recorder.close)
+
+    async def close(self) -> None:
+        """End what the alerts began."""
+        if self._telling:
+            await asyncio.wait(self._telling)
+        if self._on_alert is not None:
+            await self._on_alert.close()
+
+    def look(self, now: Snapshot) -> Recorder | None:
+        """Act on what holds now; a recorder that is done with is to be closed."""
+        for each in () if now.catching_up else self.rules:
+            judged = each.look(now)
+            if judged is not None:
+                self._begins(each, judged, now.now_ns)
+        return self._rest(now.now_ns)
+
+    def _begins(self, rule: WatchedRule, judged: Judged, now_ns: int) -> None:
+        flight = self.recorder if rule.records else None
+        if flight is not None and not flight.recording:
+            name = self._session_name(rule.rule.text, now_ns)
+            flight.begin(name, judged.sentence, now_ns)
+        if not rule.may_tell(now_ns, round(self.options.alert_every_s * NS_PER_S)):
+            return
+        silent, rule.silent = rule.silent, 0
+        more = f" ({counted(silent, 'time')} more before)" if silent else ""
+        self._note(f"{rule.rule.text}: {judged.sentence}{more}")
+        if self._on_alert is not None:
+            telling = asyncio.create_task(
+                self._tell(self._on_alert, rule.rule.text, judged.sentence, now_ns)
+            )
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
+    def _rest(self, now_ns: int) -> Recorder | None:
+        flight = self.recorder
+        if flight is None or not flight.recording:
+            return None
+        held = [each.last_held_ns for each in self.rules if each.records]
+        last_ns = max(each for each in held if each is not None)
+        if now_ns - last_ns < round(self.options.record_after_s * NS_PER_S):
+            return None
+        name = flight.session_id
+        self._note(
+            f"no rule has held for {self.options.record_after_s:.0f} s: {name} ends"
+        )
+        for each in self.rules:
+            each.begin_anew()
+        return flight.rest()
+
+    async def _tell(
+        self, on_alert: OnAlert, rule: str, sentence: str, now_ns: int
+    ) -> None:
+        """Tell it once the session has its id."""
+        session, into_ns = await self._session_id(), now_ns
+        flight = self.recorder
+        if flight is not None and flight.recording:
+            into_ns -= flight.zero_ns
+        on_alert.run(
+            Alert(
+                rule=rule,
+                sentence=sentence,
+                session=session,
+                time=self._wall(now_ns).isoformat(timespec="milliseconds"),
+                session_s=round(into_ns / NS_PER_S, 3),
+            )
+        )
+
+    async def _session_id(self) -> str:
+        pipeline = self.session.pipeline
+        for _ in range(round(ID_WAIT_S / 0.05)):
+            record = pipeline.record
+            waits = self.recorder is not None and self.recorder.recording
+            if not waits or (record and record.session_id):
+                break
+            await asyncio.sleep(0.05)
+        record = pipeline.record
+        return record.session_id if record else ""
+
+    def _session_name(self, rule: str, now_ns: int) -> str:
+        text = f"{rule} {self._wall(now_ns):%H:%M:%S}"
+        return fitting_name(f"{self.name} {text}" if self.name else text) or text
+
+    def _wall(self, t_ns: int) -> datetime:
+        wall_ns = self.session.anchors.wall_ns(t_ns + self.session.clock.start_ns)
+        return datetime.fromtimestamp(wall_ns / NS_PER_S).astimezone()
+
+    def _note(self, text: str) -> None:
+        self.session.note(NoteKind.ALERT, text)
+
+    def farewell(self) -> list[str]:
+        """What is to be said at the end: what was recorded, or why nothing was."""
+        said = [
+            f"{each.rule.text} could not be judged: {each.why_unknown}"
+            for each in self.rules
+            if not each.judged and each.why_unknown
+        ]
+        flight = self.recorder
+        if flight is None:
+            return said
+        if not flight.sessions:
+            nothing = "nothing happened that --record-on names; nothing was recorded"
+            return [nothing, *said]
+        return [
+            *(
+                f"recorded as {each}: `inferwatch replay {each}` opens it again."
+                for each in flight.sessions
+            ),
+            *said,
+        ]

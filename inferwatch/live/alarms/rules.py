@@ -1,0 +1,276 @@
+"""What ``--record-on`` and ``--alert`` can name, and whether it holds now.
+
+A rule is judged from a snapshot over the last 60 s. What is not known, and a percentile
+of too few samples, says nothing: it neither holds nor stops to hold.
+"""
+
+import operator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from inferwatch.errors import UsageError
+from inferwatch.formatting import counted, format_figure
+from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.catalog.latencies import LATENCIES
+from inferwatch.metrics.series.window import Latency
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
+from inferwatch.metrics.steps.health import Health
+
+STATISTICS = ("p50", "p90", "p95", "p99", "mean", "max")
+LATENCY_NAMES = tuple(metric.key for metric in LATENCIES)
+FLOW_NAMES = tuple(
+    each.name
+    for each in fields(Flow)
+    if f"flow.{each.name}" in CATALOG and each.type in {int, int | None, float | None}
+)
+OF_LATENCY = re.compile(r"(\w+)\s*\(\s*(\w+)\s*\)\s*([<>])\s*(\S+)")
+OF_FLOW = re.compile(r"(\w+)\s*([<>])\s*(\S+)")
+COMPARED: dict[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Whether a rule holds, and what is to be said of it."""
+
+    holds: bool | None
+    """None: nothing is known of it now."""
+    sentence: str = ""
+    why_unknown: str = ""
+
+
+UNKNOWN = Judged(None)
+
+
+class Rule(ABC):
+    """Something that can happen; each watch has its own, for they remember."""
+
+    SETTLES = 1
+    """So many looks in a row must agree before it is believed."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        """As it was written."""
+
+    @abstractmethod
+    def look(self, now: Snapshot) -> Judged:
+        """Whether it holds in a picture of the last 60 s; each later than the last."""
+
+
+class Preempted(Rule):
+    """Requests were preempted since the last look."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._before: tuple[int, int] | None = None
+
+    def look(self, now: Snapshot) -> Judged:
+        """By the latest column that has any; counts where no step is told."""
+        count, columns = now.flow.preemptions, now.timeline.preemptions
+        at = next((at for at in reversed(range(len(columns))) if columns[at]), -1)
+        latest_ns = now.timeline.start_ns + at * now.timeline.bin_ns if at >= 0 else -1
+        before, self._before = self._before, (latest_ns, count)
+        if before is None or not count:
+            return Judged(holds=False)
+        fresh = latest_ns > before[0] if at >= 0 else count > before[1]
+        return Judged(
+            holds=fresh, sentence=f"{counted(count, 'preemption')} in the last 60 s"
+        )
+
+
+class Stalled(Rule):
+    """The engine stalls, or a new stall was found."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._latest_ns: int | None = None
+
+    def look(self, now: Snapshot) -> Judged:
+        """By the verdict and by what the steps told."""
+        latest = now.stalls[0] if now.stalls else None
+        before, ended_ns = self._latest_ns, latest.end_ns if latest else -1
+        self._latest_ns = max(ended_ns, -1 if before is None else before)
+        if now.verdict.health is Health.STALLED:
+            return Judged(holds=True, sentence=now.verdict.sentence)
+        if latest is not None and before is not None and ended_ns > before:
+            return Judged(
+                holds=True, sentence=f"stall ({latest.kind}): {latest.evidence}"
+            )
+        return Judged(holds=False)
+
+
+class Lost(Rule):
+    """What is watched no longer answers."""
+
+    def look(self, now: Snapshot) -> Judged:
+        """By the verdict, or by any server of a fleet."""
+        if now.verdict.health is Health.LOST:
+            return Judged(holds=True, sentence=now.verdict.headline)
+        silent = [each.source for each in now.servers if each.answers is False]
+        if silent:
+            return Judged(holds=True, sentence=f"{', '.join(silent)}: no answer")
+        return Judged(holds=False)
+
+
+class Missed(Rule):
+    """Too few requests hold the objectives, and that lasts."""
+
+    def look(self, now: Snapshot) -> Judged:
+        """As the session itself says: by enough requests, and for a while."""
+        slo = now.slo
+        if slo is None:
+            return Judged(None, why_unknown="no objective was given: add --slo")
+        if slo.met is None or slo.share is None:
+            return Judged(None, why_unknown="no request ended in the last 60 s")
+        sentence = (
+            f"{slo.share:.1%} of {slo.judged} requests hold {slo.slo}, "
+            f"not {slo.target:.1%}"
+        )
+        return Judged(holds=slo.missed_since_ns is not None, sentence=sentence)
+
+
+class Found(Rule):
+    """A finding holds that did not."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._before: set[str] = set()
+
+    def look(self, now: Snapshot) -> Judged:
+        """By name: only three are shown, so that one may come back."""
+        fresh = [each for each in now.findings if each.name not in self._before]
+        self._before = {each.name for each in now.findings}
+        if not fresh:
+            return Judged(holds=False)
+        return Judged(holds=True, sentence="; ".join(each.sentence for each in fresh))
+
+
+class Compared(Rule):
+    """A number is on the wrong side of another."""
+
+    SETTLES = 3
+
+    def __init__(self, text: str, name: str, sign: str, limit: float) -> None:
+        super().__init__(text)
+        self._name, self._sign, self.limit = name, sign, limit
+
+    def look(self, now: Snapshot) -> Judged:
+        """Compare what is known of it now."""
+        return self._compare(getattr(now.flow, self._name))
+
+    def _compare(self, value: float | None, why_unknown: str = "") -> Judged:
+        if value is None:
+            return Judged(None, why_unknown=why_unknown or f"{self._name} is not known")
+        sentence = f"{self._what} {_figure(value)} {self._sign} {_figure(self.limit)}"
+        holds = COMPARED[self._sign](value, self.limit)
+        return Judged(holds=holds, sentence=sentence)
+
+    @property
+    def _what(self) -> str:
+        return self._name
+
+
+class ComparedLatency(Compared):
+    """A statistic of a latency is."""
+
+    def __init__(
+        self, text: str, statistic: str, name: str, sign: str, limit: float
+    ) -> None:
+        super().__init__(text, name, sign, limit)
+        self._statistic = statistic
+
+    def look(self, now: Snapshot) -> Judged:
+        """Compare it; of one that falls in a bucket, the bound that is sure."""
+        found = (each for each in now.latencies if each.metric == self._name)
+        latency = next(found, None)
+        if latency is None or not latency.quantiles.n:
+            return self._compare(None, f"no {self._name} in the last 60 s")
+        if self._statistic in latency.quantiles.weak:
+            n = latency.quantiles.n
+            return self._compare(
+                None,
+                f"{self._what} of {n} in 60 s is too few to say: max({self._name}) "
+                f"or mean({self._name}) can be told of any",
+            )
+        return self._compare(self._value(latency))
+
+    def _value(self, latency: Latency) -> float | None:
+        value: float | None = getattr(latency.quantiles, self._statistic)
+        if value is not None or latency.brackets is None:
+            return value
+        bracket = getattr(latency.brackets, self._statistic, None)
+        if bracket is None:
+            return None
+        bound: float | None = bracket.low if self._sign == ">" else bracket.high
+        return bound
+
+    @property
+    def _what(self) -> str:
+        return f"{self._statistic}({self._name})"
+
+
+EVENTS: dict[str, Callable[[str], Rule]] = {
+    "slo": Missed,
+    "preemption": Preempted,
+    "stall": Stalled,
+    "lost": Lost,
+    "finding": Found,
+}
+
+
+def rules_of(text: str) -> list[Rule]:
+    """The rules that are written there, joined by ``|``.
+
+    Raises:
+        UsageError: one means nothing; what can be written is said.
+    """
+    parts = [part.strip() for part in text.split("|")]
+    return [_rule_of(part) for part in dict.fromkeys(parts)]
+
+
+def _rule_of(text: str) -> Rule:
+    if text in EVENTS:
+        return EVENTS[text](text)
+    if found := OF_LATENCY.fullmatch(text):
+        statistic, name, sign, limit = found.groups()
+        if statistic not in STATISTICS:
+            raise _wrong(text, f"{statistic!r} is none of {', '.join(STATISTICS)}")
+        if name not in LATENCY_NAMES:
+            raise _wrong(text, f"{name!r} is none of {', '.join(LATENCY_NAMES)}")
+        return ComparedLatency(text, statistic, name, sign, _limit(text, limit))
+    if found := OF_FLOW.fullmatch(text):
+        name, sign, limit = found.groups()
+        if name in LATENCY_NAMES:
+            raise _wrong(
+                text, f"say which {name} is meant, as p99({name}){sign}{limit}"
+            )
+        if name not in FLOW_NAMES:
+            raise _wrong(text, f"{name!r} is none of {', '.join(FLOW_NAMES)}")
+        return Compared(text, name, sign, _limit(text, limit))
+    raise _wrong(
+        text,
+        f"write {', '.join(EVENTS)}, p99(ttft_s)>2 or waiting>20, joined by |",
+    )
+
+
+def _limit(text: str, written: str) -> float:
+    try:
+        limit = float(written)
+    except ValueError:
+        limit = float("nan")
+    if not abs(limit) < float("inf"):
+        raise _wrong(text, f"{written!r} is no number; seconds are meant by ..._s")
+    return limit
+
+
+def _wrong(text: str, why: str) -> UsageError:
+    return UsageError(f"{text!r} is no rule: {why}")
+
+
+def _figure(value: float) -> str:
+    return format_figure(value).strip()

@@ -1,0 +1,1 @@
+"""A session with servers that run already."""

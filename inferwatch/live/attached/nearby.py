@@ -1,0 +1,99 @@
+"""What could be watched from here: engines of this node, servers watched before."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from collectors.servers.discover import FoundServer, found_servers
+from embedded_engine.engine.engine_file import EngineFile, served_engines
+from inferwatch.record.file.sqlite import connect
+
+RECENT = (
+    "SELECT coalesce(uds, url), max(session) AS latest FROM servers "
+    "WHERE coalesce(uds, url) IS NOT NULL GROUP BY 1 ORDER BY latest DESC LIMIT ?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearbyEngine:
+    """An engine that runs on this node."""
+
+    address: str
+    """Its url, or its Unix socket."""
+    family: str = "vllm"
+    models: Sequence[str] = ()
+    engine_id: str | None = None
+    """Of one that inferwatch serves."""
+    answered: bool = True
+    """False: it is there, but was too busy to answer."""
+
+    @property
+    def attach_to(self) -> str:
+        """What `attach` is given."""
+        return attachable(self.address)
+
+    @property
+    def place(self) -> str:
+        """Its address in short."""
+        return self.address.removeprefix("http://")
+
+
+LookAround = Callable[[], Awaitable[Sequence[NearbyEngine]]]
+
+
+async def nearby_engines() -> list[NearbyEngine]:
+    """Every engine of this node, the newest of ours last; takes half a second."""
+    served, found = await asyncio.gather(
+        asyncio.to_thread(served_engines), found_servers()
+    )
+    ours = [_ours(each) for each in served]
+    ports = {_port(each.url) for each in served if each.url}
+    others = [_other(each) for each in found if each.port not in ports]
+    return [*others, *ours]
+
+
+async def nobody() -> Sequence[NearbyEngine]:
+    """For who does not look around."""
+    return ()
+
+
+def recent_servers(path: Path, most: int = 5) -> list[str]:
+    """Addresses of servers that recorded sessions watched, the latest first.
+
+    A convenience: a file that would first have to be mended or migrated has none.
+    """
+    try:
+        with closing(connect(path, "ro")) as connection:
+            rows = connection.execute(RECENT, (most,)).fetchall()
+    except sqlite3.Error:
+        return []
+    return [str(address) for address, _ in rows]
+
+
+def attachable(address: str) -> str:
+    """A url or a Unix socket, as `attach` is given it."""
+    return f"unix:{address}" if address.startswith("/") else address
+
+
+def _ours(file: EngineFile) -> NearbyEngine:
+    return NearbyEngine(
+        address=file.url or file.uds or "",
+        models=(file.model,),
+        engine_id=file.engine_id,
+    )
+
+
+def _other(found: FoundServer) -> NearbyEngine:
+    return NearbyEngine(
+        address=found.url,
+        family=found.family,
+        models=tuple(found.models),
+        answered=found.answered,
+    )
+
+
+def _port(url: str) -> int | None:
+    return FoundServer(url=url, family="").port

@@ -1,0 +1,1 @@
+"""A session with an engine that we start."""

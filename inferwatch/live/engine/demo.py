@@ -1,0 +1,44 @@
+"""What ``inferwatch demo`` watches: a tiny model, and a load that makes it queue."""
+
+from functools import partial
+
+from embedded_engine.engine.config import demo_config
+from embedded_engine.probe_settings import ProbeSettings
+from inferwatch.live.engine_source import LiveEngine, StartedEngine, require_vllm
+from inferwatch.live.load.load_desk import MakeLoad
+from inferwatch.live.load.running_load import new_run_id
+from inferwatch.loadgen.plan.demo_load import demo_plan
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.snapshot import Snapshot
+
+MODEL_KV_TOKENS = 8192
+"""What the demo's engine holds, should its probe not have told."""
+
+
+def demo_source(probe: ProbeSettings | None = None) -> StartedEngine:
+    """A tiny engine that ends with us.
+
+    Raises:
+        SourceError: vLLM is not installed.
+    """
+    require_vllm()
+    return StartedEngine(configure=partial(demo_config, probe))
+
+
+def demo_load(seed: int) -> MakeLoad:
+    """Plans the demo's load for an engine that has come up."""
+
+    def make(engine: LiveEngine, known: Snapshot) -> LoadPlan:
+        return demo_plan(
+            run_id=new_run_id(),
+            model=engine.endpoint.model,
+            kv_tokens=_kv_tokens(known),
+            seed=seed,
+        )
+
+    return make
+
+
+def _kv_tokens(known: Snapshot) -> int:
+    blocks, size = known.kv.total_blocks, known.kv.block_tokens
+    return blocks * size if blocks and size else MODEL_KV_TOKENS

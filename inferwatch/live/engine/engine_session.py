@@ -1,0 +1,150 @@
+"""A session that watches an engine: its lives, its load, the record of both."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import Endpoint
+from embedded_engine.engine.logs import tail
+from inferwatch.feed import FeedState
+from inferwatch.live.engine.engine_supervisor import EngineSupervisor
+from inferwatch.live.engine_source import EngineSource
+from inferwatch.live.limit_desk import NO_ENGINE, LimitTarget, WatchedLimitDesk
+from inferwatch.live.load.elsewhere_loads import ElsewhereLoads
+from inferwatch.live.load.load_desk import LoadTarget, MakeLoad, WatchedLoadDesk
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.watch import Watch
+
+
+class EngineSession(Watch):
+    """Watches an engine and its load."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        pipeline: Pipeline,
+        source: EngineSource,
+        make_load: MakeLoad | None = None,
+    ) -> None:
+        super().__init__(clock, pipeline)
+        self._source = source
+        self._desk = WatchedLoadDesk(
+            self._session, served=source.served, make_load=make_load
+        )
+        self._supervisor = EngineSupervisor(self._session, source, self._desk)
+        self._elsewhere = ElsewhereLoads(self._session, self._endpoints)
+        self._limit_desk = WatchedLimitDesk(self._session, self._limit_target)
+
+    @property
+    def load_desk(self) -> WatchedLoadDesk:
+        """Where load on the engine is started, changed and stopped."""
+        return self._desk
+
+    @property
+    def limit_desk(self) -> WatchedLimitDesk:
+        """Where limits of the engine are turned."""
+        return self._limit_desk
+
+    @property
+    def _state(self) -> FeedState:
+        return self._supervisor.state
+
+    @property
+    def live(self) -> asyncio.Event:
+        """Set while an engine answers and its load, if any, runs."""
+        return self._supervisor.live
+
+    @property
+    def begun(self) -> asyncio.Event:
+        """Set while it is live."""
+        return self._supervisor.live
+
+    @property
+    def came_up(self) -> bool:
+        """An engine has answered: there is something to sum up."""
+        return self._supervisor.came_up
+
+    @property
+    def lost(self) -> asyncio.Event:
+        """Set when the engine died or never came."""
+        return self._supervisor.lost
+
+    @property
+    def failure(self) -> str | None:
+        """Why the engine was lost."""
+        return self._supervisor.reason if self.lost.is_set() else None
+
+    @property
+    def served(self) -> bool:
+        """The engine outlives us."""
+        return self._source.served
+
+    @property
+    def runs_on(self) -> bool:
+        """A served engine does while it lives."""
+        return self.served and self.live.is_set()
+
+    @property
+    def farewell(self) -> str:
+        """How to come back."""
+        return "detached; the engine keeps running. `inferwatch` attaches to it again."
+
+    @property
+    def can_restart(self) -> bool:
+        """The engine is gone and can be started again."""
+        return self.state is FeedState.LOST and self._source.can_restart
+
+    @property
+    def can_stop(self) -> bool:
+        """A served engine, while it lives: the others end with us."""
+        return self.served and self.state is FeedState.LIVE
+
+    def log_tail(self, lines: int) -> list[str]:
+        """The engine's latest log lines."""
+        path = self._source.log_path
+        return tail(path, lines) if path else []
+
+    async def restart(self) -> None:
+        """Start the lost engine again."""
+        self._supervisor.restart()
+
+    async def stop_engine(self) -> None:
+        """End a served engine."""
+        await self._supervisor.stop_engine()
+
+    def _work(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._supervisor.run(), self._elsewhere.run()]
+
+    async def _wind_down(self) -> None:
+        """The supervisor has ended the rest, in its order."""
+        await self._limit_desk.close()
+
+    def _endpoints(self) -> list[Endpoint]:
+        """Where the engine listens, while one answers."""
+        engine = self._supervisor.engine
+        return [engine.endpoint] if engine and self.live.is_set() else []
+
+    def _limit_target(self) -> LimitTarget | str:
+        """Our engine, while it answers."""
+        engine = self._supervisor.engine
+        if engine is None or not self.live.is_set():
+            return NO_ENGINE
+        return LimitTarget(
+            engine_id=engine.engine_id,
+            source=engine.engine_id,
+            host=self._desk.must_name_host,
+        )
+
+    def _canary_targets(self) -> dict[str, LoadTarget]:
+        """Our engine, while it answers."""
+        engine = self._supervisor.engine
+        if engine is None or not self.live.is_set():
+            return {}
+        return {engine.engine_id: LoadTarget.of(engine.endpoint)}
+
+    def _processes(self) -> list[tuple[int, str]]:
+        engine = self._supervisor.engine.processes() if self._supervisor.engine else []
+        load_pid = self._desk.pid
+        load = [(load_pid, "load")] if load_pid is not None else []
+        return [*engine, *load]

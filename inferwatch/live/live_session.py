@@ -1,0 +1,156 @@
+"""A live session: its clock, its pipeline, and the collectors that feed it."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from collectors.contract.clock import Anchors, SessionClock
+from collectors.contract.collector import Collector, CollectorError, TappedCollector
+from collectors.contract.readings import AnyReading, Note, NoteKind
+from collectors.hardware.dcgm import Measured, dcgm_scrapers
+from collectors.hardware.gpu_collector import GpuCollector
+from collectors.hardware.host import (
+    HostSampler,
+    Processes,
+    short_of_cores,
+    usable_cores,
+)
+from collectors.hardware.host_peak import known_peaks
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.live.slo_notes import SloNotes
+from inferwatch.live.supervision import supervise
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+
+TICK_S = 1
+
+
+def no_processes() -> list[tuple[int, str]]:
+    """Nothing is to be sampled besides our own process."""
+    return []
+
+
+class LiveSession:
+    """Takes what its collectors report into its pipeline, from start to end."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        pipeline: Pipeline,
+        processes: Processes = no_processes,
+    ) -> None:
+        self.clock = clock
+        self.pipeline = pipeline
+        self.anchors = Anchors()
+        self._processes = processes
+        """Those to be sampled besides our own."""
+        self.gpus = GpuCollector(clock)
+        """Those of this host."""
+        self.measured = Measured(nvml=True)
+        """Which GPUs NVML measures, here or by agents; the rest is DCGM's."""
+        self.collectors: list[Collector] = [
+            HostSampler(clock, self._every_process),
+            TappedCollector(self.gpus, self.measured.hear),
+        ]
+        """What is collected from start to end; an engine's probe and a load generator
+        come and go with what they report on."""
+        self._slo_notes = SloNotes()
+        self.first: list[AnyReading] = []
+        """What people said of the session before it began."""
+        self.faults: list[str] = []
+        """What went wrong in us, fit to show; each is a note, too."""
+        self.ended_ns: int | None = None
+        """When it ended; None while it goes on."""
+
+    def now_ns(self) -> int:
+        """Session time now."""
+        return self.clock.now_ns()
+
+    def take(self, *readings: AnyReading, source: str = "") -> None:
+        """Take readings in raw monotonic time."""
+        self.pipeline.take([self.clock.rebase(each, source) for each in readings])
+
+    def note(self, kind: NoteKind, text: str, source: str = "") -> None:
+        """Take a note of this moment."""
+        now_ns = self.now_ns() + self.clock.start_ns
+        self.take(Note(t_ns=now_ns, kind=kind, text=text), source=source)
+
+    def look_at_cores(self, busy_threads: int, source: str = "") -> None:
+        """Say where an engine on this host leaves no core to its clients."""
+        if short := short_of_cores(busy_threads, usable_cores()):
+            self.note(NoteKind.HOST, short, source)
+
+    def known(
+        self, window: Window = Window.TEN_SECONDS, source: str | None = None
+    ) -> Snapshot:
+        """Everything as of now, without the requests."""
+        return self.pipeline.snapshot(
+            self.now_ns(), window, requests=False, source=source
+        )
+
+    @asynccontextmanager
+    async def recorded(self) -> AsyncIterator[None]:
+        """Begin the session, and end it and its record with the context."""
+        self.take(self.anchors.first, *known_peaks(), *self.first)
+        try:
+            yield
+        finally:
+            ended_ns = self.now_ns()
+            try:
+                self.look_at_clocks()
+                self.pipeline.tick(ended_ns)
+                self._look_at_slo(ended_ns)
+            finally:
+                await asyncio.to_thread(self.pipeline.close)
+            self.ended_ns = self.pipeline.ended_ns or ended_ns
+
+    async def collect(self, *work: Coroutine[Any, Any, None]) -> None:
+        """Run all collectors, the ticks and other work, until cancelled."""
+        self.collectors += dcgm_scrapers(self.clock, self.gpus.options, self.measured)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._tick())
+            for collector in self.collectors:
+                tasks.create_task(self._pump(collector))
+            for each in work:
+                tasks.create_task(each)
+
+    async def close_collectors(self) -> None:
+        """Let go of what they hold."""
+        await asyncio.gather(*(each.close() for each in self.collectors))
+
+    def look_at_clocks(self) -> None:
+        """Take a new anchor where wall and monotonic clock have parted."""
+        if fresh := self.anchors.parted():
+            self.take(fresh)
+
+    async def _tick(self) -> None:
+        while True:
+            self.look_at_clocks()
+            self.pipeline.tick(self.now_ns())
+            self._look_at_slo(self.now_ns())
+            await asyncio.sleep(TICK_S)
+
+    def _look_at_slo(self, now_ns: int) -> None:
+        news = self._slo_notes.news(
+            self.pipeline.slo_missed_since_ns,
+            now_ns,
+            lambda: self.pipeline.slo(now_ns, Window.MINUTE),
+        )
+        if news is not None:
+            self.note(NoteKind.SLO, news)
+
+    async def _pump(self, collector: Collector) -> None:
+        """Take what a collector reports; the session outlives one that fails."""
+        try:
+            await supervise(collector, self.pipeline.take, self._failed)
+        except CollectorError as error:
+            self.note(NoteKind.PROBE, str(error))
+
+    def _failed(self, text: str) -> None:
+        self.faults.append(text)
+        self.note(NoteKind.PROBE, text)
+
+    def _every_process(self) -> list[tuple[int, str]]:
+        return [(os.getpid(), "inferwatch"), *self._processes()]

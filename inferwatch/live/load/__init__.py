@@ -1,0 +1,1 @@
+"""Load on a watched server: ours, and that which others started."""

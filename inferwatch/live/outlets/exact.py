@@ -1,0 +1,300 @@
+"""Exact numbers of each server, from the same readings that are recorded.
+
+A fold of its own, beside the Model: what it counts only ever grows, as scrapers expect,
+and it is told apart by server however many there are.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
+    AnyReading,
+    Contact,
+    EngineInfo,
+    EngineSample,
+    GpuInfo,
+    GpuSample,
+    HostInfo,
+    HostSample,
+    Note,
+    NoteKind,
+    RequestEvent,
+    RequestSpan,
+    ServerInfo,
+    Step,
+    Totals,
+    Vantage,
+)
+from inferwatch.live.outlets.exponential import DurationHistogram
+from inferwatch.live.outlets.hardware import HardwareNumbers
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.requests.request_tracker import VANTAGES, RequestTracker
+from inferwatch.metrics.series.quantiles import Ints, of_weighted
+from inferwatch.metrics.series.recent_rows import RecentRows
+from inferwatch.metrics.series.window import Quantiles, Window
+
+MOST_SERVERS = 10_000
+WINDOW = Window.MINUTE
+"""What percentiles given as plain numbers are over."""
+OURS = "inferwatch"
+"""The role of our own process."""
+Counts = dict[str, int]
+
+
+class RecentDurations:
+    """Durations of the last minutes, for exact percentiles."""
+
+    def __init__(self) -> None:
+        self._rows = RecentRows(3, _forget)
+
+    def add(self, t_ns: int, value_ns: int, weight: int) -> None:
+        """So many of the same length at a moment."""
+        self._rows.add((t_ns, value_ns, weight))
+
+    def quantiles(self, now_ns: int) -> Quantiles:
+        """Over the window that ends now."""
+        _, values, weights = self._rows.later_than(now_ns - (WINDOW.value or 0))
+        return of_weighted(values, weights, NS_PER_S)
+
+
+def _forget(_: Ints) -> None:
+    """The whole session is in the histogram."""
+
+
+class Latency:
+    """One latency of a server: since it was first seen, and of late."""
+
+    def __init__(self, vantage: Vantage) -> None:
+        self.vantage = vantage
+        self.whole = DurationHistogram()
+        self._recent = RecentDurations()
+
+    def add(self, t_ns: int, value_ns: int, weight: int = 1) -> None:
+        """So many of the same length at a moment."""
+        self.whole.add(value_ns, weight)
+        self._recent.add(t_ns, value_ns, weight)
+
+    def lately(self, now_ns: int) -> Quantiles:
+        """Exact, over the window that ends now."""
+        return self._recent.quantiles(now_ns)
+
+
+class RankState(NamedTuple):
+    """How a rank of a server is, as last told; None where nobody tells."""
+
+    running: int | None
+    waiting: int | None
+    kv_usage: float | None
+    kv_used_blocks: int | None = None
+    kv_cached_blocks: int | None = None
+    kv_free_blocks: int | None = None
+
+
+class ServerNumbers:
+    """All that is exact of one server, and how it is now."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.model: str | None = None
+        self.answers: bool | None = None
+        self.latencies: dict[str, Latency] = {}
+        """By the key of the catalog; those of steps as ``step_s``."""
+        self.counts: defaultdict[str, Counts] = defaultdict(lambda: defaultdict(int))
+        """By name, then by what tells them apart: a rank, an outcome."""
+        self.ranks: dict[str, RankState] = {}
+        self.has_probe = False
+        self.loop_lag_ns: int | None = None
+        """How late its API server's event loop ran at worst, as last told."""
+        self._kv_blocks: dict[str, int] = {}
+        self._tracker = RequestTracker(RequestIndex(), self, self)
+
+    # What a RequestTracker tells.
+
+    def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
+        """So many requests, or gaps, took so long."""
+        self._latency(metric).add(t_ns, value_ns, weight)
+
+    def _latency(self, metric: str) -> Latency:
+        latency = self.latencies.get(metric)
+        if latency is None:
+            vantage = VANTAGES.get(metric, Vantage.ENGINE)
+            latency = self.latencies[metric] = Latency(vantage)
+        return latency
+
+    def arrived(self, request: Request, t_ns: int) -> None:
+        """A request came; told by front end and engine."""
+        del t_ns
+        if not request.arrival_counted:
+            request.arrival_counted = True
+            self.counts["requests"][""] += 1
+
+    def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
+        """It ended; likewise, and the first counts."""
+        del t_ns
+        if request.counted_as is None:
+            request.counted_as = state
+            self.counts["requests_ended"][state.value] += 1
+
+    # Readings.
+
+    def step(self, step: Step) -> None:
+        """A pass of scheduler and model."""
+        self.has_probe = True
+        tokens = self._tracker.step(step)
+        self.add("step_s", step.end_ns, step.duration_ns)
+        rank, counts = str(step.rank), self.counts
+        counts["output_tokens"][rank] += tokens
+        counts["prefill_tokens"][rank] += step.prefill_tokens
+        counts["recomputed_tokens"][rank] += step.recomputed_tokens
+        counts["preemptions"][rank] += len(step.preempted)
+        counts["bound_ns"][step.bound_by.value] += step.duration_ns
+        if step.prefix_queries is not None:
+            counts["prefix_queries"][rank] += step.prefix_queries
+            counts["prefix_hits"][rank] += step.prefix_hits or 0
+        used, blocks = step.kv_used_blocks, self._kv_blocks.get(rank)
+        self.ranks[rank] = RankState(
+            running=step.running,
+            waiting=step.waiting,
+            kv_usage=used / blocks if used is not None and blocks else None,
+            kv_used_blocks=used,
+            kv_cached_blocks=step.kv_cached_blocks,
+            kv_free_blocks=step.kv_free_blocks,
+        )
+
+    def event(self, event: RequestEvent) -> None:
+        """A moment of a request's life."""
+        self.has_probe = True
+        self._tracker.event(event)
+
+    def info(self, info: EngineInfo) -> None:
+        """What an engine is."""
+        self.has_probe = True
+        self.model, self.answers = info.model, True
+        for metric in (*VANTAGES, "step_s"):  # a rate needs the zero it began at
+            self._latency(metric)
+        if info.num_kv_blocks is not None:
+            self._kv_blocks[str(info.rank)] = info.num_kv_blocks
+
+    def totals(self, totals: Totals) -> None:
+        """What a probe has counted; at rest nobody else tells of an engine."""
+        self._tracker.totals(totals)
+        rank = str(totals.rank)
+        spent = self.counts["probe_ns"]
+        if totals.steps:  # a front end's cost is no cost of steps
+            spent[rank] = max(spent[rank], totals.probe_cost_ns)
+        if totals.loop_lag_max_ns is not None:
+            self.loop_lag_ns = totals.loop_lag_max_ns
+        known = self.ranks.get(rank)
+        if totals.running is not None and known is not None:
+            self.ranks[rank] = known._replace(
+                running=totals.running, waiting=totals.waiting
+            )
+
+    def span(self, span: RequestSpan) -> None:
+        """A request that the server's own trace tells of, where no probe does."""
+        if self.has_probe:
+            return
+        self.counts["requests"][""] += 1
+        self.counts["requests_ended"][RequestState.FINISHED.value] += 1
+        for metric, value_ns in (
+            ("ttft_s", span.ttft_ns),
+            ("queue_s", span.queue_ns),
+            ("prefill_s", span.prefill_ns),
+            ("e2el_s", span.e2el_ns),
+        ):
+            if value_ns is not None:
+                self.add(metric, span.end_ns, value_ns)
+        gaps = (span.output_tokens or 0) - 1
+        if span.decode_ns is not None and gaps > 0:
+            self.add("tpot_s", span.end_ns, span.decode_ns // gaps)
+        self.counts["output_tokens"]["0"] += span.output_tokens or 0
+
+    def sample(self, sample: EngineSample) -> None:
+        """A scrape; where a probe tells of steps, it knows better."""
+        self.model = self.model or sample.model
+        if not self.has_probe:
+            self.ranks[sample.rank] = RankState(
+                running=sample.running,
+                waiting=sample.waiting,
+                kv_usage=sample.kv_usage,
+            )
+
+    def server(self, info: ServerInfo) -> None:
+        """What a server says it is."""
+        self.model = self.model or next(iter(info.models), None)
+
+    def contact(self, contact: Contact) -> None:
+        """Whether it answers."""
+        self.answers = contact.answers
+        if not contact.answers:
+            self.ranks.clear()
+
+    def note(self, note: Note) -> None:
+        """Readings were lost, or the engine."""
+        if note.kind is NoteKind.DROPPED:
+            self.counts["dropped"][""] += note.count or 0
+            self._tracker.dropped(note)
+        elif note.kind is NoteKind.LOST:
+            self._tracker.lost(note)
+            self.ranks.clear()
+            self.answers, self.loop_lag_ns = False, None
+
+
+class ExactNumbers:
+    """Takes every reading of a session, and has the numbers of each server."""
+
+    def __init__(self) -> None:
+        self.servers: dict[str, ServerNumbers] = {}
+        self.readings = 0
+        self.own_cpu_s: float | None = None
+        self.hardware = HardwareNumbers()
+        self._take: dict[type, Callable[[ServerNumbers, Any], None]] = {
+            Step: ServerNumbers.step,
+            RequestEvent: ServerNumbers.event,
+            EngineInfo: ServerNumbers.info,
+            Totals: ServerNumbers.totals,
+            RequestSpan: ServerNumbers.span,
+            EngineSample: ServerNumbers.sample,
+            ServerInfo: ServerNumbers.server,
+            Contact: ServerNumbers.contact,
+        }
+        self._take_hardware: dict[type, Callable[[Any], None]] = {
+            GpuInfo: self.hardware.gpu_info,
+            GpuSample: self.hardware.gpu_sample,
+            HostInfo: self.hardware.host_info,
+            HostSample: self._host,
+        }
+
+    def fold(self, reading: AnyReading) -> None:
+        """Take in one reading, in session time and in order of receipt."""
+        self.readings += 1
+        take = self._take.get(type(reading))
+        if take is not None:
+            server = self.servers.get(reading.source) or self._new(reading)
+            if server is not None:
+                take(server, reading)
+        elif isinstance(reading, Note):
+            self._note(reading)
+        elif hardware := self._take_hardware.get(type(reading)):
+            hardware(reading)
+
+    def _host(self, sample: HostSample) -> None:
+        self.hardware.host_sample(sample)
+        if not sample.source:
+            own = [each.cpu_s for each in sample.processes if each.role == OURS]
+            self.own_cpu_s = sum(own) if own else self.own_cpu_s
+
+    def _note(self, note: Note) -> None:
+        for server in self.servers.values():
+            if note.source in {"", server.source}:
+                server.note(note)
+
+    def _new(self, reading: AnyReading) -> ServerNumbers | None:
+        if len(self.servers) >= MOST_SERVERS or not reading.source:
+            return None
+        server = self.servers[reading.source] = ServerNumbers(reading.source)
+        return server

@@ -1,0 +1,84 @@
+"""The ways out of a session, as one of its collectors: it tells how they fare."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any
+
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading, Note, NoteKind
+from inferwatch.feed import RecordState
+from inferwatch.live.outlets.endpoint import MetricsEndpoint
+from inferwatch.live.outlets.exact import ExactNumbers
+from inferwatch.live.outlets.exposed import Points, exposed_points
+from inferwatch.live.outlets.otlp import OtlpSender
+
+
+class Outlets:
+    """Gives a session's numbers to whoever scrapes us, and to a collector."""
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        numbers: ExactNumbers,
+        record: Callable[[], RecordState | None],
+    ) -> None:
+        self._clock = clock
+        self._numbers = numbers
+        self._record = record
+        self._began_ns = time.time_ns()
+        self._said: asyncio.Queue[Note | None] = asyncio.Queue()
+        self._endpoint: MetricsEndpoint | None = None
+        self._sender: OtlpSender | None = None
+
+    def listen(self, host: str, port: int) -> None:
+        """Answer scrapers there.
+
+        Raises:
+            UsageError: nobody can listen there.
+        """
+        self._endpoint = MetricsEndpoint(host, port, self._points, self.say)
+        self.say(f"metrics at {self._endpoint.url}")
+
+    def send_to(self, url: str) -> None:
+        """Send to an OpenTelemetry collector.
+
+        Raises:
+            UsageError: it is no address.
+        """
+        self._sender = OtlpSender(url, self._points)
+        self.say(f"metrics go to {self._sender.shown_url}")
+
+    def say(self, text: str) -> None:
+        """Take a note."""
+        now_ns = self._clock.now_ns()
+        self._said.put_nowait(Note(t_ns=now_ns, kind=NoteKind.STAGE, text=text))
+
+    async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
+        """How it goes, until closed."""
+        work: list[Coroutine[Any, Any, None]] = []
+        if self._endpoint is not None:
+            work.append(self._endpoint.serve())
+        if self._sender is not None:
+            work.append(self._sender.run(self._began_ns, time.time_ns, self.say))
+        tasks = [asyncio.create_task(each) for each in work]
+        try:
+            while (note := await self._said.get()) is not None:
+                yield [note]
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Answer and send no more, but what was counted last. Safe to call twice."""
+        self._said.put_nowait(None)
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            await sender.send(self._began_ns, time.time_ns())
+            await sender.close()
+        if self._endpoint is not None:
+            await self._endpoint.close()
+
+    def _points(self) -> Points:
+        return exposed_points(self._numbers, self._clock.now_ns(), self._record())

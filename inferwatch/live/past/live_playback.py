@@ -1,0 +1,388 @@
+"""The past of a session that goes on: held at once, gone through in its record."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from collectors.contract.clock import NS_PER_S, SessionClock
+from inferwatch.errors import StorageError
+from inferwatch.feed import FlightState, Mark, Playback
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.replay.marks import keep_bookmark
+from inferwatch.record.replay.player import Player
+from inferwatch.record.sessions.sessions import find
+
+NEAR_NS = NS_PER_S // 2
+"""What is no longer ago than this is now: the record itself is a quarter behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMoment:
+    """A moment as it was shown, over every window that the view may change to."""
+
+    t_ns: int
+    pictures: Mapping[tuple[Window, str | None], Snapshot]
+    """Of all servers together, and of some of them alone."""
+
+    @classmethod
+    def of(cls, pipeline: Pipeline, t_ns: int, sources: Iterable[str | None]) -> Self:
+        """Keep the present moment: later it could only be had from a record."""
+        return cls(
+            t_ns,
+            {
+                (window, source): pipeline.snapshot(
+                    t_ns, window, hardware=True, source=source
+                )
+                for window in Window
+                for source in sources
+            },
+        )
+
+
+COMMIT_WAIT_S = 1.5
+"""For the moment held to be in the record; a commit takes a quarter of a second."""
+OpenPlayer = Callable[[Path, str], Player]
+
+
+class OpenRecord:
+    """Opens the session's own record beside its recorder, while the view is held."""
+
+    def __init__(
+        self, clock: SessionClock, pipeline: Pipeline, open_player: OpenPlayer
+    ) -> None:
+        self._clock = clock
+        self._pipeline = pipeline
+        self._open_player = open_player
+        self._opening: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._trouble: str | None = None
+        self.player: Player | None = None
+        """None until the record is open."""
+
+    @property
+    def unavailable(self) -> str | None:
+        """Why the record cannot be opened, fit to show; None when it can."""
+        record = self._pipeline.record
+        if record is None:
+            return "this session is not recorded: you can pause here, but not go back"
+        if record.flight is not None:
+            return _flight_text(record.flight)
+        if not record.session_id:
+            return f"not recorded yet: {record.message or 'the file is not ready'}"
+        return self._trouble
+
+    @property
+    def is_opening(self) -> bool:
+        """The record is being opened."""
+        return self._opening is not None and not self._opening.done()
+
+    def open(self, t_ns: int) -> None:
+        """Begin to open the record at a moment; nobody need wait for it."""
+        if self._opening is None and self.unavailable is None:
+            self._opening = asyncio.create_task(self._open(t_ns))
+
+    async def opened(self) -> Player | None:
+        """Wait until it is open; None when it cannot be, or was closed meanwhile."""
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        return self.player
+
+    def close(self) -> None:
+        """Let go of the record; next time a new player opens it."""
+        for task in (self._opening, self._running):
+            if task is not None:
+                task.cancel()
+        self.player = self._opening = self._trouble = None
+
+    async def closed(self) -> None:
+        """Wait until the file is let go of.
+
+        Who closes has a session to end: what went wrong in its past is no matter.
+        """
+        running, self._running = self._running, None
+        if running is not None:
+            await asyncio.gather(running, return_exceptions=True)
+
+    def where(self) -> tuple[Path, str]:
+        """File and session.
+
+        Raises:
+            StorageError: nothing is recorded.
+        """
+        record, path = self._pipeline.record, self._pipeline.database
+        if record is None or path is None:
+            raise StorageError(
+                "this session is not recorded, so bookmarks cannot be kept"
+            )
+        return path, record.session_id
+
+    async def _open(self, t_ns: int) -> None:
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(self._open_player, *self.where())
+        )
+        try:
+            self.player = player = await asyncio.shield(opening)
+        except StorageError as error:
+            self._trouble = str(error)
+            return
+        except asyncio.CancelledError:
+            opening.add_done_callback(_close)
+            raise
+        self._running = asyncio.create_task(player.run())
+        await self._wait_for_commit(player, t_ns)
+        await player.playback.seek(t_ns)
+
+    async def _wait_for_commit(self, player: Player, t_ns: int) -> None:
+        deadline_ns = self._clock.now_ns() + round(COMMIT_WAIT_S * NS_PER_S)
+        while player.playback.span_ns[1] < t_ns:
+            if self._clock.now_ns() > deadline_ns:
+                return  # a moment earlier, then
+            await asyncio.sleep(0.05)
+
+
+def _flight_text(flight: FlightState) -> str:
+    """Why there is no going back while readings are kept in memory."""
+    if not flight.sessions:
+        return "what is kept in memory can be gone through once a rule has held"
+    latest = flight.sessions[-1]
+    return f"you can pause here; `inferwatch replay {latest}` goes through {latest}"
+
+
+def _close(opening: asyncio.Future[Player]) -> None:
+    """Close a player that nobody waits for any more."""
+    if opening.exception() is None:
+        opening.result().close()
+
+
+class LivePlayback:
+    """Follows the session until paused; a :class:`inferwatch.feed.Playback`.
+
+    Pausing needs no record: the picture of that moment is kept. Going elsewhere opens
+    the record beside the recorder, which goes on.
+    """
+
+    goes_on = True
+
+    def __init__(
+        self,
+        clock: SessionClock,
+        pipeline: Pipeline,
+        open_player: OpenPlayer = Player.open,
+    ) -> None:
+        self._clock = clock
+        self._pipeline = pipeline
+        self._record = OpenRecord(clock, pipeline, open_player)
+        self._held: HeldMoment | None = None
+        """The moment held; None while the present is followed."""
+        self._source: str | None = None
+        """The server that was looked at last; None: all."""
+        self._moved = False
+        """The record shows another moment than the one held."""
+        self._plays_when_open = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.speed = 1.0
+
+    # What is shown.
+
+    def snapshot(
+        self,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = False,
+        hardware: bool = False,
+        source: str | None = None,
+    ) -> Snapshot:
+        """Everything as of the moment shown."""
+        player = self._record.player
+        if player is not None and self._moved:
+            if not player.playback.at_live:
+                return player.snapshot(
+                    window,
+                    requests=requests,
+                    client=client,
+                    hardware=hardware,
+                    source=source,
+                )
+            self._let_go()  # it caught up
+        if self._held is not None:
+            return self._picture_held(self._held, window, source)
+        self._source = source
+        return self._pipeline.snapshot(
+            self._clock.now_ns(),
+            window,
+            requests=requests,
+            client=client,
+            hardware=hardware,
+            source=source,
+        )
+
+    @property
+    def span_ns(self) -> tuple[int, int]:
+        """From the session's start until now."""
+        return 0, self._clock.now_ns()
+
+    @property
+    def position_ns(self) -> int:
+        """The moment shown."""
+        if self._elsewhere is not None:
+            return self._elsewhere.position_ns
+        return self._clock.now_ns() if self._held is None else self._held.t_ns
+
+    @property
+    def at_live(self) -> bool:
+        """The present is followed: what is shown is now."""
+        return self._held is None
+
+    @property
+    def playing(self) -> bool:
+        """The moment shown moves."""
+        if self._elsewhere is not None:
+            return self._elsewhere.playing
+        return self.at_live or self._plays_when_open
+
+    @property
+    def seeking(self) -> bool:
+        """On the way to another moment, or to the record."""
+        player = self._record.player
+        return self._record.is_opening or (
+            player is not None and player.playback.seeking
+        )
+
+    @property
+    def cannot_seek(self) -> str | None:
+        """Why there is only this picture."""
+        return self._record.unavailable
+
+    @property
+    def shape(self) -> Timeline | None:
+        """The recorded session at a glance; known a moment after pausing."""
+        player = self._record.player
+        return None if player is None else player.playback.shape
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The marks of what is recorded."""
+        player = self._record.player
+        return () if player is None else player.playback.marks
+
+    def _picture_held(
+        self, held: HeldMoment, window: Window, source: str | None
+    ) -> Snapshot:
+        """Of a server that was not looked at when it was held, the record tells."""
+        picture = held.pictures.get((window, source))
+        player = self._record.player
+        if picture is not None:
+            return picture
+        if player is not None and player.playback.position_ns == held.t_ns:
+            return player.snapshot(window, hardware=True, source=source)
+        return held.pictures[window, None]
+
+    # Where to go.
+
+    def pause(self) -> None:
+        """Hold this moment, and begin to open the record."""
+        if self._elsewhere is not None:
+            self._elsewhere.pause()
+        self._plays_when_open = False
+        self._hold()
+
+    def play(self) -> None:
+        """Go on from here, behind the present; without a record, with the present."""
+        if self.cannot_seek is not None:
+            self._let_go()
+        elif self._elsewhere is not None:
+            self._elsewhere.play()
+        elif not self.at_live:
+            self._plays_when_open = True
+            playing = asyncio.create_task(self._play())
+            self._tasks.add(playing)  # a task nobody holds may vanish
+            playing.add_done_callback(self._tasks.discard)
+
+    def set_speed(self, speed: float) -> None:
+        """Kept within 0.1 and 100."""
+        self.speed = min(max(speed, 0.1), 100.0)
+        if self._record.player is not None:
+            self._record.player.playback.set_speed(self.speed)
+
+    async def seek(self, t_ns: int) -> None:
+        """Show a moment of the past; one that is hardly past is now."""
+        if t_ns > self._clock.now_ns() - NEAR_NS:
+            self._let_go()
+        else:
+            await self._go(lambda playback: playback.seek(t_ns))
+
+    async def step(self, count: int) -> None:
+        """Go on by engine steps, back when negative; pauses."""
+        await self._go(lambda playback: playback.step(count))
+
+    async def go_live(self) -> None:
+        """Follow the present."""
+        self._let_go()
+
+    async def bookmark(self, text: str, t_ns: int | None = None) -> None:
+        """Mark a moment in the record.
+
+        Raises:
+            StorageError: there is none, or it does not let us.
+        """
+        t_ns = self.position_ns if t_ns is None else t_ns
+        if self._record.player is not None:
+            await self._record.player.playback.bookmark(text, t_ns)
+            return
+        path, session_id = self._record.where()
+        session = await asyncio.to_thread(find, path, session_id)
+        await asyncio.to_thread(keep_bookmark, path, session, t_ns, text)
+
+    async def close(self) -> None:
+        """Let go of the record."""
+        self._let_go()
+        await self._record.closed()
+
+    # How it is done.
+
+    @property
+    def _elsewhere(self) -> Playback | None:
+        """The playback that shows another moment than the one held."""
+        player = self._record.player
+        return player.playback if player is not None and self._moved else None
+
+    def _hold(self) -> None:
+        if self._held is None:
+            now_ns, sources = self._clock.now_ns(), {None, self._source}
+            self._held = HeldMoment.of(self._pipeline, now_ns, sources)
+        self._record.open(self._held.t_ns)
+
+    def _let_go(self) -> None:
+        self._record.close()
+        self._held = None
+        self._moved = self._plays_when_open = False
+
+    async def _opened(self) -> Playback | None:
+        """A playback that can go elsewhere; None when there is no record."""
+        self._hold()
+        player = await self._record.opened()
+        if player is None or self._held is None:
+            return None
+        player.playback.set_speed(self.speed)
+        return player.playback
+
+    async def _go(self, go: Callable[[Playback], Awaitable[None]]) -> None:
+        playback = await self._opened()
+        if playback is not None:
+            await go(playback)
+            player = self._record.player
+            self._moved = player is not None and player.playback is playback
+
+    async def _play(self) -> None:
+        """Play once the record is open, unless that is no longer wanted."""
+        playback = await self._opened()
+        if playback is not None and self._plays_when_open:
+            self._moved = True
+            playback.play()
+        self._plays_when_open = False

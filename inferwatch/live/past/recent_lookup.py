@@ -1,0 +1,125 @@
+"""Memory and record together, as who tells a request's story asks them."""
+
+from collections.abc import Collection
+
+from collectors.contract.readings import (
+    EngineInfo,
+    EventKind,
+    GpuSample,
+    Note,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    TokenTimes,
+)
+from inferwatch.live.recent_readings import RecentReadings
+from inferwatch.metrics.story.request_readings import BEFORE, Name
+from inferwatch.record.lookup.record_lookup import RecordLookup
+
+BEGINNINGS = {EventKind.ARRIVED, EventKind.ADDED}
+_EVER_NS = -(2**63)
+
+
+class RecentLookup:
+    """Asks memory as it was when this was made, then the record for what is before.
+
+    Made where readings come in, asked in a thread.
+    """
+
+    def __init__(self, recent: RecentReadings, key: str) -> None:
+        self._key = key
+        self._requests = recent.requests
+        self._known = recent.requests.of(key)
+        self._steps = recent.steps.as_they_are()
+        self._engines, self._losses = [*recent.engines], [*recent.losses]
+        self._samples = [*recent.samples]
+        self._client = recent.client
+        self.record: RecordLookup | None = None
+        """Where there is one, and it is wanted."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Nothing of the request is longer ago than memory reaches."""
+        if not self._begun:
+            return False
+        since_ns = self._steps.since_ns
+        if since_ns is None:
+            return True
+        start_ns = min(each.t_ns for each in self._known)
+        source = self._known[0].source
+        return len(self._steps.between(since_ns, start_ns, source, BEFORE)) == BEFORE
+
+    @property
+    def since_ns(self) -> int | None:
+        """Of what is longer ago not all is there."""
+        return self._steps.since_ns if self.record is None else None
+
+    def events(self, key: str) -> list[RequestEvent]:
+        """What was told of a request."""
+        if self._begun or self.record is None:
+            return self._known
+        return self.record.events(key) or self._known
+
+    @property
+    def _begun(self) -> bool:
+        """It is known from its beginning, as far as anybody told of that."""
+        return any(each.kind in BEGINNINGS for each in self._known)
+
+    def steps(
+        self, start_ns: int, end_ns: int, source: str | None, most: int
+    ) -> list[Step]:
+        """Those that ended after the start and up to the end; the latest."""
+        latest = self._steps.between(start_ns, end_ns, source, most)
+        since_ns, room = self._steps.since_ns, most - len(latest)
+        if self.record is None or since_ns is None or since_ns <= start_ns or not room:
+            return latest
+        end_ns = min(since_ns, end_ns)
+        return self.record.steps(start_ns, end_ns, source, room) + latest
+
+    def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
+        """The latest that ended up to then, by their end."""
+        since_ns = self._steps.since_ns
+        latest = self._steps.between(_EVER_NS, t_ns, source, most)
+        room = most - len(latest)
+        if self.record is None or since_ns is None or not room:
+            return latest
+        return self.record.steps_before(min(since_ns, t_ns), source, room) + latest
+
+    def names(
+        self, source: str, ordinals: Collection[int], until_ns: int
+    ) -> dict[int, Name]:
+        """What the members of steps are called that an engine had by then."""
+        found = self._requests.names(source, ordinals, until_ns)
+        left = set(ordinals) - set(found)
+        if self.record is None or not left:
+            return found
+        return found | self.record.names(source, left, until_ns)
+
+    def engines(self, source: str) -> list[EngineInfo]:
+        """What is known of the engines of a source."""
+        return [each for each in self._engines if each.source == source]
+
+    def client(
+        self, external_ids: Collection[str]
+    ) -> tuple[RequestRecord | None, TokenTimes | None]:
+        """How a client of ours saw a request."""
+        for name in external_ids:
+            halves = self._client.get(name)
+            if halves is not None:
+                return halves.record, halves.times
+        return (None, None) if self.record is None else self.record.client(external_ids)
+
+    def gpu_samples(self, start_ns: int, end_ns: int) -> list[GpuSample]:
+        """Those of a span, in order of receipt."""
+        kept = self._samples
+        if self.record is not None and kept and kept[0].t_ns > start_ns:
+            since_ns = kept[0].t_ns
+            before = self.record.gpu_samples(start_ns, min(end_ns, since_ns - 1))
+        else:
+            before, since_ns = [], start_ns + 1
+        here = [each for each in kept if since_ns <= each.t_ns <= end_ns]
+        return before + here
+
+    def losses(self, source: str) -> list[Note]:
+        """When readings of an engine, or itself, were lost."""
+        return [each for each in self._losses if each.source in {"", source}]

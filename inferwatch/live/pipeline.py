@@ -1,0 +1,174 @@
+"""The one path every reading takes: numbered, recorded, folded."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from collectors.contract.collector import Collector, Listener
+from collectors.contract.readings import AnyReading, Note, NoteKind, Tick
+from inferwatch.feed import FlightState, RecordState
+from inferwatch.live.recent_readings import RecentReadings
+from inferwatch.metrics.findings.finding import Finding
+from inferwatch.metrics.load.receipt_clock import ReceiptClock
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.series.saving import CheckpointPace
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.checkpoints.checkpoints import (
+    UNSAVABLE,
+    Checkpoint,
+    no_checkpoints,
+)
+from inferwatch.record.flight.flight_recorder import FlightRecorder
+from inferwatch.record.writing.recorder import Recorder
+
+
+class Pipeline:
+    """Gives each reading its ordinal, the order of receipt, which replay repeats."""
+
+    def __init__(
+        self,
+        model: Model,
+        recorder: Recorder | FlightRecorder | None = None,
+        listener: Listener | None = None,
+    ) -> None:
+        self._model = model
+        self._recorder = recorder
+        self._listener = listener
+        """Is told every reading, of all sources."""
+        self.recent = RecentReadings()
+        """What single steps and requests are told from."""
+        self._ordinal = 0
+        self._receipts = ReceiptClock()
+        self._pace = CheckpointPace()
+        self._trouble_told = False
+        self._findings: dict[str, Finding] = {}
+        """As of the latest tick, by name."""
+
+    def take(self, readings: Sequence[AnyReading]) -> None:
+        """Record and fold readings in session time."""
+        for reading in readings:
+            self._ordinal += 1
+            if self._recorder is not None:
+                self._recorder.put(self._ordinal, reading)
+            self._model.fold(reading)
+            self.recent.take(reading)
+            if self._listener is not None:
+                self._listener(reading)
+            t_ns = self._receipts.take(reading)
+            if self._recorder is not None and self._pace.due(reading, t_ns):
+                self._keep(self._recorder, t_ns)
+
+    def _keep(self, recorder: Recorder | FlightRecorder, t_ns: int) -> None:
+        """Keep a checkpoint of the Model; a replay without one is slow."""
+        trouble = recorder.keeps_no_more
+        if recorder.keeps:
+            try:
+                saved = self._model.saved()
+                recorder.keep(Checkpoint(self._ordinal, t_ns, saved))
+            except UNSAVABLE as error:
+                trouble = no_checkpoints(error)
+        if trouble is not None and not self._trouble_told:
+            self._trouble_told = True
+            self.take([Note(t_ns=t_ns, kind=NoteKind.RECORDER, text=trouble)])
+
+    async def pump(self, collector: Collector) -> None:
+        """Take everything a collector reports, until it ends or fails."""
+        async for batch in collector.batches():
+            self.take(batch)
+
+    def tick(self, now_ns: int) -> None:
+        """Mark a moment that replay can stop at."""
+        self.take([Tick(t_ns=now_ns)])
+        self._tell_findings(now_ns)
+
+    def _tell_findings(self, now_ns: int) -> None:
+        """Note which diagnoses began to hold with this tick, and which ended."""
+        held = {each.name: each for each in self._model.findings}
+        began = [each for name, each in held.items() if name not in self._findings]
+        over = [each for name, each in self._findings.items() if name not in held]
+        texts = [f"{each.title}: {each.sentence}" for each in began]
+        texts += [f"{each.title}: no longer" for each in over]
+        self._findings = held
+        kind = NoteKind.FINDING
+        self.take([Note(t_ns=now_ns, kind=kind, text=text) for text in texts])
+
+    def snapshot(
+        self,
+        now_ns: int,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = True,
+        hardware: bool = False,
+        source: str | None = None,
+    ) -> Snapshot:
+        """Everything as of now; with a source, of that server alone."""
+        record = self.record
+        self._model.unrecorded_readings = record.unrecorded if record else 0
+        return self._model.snapshot(
+            now_ns,
+            window,
+            requests=requests,
+            client=client,
+            hardware=hardware,
+            source=source,
+        )
+
+    @property
+    def slo_missed_since_ns(self) -> int | None:
+        """Since when too few requests are good; None while enough are."""
+        return self._model.slo_missed_since_ns
+
+    def slo(self, now_ns: int, window: Window) -> SloState | None:
+        """How requests stand to their objectives; cheaper than a snapshot."""
+        return self._model.slo(now_ns, window, window.value or now_ns, None)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The latest, oldest first; cheaper than a snapshot of a fleet."""
+        return self._model.notes
+
+    @property
+    def record(self) -> RecordState | None:
+        """What the recorder does; None when nothing is recorded."""
+        recorder = self._recorder
+        if recorder is None:
+            return None
+        health = recorder.health
+        return RecordState(
+            session_id=recorder.session_id,
+            file_bytes=health.file_bytes,
+            written=health.written,
+            unrecorded=health.unrecorded,
+            message=health.message,
+            flight=_flight(recorder) if isinstance(recorder, FlightRecorder) else None,
+        )
+
+    @property
+    def database(self) -> Path | None:
+        """Where the record is; None where its times are not those of this session."""
+        recorder = self._recorder
+        return recorder.path if isinstance(recorder, Recorder) else None
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When the record ended; None where there is none, or it goes on."""
+        return None if self._recorder is None else self._recorder.ended_ns
+
+    def close(self) -> None:
+        """Write what is left and end the record; may take a moment."""
+        if self._recorder is not None:
+            self._recorder.close()
+
+
+def _flight(recorder: FlightRecorder) -> FlightState:
+    return FlightState(
+        keep_s=recorder.kept.keep_s,
+        kept_s=recorder.kept.covered_s,
+        kept_bytes=recorder.kept.bytes,
+        cut_short=recorder.kept.cut_short,
+        sessions=recorder.sessions,
+        because=recorder.because,
+        since_ns=recorder.since_ns,
+    )

@@ -1,0 +1,262 @@
+"""The latest readings of a live session as they came, in bounded memory."""
+
+from collections import OrderedDict, deque
+from collections.abc import Collection
+from operator import attrgetter
+from typing import TypeVar
+
+import msgspec
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
+    AnyReading,
+    EngineInfo,
+    EventKind,
+    GpuSample,
+    Note,
+    NoteKind,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    TokenTimes,
+)
+from inferwatch.metrics.requests.request_names import request_name
+from inferwatch.metrics.story.request_readings import Name
+from inferwatch.record.lookup.record_lookup import LATEST_NS
+
+KEPT_NS = 300 * NS_PER_S
+MOST_BYTES = 40 << 20
+"""Of steps; with all below it is 64 MiB."""
+MOST_REQUEST_BYTES = 12 << 20
+MOST_CLIENT_BYTES = 8 << 20
+MOST_SAMPLE_BYTES = 4 << 20
+MOST_LOSSES = 1_000
+MOST_ENGINES = 100
+# About what things take, as CPython has them.
+BYTES_A_STEP = 600
+BYTES_A_LIST = 56
+BYTES_A_NUMBER = 24
+BYTES_AN_EVENT = 500
+BYTES_A_RECORD = 900
+BYTES_A_GAP = 40
+BYTES_A_SAMPLE = 600
+LISTS = ("members", "scheduled", "produced", "preempted")
+Kept = TypeVar("Kept", Step, GpuSample)
+
+
+class RecentSteps:
+    """The latest steps of all engines in order of receipt.
+
+    From step to step nearly the same requests are in the batch: lists that are equal
+    are one and the same, so that a step costs memory for what it has anew.
+    """
+
+    def __init__(self, kept_ns: int = KEPT_NS, most_bytes: int = MOST_BYTES) -> None:
+        self._kept_ns, self._most_bytes = kept_ns, most_bytes
+        self._steps: deque[Step] = deque()
+        self._costs: deque[int] = deque()
+        self._latest: dict[tuple[str, int], Step] = {}
+        self.bytes = 0
+        """About what they take."""
+        self.since_ns: int | None = None
+        """All that ended later are here; None: all there ever were."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._steps)
+
+    def add(self, step: Step) -> None:
+        """Take a step, and let go of the oldest."""
+        of = step.source, step.rank
+        before = self._latest.get(of)
+        shared: dict[str, list[int]] = {}
+        cost = BYTES_A_STEP
+        for name in LISTS:
+            numbers = getattr(step, name)
+            if before is not None and getattr(before, name) == numbers:
+                shared[name] = getattr(before, name)
+            else:
+                cost += BYTES_A_LIST + BYTES_A_NUMBER * len(numbers)
+        if shared:
+            step = msgspec.structs.replace(step, **shared)
+        self._latest[of] = step
+        self._steps.append(step)
+        self._costs.append(cost)
+        self.bytes += cost
+        self._let_go(step.end_ns - self._kept_ns)
+
+    def _let_go(self, before_ns: int) -> None:
+        steps = self._steps
+        while steps and (steps[0].end_ns < before_ns or self.bytes > self._most_bytes):
+            oldest = steps.popleft()
+            self.bytes -= self._costs.popleft()
+            if self.since_ns is None or oldest.end_ns > self.since_ns:
+                self.since_ns = oldest.end_ns
+
+    def as_they_are(self) -> "KeptSteps":
+        """These steps, whatever comes or goes from now on."""
+        return KeptSteps(list(self._steps), self.since_ns)
+
+
+class KeptSteps:
+    """Steps in order of receipt, to be asked in any thread."""
+
+    def __init__(self, steps: list[Step], since_ns: int | None) -> None:
+        self._steps = steps
+        self.since_ns = since_ns
+        """All that ended later are here; None: all there ever were."""
+
+    def between(
+        self, start_ns: int, end_ns: int, source: str | None, most: int
+    ) -> list[Step]:
+        """Those that ended after the start and up to the end; the latest."""
+        if self.since_ns is not None:
+            start_ns = max(start_ns, self.since_ns)
+        found: list[Step] = []
+        for step in reversed(self._steps):
+            if start_ns < step.end_ns <= end_ns and source in {None, step.source}:
+                if len(found) == most:
+                    break
+                found.append(step)
+            elif step.end_ns <= start_ns - LATEST_NS:
+                break
+        found.reverse()
+        found.sort(key=attrgetter("end_ns"))
+        return found
+
+
+class RecentReadings:
+    """What single steps and requests can be told from, without any record."""
+
+    def __init__(self, kept_ns: int = KEPT_NS, most_bytes: int = MOST_BYTES) -> None:
+        self._kept_ns = kept_ns
+        self.steps = RecentSteps(kept_ns, most_bytes)
+        self.requests = RecentRequests(kept_ns)
+        self.engines: deque[EngineInfo] = deque(maxlen=MOST_ENGINES)
+        self.losses: deque[Note] = deque(maxlen=MOST_LOSSES)
+        self.client: OrderedDict[str, ClientHalves] = OrderedDict()
+        self.samples: deque[GpuSample] = deque()
+        self._client_bytes = 0
+        self._takers = {
+            Step: self.steps.add,
+            RequestEvent: self.requests.add,
+            EngineInfo: self.engines.append,
+            Note: self._note,
+            RequestRecord: self._client,
+            TokenTimes: self._client,
+            GpuSample: self._sample,
+        }
+
+    def take(self, reading: AnyReading) -> None:
+        """Keep it for a while, where it tells of a step or a request."""
+        take = self._takers.get(type(reading))
+        if take is not None:
+            take(reading)  # type: ignore[operator]  # of that kind
+
+    def _note(self, note: Note) -> None:
+        if note.kind in {NoteKind.LOST, NoteKind.DROPPED}:
+            self.losses.append(note)
+
+    def _client(self, half: RequestRecord | TokenTimes) -> None:
+        halves = self.client.setdefault(half.external_id, ClientHalves())
+        self._client_bytes -= halves.bytes
+        if isinstance(half, RequestRecord):
+            halves.record = half
+        else:
+            halves.times = half
+        self._client_bytes += halves.bytes
+        while self._client_bytes > MOST_CLIENT_BYTES:
+            _, oldest = self.client.popitem(last=False)
+            self._client_bytes -= oldest.bytes
+
+    def _sample(self, sample: GpuSample) -> None:
+        kept = self.samples
+        kept.append(sample)
+        since_ns = sample.t_ns - self._kept_ns
+        most = MOST_SAMPLE_BYTES // BYTES_A_SAMPLE
+        while kept[0].t_ns < since_ns or len(kept) > most:
+            kept.popleft()
+
+
+class ClientHalves(msgspec.Struct):
+    """What a client of ours told of one request."""
+
+    record: RequestRecord | None = None
+    times: TokenTimes | None = None
+
+    @property
+    def bytes(self) -> int:
+        """About what it takes."""
+        gaps = len(self.times.gaps_ns) if self.times else 0
+        return BYTES_A_RECORD + BYTES_A_GAP * gaps
+
+
+class RecentRequests:
+    """What was told of the requests that live, and of those that ended lately."""
+
+    def __init__(self, kept_ns: int = KEPT_NS) -> None:
+        self._kept_ns = kept_ns
+        self._events: OrderedDict[str, list[RequestEvent]] = OrderedDict()
+        """By key; those that have ended in the order of their end."""
+        self._live: OrderedDict[str, list[RequestEvent]] = OrderedDict()
+        self._members: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        """Since when which request has that number in the steps of an engine."""
+        self._count = 0
+
+    def add(self, event: RequestEvent) -> None:
+        """Take what happened to a request; those that ended long ago go."""
+        key = f"{event.source}/{event.request_id}"
+        events = self._live.get(key) or self._events.get(key)
+        if events is None:
+            events = self._live[key] = []
+        events.append(event)
+        self._count += 1
+        if event.kind is EventKind.FINISHED and key in self._live:
+            self._events[key] = self._live.pop(key)
+        if event.ordinal is not None and event.kind is EventKind.ADDED:
+            member = event.source, event.ordinal
+            self._members.setdefault(member, []).append((event.t_ns, key))
+        self._let_go(event.t_ns - self._kept_ns)
+
+    def _let_go(self, before_ns: int) -> None:
+        full = self._count * BYTES_AN_EVENT > MOST_REQUEST_BYTES
+        while self._events or (full and self._live):
+            of = self._events or self._live
+            key = next(iter(of))
+            events = of[key]
+            if not full and events[-1].t_ns >= before_ns:
+                return
+            del of[key]
+            self._count -= len(events)
+            full = self._count * BYTES_AN_EVENT > MOST_REQUEST_BYTES
+            self._forget(key, events)
+
+    def _forget(self, key: str, events: list[RequestEvent]) -> None:
+        for event in events:
+            if event.ordinal is None:
+                continue
+            member = event.source, event.ordinal
+            left = [each for each in self._members.get(member, ()) if each[1] != key]
+            if left:
+                self._members[member] = left
+            else:
+                self._members.pop(member, None)
+
+    def of(self, key: str) -> list[RequestEvent]:
+        """What was told of one."""
+        return list(self._live.get(key) or self._events.get(key) or ())
+
+    def names(
+        self, source: str, ordinals: Collection[int], until_ns: int
+    ) -> dict[int, Name]:
+        """What the members of steps are called that an engine had by then."""
+        found: dict[int, Name] = {}
+        for ordinal in ordinals:
+            had = self._members.get((source, ordinal), ())
+            keys = [key for added_ns, key in had if added_ns <= until_ns]
+            events = self.of(keys[-1]) if keys else []
+            if events:
+                told = (each.external_id for each in events)
+                sent_as = next(filter(None, told), None)
+                found[ordinal] = keys[-1], request_name(events[0].request_id, sent_as)
+        return found

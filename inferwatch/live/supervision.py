@@ -1,0 +1,77 @@
+"""Lets a session outlive the faults of its collectors: each is told, and tried again.
+
+What a collector says of its source, a :class:`CollectorError`, is no such fault: who
+collects knows what to make of that.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Callable, Sequence
+
+from collectors.contract.clock import NS_PER_S, monotonic_ns
+from collectors.contract.collector import Collector, CollectorError, name_of
+from collectors.contract.readings import AnyReading
+from inferwatch import faults
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+STEADY_NS = 60 * NS_PER_S
+"""Who went on for so long is tried again at once, as at first."""
+
+
+class FaultReporter:
+    """Tells of the faults of one source; of one that comes again only once."""
+
+    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+        self._name = name
+        self._say = say
+        self._known: set[tuple[str, int | None]] = set()
+        """Where in our code they were raised."""
+
+    def report(self, error: Exception) -> None:
+        """Say it, with the file that has its traceback."""
+        if faults.let_through():
+            raise error
+        *_, raised = traceback.extract_tb(error.__traceback__)
+        if (where := (raised.filename, raised.lineno)) not in self._known:
+            self._known.add(where)
+            self._say(f"{self._name}: {faults.told(error)}")
+
+
+async def supervise(
+    collector: Collector,
+    take: Callable[[Sequence[AnyReading]], None],
+    say: Callable[[str], None],
+) -> None:
+    """Take what a collector reports until it ends; after a fault it begins anew.
+
+    Raises:
+        CollectorError: the source failed.
+    """
+    reporter, pause_s = FaultReporter(name_of(collector), say), FIRST_PAUSE_S
+    while True:
+        began_ns = monotonic_ns()
+        try:
+            await _take_all(collector, take, reporter)
+        except CollectorError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the others go on
+            reporter.report(error)
+        else:
+            return
+        if monotonic_ns() - began_ns > STEADY_NS:
+            pause_s = FIRST_PAUSE_S
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+async def _take_all(
+    collector: Collector,
+    take: Callable[[Sequence[AnyReading]], None],
+    reporter: FaultReporter,
+) -> None:
+    """A batch that cannot be taken is no fault of the collector, which goes on."""
+    async for batch in collector.batches():
+        try:
+            take(batch)
+        except Exception as error:  # noqa: BLE001 - likewise
+            reporter.report(error)

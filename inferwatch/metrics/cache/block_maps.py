@@ -1,0 +1,404 @@
+"""Block maps folded: who holds which block of each rank's pool, and what was evicted.
+
+A map that tells changes can be used only after the one before it. So where one is
+missing, or says what cannot be, there is no picture until a whole one comes: a picture
+with holes would be an invented one.
+"""
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from collectors.contract.readings import BlockMap
+from inferwatch.metrics.cache.memory import BlockPicture, BlockState
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+
+MOST_RANKS = 512
+MOST_BLOCKS = 1 << 20
+"""Of all pools together; a server with more has no picture."""
+MOST_STANDING = 1 << 22
+"""Places in the lists of a rank's holders: a block that many share stands in many."""
+NULL_BLOCK = 0
+UNKNOWN_NS = -1
+LAST_NS = 1 << 62
+EACH_MOST = 255
+"""References that a picture can tell."""
+
+Refs = npt.NDArray[np.uint32]
+Share = tuple[int, int, int]
+"""Of a holder: its ordinal, blocks, and how many of them others hold, too."""
+Ages = Counter[int | None]
+"""How many blocks had not been used for how long; None: that is not known."""
+OnEvicted = Callable[[int, Ages], None]
+"""Takes the moment of a map, and the blocks that were evicted before it."""
+
+
+class ContradictionError(ValueError):
+    """A map does not fit the one before it, or itself."""
+
+
+class SavedBlocks(msgspec.Struct, array_like=True):
+    """RankBlocks, as checkpoints keep them."""
+
+    source: str
+    rank: int
+    sequence: int
+    t_ns: int
+    cost_ns: int | None
+    num_blocks: int
+    doubted: bool
+    lists: list[tuple[int, int, list[int]]]
+    """Holder, group and blocks."""
+    cached: bytes
+    """A bit a block."""
+    idle_ns: bytes
+    """Since when those that are cached and idle have not been used."""
+
+
+class RankBlocks:
+    """The pool of one rank as its latest map has it."""
+
+    def __init__(self) -> None:
+        self.t_ns = 0
+        self.num_blocks = 0
+        """0: there is no picture."""
+        self.doubted = False
+        """Messages were lost: perhaps a map, which the next one will show."""
+        self._sequence = -1
+        self._cost_ns: int | None = None
+        self._lists: dict[int, dict[int, list[int]]] = {}
+        self._standing = 0
+        self._refs = array("I")
+        self._cached = bytearray()
+        self._idle_ns = array("q")
+        """Since when a block has not been used, where it is cached and idle."""
+        self._held: dict[int, tuple[int, ...]] = {}
+        """Of each holder, as pictures have it; kept until its blocks change."""
+        self._picture: BlockPicture | None = None
+        self._shares: tuple[Share, ...] | None = None
+
+    @property
+    def known(self) -> bool:
+        """There is a picture, and nothing says that it is not the present one."""
+        return self.num_blocks > 0 and not self.doubted
+
+    @property
+    def groups(self) -> int:
+        """How many lists a holder has, at most: KV-cache groups."""
+        return max(map(len, self._lists.values()), default=1)
+
+    @property
+    def standing(self) -> int:
+        """Blocks that holders hold, those that several hold as often."""
+        return self._standing
+
+    def forget(self) -> None:
+        """There is no picture until a whole map comes."""
+        self._clean(0)
+        self._sequence, self._cost_ns, self.doubted = -1, None, False
+
+    def take(self, told: BlockMap, on_evicted: OnEvicted) -> None:
+        """The next map; what does not fit takes the picture away."""
+        follows = told.sequence == self._sequence + 1 and self.num_blocks > 0
+        if not told.whole and not follows:
+            self.forget()
+            return
+        try:
+            self._check(told)
+            if told.whole:
+                self._begin(told, follows=follows)
+            evicted = self._give_up(told)
+            self._apply(told)
+        except ContradictionError:
+            self.forget()
+            return
+        if evicted:
+            on_evicted(told.t_ns, evicted)
+        self._sequence, self._cost_ns = told.sequence, told.cost_ns
+        self.t_ns, self.doubted = told.t_ns, False
+        self._picture = self._shares = None
+
+    def whole_map(self, source: str, rank: int, t_ns: int) -> BlockMap | None:
+        """All of it as one map: those that follow the last can follow it."""
+        if not self.known:
+            return None
+        lists = [
+            (holder, group, blocks)
+            for holder, groups in self._lists.items()
+            for group, blocks in groups.items()
+        ]
+        return BlockMap(
+            source=source,
+            t_ns=t_ns,
+            rank=rank,
+            sequence=self._sequence,
+            whole=True,
+            num_blocks=self.num_blocks,
+            holders=[holder for holder, _, _ in lists],
+            groups=[group for _, group, _ in lists],
+            kept=[0] * len(lists),
+            blocks=[list(blocks) for _, _, blocks in lists],
+            cached=[at for at, is_cached in enumerate(self._cached) if is_cached],
+        )
+
+    def picture(self, source: str, rank: int) -> BlockPicture:
+        """As screens draw it; made anew only after a change."""
+        if self._picture is None:
+            refs = self._references
+            states = np.where(refs > 1, BlockState.SHARED, BlockState.PRIVATE)
+            cached = np.frombuffer(self._cached, np.bool_)
+            idle = np.where(cached, BlockState.CACHED, BlockState.FREE)
+            states = np.where(refs > 0, states, idle).astype(np.uint8)
+            states[NULL_BLOCK] = BlockState.NULL
+            for holder in self._lists.keys() - self._held.keys():
+                self._held[holder] = tuple(self._blocks_of(holder))
+            self._picture = BlockPicture(
+                source=source,
+                rank=rank,
+                t_ns=self.t_ns,
+                states=states.tobytes(),
+                references=np.minimum(refs, EACH_MOST).astype(np.uint8).tobytes(),
+                holders=tuple(self._lists),
+                held=tuple(self._held[holder] for holder in self._lists),
+                cost_us=None if self._cost_ns is None else self._cost_ns / 1_000,
+            )
+        return self._picture
+
+    @property
+    def holders(self) -> Iterable[int]:
+        """Their ordinals."""
+        return self._lists.keys()
+
+    def shares(self) -> tuple[Share, ...]:
+        """What each holds, and what of it with others; made anew after a change."""
+        if self._shares is None:
+            refs = self._references
+            shares = []
+            for holder in self._lists:
+                blocks = np.array([*self._blocks_of(holder)], np.int64)
+                shared = int((refs[blocks] > 1).sum())
+                shares.append((holder, len(blocks), shared))
+            self._shares = tuple(shares)
+        return self._shares
+
+    def saved(self, source: str, rank: int) -> SavedBlocks:
+        """All that is known of the pool."""
+        idle_ns = np.array(self._idle_ns, np.int64)
+        return SavedBlocks(
+            source=source,
+            rank=rank,
+            sequence=self._sequence,
+            t_ns=self.t_ns,
+            cost_ns=self._cost_ns,
+            num_blocks=self.num_blocks,
+            doubted=self.doubted,
+            lists=[
+                (holder, group, blocks)
+                for holder, groups in self._lists.items()
+                for group, blocks in groups.items()
+            ],
+            cached=np.packbits(np.frombuffer(self._cached, np.bool_)).tobytes(),
+            idle_ns=idle_ns[self._idle_cached].tobytes(),
+        )
+
+    def restore(self, saved: SavedBlocks) -> None:
+        """Take over what was saved."""
+        if not 0 <= saved.num_blocks <= MOST_BLOCKS:
+            raise msgspec.ValidationError("this is no pool of blocks")
+        self._clean(saved.num_blocks)
+        self._sequence, self.t_ns = saved.sequence, saved.t_ns
+        self._cost_ns, self.doubted = saved.cost_ns, saved.doubted
+        bits = np.unpackbits(np.frombuffer(saved.cached, np.uint8))
+        if len(bits) < saved.num_blocks or len(saved.idle_ns) % 8:
+            raise msgspec.ValidationError("these are not the blocks that were saved")
+        self._cached = bytearray(bits[: saved.num_blocks].tobytes())
+        try:
+            for holder, group, blocks in saved.lists:
+                self._hold(holder, group, 0, blocks)
+        except ContradictionError as error:
+            raise msgspec.ValidationError(str(error)) from error
+        idle_ns, idle = np.array(self._idle_ns), self._idle_cached
+        times = np.frombuffer(saved.idle_ns, np.int64)
+        if len(times) != idle.sum():
+            raise msgspec.ValidationError("these are not the times that were saved")
+        idle_ns[idle] = times
+        self._idle_ns = array("q", idle_ns.tobytes())
+
+    @property
+    def _references(self) -> Refs:
+        return np.array(self._refs, np.uint32)
+
+    @property
+    def _idle_cached(self) -> npt.NDArray[np.bool_]:
+        cached = np.frombuffer(self._cached, np.bool_)
+        idle: npt.NDArray[np.bool_] = self._references == 0
+        return np.logical_and(cached, idle)
+
+    def _blocks_of(self, holder: int) -> Iterator[int]:
+        """Of all groups, without the null block, which stands for none."""
+        return filter(None, chain.from_iterable(self._lists[holder].values()))
+
+    def _check(self, told: BlockMap) -> None:
+        """That it can be understood at all."""
+        lengths = {len(told.holders), len(told.kept), len(told.blocks)}
+        if told.groups:
+            lengths.add(len(told.groups))
+        _agree(len(lengths) == 1)
+        _agree(0 < told.num_blocks <= MOST_BLOCKS and 0 <= told.t_ns < LAST_NS)
+        _agree(told.whole or told.num_blocks == self.num_blocks)
+        for blocks in (told.cached, told.uncached):
+            _agree(_within(blocks, told.num_blocks))
+
+    def _clean(self, num_blocks: int) -> None:
+        self.num_blocks = num_blocks
+        self._picture = self._shares = None
+        self._lists, self._held, self._standing = {}, {}, 0
+        self._refs = array("I", bytes(4 * num_blocks))
+        self._cached = bytearray(num_blocks)
+        self._idle_ns = array("q", [UNKNOWN_NS]) * num_blocks
+
+    def _begin(self, told: BlockMap, *, follows: bool) -> None:
+        """Forget who held what: a whole map says it all."""
+        idle_ns, idle, before = self._idle_ns, self._idle_cached, self.num_blocks
+        self._clean(told.num_blocks)
+        if follows and before == told.num_blocks:  # what was idle then still is
+            kept = np.where(idle, np.array(idle_ns), told.t_ns)
+            self._idle_ns = array("q", kept.astype(np.int64).tobytes())
+
+    def _apply(self, told: BlockMap) -> None:
+        """Holders change, then content comes."""
+        for holder in told.gone:
+            _agree(holder in self._lists)
+            for group in list(self._lists[holder]):
+                self._hold(holder, group, 0, (), told.t_ns)
+        groups_of = told.groups or [0] * len(told.holders)
+        lists = zip(told.holders, groups_of, told.kept, told.blocks, strict=True)
+        for holder, group, kept, blocks in lists:
+            self._hold(holder, group, kept, blocks, told.t_ns)
+        for block in told.cached:
+            came = not self._cached[block]
+            self._cached[block] = True
+            if came and not self._refs[block] and not told.whole:
+                self._idle_ns[block] = told.t_ns  # it came and went since
+
+    def _give_up(self, told: BlockMap) -> Ages:
+        """Content goes; what of it was not on demand."""
+        if told.cleared:
+            self._cached = bytearray(self.num_blocks)
+        evicted: Ages = Counter()
+        for block in told.uncached:
+            if self._cached[block]:
+                self._cached[block] = False
+                evicted[self._age_ns(block, told.t_ns)] += 1
+        return evicted
+
+    def _age_ns(self, block: int, t_ns: int) -> int | None:
+        """Since its last use: at once, where it was held in the map before."""
+        if self._refs[block]:
+            return 0
+        since_ns = self._idle_ns[block]
+        return None if since_ns == UNKNOWN_NS else max(t_ns - since_ns, 0)
+
+    def _hold(
+        self,
+        holder: int,
+        group: int,
+        kept: int,
+        blocks: Sequence[int],
+        t_ns: int = UNKNOWN_NS,
+    ) -> None:
+        groups = self._lists.setdefault(holder, {})
+        held = groups.setdefault(group, [])
+        _agree(0 <= kept <= len(held) and _within(blocks, self.num_blocks))
+        gone, held[kept:] = held[kept:], blocks
+        refs = self._refs
+        for block in blocks:  # first: one that stays is not let go
+            if block:
+                refs[block] += 1
+                self._standing += 1
+        self._let_go(gone, t_ns)
+        self._held.pop(holder, None)
+        if not held:
+            del groups[group]
+        if not groups:
+            del self._lists[holder]
+        _agree(self._standing <= MOST_STANDING)
+
+    def _let_go(self, blocks: Iterable[int], t_ns: int) -> None:
+        refs, idle_ns = self._refs, self._idle_ns
+        for block in blocks:
+            if block:
+                refs[block] -= 1
+                self._standing -= 1
+                if not refs[block]:
+                    idle_ns[block] = t_ns
+
+
+class BlockMaps:
+    """The pools of all ranks whose probes copy them."""
+
+    def __init__(self, on_evicted: OnEvicted) -> None:
+        self._on_evicted = on_evicted
+        self._ranks: dict[tuple[str, int], RankBlocks] = {}
+
+    def take(self, told: BlockMap) -> None:
+        """The next map of a rank."""
+        key = told.source, told.rank
+        rank = self._ranks.get(key)
+        if rank is None:
+            if len(self._ranks) >= MOST_RANKS:
+                return
+            rank = self._ranks[key] = RankBlocks()
+        others = sum(each.num_blocks for each in self._ranks.values())
+        if others - rank.num_blocks + told.num_blocks > MOST_BLOCKS:
+            rank.forget()
+        else:
+            rank.take(told, self._on_evicted)
+
+    def doubt(self, source: str) -> None:
+        """Messages of a source were lost: a map may be among them."""
+        for (each, _), rank in self._ranks.items():
+            if source in {"", each}:
+                rank.doubted = True
+
+    def lost(self, source: str) -> None:
+        """An engine is gone, and its pool with it."""
+        for key in [key for key in self._ranks if source in {"", key[0]}]:
+            del self._ranks[key]
+
+    @property
+    def known(self) -> list[tuple[str, int, RankBlocks]]:
+        """With source and number, in the order of these."""
+        return [(*key, r) for key, r in sorted(self._ranks.items()) if r.known]
+
+    def pictures(self) -> tuple[BlockPicture, ...]:
+        """Those without holes."""
+        return tuple(blocks.picture(*at) for *at, blocks in self.known)  # type: ignore[arg-type]
+
+    def saved(self, parts: Parts) -> list[int]:
+        """Numbers of the parts that hold the pools."""
+        return [
+            parts.add(blocks.saved(*key), lasts=False)
+            for key, blocks in self._ranks.items()
+        ]
+
+    def restore(self, saved: Sequence[int], parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        for number in saved:
+            held = parts.get(number, SavedBlocks)
+            self._ranks[held.source, held.rank] = blocks = RankBlocks()
+            blocks.restore(held)
+
+
+def _agree(fits: bool) -> None:  # noqa: FBT001 - a condition
+    if not fits:
+        raise ContradictionError("a block map that does not fit")
+
+
+def _within(blocks: Sequence[int], num_blocks: int) -> bool:
+    return not blocks or (min(blocks) >= 0 and max(blocks) < num_blocks)

@@ -1,0 +1,299 @@
+"""The prefix cache as its events tell of it: blocks by hash, who follows whom.
+
+A block is cached when it is full and stays until its room is needed. So the events
+tell what no counter does: how long blocks live, how far prompts share their beginning,
+and what had to be computed again because it had been evicted.
+"""
+
+from collections import Counter, OrderedDict
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import KvCacheEvents
+from inferwatch.metrics.series.samples import Counters, Samples
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.window import Quantiles, Window
+from inferwatch.metrics.steps.flow import LEAST_NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefixCache:
+    """What the events of a prefix cache tell; counts are of the window."""
+
+    ranks: int = 1
+    """That tell, each with a cache of its own."""
+    blocks: int = 0
+    """Full blocks that are cached now, in use or idle."""
+    block_tokens: int | None = None
+    stored: int = 0
+    evicted: int = 0
+    stored_again: int = 0
+    """Computed anew though they had been cached before: evicted too early."""
+    stored_per_s: float | None = None
+    evicted_per_s: float | None = None
+    lifetime_s: Quantiles = field(default_factory=Quantiles)
+    """Of the blocks evicted, from their coming."""
+    beginnings: int = 0
+    """Cached blocks with which a prompt begins; likewise all below: now."""
+    branches: int = 0
+    """After which prompts go on in different ways."""
+    deepest: int = 0
+    """Blocks one after the other, from the beginning of a prompt."""
+    missed: int = 0
+    """Batches of events that never arrived, in the session."""
+    partial: bool = False
+    """For want of those there may be more blocks, or fewer."""
+
+
+MOST_RANKS = 512
+MOST_BLOCKS = 1 << 18
+"""Of all ranks; more are counted, but not followed."""
+MOST_EVICTED = 1 << 17
+"""How many evicted blocks are known again when they come back."""
+
+
+class CachedBlock(msgspec.Struct, array_like=True, gc=False):
+    """A block in the cache."""
+
+    t_ns: int
+    """Since when."""
+    parent: int | None
+    depth: int
+    """How many blocks into its prompt, from 1, as far as those before it are known."""
+
+
+class SavedCache(msgspec.Struct, array_like=True):
+    """A RankCache, as checkpoints keep it."""
+
+    source: str
+    rank: int
+    began_ns: int
+    sequence: int
+    missed: int
+    partial: bool
+    block_tokens: int | None
+    hashes: bytes
+    parents: bytes
+    has_parent: bytes
+    times: bytes
+    depths: bytes
+
+
+class SavedCaches(msgspec.Struct, array_like=True):
+    """PrefixCaches, as checkpoints keep them."""
+
+    ranks: list[int]
+    evicted: int
+    """Numbers of the parts that hold them."""
+
+
+class RankCache:
+    """The cached blocks of one rank, as a forest of prefixes."""
+
+    def __init__(self, began_ns: int) -> None:
+        self.began_ns = began_ns
+        self.missed = 0
+        self.partial = False
+        """There may be blocks that we never heard of, or no longer some of ours."""
+        self.block_tokens: int | None = None
+        self.sequence = -1
+        self.blocks: dict[int, CachedBlock] = {}
+        self.branches = 0
+        """Blocks that several others follow."""
+        self.depths: Counter[int] = Counter()
+        """How many blocks are how deep."""
+        self._followers: dict[int, int] = {}
+
+    def remove(self, block: int) -> CachedBlock | None:
+        """Forget a block, where we know it."""
+        gone = self.blocks.pop(block, None)
+        if gone is not None:
+            self._count(gone, -1)
+        return gone
+
+    def store(self, block: int, parent: int | None, t_ns: int) -> None:
+        """A block is cached that was not."""
+        before = None if parent is None else self.blocks.get(parent)
+        depth = before.depth + 1 if before is not None else 1
+        self.put(block, CachedBlock(t_ns, parent, depth))
+
+    def put(self, block: int, cached: CachedBlock) -> None:
+        """Take it in."""
+        self.blocks[block] = cached
+        self._count(cached, 1)
+
+    def clear(self) -> None:
+        """All blocks are gone, known or not."""
+        self.blocks.clear()
+        self._followers.clear()
+        self.depths.clear()
+        self.branches = 0
+        self.partial = False
+
+    def _count(self, cached: CachedBlock, by: int) -> None:
+        self.depths[cached.depth] += by
+        if not self.depths[cached.depth]:
+            del self.depths[cached.depth]
+        if cached.parent is None:
+            return
+        followers = self._followers.get(cached.parent, 0) + by
+        self._followers[cached.parent] = followers
+        if not followers:
+            del self._followers[cached.parent]
+        self.branches += by * (followers == 1 + (by > 0))
+
+
+class PrefixCaches:
+    """The caches of all ranks that tell, and what happened in them over time."""
+
+    def __init__(self) -> None:
+        self.counters = Counters("stored", "evicted", "again")
+        self.lifetimes = Samples()
+        self._ranks: dict[tuple[str, int], RankCache] = {}
+        self._evicted: OrderedDict[tuple[str, int, int], None] = OrderedDict()
+        """Source, rank and hash of the latest."""
+        self._blocks = 0
+
+    def take(self, events: KvCacheEvents) -> None:
+        """What changed in a step: cleared, then evicted, then stored."""
+        key = events.source, events.rank
+        cache = self._ranks.get(key)
+        if cache is None:
+            if len(self._ranks) >= MOST_RANKS:
+                return
+            cache = self._ranks[key] = RankCache(events.t_ns)
+        if events.cleared:
+            self._blocks -= len(cache.blocks)
+            cache.clear()
+        if events.missed:
+            cache.missed += events.missed
+            cache.partial = True
+        cache.sequence = events.sequence
+        cache.block_tokens = events.block_tokens or cache.block_tokens
+        evicted = self._evict(cache, events)
+        stored, again = self._store(cache, events)
+        if evicted or stored:
+            self.counters.add(events.t_ns, stored, evicted, again)
+
+    def _evict(self, cache: RankCache, events: KvCacheEvents) -> int:
+        for block in events.removed:
+            gone = cache.remove(block)
+            if gone is not None:
+                self._blocks -= 1
+                self.lifetimes.add(events.t_ns, max(events.t_ns - gone.t_ns, 0))
+            self._evicted[events.source, events.rank, block] = None
+        while len(self._evicted) > MOST_EVICTED:
+            self._evicted.popitem(last=False)
+        return len(events.removed)
+
+    def _store(self, cache: RankCache, events: KvCacheEvents) -> tuple[int, int]:
+        """How many, and how many of them had been evicted before."""
+        fresh = again = 0
+        for block, parent in zip(events.stored, events.parents, strict=False):
+            if block in cache.blocks:
+                continue  # its use was told
+            known = (events.source, events.rank, block)
+            again += known in self._evicted
+            self._evicted.pop(known, None)
+            fresh += 1
+            if self._blocks >= MOST_BLOCKS:
+                cache.partial = True
+                continue
+            cache.store(block, parent, events.t_ns)
+            self._blocks += 1
+        return fresh, again
+
+    def shown(self, now_ns: int, window: Window) -> PrefixCache | None:
+        """As of now, of all ranks together; None where nobody tells."""
+        caches = self._ranks.values()
+        if not caches:
+            return None
+        counted = self.counters.over(now_ns, window).sums
+        began_ns = min(cache.began_ns for cache in caches)
+        span_ns = now_ns - began_ns
+        if window.value is not None:
+            span_ns = min(span_ns, window.value)
+        per_s = NS_PER_S / span_ns if span_ns >= LEAST_NS else None
+        tokens = {cache.block_tokens for cache in caches} - {None}
+        return PrefixCache(
+            ranks=len(caches),
+            blocks=self._blocks,
+            block_tokens=tokens.pop() if len(tokens) == 1 else None,
+            stored=counted["stored"],
+            evicted=counted["evicted"],
+            stored_again=counted["again"],
+            stored_per_s=None if per_s is None else counted["stored"] * per_s,
+            evicted_per_s=None if per_s is None else counted["evicted"] * per_s,
+            lifetime_s=self.lifetimes.quantiles(now_ns, window),
+            beginnings=sum(cache.depths[1] for cache in caches),
+            branches=sum(cache.branches for cache in caches),
+            deepest=max(max(cache.depths, default=0) for cache in caches),
+            missed=sum(cache.missed for cache in caches),
+            partial=any(cache.partial for cache in caches),
+        )
+
+    def saved(self, parts: Parts) -> SavedCaches:
+        """All but counters and samples."""
+        ranks = [
+            parts.add(_saved(source, rank, cache), lasts=False)
+            for (source, rank), cache in self._ranks.items()
+        ]
+        evicted = parts.add(list(self._evicted), lasts=False)
+        return SavedCaches(ranks=ranks, evicted=evicted)
+
+    def restore(self, saved: SavedCaches, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        for number in saved.ranks:
+            held = parts.get(number, SavedCache)
+            self._ranks[held.source, held.rank] = cache = _restored(held)
+            self._blocks += len(cache.blocks)
+        evicted = parts.get(saved.evicted, list[tuple[str, int, int]])
+        self._evicted = OrderedDict.fromkeys(evicted)
+
+
+def _saved(source: str, rank: int, cache: RankCache) -> SavedCache:
+    blocks = cache.blocks.values()
+    return SavedCache(
+        source=source,
+        rank=rank,
+        began_ns=cache.began_ns,
+        sequence=cache.sequence,
+        missed=cache.missed,
+        partial=cache.partial,
+        block_tokens=cache.block_tokens,
+        hashes=np.array([*cache.blocks], np.uint64).tobytes(),
+        parents=np.array([each.parent or 0 for each in blocks], np.uint64).tobytes(),
+        has_parent=bytes(each.parent is not None for each in blocks),
+        times=np.array([each.t_ns for each in blocks], np.int64).tobytes(),
+        depths=np.array([each.depth for each in blocks], np.int64).tobytes(),
+    )
+
+
+def _restored(saved: SavedCache) -> RankCache:
+    cache = RankCache(saved.began_ns)
+    cache.sequence, cache.missed = saved.sequence, saved.missed
+    cache.partial, cache.block_tokens = saved.partial, saved.block_tokens
+    columns = (
+        _ints(saved.hashes, np.uint64),
+        _ints(saved.parents, np.uint64),
+        list(saved.has_parent),
+        _ints(saved.times, np.int64),
+        _ints(saved.depths, np.int64),
+    )
+    if len({len(column) for column in columns}) > 1:
+        raise msgspec.ValidationError("these are not the blocks that were saved")
+    for block, parent, has_parent, t_ns, depth in zip(*columns, strict=True):
+        cache.put(block, CachedBlock(t_ns, parent if has_parent else None, depth))
+    return cache
+
+
+def _ints(data: bytes, kind: npt.DTypeLike) -> list[int]:
+    try:
+        values: list[int] = np.frombuffer(data, kind).tolist()
+    except ValueError as error:
+        raise msgspec.ValidationError("these are not whole numbers") from error
+    return values

@@ -1,0 +1,350 @@
+"""What a larger prefix cache would have hit, told from the hashes of blocks.
+
+A cache that gives up what was least recently used hits a block if fewer others than it
+has room for were used since its last use: its reuse distance, by which one pass tells
+of every size (Mattson et al., 1970). Of a large pool only a share of the hashes is
+followed, and distances count for so many more (SHARDS, Waldspurger et al., 2015).
+Misses are counted, for they are of many blocks, each missed once: hits may be of a few
+that all prompts begin with, and a share of those may be none.
+
+It stays an estimate: a request counts as one use, at its end, where the engine looks
+up when it starts, and takes as many blocks as it needs while it runs.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from collectors.contract.readings import PromptBlocks
+from inferwatch.metrics.cache.memory import HitPoint
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+
+FACTORS = (1, 2, 4, 8)
+"""Sizes of which the hits are told, of the present one."""
+MOST_TRACKED = 1 << 15
+"""Hashes whose last use is known, a rank: at least a 64th of the largest pool."""
+MOST_SEEN = 1 << 15
+"""Hashes that are known again however long ago they were used, a rank."""
+SEEN_PART = 1 << 12
+"""How many of these are saved together."""
+MOST_RANKS = 32
+MOST_POOL = 1 << 40
+MOST_HASHES = 1 << 20
+"""Of a request."""
+CHUNK = 512
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""Multiplied by this, hashes that share a divisor differ in their upper half."""
+HALF = np.uint64(32)
+
+
+class LruOrder:
+    """Keys in the order of their last use, and how many were used since."""
+
+    def __init__(self, most: int, keys: Sequence[int] = ()) -> None:
+        self._most = most
+        self._slots: dict[int, int] = {}
+        """Where each stands; larger is later."""
+        room = -(-2 * most // CHUNK) * CHUNK
+        self._alive = bytearray(room)
+        self._keys = np.zeros(room, np.uint32)
+        self._counts = np.zeros(room // CHUNK, np.int64)
+        """Of those alive in each chunk of slots."""
+        self._next = 0
+        self._append(keys)
+
+    def distances(self, keys: Sequence[int]) -> Ints:
+        """How many others were used since each was; -1: nothing is known of it."""
+        slots = np.array([self._slots.get(key, -1) for key in keys], np.int64)
+        later = np.full(len(keys), -1, np.int64)
+        after = self._counts[::-1].cumsum()[::-1] - self._counts
+        alive = np.frombuffer(self._alive, np.uint8)
+        for chunk in np.unique(slots[slots >= 0] // CHUNK).tolist():
+            mine = slots // CHUNK == chunk
+            there = alive[chunk * CHUNK : (chunk + 1) * CHUNK]
+            behind = there[::-1].cumsum(dtype=np.int64)[::-1] - there
+            later[mine] = after[chunk] + behind[slots[mine] % CHUNK]
+        return later
+
+    def use(self, keys: Sequence[int]) -> None:
+        """All were used now, the last of them latest."""
+        keys = [*dict.fromkeys(reversed(keys))][::-1]
+        for key in keys:
+            slot = self._slots.pop(key, None)
+            if slot is not None:
+                self._clear(slot)
+        if self._next + len(keys) > len(self._alive):
+            self._renumber()
+        self._append(keys[-self._most :])
+        first = 0
+        while len(self._slots) > self._most:
+            first = self._alive.find(1, first)
+            del self._slots[int(self._keys[first])]
+            self._clear(first)
+
+    @property
+    def keys(self) -> npt.NDArray[np.uint32]:
+        """Least recently used first."""
+        return self._keys[np.flatnonzero(np.frombuffer(self._alive, np.uint8))]
+
+    def _clear(self, slot: int) -> None:
+        self._alive[slot] = 0
+        self._counts[slot // CHUNK] -= 1
+
+    def _append(self, keys: Sequence[int]) -> None:
+        begin, end = self._next, self._next + len(keys)
+        self._slots.update(zip(keys, range(begin, end), strict=True))
+        self._keys[begin:end] = keys
+        self._alive[begin:end] = b"\1" * len(keys)
+        chunks = np.arange(begin, end) // CHUNK
+        self._counts += np.bincount(chunks, minlength=len(self._counts))
+        self._next = end
+
+    def _renumber(self) -> None:
+        LruOrder.__init__(self, self._most, self.keys.tolist())
+
+
+class SavedReuse(msgspec.Struct, array_like=True):
+    """RankReuse, as checkpoints keep it."""
+
+    source: str
+    rank: int
+    one_in: int
+    pool: int
+    keys: bytes
+    seen_one_in: int
+    seen: list[int]
+    """Numbers of the parts that hold them."""
+
+
+class RankReuse:
+    """What was used of the cache of one rank, and when; hashes are cut to 32 bits."""
+
+    def __init__(self, one_in: int, pool: int) -> None:
+        self.one_in = one_in
+        """Of the hashes, as the probe tells them."""
+        self.pool = pool
+        of_ours = 1
+        while FACTORS[-1] * pool > MOST_TRACKED * one_in * of_ours:
+            of_ours *= 2
+        self.of_ours = of_ours
+        """Of those, one in so many is followed."""
+        self.weight = one_in * of_ours
+        self.order = LruOrder(FACTORS[-1] * pool // self.weight + 1)
+        self.seen: dict[int, None] = {}
+        self.seen_one_in = 1
+
+    def clear(self) -> None:
+        """The cache was emptied."""
+        self.order = LruOrder(FACTORS[-1] * self.pool // self.weight + 1)
+
+    def see(self, keys: Iterable[int]) -> None:
+        """Remember them, or one in so many that there is room."""
+        mask = self.seen_one_in - 1
+        self.seen.update(dict.fromkeys(key for key in keys if not key & mask))
+        while len(self.seen) > MOST_SEEN:
+            self.seen_one_in *= 2
+            mask = self.seen_one_in - 1
+            self.seen = dict.fromkeys(key for key in self.seen if not key & mask)
+
+
+class ReuseCounts(msgspec.Struct, array_like=True):
+    """What all requests add up to; saved as it is."""
+
+    blocks: int = 0
+    """Looked up, whether they are followed or not."""
+    full_tokens: int = 0
+    """Of full blocks, which alone can be found."""
+    prompt_tokens: int = 0
+    misses: list[int] = msgspec.field(default_factory=lambda: [0] * len(FACTORS))
+    """In a cache of each size; a block that is followed counts for those it stands for.
+    """
+    misses_ever: int = 0
+    """Likewise without limit."""
+
+
+class SavedReuses(msgspec.Struct, array_like=True):
+    """Reuse, as checkpoints keep it."""
+
+    ranks: list[int]
+    """Numbers of the parts that hold them."""
+    counts: ReuseCounts
+
+
+class Reuse:
+    """Follows the blocks of all ranks that tell of them."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[tuple[str, int], RankReuse] = {}
+        self._counts = ReuseCounts()
+
+    def take(
+        self, told: PromptBlocks, pool: int | None, prompt_tokens: int | None
+    ) -> None:
+        """A request that ended, the size of its rank's pool, and of its prompt."""
+        if pool is None or not 0 < pool < MOST_POOL or not _plausible(told):
+            return
+        rank = self._rank(told, pool)
+        if rank is None:
+            return
+        places = np.array(told.places or range(len(told.hashes)), np.int64)
+        keys = _keys(told.hashes)
+        prompt = places < told.prompt_blocks
+        findable = places < _findable(told, prompt_tokens)
+        self._count_prompt(told, prompt_tokens)
+        self._look_up(rank, keys[prompt], findable[prompt])
+        # As vLLM lets blocks go: the last of a request is given up first.
+        followed = keys[keys & np.uint32(rank.of_ours - 1) == 0]
+        rank.order.use(followed[::-1].tolist())
+        rank.see(keys.tolist())
+
+    def clear(self, source: str, rank: int) -> None:
+        """The cache of a rank was emptied, on demand."""
+        held = self._ranks.get((source, rank))
+        if held is not None:
+            held.clear()
+
+    def lost(self, source: str) -> None:
+        """An engine is gone, and its cache with it."""
+        for key in [key for key in self._ranks if source in {"", key[0]}]:
+            del self._ranks[key]
+
+    @property
+    def blocks(self) -> int:
+        """Looked up, of which was told."""
+        return self._counts.blocks
+
+    def curve(self, pool: int | None) -> tuple[HitPoint, ...]:
+        """Hit rates by size, the present one first, last without limit."""
+        counts = self._counts
+        if not counts.blocks:
+            return ()
+        full = counts.full_tokens / counts.prompt_tokens
+        shares = [misses / counts.blocks for misses in counts.misses]
+        ever = min(*shares, counts.misses_ever / counts.blocks)
+        rates = [full * max(1 - share, 0) for share in (*shares, ever)]
+        sized = zip(FACTORS, rates, strict=False) if pool else ()
+        return (
+            *(
+                HitPoint(blocks=factor * (pool or 0), factor=factor, hit_rate=rate)
+                for factor, rate in sized
+            ),
+            HitPoint(blocks=0, factor=None, hit_rate=rates[-1]),
+        )
+
+    def saved(self, parts: Parts) -> SavedReuses:
+        """All; keys seen long ago stand in parts that stay as they are."""
+        ranks = []
+        for (source, number), rank in self._ranks.items():
+            seen = np.array([*rank.seen], np.uint32)
+            chunks = [seen[i : i + SEEN_PART] for i in range(0, len(seen), SEEN_PART)]
+            held = SavedReuse(
+                source=source,
+                rank=number,
+                one_in=rank.one_in,
+                pool=rank.pool,
+                keys=rank.order.keys.tobytes(),
+                seen_one_in=rank.seen_one_in,
+                seen=[
+                    parts.add(chunk.tobytes(), lasts=len(chunk) == SEEN_PART)
+                    for chunk in chunks
+                ],
+            )
+            ranks.append(parts.add(held, lasts=False))
+        return SavedReuses(ranks=ranks, counts=self._counts)
+
+    def restore(self, saved: SavedReuses, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        if len(saved.counts.misses) != len(FACTORS):
+            raise msgspec.ValidationError("these are not the counts that were saved")
+        self._counts = saved.counts
+        for number in saved.ranks:
+            held = parts.get(number, SavedReuse)
+            if not 1 <= held.one_in <= MOST_HASHES or not 0 < held.pool < MOST_POOL:
+                raise msgspec.ValidationError("this is no pool of blocks")
+            rank = RankReuse(held.one_in, held.pool)
+            keys = _ints(held.keys)
+            if len(keys) > FACTORS[-1] * held.pool // rank.weight + 1:
+                raise msgspec.ValidationError("these are too many blocks")
+            rank.order.use(keys)
+            rank.seen_one_in = held.seen_one_in
+            chunks = (_ints(parts.get(each, bytes)) for each in held.seen)
+            rank.seen = dict.fromkeys(key for chunk in chunks for key in chunk)
+            self._ranks[held.source, held.rank] = rank
+
+    def _rank(self, told: PromptBlocks, pool: int) -> RankReuse | None:
+        """Begun anew where another share of the hashes, or another pool, is told."""
+        key = told.source, told.rank
+        rank = self._ranks.get(key)
+        if rank is None and len(self._ranks) >= MOST_RANKS:
+            return None
+        if rank is None or (rank.one_in, rank.pool) != (told.one_in, pool):
+            rank = self._ranks[key] = RankReuse(told.one_in, pool)
+        return rank
+
+    def _count_prompt(self, told: PromptBlocks, prompt_tokens: int | None) -> None:
+        full = told.prompt_blocks * (told.block_tokens or 1)
+        known = prompt_tokens if told.block_tokens is not None else None
+        self._counts.blocks += told.prompt_blocks
+        self._counts.full_tokens += full
+        self._counts.prompt_tokens += max(known or 0, full)
+
+    def _look_up(
+        self,
+        rank: RankReuse,
+        keys: npt.NDArray[np.uint32],
+        findable: npt.NDArray[np.bool_],
+    ) -> None:
+        """A block is found only if all before it are: the worst distance so far."""
+        counts, weight = self._counts, rank.weight
+        mine = keys & np.uint32(rank.of_ours - 1) == 0
+        distances = rank.order.distances(keys[mine].tolist())
+        beyond = FACTORS[-1] * rank.pool
+        known = (distances >= 0) & findable[mine]
+        worst = np.maximum.accumulate(np.where(known, distances * weight, beyond))
+        for place, factor in enumerate(FACTORS):
+            missed = int((worst >= factor * rank.pool).sum())
+            counts.misses[place] += weight * missed
+        mine = keys & np.uint32(rank.seen_one_in - 1) == 0
+        seen = [key in rank.seen for key in keys[mine].tolist()]
+        found = np.logical_and.accumulate(np.array(seen, np.bool_) & findable[mine])
+        missed = int((~found).sum())
+        counts.misses_ever += rank.one_in * rank.seen_one_in * missed
+
+
+def _plausible(told: PromptBlocks) -> bool:
+    """It does not contradict itself."""
+    hashes, places = told.hashes, told.places
+    whole = told.one_in == 1 and not places
+    return (
+        1 <= told.one_in <= MOST_HASHES
+        and 0 <= told.prompt_blocks <= told.total_blocks <= MOST_HASHES
+        and len(hashes) == (told.total_blocks if whole else len(places))
+        and (not hashes or (min(hashes) >= 0 and max(hashes) < 1 << 63))
+        and (not places or (min(places) >= 0 and max(places) < told.total_blocks))
+        and (told.block_tokens is None or told.block_tokens > 0)
+    )
+
+
+def _findable(told: PromptBlocks, prompt_tokens: int | None) -> int:
+    """How many blocks can be found: the last token of a prompt is always computed."""
+    if prompt_tokens is None or told.block_tokens is None:
+        return told.prompt_blocks
+    return min(told.prompt_blocks, (prompt_tokens - 1) // told.block_tokens)
+
+
+def _keys(hashes: Sequence[int]) -> npt.NDArray[np.uint32]:
+    spread = np.array(hashes, np.uint64) * SPREAD
+    return (spread >> HALF).astype(np.uint32)
+
+
+def _ints(data: bytes) -> list[int]:
+    try:
+        values: list[int] = np.frombuffer(data, np.uint32).tolist()
+    except ValueError as error:
+        raise msgspec.ValidationError("these are not the keys that were saved") from (
+            error
+        )
+    return values

@@ -1,0 +1,296 @@
+"""Who holds the KV cache: maps of blocks, joined with steps and requests."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+
+import msgspec
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import BlockMap, PromptBlocks
+from inferwatch.metrics.cache.block_maps import Ages, BlockMaps, RankBlocks
+from inferwatch.metrics.cache.memory import BlockPicture, HitPoint, Holder, Memory, Room
+from inferwatch.metrics.cache.reuse import Reuse, SavedReuses
+from inferwatch.metrics.requests.outcomes import Outcomes, client_id
+from inferwatch.metrics.requests.request import Request, seconds
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.series.history import Bin
+from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.steps.counter import ratio
+from inferwatch.metrics.steps.engines import Engines
+from inferwatch.metrics.steps.flow import LEAST_NS, KvState
+
+Pools = Sequence[tuple[str, int, RankBlocks]]
+"""Of each rank, with its source and number."""
+
+
+class SavedMemory(msgspec.Struct, array_like=True):
+    """A MemoryTracker but for counters and samples."""
+
+    maps: list[int]
+    """Numbers of the parts that hold the pools."""
+    reuse: SavedReuses
+    mapped_since_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryMoment:
+    """What a view of the memory is made of besides maps."""
+
+    now_ns: int
+    window: Window
+    kv: KvState
+    steps: CounterTotals
+    """Of the window."""
+    whole: CounterTotals
+    """Of the session."""
+    recent: Sequence[Bin | None]
+    """The last ten seconds."""
+
+
+class MemoryTracker:
+    """Folds maps and prompts; says who holds the memory, and how long it lasts."""
+
+    def __init__(self, engines: Engines, requests: RequestIndex) -> None:
+        self._engines = engines
+        self._requests = requests
+        self._maps = BlockMaps(self._evicted)
+        self._reuse = Reuse()
+        self.evictions = Counters("evicted")
+        self.eviction_ages = Samples()
+        self._mapped_since_ns: int | None = None
+
+    def map(self, told: BlockMap) -> None:
+        """The next map of a rank."""
+        if told.cleared:
+            self._reuse.clear(told.source, told.rank)
+        self._maps.take(told)
+        if self._mapped_since_ns is None and self._maps.known:
+            self._mapped_since_ns = told.t_ns
+
+    def prompt(self, told: PromptBlocks) -> None:
+        """What a request that ended consisted of."""
+        rank = self._engines.ranks.get((told.source, told.rank))
+        request = self._requests.members(told.source).get(told.ordinal)
+        self._reuse.take(
+            told,
+            rank.total_blocks if rank is not None else None,
+            request.prompt_tokens if request is not None else None,
+        )
+
+    def dropped(self, source: str) -> None:
+        """Readings were lost."""
+        self._maps.doubt(source)
+
+    def lost(self, source: str) -> None:
+        """An engine is gone."""
+        self._maps.lost(source)
+        self._reuse.lost(source)
+
+    def pictures(self) -> tuple[BlockPicture, ...]:
+        """One a rank whose latest map is known."""
+        return self._maps.pictures()
+
+    def view(
+        self, moment: MemoryMoment, outcomes: Outcomes, *, holders: bool
+    ) -> Memory | None:
+        """As of a moment; None where no probe tells of an engine."""
+        if not self._engines.ranks:
+            return None
+        known = self._maps.known
+        kv, now_ns, window = moment.kv, moment.now_ns, moment.window
+        counts = [rank.picture(*at).counts for *at, rank in known]  # type: ignore[arg-type]
+        private = sum(count[2] for count in counts) if known else None
+        shared = sum(count[3] for count in counts) if known else None
+        used = (private or 0) + (shared or 0)
+        waste = self._waste(known, kv.block_tokens)
+        roomy = used * (kv.block_tokens or 0)
+        standing = sum(rank.standing for *_, rank in known)
+        tokens_saved = None
+        if known and kv.block_tokens:
+            tokens_saved = (standing - used) * kv.block_tokens
+        growth = _growth(moment)
+        since_ns, ages = self._mapped_since_ns, self._ages(now_ns, window)
+        evicted = None
+        if since_ns is not None:
+            evicted = self.evictions.over(now_ns, window).sums["evicted"]
+        age_ns = max((now_ns - rank.t_ns for *_, rank in known), default=None)
+        steps, whole = moment.steps.sums, moment.whole.sums
+        return Memory(
+            map_age_s=seconds(age_ns),
+            private_blocks=private,
+            shared_blocks=shared,
+            holders=self._holders(known, moment) if holders else (),
+            waste_tokens=waste,
+            waste_share=waste / roomy if waste is not None and roomy else None,
+            tokens_saved=tokens_saved,
+            growth_blocks_per_s=growth,
+            full_in_s=_full_in_s(kv, growth),
+            evicted=evicted,
+            evicted_per_s=_per_s(evicted, since_ns, moment),
+            eviction_age_p50_s=ages[0],
+            eviction_age_max_s=ages[1],
+            hit_rate=ratio(steps["prefix_hits"], steps["prefix_queries"]),
+            hit_rate_lifetime=ratio(whole["prefix_hits"], whole["prefix_queries"]),
+            hit_curve=self._reuse.curve(kv.total_blocks),
+            hit_curve_blocks=self._reuse.blocks,
+            room=_room(moment, outcomes, ratio(standing - (private or 0), standing)),
+        )
+
+    def hit_curve(self, blocks: int | None) -> tuple[HitPoint, ...]:
+        """What caches of other sizes than this would hit."""
+        return self._reuse.curve(blocks)
+
+    def waste_share(self, block_tokens: int | None) -> float | None:
+        """Room in last blocks / room in used ones, 0-1; None where it is not known."""
+        known = self._maps.known
+        waste = self._waste(known, block_tokens)
+        counts = [rank.picture(*at).counts for *at, rank in known]  # type: ignore[arg-type]
+        roomy = sum(count[2] + count[3] for count in counts) * (block_tokens or 0)
+        return waste / roomy if waste is not None and roomy else None
+
+    def saved(self, parts: Parts) -> SavedMemory:
+        """All but counters and samples."""
+        return SavedMemory(
+            maps=self._maps.saved(parts),
+            reuse=self._reuse.saved(parts),
+            mapped_since_ns=self._mapped_since_ns,
+        )
+
+    def restore(self, saved: SavedMemory, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        self._maps.restore(saved.maps, parts)
+        self._reuse.restore(saved.reuse, parts)
+        self._mapped_since_ns = saved.mapped_since_ns
+
+    def _evicted(self, t_ns: int, ages: Ages) -> None:
+        self.evictions.add(t_ns, ages.total())
+        for age_ns, blocks in ages.items():
+            if age_ns is not None:
+                self.eviction_ages.add(t_ns, age_ns, blocks)
+
+    def _ages(self, now_ns: int, window: Window) -> tuple[float | None, float | None]:
+        ages = self.eviction_ages.quantiles(now_ns, window)
+        return ages.p50, ages.max
+
+    def _waste(self, known: Pools, block_tokens: int | None) -> int | None:
+        """Room in last blocks, of all holders of which it is known."""
+        wasted: list[int | None] = []
+        for source, _, rank in known:
+            requests = self._requests.members(source)
+            if rank.groups > 1:
+                return None
+            each = (requests.get(holder) for holder in rank.holders)
+            wasted += [_wasted(tokens_in(one), block_tokens) for one in each]
+        told = [tokens for tokens in wasted if tokens is not None]
+        return sum(told) if told or (known and not wasted) else None
+
+    def _holders(self, known: Pools, moment: MemoryMoment) -> tuple[Holder, ...]:
+        held = []
+        for source, _, rank in known:
+            requests, groups = self._requests.members(source), rank.groups
+            for ordinal, blocks, shared in rank.shares():
+                request = requests.get(ordinal)
+                tokens = tokens_in(request)
+                wasted = _wasted(tokens, moment.kv.block_tokens)
+                began_ns = request.scheduled_ns if request is not None else None
+                age_ns = None if began_ns is None else moment.now_ns - began_ns
+                held.append(
+                    Holder(
+                        key=f"{source}/{request.request_id if request else None}",
+                        name=_name(request, ordinal),
+                        ordinal=ordinal,
+                        blocks=blocks,
+                        private_blocks=blocks - shared,
+                        shared_blocks=shared,
+                        tokens=tokens,
+                        waste_tokens=wasted if groups == 1 else None,
+                        age_s=seconds(age_ns),
+                    )
+                )
+        return tuple(sorted(held, key=lambda each: (-each.blocks, each.ordinal)))
+
+
+def tokens_in(request: Request | None) -> int | None:
+    """Tokens of a request that have been computed: the last one out never was."""
+    if request is None:
+        return None
+    if request.stage is RequestState.DECODE and request.prompt_tokens is not None:
+        return request.prompt_tokens + request.output_tokens - 1
+    prefills = request.stage is RequestState.PREFILL and not request.preemptions
+    if prefills and request.cached_tokens is not None:
+        return request.cached_tokens + request.prefilled_tokens
+    return None  # what was computed again would count twice
+
+
+def _wasted(tokens: int | None, block_tokens: int | None) -> int | None:
+    return -tokens % block_tokens if tokens is not None and block_tokens else None
+
+
+def _name(request: Request | None, ordinal: int) -> str:
+    if request is None or not (request.external_id or request.request_id):
+        return f"#{ordinal}"
+    if request.external_id:
+        return client_id(request.external_id)
+    return request.request_id or ""
+
+
+def _growth(moment: MemoryMoment) -> float | None:
+    """Blocks per second; None before a second of steps was seen."""
+    used = moment.kv.used_blocks
+    began = next((each for each in moment.recent if each and each.kv_ns), None)
+    if used is None or began is None or began.kv[0] is None or began.kv_ns is None:
+        return None
+    span_ns = moment.now_ns - began.kv_ns
+    if span_ns < LEAST_NS:
+        return None
+    return (used - began.kv[0]) * NS_PER_S / span_ns
+
+
+def _full_in_s(kv: KvState, growth: float | None) -> float | None:
+    if not growth or growth < 0 or kv.total_blocks is None or kv.used_blocks is None:
+        return None
+    return max(kv.total_blocks - kv.used_blocks, 0) / growth
+
+
+def _per_s(
+    count: int | None, since_ns: int | None, moment: MemoryMoment
+) -> float | None:
+    """Over the part of the window in which maps came."""
+    if count is None or since_ns is None:
+        return None
+    span_ns = moment.now_ns - since_ns
+    if moment.window.value is not None:
+        span_ns = min(span_ns, moment.window.value)
+    return count * NS_PER_S / span_ns if span_ns >= LEAST_NS else None
+
+
+def _room(
+    moment: MemoryMoment,
+    outcomes: Outcomes,
+    shared_part: float | None,
+) -> Room | None:
+    """How many more of the median size fit into what is idle.
+
+    ``shared_part``: of what a holder holds, that which others hold, too.
+    """
+    kv = moment.kv
+    sizes = outcomes.sizes.quantiles(moment.now_ns, moment.window)
+    if sizes.p50 is None or not kv.block_tokens or kv.free_blocks is None:
+        return None
+    tokens = ceil(sizes.p50)
+    blocks = max(ceil(tokens / kv.block_tokens), 1)
+    found = outcomes.found.quantiles(moment.now_ns, moment.window).mean or 0
+    shared = min(found / kv.block_tokens, blocks * (shared_part or 0))
+    idle = kv.free_blocks + (kv.cached_blocks or 0)
+    return Room(
+        requests=int(idle / max(blocks - shared, 1)),
+        idle_blocks=idle,
+        tokens_per_request=tokens,
+        blocks_per_request=blocks,
+        shared_blocks_per_request=shared,
+        n=sizes.n,
+    )

@@ -1,1 +1,0 @@
-"""What an engine does: requests, steps, KV cache, health, what watching it costs."""

@@ -1,0 +1,271 @@
+"""What the members of each step have in the cache, of which its traffic follows.
+
+Attention reads the keys and values of each member's whole context: what was computed
+before, a cached prefix included, and the tokens of this very step; layers with a
+sliding window read no further back. What that is in bytes, and what is read of the
+weights, `metrics.floor.rank` says.
+
+Left out are activations, reads for sampling, and second passes: a kernel may read a
+prefill's context once for each tile of queries. So prefill reads more than this. A
+prefix that members share may be read once for all of them. Of what a request did before
+anybody listened only its prompt is known; from there on it counts. What a preempted
+request finds in the prefix cache on its return is known once its last chunk is done.
+"""
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+import msgspec
+
+from collectors.contract.readings import EngineInfo, EventKind, RequestEvent, Step
+from inferwatch.limits.step import chunk_pairs
+
+MOST_REQUESTS = 20_000
+"""Live ones that are followed; the end of some may never be heard."""
+MOST_RANKS = 512
+
+
+class StepTraffic(NamedTuple):
+    """Bytes that a step moved in memory, at the least."""
+
+    weight_bytes: float
+    kv_bytes: float
+
+
+class RequestContext(msgspec.Struct, array_like=True, gc=False):
+    """How much of a request is in the KV cache; of one that does not decode now."""
+
+    known_tokens: int = 0
+    """Of prompt and output; 0 where the prompt was not heard of."""
+    computed: int = 0
+    """Those of them whose keys and values are in the cache."""
+
+
+class RankTraffic(msgspec.Struct, array_like=True):
+    """Who decoded in a rank's latest step, and what its members had in the cache."""
+
+    steps: int = 0
+    decoding: dict[int, int] = {}
+    """By ordinal: tokens in the cache, less ``steps``. A step that adds a token to
+    each, as nearly all do, changes nothing here."""
+    members: list[int] = []
+    """Of the latest step, where all of them decoded: the next is likely to have them,
+    too, with one token more each."""
+    context: int = 0
+    """What the members of the latest step had together, its own tokens included."""
+    pairs: int = 0
+    """Of queries and keys in the latest step: each token sees those before it and
+    itself."""
+    window: int | None = None
+    """Tokens that some layers look back; None where all see everything."""
+    chunked: bool = False
+    """Not further than where a chunk of so many begins."""
+    tokens: int = 0
+    """Scheduled in the latest step."""
+    window_context: int = 0
+    """Of what they had before the latest step, what such a layer looks back to."""
+    window_pairs: int = 0
+    nearing: list[int] = []
+    """Of members that have less than the window, the last of this rank's steps before
+    which that is so; rising."""
+
+
+class EngineTraffic(msgspec.Struct, array_like=True):
+    """What is kept of one engine."""
+
+    ranks: dict[int, RankTraffic] = {}
+    requests: dict[int, RequestContext] = {}
+    """Those that do not decode, by ordinal, oldest first."""
+
+
+class DerivedTraffic:
+    """Follows how much context each request has, to tell what each step read."""
+
+    def __init__(self) -> None:
+        self._engines: dict[str, EngineTraffic] = {}
+
+    def info(self, info: EngineInfo) -> None:
+        """There is a rank, whose steps are followed from now on."""
+        ranks = self._engines.setdefault(info.source, EngineTraffic()).ranks
+        if info.rank not in ranks and len(ranks) < MOST_RANKS:
+            ranks[info.rank] = RankTraffic()
+
+    def windowed(
+        self, source: str, number: int, window: int | None, *, chunked: bool = False
+    ) -> None:
+        """Some layers of a rank's model look back only so far."""
+        engine = self._engines.get(source)
+        rank = engine.ranks.get(number) if engine is not None else None
+        if rank is not None and (rank.window, rank.chunked) != (window, chunked):
+            rank.window, rank.chunked = window, chunked
+            rank.members = []  # all are looked up anew
+            rank.window_context = rank.window_pairs = 0
+
+    def event(self, event: RequestEvent) -> None:
+        """A request comes into the engine, is scheduled, or ends."""
+        engine = self._engines.get(event.source)
+        if engine is None or event.ordinal is None:
+            return
+        decoding = [r for r in engine.ranks.values() if event.ordinal in r.decoding]
+        if event.kind is EventKind.FINISHED:
+            engine.requests.pop(event.ordinal, None)
+            for rank in decoding:
+                del rank.decoding[event.ordinal]
+        elif not decoding:
+            request = _request(engine, event.ordinal)
+            request.known_tokens = max(request.known_tokens, event.prompt_tokens or 0)
+            request.computed = max(request.computed, event.cached_tokens or 0)
+
+    def step(self, step: Step) -> RankTraffic | None:
+        """What its members had in the cache; None where its rank was not heard of.
+
+        None, too, where the step is damaged: not all is told of each of its members.
+        What is given back is changed by the next step.
+        """
+        engine = self._engines.get(step.source)
+        rank = None if engine is None else engine.ranks.get(step.rank)
+        if engine is None or rank is None:
+            return None
+        if not len(step.members) == len(step.scheduled) == len(step.produced):
+            return None
+        _follow(engine, rank, step)
+        return rank
+
+    def lost(self, source: str) -> None:
+        """An engine is gone, or all: another life counts its requests anew."""
+        for each in [source] if source else list(self._engines):
+            self._engines.pop(each, None)
+
+    def saved(self) -> dict[str, EngineTraffic]:
+        """All that is kept, to be written at once."""
+        return self._engines
+
+    def restore(self, saved: dict[str, EngineTraffic]) -> None:
+        """Take over what was saved."""
+        self._engines = saved
+
+
+def _follow(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
+    """Tokens of context that the members of a step have together."""
+    members = len(step.members)
+    one_each = 0 < step.produced.count(1) == members == step.decode_tokens
+    if one_each and step.members == rank.members and not step.preempted:
+        rank.steps += 1
+        rank.tokens = members
+        rank.context = rank.pairs = rank.context + members
+        if rank.window is not None:
+            _one_more_in_window(rank)
+    else:
+        _look_up(engine, rank, step)
+        # what is seen of a chunk does not just grow with each token
+        grows = one_each and not step.prefill_tokens and not rank.chunked
+        rank.members = step.members if grows else []
+
+
+def _one_more_in_window(rank: RankTraffic) -> None:
+    """Each member got a token; those with a full window see no more for it."""
+    nearing = rank.nearing
+    rank.window_context += len(nearing)
+    if nearing and nearing[0] < rank.steps:
+        del nearing[: bisect_left(nearing, rank.steps)]
+    rank.window_pairs = rank.window_context + len(nearing)
+
+
+def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
+    """The same, member by member."""
+    before, decoding = rank.steps, rank.decoding
+    rank.steps += 1
+    for ordinal in step.preempted:
+        _stop_decoding(engine, rank, ordinal, before).computed = 0
+    held = list(map(decoding.get, step.members))
+    others = []
+    if None in held:
+        others = [place for place, each in enumerate(held) if each is None]
+    decoders = len(held) - len(others)
+    if len(decoding) > decoders:
+        for ordinal in decoding.keys() - step.members:
+            _stop_decoding(engine, rank, ordinal, before)
+    if step.produced.count(1) < len(held):  # drafts, or a token that was thrown away
+        told = zip(step.members, held, step.produced, strict=False)
+        more = {ordinal: each + n - 1 for ordinal, each, n in told if each is not None}
+        decoding.update(more)
+    for place in others:
+        # As of those that decode: less the steps before this one.
+        held[place] = _prefill(engine, rank, step, place) - before
+    cached: list[int] = held  # type: ignore[assignment] # there is no None left
+    _add_up(rank, cached, step.scheduled, others)
+
+
+def _add_up(
+    rank: RankTraffic, cached: list[int], scheduled: list[int], others: list[int]
+) -> None:
+    """What members had in the cache, less the steps before this one, and now get."""
+    before, whole = rank.steps - 1, sum(scheduled)
+    rank.tokens = whole
+    rank.context = rank.pairs = len(cached) * before + sum(cached) + whole
+    if whole != len(cached):
+        of_others = sum([scheduled[place] for place in others])
+        drafts = whole - of_others != len(cached) - len(others)
+        for place in range(len(cached)) if drafts else others:
+            n = scheduled[place]
+            rank.pairs += (n - 1) * (cached[place] + before) + n * (n - 1) // 2
+    if rank.window is not None:
+        _look_into_windows(rank, [each + before for each in cached], scheduled)
+
+
+def _look_into_windows(
+    rank: RankTraffic, cached: list[int], scheduled: list[int]
+) -> None:
+    """What of the context lies in the window of a layer that has one."""
+    window, context, pairs = rank.window or 0, 0, 0
+    if rank.chunked:
+        rank.window_context = sum(held % window for held in cached)
+        both = zip(cached, scheduled, strict=True)
+        rank.window_pairs = sum(chunk_pairs(n, held, window) for held, n in both)
+        return
+    for held, n in zip(cached, scheduled, strict=True):
+        context += min(held, window)
+        growing = min(max(window - held, 0), n)  # tokens that see all before them
+        pairs += growing * held + growing * (growing + 1) // 2 + (n - growing) * window
+    rank.window_context, rank.window_pairs = context, pairs
+    rank.nearing = sorted(rank.steps + window - h - 1 for h in cached if h < window)
+
+
+def _prefill(engine: EngineTraffic, rank: RankTraffic, step: Step, place: int) -> int:
+    """What a member had in the cache before this step, that did not decode so far."""
+    ordinal, scheduled = step.members[place], step.scheduled[place]
+    produced = step.produced[place]
+    request = _request(engine, ordinal)
+    computed = request.computed
+    if not produced:
+        request.computed += scheduled
+        return computed
+    after = computed + scheduled
+    if request.known_tokens > computed:  # all of them are in the cache now
+        after = request.known_tokens + produced - 1
+    rank.decoding[ordinal] = after - rank.steps
+    del engine.requests[ordinal]
+    return max(computed, after - scheduled)
+
+
+def _stop_decoding(
+    engine: EngineTraffic, rank: RankTraffic, ordinal: int, steps: int
+) -> RequestContext:
+    """Take it from those that decode, where it is one."""
+    request = _request(engine, ordinal)
+    held = rank.decoding.pop(ordinal, None)
+    if held is not None:
+        request.computed = held + steps
+        request.known_tokens = request.computed + 1  # the latest is yet to be computed
+    return request
+
+
+def _request(engine: EngineTraffic, ordinal: int) -> RequestContext:
+    """One that is known, or from now on."""
+    requests = engine.requests
+    request = requests.get(ordinal)
+    if request is None:
+        if len(requests) >= MOST_REQUESTS:
+            del requests[next(iter(requests))]
+        request = requests[ordinal] = RequestContext()
+    return request

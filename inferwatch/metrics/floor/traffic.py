@@ -1,0 +1,139 @@
+"""The memory traffic that steps imply, over time."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import EngineInfo, RequestEvent, Step
+from inferwatch.metrics.floor.derived import (
+    DerivedTraffic,
+    EngineTraffic,
+    RankTraffic,
+    StepTraffic,
+)
+from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.spans import SavedSpans, Spans, told_of
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
+
+GATHERED_NS = 100_000_000
+"""Steps of so long are put into bins together: there are thousands a second."""
+
+
+class Gathered(msgspec.Struct, array_like=True):
+    """Steps that are not in bins yet: from when to when, and what they read."""
+
+    begin_ns: int
+    end_ns: int
+    weight_bytes: float = 0
+    kv_bytes: float = 0
+
+
+class SavedTraffic(msgspec.Struct, array_like=True):
+    """All that a TrafficTracker keeps."""
+
+    engines: dict[str, EngineTraffic]
+    gathered: Gathered | None
+    end_ns: int
+    spans: SavedSpans
+
+
+class TrafficTracker:
+    """Folds what each step read, as the floors of steps have it."""
+
+    def __init__(self) -> None:
+        self._derived = DerivedTraffic()
+        self._spans = Spans(2)
+        """Bytes of weights, and of KV cache."""
+        self._gathered: Gathered | None = None
+        self._end_ns = 0
+        """Of what is in bins."""
+
+    def info(self, info: EngineInfo) -> None:
+        """There is a rank."""
+        self._derived.info(info)
+
+    def event(self, event: RequestEvent) -> None:
+        """A request comes, is scheduled, or ends."""
+        self._derived.event(event)
+
+    def lost(self, source: str) -> None:
+        """An engine is gone."""
+        self._derived.lost(source)
+
+    def windowed(
+        self, source: str, rank: int, window: int | None, *, chunked: bool = False
+    ) -> None:
+        """Some layers of a rank's model look back only so far."""
+        self._derived.windowed(source, rank, window, chunked=chunked)
+
+    def step(self, step: Step) -> RankTraffic | None:
+        """What its members had in the cache."""
+        return self._derived.step(step)
+
+    def moved(self, step: Step, traffic: StepTraffic) -> None:
+        """What a step moved, over the time it took."""
+        begin_ns, held = step.end_ns - max(step.duration_ns, 1), self._gathered
+        if held is not None and not (
+            held.begin_ns <= step.end_ns <= held.begin_ns + GATHERED_NS
+        ):
+            self._put(held)
+            held = None
+        if held is None:
+            held = self._gathered = Gathered(begin_ns, step.end_ns)
+        held.begin_ns = min(held.begin_ns, begin_ns)
+        held.end_ns = max(held.end_ns, step.end_ns)
+        held.weight_bytes += traffic.weight_bytes
+        held.kv_bytes += traffic.kv_bytes
+
+    def beside(
+        self,
+        line: Timeline,
+        hardware: Hardware,
+        window: Window,
+        *,
+        end_ns: int,
+        covered_ns: int,
+    ) -> tuple[Timeline, Hardware]:
+        """Both with the memory traffic that steps imply, where that is known."""
+        if not self._end_ns:
+            return line, hardware
+        grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+        weights, kv = self._spans.columns(window, grid).T
+        begun_ns = np.clip(self._end_ns - grid.edges_ns()[:-1], 1, grid.bin_ns)
+        read = weights + kv
+        rates = np.where(read > 0, read * NS_PER_S / begun_ns, np.nan)
+        sums = self._spans.over(end_ns, window)
+        total = float(sums.sum())
+        rate = total * NS_PER_S / covered_ns if covered_ns else None
+        share = float(sums[0]) / total if total else None
+        return (
+            replace(line, derived_bytes_per_s=told_of(rates)),
+            replace(hardware, derived_bytes_per_s=rate, derived_weights_share=share),
+        )
+
+    def saved(self, parts: Parts) -> SavedTraffic:
+        """All that is kept, to be written at once."""
+        return SavedTraffic(
+            self._derived.saved(),
+            self._gathered,
+            self._end_ns,
+            self._spans.saved(parts),
+        )
+
+    def restore(self, saved: SavedTraffic, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        self._derived.restore(saved.engines)
+        self._gathered, self._end_ns = saved.gathered, saved.end_ns
+        self._spans.restore(saved.spans, parts)
+
+    def _put(self, held: Gathered) -> None:
+        """Into bins; only there it is seen, whoever looks in between."""
+        took_ns = held.end_ns - held.begin_ns
+        read = np.array([held.weight_bytes, held.kv_bytes], np.float64)
+        self._spans.add(held.begin_ns, held.end_ns, read / took_ns)
+        self._end_ns = max(self._end_ns, held.end_ns)

@@ -1,0 +1,111 @@
+"""What watching costs and loses."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import HostSample, Note, ProcessUsage, Totals
+from inferwatch.metrics.hardware.host_use import SPAN_NS, HostUse, RecentUse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What watching costs and loses."""
+
+    dropped_readings: int = 0
+    unrecorded_readings: int = 0
+    self_cpu_s: float | None = None
+    """inferwatch's own CPU so far."""
+    self_cpu_share: float | None = None
+    """Of one core, over the last samples."""
+    process_cpu_share: dict[str, float] = field(default_factory=dict)
+    """By role: api, core, worker, load, inferwatch; share of one core."""
+    probe_us_per_step: float | None = None
+
+
+OWN_SPAN_NS = 20 * NS_PER_S
+"""Our own longer: a checkpoint is much work, once in a while."""
+US = 1_000
+
+
+class SavedCost(msgspec.Struct, array_like=True):
+    """All that a CostTracker keeps."""
+
+    dropped: int
+    hosts: list[HostSample]
+    totals: list[Totals]
+
+
+class CostTracker:
+    """Keeps the last seconds of host samples and the latest totals of each probe."""
+
+    def __init__(self) -> None:
+        self._dropped = 0
+        self._hosts = RecentUse(OWN_SPAN_NS)
+        self._totals: dict[tuple[str, int], Totals] = {}
+
+    def host(self, sample: HostSample) -> None:
+        """CPU and memory so far."""
+        self._hosts.add(sample)
+
+    def totals(self, totals: Totals) -> None:
+        """A probe's counts; front ends make no steps and say nothing of cost here."""
+        if totals.steps:
+            self._totals[totals.source, totals.rank] = totals
+
+    def dropped(self, note: Note) -> None:
+        """Readings that never came."""
+        self._dropped += note.count or 0
+
+    def lost(self) -> None:
+        """The engine is gone: only processes of ours go on."""
+        kept = [replace(each, processes=_ours(each)) for each in self._hosts.samples]
+        self._hosts.restore(kept)
+
+    def saved(self) -> SavedCost:
+        """All that is kept."""
+        return SavedCost(
+            self._dropped, list(self._hosts.samples), list(self._totals.values())
+        )
+
+    def restore(self, saved: SavedCost) -> None:
+        """Take over what was saved."""
+        self._dropped = saved.dropped
+        self._hosts.restore(saved.hosts)
+        self._totals = {(each.source, each.rank): each for each in saved.totals}
+
+    def cost(self, unrecorded_readings: int) -> Cost:
+        """As of the latest readings."""
+        shares = self._hosts.by_role(SPAN_NS)
+        own = self._hosts.by_role(OWN_SPAN_NS).get("inferwatch")
+        if own is not None:
+            shares["inferwatch"] = own
+        return Cost(
+            dropped_readings=self._dropped,
+            unrecorded_readings=unrecorded_readings,
+            self_cpu_s=self._self_cpu_s(),
+            self_cpu_share=own,
+            process_cpu_share=shares,
+            probe_us_per_step=self._probe_us_per_step(),
+        )
+
+    def host_use(self) -> HostUse:
+        """Over the last seconds."""
+        return self._hosts.use(SPAN_NS)
+
+    def _self_cpu_s(self) -> float | None:
+        last = self._hosts.last
+        told = last.processes if last is not None else []
+        used = [each.cpu_s for each in told if each.role == "inferwatch"]
+        return sum(used) if used else None
+
+    def _probe_us_per_step(self) -> float | None:
+        steps = sum(totals.steps for totals in self._totals.values())
+        spent_ns = sum(totals.probe_cost_ns for totals in self._totals.values())
+        return spent_ns / steps / US if steps else None
+
+
+def _ours(host: HostSample) -> list[ProcessUsage]:
+    return [each for each in host.processes if each.role in {"inferwatch", "load"}]

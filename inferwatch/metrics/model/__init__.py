@@ -1,0 +1,1 @@
+"""Folds every reading, and makes the snapshot that screens show."""

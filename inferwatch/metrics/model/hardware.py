@@ -1,0 +1,358 @@
+"""GPUs and hosts beside the engine: which are its, and what they do together."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import numpy as np
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import EngineInfo, Totals
+from inferwatch.metrics.floor.budget import with_drivers
+from inferwatch.metrics.hardware.gpus import (
+    ENERGY,
+    HELD_NS,
+    PLACE,
+    Gpu,
+    GpuState,
+    GpuTracker,
+    Hardware,
+    SavedGpus,
+    channel_means,
+    gpu_timeline,
+    power,
+    throttled,
+)
+from inferwatch.metrics.hardware.hosts import (
+    ENGINE_ROLES,
+    HostTracker,
+    SavedHosts,
+)
+from inferwatch.metrics.series.curves import Grid, grid_over
+from inferwatch.metrics.series.histograms import Floats
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.spans import told_of
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.snapshot import Snapshot
+
+
+def beside_hardware(shown: Snapshot) -> Snapshot:
+    """With what GPUs themselves tell of their limits."""
+    limits = shown.limits
+    if limits is None or not shown.gpus:
+        return shown
+    own = [each for each in shown.gpus if each.watched is not False]
+    tensor = [e.tensor_active_mean for e in own if e.tensor_active_mean is not None]
+    told = replace(
+        limits,
+        measured_mbu=shown.hardware.hbm_share_mean,
+        measured_mfu=sum(tensor) / len(tensor) if tensor else None,
+        memory=with_drivers(limits.memory, shown.gpus),
+    )
+    return replace(shown, limits=told)
+
+
+LEAST_ENERGY_NS = 5 * NS_PER_S
+"""Boards count energy in steps of a tenth of a second: below, tokens cost anything."""
+WHOLE = 0.999
+"""Of a bin, for its energy and its tokens to be of the same time."""
+MODEL_ROLES = ("core", "worker")
+"""Whose memory on a GPU says that an engine runs there."""
+
+
+class SavedHardware(msgspec.Struct, array_like=True):
+    """All that a HardwareTracker keeps."""
+
+    gpus: SavedGpus
+    hosts: SavedHosts
+
+
+class HardwareTracker:
+    """Folds what GPUs and hosts say; adds them to a snapshot of the engine."""
+
+    def __init__(self) -> None:
+        self.gpus = GpuTracker()
+        self.hosts = HostTracker()
+
+    def totals(self, totals: Totals) -> None:
+        """What a front end says of its event loop."""
+        if totals.loop_lag_max_ns is not None:
+            self.hosts.lag(totals.source, totals.t_ns, totals.loop_lag_max_ns)
+
+    def beside(self, shown: Snapshot, *, over_time: bool) -> Snapshot:
+        """With all GPUs and hosts; each over time if asked."""
+        line, now_ns, window = shown.timeline, shown.now_ns, shown.window
+        grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+        gpus, hosts = self.gpus.gpus, self.hosts.hosts
+        if not gpus and not hosts:
+            return replace(shown, hardware=self._together(shown, [], ()))
+        own = self._engines_gpus(shown)
+        chosen = _once(gpus, own)
+        states = tuple(
+            replace(
+                gpu.state(
+                    now_ns,
+                    window,
+                    gpu_timeline(gpu, window, grid if over_time else None),
+                ),
+                watched=None if own is None else gpu.info.uuid in own,
+            )
+            for gpu in gpus
+        )
+        line = self._timeline(shown, chosen, grid)
+        servers: dict[str, set[int]] = {}
+        told = [(each.source, each.pid) for each in shown.endpoints]
+        told += [(each.source, each.pid) for each in shown.engines]
+        for source, pid in told:
+            servers.setdefault(source, set()).add(pid)
+        return replace(
+            shown,
+            gpus=states,
+            hosts=self.hosts.states(
+                now_ns, window, servers, grid if over_time else None
+            ),
+            hardware=self._together(
+                replace(shown, timeline=line),
+                chosen,
+                [each for each in states if each.source in _uuids(chosen)],
+            ),
+            timeline=line,
+        )
+
+    @property
+    def first_ns(self) -> int | None:
+        """Since when anything is known of it."""
+        spans = [each.spans for each in self.gpus.gpus]
+        spans += [each.spans for each in self.hosts.hosts]
+        begun = [each.first_ns for each in spans]
+        return min((each for each in begun if each is not None), default=None)
+
+    def saved(self, parts: Parts) -> SavedHardware:
+        """All that is kept."""
+        return SavedHardware(self.gpus.saved(parts), self.hosts.saved(parts))
+
+    def restore(self, saved: SavedHardware, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        self.gpus.restore(saved.gpus, parts)
+        self.hosts.restore(saved.hosts, parts)
+
+    def _engines_gpus(self, shown: Snapshot) -> set[str] | None:
+        """On which the engines shown run; None where nobody knows."""
+        told = {uuid for info in shown.engines for uuid in info.gpus}
+        known = {gpu.info.uuid or "": gpu for gpu in self.gpus.gpus}
+        found = told & set(known)
+        if not found:
+            pids = self._pids(shown)
+            found = {
+                uuid
+                for uuid, gpu in known.items()
+                if pids.get(gpu.info.host or "", set()) & set(gpu.memory_by_pid)
+            }
+        parents = (known[uuid].info.parent_uuid for uuid in found)
+        return found | {uuid for uuid in parents if uuid in known} or None
+
+    def _pids(self, shown: Snapshot) -> dict[str, set[int]]:
+        """By host, the processes of the engines shown that may use a GPU.
+
+        Of one server among several, those of the host where it runs, if that is known
+        by its address, and all engines' there if it is the only server of that host.
+        """
+        cores = {info.pid for info in shown.engines}
+        alone = shown.shown_source is not None and len(shown.sources) > 1
+        places = self._places(shown) if alone else {}
+        place = places.get(shown.shown_source or "")
+        shared = place is None or list(places.values()).count(place) > 1
+        return {
+            host.source: {
+                pid
+                for pid, role in host.pids.items()
+                if pid in cores or (role in MODEL_ROLES and not (alone and shared))
+            }
+            for host in self.hosts.hosts
+            if place in {None, host.source}
+        }
+
+    def _places(self, shown: Snapshot) -> dict[str, str]:
+        """The host of each server whose address or name says on which it runs."""
+        hosts = [each.source for each in self.hosts.hosts if each.source]
+        found: dict[str, str] = {}
+        for server in shown.servers:
+            url = server.info.url if server.info else None
+            for named in (urlsplit(url or "").hostname, server.source.split(":")[0]):
+                for host in hosts:
+                    if named and _same_host(named, host):
+                        found.setdefault(server.source, host)
+        return found
+
+    def _timeline(self, shown: Snapshot, chosen: Sequence[Gpu], grid: Grid) -> Timeline:
+        """The engine's, with what its GPUs and hosts did."""
+        window = shown.window
+        columns: dict[str, Any] = {}
+        if chosen:
+            each = [channel_means(gpu.spans.columns(window, grid)) for gpu in chosen]
+            columns = {
+                "hbm_bytes_per_s": _added([one["hbm_bytes_per_s"] for one in each]),
+                "hbm_share": _averaged([one["hbm_share"] for one in each]),
+                "sm_active": _averaged([one["sm_active"] for one in each]),
+                "power_w": _added([power(one) for one in each]),
+                "throttled": told_of(np.fmax.reduce([throttled(one) for one in each])),
+            }
+        hosts = self.hosts.hosts
+        running = [h for h in hosts if set(h.pids.values()) & set(ENGINE_ROLES)]
+        if hosts:
+            busy = [host.busy(window, grid) for host in running or hosts[:1]]
+            columns["host_busy"] = _averaged(busy)
+        return replace(shown.timeline, **columns)
+
+    def _together(
+        self, shown: Snapshot, chosen: Sequence[Gpu], states: Sequence[GpuState]
+    ) -> Hardware:
+        """What the engine's GPUs do together."""
+        there = [each for each in states if _answers(each, shown.now_ns)]
+        lately = [each for each in states if each.info.lost_because is None] or states
+        joules = _joules_per_token(shown, chosen)
+        return replace(
+            shown.hardware,
+            gpus=len(states),
+            no_gpu=self.gpus.absent_because,
+            hbm_bytes_per_s=_sum(each.hbm_bytes_per_s for each in there),
+            hbm_share=_mean(each.hbm_share for each in there),
+            sm_active=_mean(each.sm_active for each in there),
+            power_w=_sum(each.power_w for each in there),
+            power_limit_w=_sum(each.power_limit_w for each in there),
+            hbm_bytes_per_s_mean=_sum(each.hbm_bytes_per_s_mean for each in lately),
+            hbm_share_mean=_mean(each.hbm_share_mean for each in lately),
+            sm_active_mean=_mean(each.sm_active_mean for each in lately),
+            power_w_mean=_sum(each.power_w_mean for each in lately),
+            energy_j=_sum(each.energy_j for each in lately),
+            joules_per_token=joules,
+            tokens_per_s_per_w=1 / joules if joules else None,
+            weight_bytes=_whole_sum(info.weight_bytes for info in shown.engines),
+            kv_bytes=_whole_sum(_kv_bytes(info) for info in shown.engines),
+        )
+
+
+def _once(gpus: Sequence[Gpu], own: set[str] | None) -> list[Gpu]:
+    """Those that count: no slice beside the GPU that it is part of.
+
+    An engine that runs on a slice has no more than that; where nobody knows on which
+    it runs, all GPUs count, each whole.
+    """
+    if own is None:
+        uuids = _uuids(gpus)
+        return [gpu for gpu in gpus if gpu.info.parent_uuid not in uuids]
+    mine = [gpu for gpu in gpus if gpu.info.uuid in own]
+    parents = {gpu.info.parent_uuid for gpu in mine}
+    return [gpu for gpu in mine if gpu.info.uuid not in parents]
+
+
+def _uuids(gpus: Iterable[Gpu]) -> set[str | None]:
+    return {gpu.info.uuid for gpu in gpus}
+
+
+def _answers(gpu: GpuState, now_ns: int) -> bool:
+    """It is there, and what was read of it is not long past."""
+    if gpu.info.lost_because is not None or gpu.last_ns is None:
+        return False
+    span_ns = round((gpu.span_s or 0) * NS_PER_S)
+    return now_ns - gpu.last_ns <= max(HELD_NS, 2 * span_ns)
+
+
+def _joules_per_token(shown: Snapshot, chosen: Sequence[Gpu]) -> float | None:
+    """Over the bins of which both are known to the end: the same time for both."""
+    if not chosen or not shown.timeline.output_tokens:
+        return None
+    grid, tokens = _tokens(shown)
+    both = ~np.isnan(tokens)
+    joules = np.zeros(grid.count)
+    for gpu in chosen:
+        rows = gpu.spans.columns(shown.window, grid)
+        joules += rows[:, PLACE[ENERGY]] / NS_PER_S
+        both &= rows[:, PLACE[ENERGY] + 1] >= WHOLE * grid.bin_ns
+    made = float(tokens[both].sum())
+    if not made or int(both.sum()) * grid.bin_ns < LEAST_ENERGY_NS:
+        return None
+    return float(joules[both].sum()) / made
+
+
+def _tokens(shown: Snapshot) -> tuple[Grid, Floats]:
+    """Output tokens of each bin; NaN where nobody counted.
+
+    Charts of a session begin with its first step. How long an engine was watched before
+    that counts here: idling costs the same before a load as behind it.
+    """
+    line = shown.timeline
+    grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+    told = [np.nan if n is None else float(n) for n in line.output_tokens]
+    tokens = np.array(told)
+    if line.running_max:  # counted by servers, and known where it is told
+        return grid, tokens
+    tokens = np.nan_to_num(tokens)
+    end_ns = shown.charts_end_ns
+    begin_ns = end_ns - shown.covered_ns
+    if shown.window.value is None and begin_ns < grid.start_ns:
+        whole = grid_over(begin_ns, int(grid.edges_ns()[-1]) - 1)
+        where = whole.index_of(grid.edges_ns()[:-1])
+        grid, tokens = whole, np.bincount(where, tokens, whole.count)
+    begins = grid.edges_ns()[:-1]
+    watched = (begins >= begin_ns) & (begins + grid.bin_ns <= end_ns)
+    found: Floats = np.where(watched, tokens, np.nan)
+    return grid, found
+
+
+def _added(columns: Sequence[Floats]) -> tuple[float | None, ...]:
+    """A gap where any is unknown: less than all would be told as all."""
+    added: Floats = np.sum(columns, axis=0)
+    return told_of(added)
+
+
+def _averaged(columns: Sequence[Floats]) -> tuple[float | None, ...]:
+    held = np.array(columns)
+    known = (~np.isnan(held)).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return told_of(np.nansum(held, axis=0) / known)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """None where any is unknown: less than all would be told as all."""
+    told = list(values)
+    known = [value for value in told if value is not None]
+    return sum(known) if told and len(known) == len(told) else None
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _whole_sum(values: Iterable[int | None]) -> int | None:
+    total = _sum(values)
+    return None if total is None else int(total)
+
+
+def _kv_bytes(info: EngineInfo) -> int | None:
+    """Of all KV blocks of a rank."""
+    parts: list[Any] = [
+        info.num_kv_blocks,
+        info.kv_block_tokens,
+        info.kv_bytes_per_token,
+    ]
+    return None if None in parts else parts[0] * parts[1] * parts[2]
+
+
+def _same_host(one: str, other: str) -> bool:
+    """They name one host, be it with its domain or without."""
+    one, other = one.lower(), other.lower()
+    whole = _is_address(one) or _is_address(other) or ("." in one and "." in other)
+    return one == other if whole else one.split(".")[0] == other.split(".")[0]
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1072 @@
+"""The Model: readings are folded in, snapshots are taken out."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any, Self
+
+import msgspec
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
+    AnyReading,
+    BlockMap,
+    CanaryRequest,
+    ClientSample,
+    Contact,
+    Endpoint,
+    EngineInfo,
+    EngineSample,
+    EngineSettings,
+    GpuInfo,
+    GpuProcesses,
+    GpuSample,
+    HostInfo,
+    HostSample,
+    KvCacheEvents,
+    LiveLimits,
+    LoadEvent,
+    LoadPlanned,
+    MeasuredPeak,
+    ModelConfig,
+    Note,
+    NoteKind,
+    Prices,
+    PromptBlocks,
+    RequestEvent,
+    RequestRecord,
+    RequestSpan,
+    ServerInfo,
+    Step,
+    Tick,
+    TokenTimes,
+    Totals,
+    Vantage,
+    WatchedSlo,
+    WorkerMemory,
+)
+from inferwatch.metrics.cache.memory import Memory
+from inferwatch.metrics.cache.prefix_cache import PrefixCaches, SavedCaches
+from inferwatch.metrics.cache.tracker import MemoryMoment, MemoryTracker, SavedMemory
+from inferwatch.metrics.causes.cause import SlowRequests
+from inferwatch.metrics.causes.clock_drops import ClockDrops, SavedClock
+from inferwatch.metrics.findings.facts import Around
+from inferwatch.metrics.findings.finding import Finding, PastFinding
+from inferwatch.metrics.findings.gather import Sources
+from inferwatch.metrics.findings.tracker import MOST_SHOWN
+from inferwatch.metrics.findings.watch import FindingWatch, SavedWatch
+from inferwatch.metrics.floor.limits import LimitsMoment, limits_of
+from inferwatch.metrics.floor.peaks import Devices
+from inferwatch.metrics.floor.tracker import FloorTracker, SavedFloors
+from inferwatch.metrics.floor.traffic import SavedTraffic, TrafficTracker
+from inferwatch.metrics.floor.view import Limits
+from inferwatch.metrics.hardware.own_cost import Cost, CostTracker, SavedCost
+from inferwatch.metrics.load.book import BY_US
+from inferwatch.metrics.load.canary import CanaryTracker
+from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.model.around import around_of
+from inferwatch.metrics.model.hardware import (
+    HardwareTracker,
+    SavedHardware,
+    beside_hardware,
+)
+from inferwatch.metrics.model.server_models import (
+    TOLD_APART,
+    SavedServers,
+    ServerModels,
+)
+from inferwatch.metrics.model.servers import as_counted, as_traced
+from inferwatch.metrics.model.spending import spending
+from inferwatch.metrics.objectives.tracker import SavedSlo, SloTracker
+from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.requests.attribution import SavedAttribution
+from inferwatch.metrics.requests.outcomes import Outcomes, SavedFailures
+from inferwatch.metrics.requests.request_index import RequestIndex, SavedIndex
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.requests.request_tracker import LatencySamples, RequestTracker
+from inferwatch.metrics.requests.slo import Limit
+from inferwatch.metrics.requests.slowest import SavedSlowLog
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.history import (
+    Bin,
+    History,
+    SavedHistory,
+    timeline,
+    without_members,
+)
+from inferwatch.metrics.series.quantiles import DeferredCounts
+from inferwatch.metrics.series.recent_rows import Block, SavedRows, SealedBlocks
+from inferwatch.metrics.series.samples import (
+    Counters,
+    Samples,
+    SavedCounters,
+)
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.servers.imbalance import Key, Steady, with_remarks
+from inferwatch.metrics.servers.scraped import SavedScraped, Scraped
+from inferwatch.metrics.servers.scraped_window import ScrapedWindow
+from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.servers.traced import SavedTraces, Traces, advice_left, best_of
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.batches import curve_of
+from inferwatch.metrics.steps.catch_up import CATCHING_UP, CatchUp
+from inferwatch.metrics.steps.counter import (
+    SavedSteps,
+    StepCounter,
+    ratio,
+    step_totals,
+)
+from inferwatch.metrics.steps.engines import Engines, SavedEngines, known_sum
+from inferwatch.metrics.steps.flow import (
+    LEAST_NS,
+    KvState,
+    SchedulerState,
+    WindowTotals,
+    flow,
+    kv_state,
+    scheduler_state,
+)
+from inferwatch.metrics.steps.health import HealthTracker, SavedHealth
+from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
+
+MOST_NOTES = 200
+LATELY_NS = 2 * NS_PER_S
+"""What a rate of the present is over."""
+
+
+BlocksOf = Callable[[str, SavedRows], Sequence[Block]]
+"""The sealed blocks that some rows still hold."""
+DeferredOf = Callable[[str, SavedRows], DeferredCounts]
+"""What all their blocks add up to."""
+
+
+class SavedState(msgspec.Struct, array_like=True):
+    """A Model's state but for the parts that last and the blocks of rows."""
+
+    passing: list[bytes]
+    """The parts that do not."""
+    rows: dict[str, SavedRows]
+    counters: dict[str, SavedCounters]
+    history: SavedHistory
+    failed: SavedFailures
+    requests: SavedIndex
+    engines: SavedEngines
+    client: SavedLoadClient
+    cost: SavedCost
+    health: SavedHealth
+    catch_up: CatchUp
+    notes: list[Note]
+    hardware: SavedHardware
+    traffic: SavedTraffic
+    floors: SavedFloors
+    last_token_ns: int | None
+    began_ns: int | None
+    prefix_caches: SavedCaches
+    memory: SavedMemory
+    traces: SavedTraces
+    canaries: list[CanaryRequest]
+    steps: SavedSteps
+    stalls: SavedStalls
+    scraped: SavedScraped
+    causes: SavedAttribution
+    slow: SavedSlowLog
+    clocks: dict[str, SavedClock]
+    classes: dict[str, str]
+    servers: SavedServers
+    slo: SavedSlo
+    prices: Prices | None
+    priced: bool
+    """By whoever looks."""
+    findings: SavedWatch
+    models: dict[str, "SavedState"]
+    """Of each server alone, by its source; their rows are named after it, too."""
+
+
+STATES = msgspec.msgpack.Decoder(SavedState)
+"""Made before any thread needs it: see ``saving._decoder``."""
+
+
+class SavedModel(msgspec.Struct, frozen=True):
+    """A Model as checkpoints keep it."""
+
+    state: bytes
+    parts: list[bytes]
+    blocks: dict[str, SealedBlocks]
+    """By the name of the rows."""
+
+
+class Model:
+    """All arithmetic between readings and screens; it has no clock.
+
+    The same readings in the same order give equal snapshots at equal ``now_ns``, no
+    matter which snapshots were taken before. Memory is bounded however long it runs.
+    """
+
+    def __init__(
+        self, slo: WatchedSlo | None = None, prices: Prices | None = None
+    ) -> None:
+        """With objectives or prices, these hold, whatever the record says."""
+        self._prices, self._priced = prices, prices is not None
+        self._history = History()
+        self._latencies = LatencySamples(self._history)
+        self._outcomes = Outcomes()
+        self._requests = RequestIndex()
+        self._slo = SloTracker(self._requests, slo)
+        sinks = self._requests, self._latencies, self._outcomes, self._slo
+        self._tracker = RequestTracker(*sinks)
+        self._traces = Traces(*sinks)
+        self._engines = Engines()
+        self._steps = StepCounter()
+        self._stalls = StallFinder(self._requests)
+        self._client = LoadClient()
+        self._cost = CostTracker()
+        self._health = HealthTracker(self._engines, self._requests)
+        self._catch_up = CatchUp()
+        self._notes: deque[Note] = deque(maxlen=MOST_NOTES)
+        self._hardware = HardwareTracker()
+        self._traffic = TrafficTracker()
+        self._floors = FloorTracker(self._engines, self._traffic)
+        self._last_token_ns: int | None = None
+        self._began_ns: int | None = None
+        self._prefix_caches = PrefixCaches()
+        self._memory = MemoryTracker(self._engines, self._requests)
+        self._canaries = CanaryTracker()
+        self._scraped = Scraped()
+        self._servers: ServerModels[Model] = ServerModels()
+        self._clocks = ClockDrops()
+        self.watch = FindingWatch(
+            Sources(
+                engines=self._engines,
+                requests=self._requests,
+                steps=self._steps,
+                outcomes=self._outcomes,
+                slow=self._tracker.slow,
+                stalls=self._stalls,
+                health=self._health,
+                memory=self._memory,
+            )
+        )
+        self.unrecorded_readings = 0
+        """How many a recorder lost, as whoever asks for a snapshot knows."""
+        self._fold: dict[type, Callable[[Any], None]] = {
+            Step: self._step,
+            RequestEvent: self._event,
+            EngineInfo: self._info,
+            Endpoint: self._endpoint,
+            Totals: self._totals,
+            Note: self._note,
+            RequestRecord: self._record,
+            TokenTimes: self._client.tokens,
+            LoadPlanned: self._client.planned,
+            LoadEvent: self._client.event,
+            ClientSample: self._client.sample,
+            HostSample: self._host,
+            HostInfo: self._hardware.hosts.info,
+            GpuInfo: self._gpu_info,
+            GpuSample: self._gpu,
+            GpuProcesses: self._hardware.gpus.processes,
+            RequestSpan: self._span,
+            KvCacheEvents: self._prefix_caches.take,
+            BlockMap: self._memory.map,
+            PromptBlocks: self._memory.prompt,
+            CanaryRequest: self._canaries.take,
+            ServerInfo: self._scraped.info,
+            Contact: self._scraped.contact,
+            EngineSample: self._scraped.sample,
+            ModelConfig: self._config,
+            EngineSettings: self._engines.take_settings,
+            LiveLimits: self._engines.take_limits,
+            WorkerMemory: self._engines.take_memory,
+            MeasuredPeak: self._peak,
+            WatchedSlo: self._watched_slo,
+            Tick: self._tick,
+            Prices: self._price,
+        }
+        if slo is not None:
+            self._scraped.slo(slo)
+
+    def hold_to(self, limits: Mapping[str, Limit]) -> None:
+        """Judge by the objectives of the whole session, of which this is a part."""
+        self._scraped.hold_to(limits)
+
+    def fold(self, reading: AnyReading) -> None:
+        """Take in one reading, in session time and in order of receipt."""
+        kind = type(reading)
+        if kind in TOLD_APART and reading.source != self._servers.only:
+            self._servers.take(reading, self)
+        take = self._fold.get(kind)
+        if take is not None:  # anchors change no number
+            take(reading)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The latest 200, oldest first, for who wants nothing else."""
+        return tuple(self._notes)
+
+    @property
+    def objectives(self) -> tuple[WatchedSlo, ...]:
+        """What requests are held to now."""
+        return self._slo.said
+
+    @property
+    def slo_missed_since_ns(self) -> int | None:
+        """Since when too few requests are good; None while enough are."""
+        return self._slo.missed_since_ns
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All that hold as of the latest tick, what costs most first."""
+        return self.watch.findings(self._watches())
+
+    @property
+    def past_findings(self) -> tuple[PastFinding, ...]:
+        """The latest that are over, in the order of their ends."""
+        return self.watch.ended(self._watches())
+
+    def saved(self) -> SavedModel:
+        """Everything, to be kept; as cheap as a snapshot."""
+        parts = Parts()
+        state = self.saved_in(parts)
+        models = self._servers.models
+        blocks = self.blocks()
+        for source, model in models.items():
+            blocks |= {_named(source, name): b for name, b in model.blocks().items()}
+        state.passing = parts.passing
+        return SavedModel(
+            state=msgspec.msgpack.encode(state), parts=parts.lasting, blocks=blocks
+        )
+
+    def saved_in(self, parts: Parts) -> SavedState:
+        """Everything but the blocks of rows, some of it in parts."""
+        samples, counters = self._samples(), self._counters()
+        rows = {name: each.rows for name, each in (samples | counters).items()}
+        models = self._servers.models
+        return SavedState(
+            rows={name: each.saved() for name, each in rows.items()},
+            counters={name: each.saved() for name, each in counters.items()},
+            history=self._history.saved(parts),
+            failed=self._outcomes.saved(parts),
+            requests=self._requests.saved(parts),
+            passing=[],  # until all parts are there
+            engines=self._engines.saved(),
+            client=self._client.saved(parts),
+            cost=self._cost.saved(),
+            health=self._health.saved(),
+            catch_up=self._catch_up,
+            notes=list(self._notes),
+            hardware=self._hardware.saved(parts),
+            traffic=self._traffic.saved(parts),
+            floors=self._floors.saved(),
+            last_token_ns=self._last_token_ns,
+            began_ns=self._began_ns,
+            prefix_caches=self._prefix_caches.saved(parts),
+            memory=self._memory.saved(parts),
+            traces=self._traces.saved(),
+            canaries=self._canaries.saved(),
+            steps=self._steps.saved(),
+            stalls=self._stalls.saved(),
+            scraped=self._scraped.saved(parts),
+            causes=self._tracker.causes.saved(),
+            slow=self._tracker.slow.saved(parts),
+            clocks=self._clocks.saved(),
+            classes=self._requests.classes,
+            servers=self._servers.saved(),
+            slo=self._slo.saved(),
+            prices=self._prices,
+            priced=self._priced,
+            findings=self.watch.saved(),
+            models={source: each.saved_in(parts) for source, each in models.items()},
+        )
+
+    def blocks(self) -> dict[str, SealedBlocks]:
+        """Of its rows, by their names."""
+        counted: dict[str, Samples | Counters] = self._samples() | self._counters()
+        return {name: each.rows.blocks for name, each in counted.items()}
+
+    @classmethod
+    def restored(
+        cls,
+        state: bytes,
+        parts: Sequence[bytes],
+        blocks_of: BlocksOf,
+        deferred_of: DeferredOf,
+    ) -> Self:
+        """A Model as it was saved.
+
+        Raises:
+            msgspec.MsgspecError: it is something else.
+        """
+        saved = STATES.decode(state)
+        written = WrittenParts(parts, saved.passing)
+        return cls._restored(saved, written, blocks_of, deferred_of)
+
+    @classmethod
+    def _restored(
+        cls,
+        saved: SavedState,
+        written: WrittenParts,
+        blocks_of: BlocksOf,
+        deferred_of: DeferredOf,
+    ) -> Self:
+        model = cls()
+        model._client.restore(saved.client, written)
+        model._requests.restore(saved.requests, written)
+        model._slo.restore(saved.slo)
+        model._prices, model._priced = saved.prices, saved.priced
+        for name, samples in model._samples().items():
+            rows = saved.rows[name]
+            samples.restore(rows, blocks_of(name, rows), deferred_of(name, rows))
+        for name, counters in model._counters().items():
+            rows = saved.rows[name]
+            counters.restore(saved.counters[name], rows, blocks_of(name, rows))
+        model._history.restore(saved.history, written)
+        model._outcomes.restore(saved.failed, written)
+        model._tracker.causes.restore(saved.causes, model._requests.every())
+        model._tracker.slow.restore(saved.slow, written)
+        model._clocks.restore(saved.clocks)
+        model._requests.classes = saved.classes
+        model._engines.restore(saved.engines)
+        model._prefix_caches.restore(saved.prefix_caches, written)
+        model._memory.restore(saved.memory, written)
+        model._traces.restore(saved.traces)
+        model._canaries.restore(saved.canaries)
+        model._steps.restore(saved.steps)
+        model._stalls.restore(saved.stalls)
+        model._scraped.restore(saved.scraped, written)
+        model._cost.restore(saved.cost)
+        model._health.restore(saved.health)
+        model._catch_up = saved.catch_up
+        model._notes.extend(saved.notes)
+        model._hardware.restore(saved.hardware, written)
+        model._traffic.restore(saved.traffic, written)
+        model._floors.restore(saved.floors)
+        model.watch.restore(saved.findings)
+        model._last_token_ns, model._began_ns = saved.last_token_ns, saved.began_ns
+        models = (
+            (source, cls._restored(each, written, *_of(source, blocks_of, deferred_of)))
+            for source, each in saved.models.items()
+        )
+        model._servers.restore(saved.servers, models)
+        for each in model._servers.models.values():
+            each.share_devices(model.devices)
+        return model
+
+    def copied(self) -> Self:
+        """Another one that knows the same, but nothing of load runs and hardware.
+
+        Sealed blocks are shared: they never change.
+        """
+        blocks = (block for each in self.blocks().values() for block in each.latest)
+        memo: dict[int, Any] = {id(block): block for block in blocks}
+        memo[id(self._client)] = LoadClient()
+        memo[id(self._scraped)] = Scraped()
+        memo[id(self._hardware)] = HardwareTracker()
+        memo[id(self._servers)] = ServerModels()
+        memo[id(self._clocks)] = ClockDrops()
+        memo[id(self._floors.devices)] = self._floors.devices
+        return deepcopy(self, memo)
+
+    @property
+    def devices(self) -> Devices:
+        """What GPUs and hosts can do, whosever they are."""
+        return self._floors.devices
+
+    def share_devices(self, devices: Devices) -> None:
+        """Know those that the Model of all servers knows."""
+        self._floors.devices = devices
+
+    def release(self) -> None:
+        """Free its memory; it folds no more."""
+        for model in self._servers.models.values():
+            model.release()
+        counted: dict[str, Samples | Counters] = {**self._samples(), **self._counters()}
+        for each in counted.values():
+            each.rows.release()
+        self._tracker.release()
+        self._fold = {}
+
+    def snapshot(
+        self,
+        now_ns: int,
+        window: Window,
+        *,
+        requests: bool = True,
+        client: bool = True,
+        hardware: bool = False,
+        source: str | None = None,
+    ) -> Snapshot:
+        """Everything as of now, less what is not asked for.
+
+        Asked for are rows, the client's view, and each GPU and host over time. With a
+        source, of that server alone.
+        """
+        shown = self.of_engines(
+            now_ns, window, requests=requests, client=client, source=source
+        )
+        shown = self._hardware.beside(shown, over_time=hardware)
+        shown = replace(shown, spending=spending(shown, self._prices))
+        return beside_hardware(shown)
+
+    def of_engines(
+        self,
+        now_ns: int,
+        window: Window,
+        *,
+        requests: bool,
+        client: bool,
+        source: str | None = None,
+    ) -> Snapshot:
+        """A snapshot without GPUs and hosts."""
+        told = self._told(now_ns, window, source)
+        alone = self._alone(source)
+        if alone is not None:
+            alone.hold_to(self._scraped.limits)
+            asked = alone.of_engines(now_ns, window, requests=requests, client=False)
+            if told is not None:
+                grid = self._columns(now_ns, window, told)[0]
+                asked = self._best_told(told, asked, grid)
+            cost = self._cost.cost(self.unrecorded_readings)
+            rest = self._client_beside(asked) if client else None
+            slo = alone.slo(now_ns, window, asked.covered_ns, source)
+            alone_told = self._of_session(replace(asked, slo=slo), source, cost, rest)
+            return self._beside_servers(alone_told, None, source)
+        grid, bins, lost_ns = self._columns(now_ns, window, told)
+        limits = self._scraped.limits
+        latencies = self._latencies.table(now_ns, window, bins, limits)
+        totals = self._window_totals(now_ns, window, latencies)
+        work, loaded_ns = self._work_now(now_ns), self._client.began_ns
+        kv, step = kv_state(self._engines, totals.steps), self._engines.latest_step
+        flow_now = flow(totals, work, kv)
+        table = self._steps.table(now_ns, window)
+        shown = Snapshot(
+            now_ns=now_ns,
+            window=window,
+            shown_source=source if self._knows(source) else None,
+            covered_ns=totals.covered_ns,
+            verdict=CATCHING_UP
+            if self._catch_up.goes_on
+            else self._health.verdict(
+                now_ns, work, flow_now, loaded_ns, self._hardware.hosts.seen_ns
+            ),
+            catching_up=self._catch_up.goes_on,
+            engines=self._engines.infos,
+            endpoints=tuple(self._engines.endpoints.values()),
+            settings=self._engines.first_settings,
+            live_limits=self._engines.live_limits,
+            limit_changes=self._engines.limit_changes,
+            last_token_ns=self._last_token_ns,
+            flow=flow_now,
+            latencies=latencies,
+            timeline=timeline(grid.start_ns, grid.bin_ns, bins, lost_ns),
+            latest_step=step and without_members(step),
+            steps=step_totals(
+                totals.steps, totals.durations, table, self._steps.graphs
+            ),
+            batch_curve=curve_of(table, self._batch_now(now_ns)),
+            stalls=self._stalls.over(now_ns, window),
+            limits=self._limits(now_ns, window, totals),
+            kv=kv,
+            prefix_cache=self._prefix_caches.shown(now_ns, window),
+            memory=self._memory_view(now_ns, window, kv, totals, holders=requests),
+            block_maps=self._memory.pictures(),
+            requests=self._rows() if requests else (),
+            slowest=self._slowest(now_ns, window, latencies),
+            findings=self.findings[:MOST_SHOWN],
+            past_findings=self.past_findings,
+            requests_evicted=self._requests.evicted,
+            requests_seen=self._requests.seen,
+            client=self._client.view(now_ns, window, grid) if client else None,
+            cost=self._cost.cost(self.unrecorded_readings),
+            notes=tuple(self._notes),
+            slo=self.slo(now_ns, window, totals.covered_ns, source),
+        )
+        if told is not None:
+            shown = self._best_told(told, shown, grid)
+        line, hardware = self._traffic.beside(
+            shown.timeline,
+            shown.hardware,
+            window,
+            end_ns=shown.charts_end_ns,
+            covered_ns=shown.covered_ns,
+        )
+        shown = replace(shown, timeline=line, hardware=hardware)
+        return self._beside_servers(shown, told, source)
+
+    def _best_told(self, told: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
+        """What scrapes tell, made exact where traces are of the same requests."""
+        probed = self._engines.alive
+        counted = as_counted(exact, told, grid, probed)
+        exact_of_all = self._traces.tell_all(
+            counted.latencies, exact.latencies, told, exact.window, probed
+        )
+        return as_traced(counted, exact) if exact_of_all else counted
+
+    def _alone(self, source: str | None) -> "Model | None":
+        """The Model of one server; None where all that is known here is of it."""
+        servers = self._servers
+        found = servers.models.get(source or "")
+        others = bool(servers.models) or servers.only not in {None, source}
+        if found is None and others and source in self._scraped.servers:
+            return Model()  # nothing but its scrapes is known of it
+        return found
+
+    def _knows(self, source: str | None) -> bool:
+        """There is such a server, and all that is told here is of it."""
+        return source in {self._servers.only, *self._scraped.servers}
+
+    def _columns(
+        self, now_ns: int, window: Window, told: ScrapedWindow | None
+    ) -> tuple[Grid, list[Bin | None], int | None]:
+        """Of charts: where they lie, what steps did there, when all was lost."""
+        lost_ns = self._health.lost_ns if told is None else told.lost_ns
+        begun = [self._client.began_ns, told.first_ns if told else None]
+        since_ns = min((each for each in begun if each is not None), default=None)
+        if since_ns is None and self._history.empty:
+            since_ns = self._hardware.first_ns
+        end_ns = now_ns if lost_ns is None else min(now_ns, lost_ns)
+        start_ns, bin_ns, bins = self._history.columns(end_ns, window, since_ns)
+        return Grid(start_ns, bin_ns, len(bins)), bins, lost_ns
+
+    def _told(
+        self, now_ns: int, window: Window, source: str | None
+    ) -> ScrapedWindow | None:
+        """What scrapes tell of the servers asked for; None where a probe tells all."""
+        asked = self._scraped.named(source)
+        heard = [each for each in asked if each.answers is not False]
+        probed = self._engines.alive if heard else self._engines.sources
+        if all(each.source in probed for each in heard or asked):
+            return None
+        return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
+
+    def _beside_servers(
+        self, shown: Snapshot, told: ScrapedWindow | None, source: str | None
+    ) -> Snapshot:
+        """A snapshot, our requests to a server, and all servers of the session."""
+        canary = self._canaries.view(shown.now_ns, shown.window, source)
+        if canary is not None:
+            shown = replace(shown, canary=canary)
+        servers = self._scraped.named(None)
+        if not servers:
+            return shown
+        if told is None or len(told.servers) < len(servers):
+            limits = self._scraped.limits
+            told = ScrapedWindow(servers, limits, shown.now_ns, shown.window)
+        states, steady = told.states(), told.steady()
+        traced = self._traces.sources(told, shown.window.value)
+        better = dict.fromkeys(traced, Via.TRACES)
+        better |= dict.fromkeys(self._engines.alive, Via.PROBE)
+        if better:
+            ranks = Counter(each.source for each in states)
+            states = tuple(
+                self._better(replace(each, via=better[each.source]), shown, steady)
+                if each.source in better and ranks[each.source] == 1
+                else self._of_ranks(each, shown, better)
+                for each in states
+            )
+        states = tuple(_as_of_now(each, better.get(each.source)) for each in states)
+        via = shown.via or (Via.PROBE if shown.engines else None)
+        return replace(shown, servers=with_remarks(states, steady), via=via)
+
+    def _better(
+        self, state: ServerState, shown: Snapshot, steady: dict[Key, Steady]
+    ) -> ServerState:
+        """A server of which more is told than by its scrapes."""
+        models = self._servers.models
+        model = models.get(state.source, self if not models else None)
+        if model is None:
+            return state
+        model.hold_to(self._scraped.limits)
+        if state.via is Via.PROBE:
+            steady[state.source, state.rank] = model.steady(shown.now_ns, shown.window)
+            return model.beside(state, shown.now_ns, shown.window)
+        exact = model.exact(shown.now_ns, shown.window)
+        return replace(state, latencies=tuple(best_of(exact, state.latencies)))
+
+    def _of_ranks(
+        self, state: ServerState, shown: Snapshot, better: Mapping[str, Via]
+    ) -> ServerState:
+        """Side by side they are as scraped; more is told of them together."""
+        alone = shown.shown_source or shown.server
+        via = better.get(state.source) if alone else None
+        return replace(state, via=via) if via else state
+
+    def exact(self, now_ns: int, window: Window) -> tuple[Latency, ...]:
+        """The latencies of single requests, without trends."""
+        return self._latencies.table(now_ns, window, [])
+
+    def slo(
+        self, now_ns: int, window: Window, covered_ns: int, source: str | None
+    ) -> SloState | None:
+        """How the requests here stand to the objectives of a server, or of all."""
+        return self._slo.state(now_ns, window, covered_ns, source)
+
+    def beside(self, state: ServerState, now_ns: int, window: Window) -> ServerState:
+        """The one server there is here, as a row among others."""
+        latencies = self.exact(now_ns, window)
+        totals = self._window_totals(now_ns, window, latencies)
+        work = self._work_now(now_ns)
+        seen = flow(totals, work, kv_state(self._engines, totals.steps))
+        ends = [rank.last_end_ns for rank in self._engines.ranks.values()]
+        return replace(
+            state,
+            last_ns=max(
+                (e for e in (*ends, state.last_ns) if e is not None), default=None
+            ),
+            running=seen.running,
+            waiting=seen.waiting,
+            kv_usage=seen.kv_usage,
+            arrivals_per_s=seen.arrivals_per_s,
+            output_tokens_per_s=seen.output_tokens_per_s,
+            prefix_hit_rate=seen.prefix_hit_rate,
+            failed=seen.failed,
+            preemptions=seen.preemptions,
+            latencies=latencies,
+            live_limits=self._engines.live_limits,
+        )
+
+    def steady(self, now_ns: int, window: Window) -> Steady:
+        """What the gauges of the one server here have been for a while."""
+        short = window is Window.TEN_SECONDS
+        span = Window.TEN_SECONDS if short else Window.MINUTE
+        _, _, bins = self._history.columns(now_ns, span)
+        total = known_sum(rank.total_blocks for rank in self._engines.ranks.values())
+        held = [each for each in bins if each is not None and each.steps]
+        return Steady.of(
+            [
+                (each.prefill_requests + each.decode_requests) / each.steps
+                for each in held
+            ],
+            [each.waiting_max for each in held],
+            [each.kv[0] / total for each in held if each.kv[0] is not None and total],
+        )
+
+    def _client_beside(self, shown: Snapshot) -> ClientView | None:
+        """The load of the session, over the columns of a snapshot."""
+        line = shown.timeline
+        grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
+        return self._client.view(shown.now_ns, shown.window, grid)
+
+    def _of_session(
+        self,
+        alone: Snapshot,
+        source: str | None,
+        cost: Cost,
+        client: ClientView | None,
+    ) -> Snapshot:
+        """The snapshot of one server, with what is of the whole session."""
+        return replace(
+            alone,
+            shown_source=source,
+            client=client,
+            cost=replace(cost, probe_us_per_step=alone.cost.probe_us_per_step),
+            notes=tuple(self._notes),
+        )
+
+    def _samples(self) -> dict[str, Samples]:
+        """All samples, by the names under which their rows are kept."""
+        return {
+            "step_s": self._steps.step_durations,
+            "prompt_tokens": self._outcomes.prompts,
+            "request_tokens": self._outcomes.sizes,
+            "found_tokens": self._outcomes.found,
+            "eviction_age_s": self._memory.eviction_ages,
+            "block_lifetime_s": self._prefix_caches.lifetimes,
+            **self._latencies.samples,
+            **self._client.samples(),
+        }
+
+    def _counters(self) -> dict[str, Counters]:
+        return {
+            "steps": self._steps.counters,
+            "outcomes": self._outcomes.counters,
+            "prefix_cache": self._prefix_caches.counters,
+            "evictions": self._memory.evictions,
+            **self._slo.counters(),
+            **self._floors.rows,
+        }
+
+    def _window_totals(
+        self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
+    ) -> WindowTotals:
+        itl = next(row.quantiles for row in latencies if row.metric == "itl_s")
+        return WindowTotals(
+            covered_ns=self._covered_ns(now_ns, window.value),
+            steps=self._steps.over(now_ns, window),
+            outcomes=self._outcomes.over(now_ns, window),
+            prompts=self._outcomes.prompts.quantiles(now_ns, window),
+            durations=self._steps.durations(now_ns, window),
+            itl=itl,
+        )
+
+    def _limits(
+        self, now_ns: int, window: Window, totals: WindowTotals
+    ) -> Limits | None:
+        moment = LimitsMoment(
+            now_ns=now_ns,
+            window=window,
+            covered_ns=totals.covered_ns,
+            steps=totals.steps,
+        )
+        return limits_of(self._floors, self._engines, moment)
+
+    def _memory_view(
+        self,
+        now_ns: int,
+        window: Window,
+        kv: KvState,
+        totals: WindowTotals,
+        *,
+        holders: bool,
+    ) -> Memory | None:
+        moment = MemoryMoment(
+            now_ns=now_ns,
+            window=window,
+            kv=kv,
+            steps=totals.steps,
+            whole=self._steps.over(now_ns, Window.SESSION),
+            recent=self._history.columns(now_ns, Window.TEN_SECONDS)[2],
+        )
+        return self._memory.view(moment, self._outcomes, holders=holders)
+
+    def _rows(self) -> tuple[RequestRow, ...]:
+        self._tracker.causes.refresh(self._requests.live)
+        return self._requests.rows()
+
+    def _slowest(
+        self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
+    ) -> SlowRequests | None:
+        """None where no engine tells what requests waited for."""
+        if not any(Vantage.ENGINE in each for each in self._requests.tellers.values()):
+            return None
+        ttft = next(row.quantiles for row in latencies if row.metric == "ttft_s")
+        return self._tracker.slow.of(now_ns, window, ttft)
+
+    def _work_now(self, now_ns: int) -> SchedulerState:
+        """What is done now, with a rate once there was a second to tell it of."""
+        work = scheduler_state(now_ns, self._engines, self._requests)
+        lately = self._steps.counters.after(now_ns - LATELY_NS)
+        covered_ns = self._covered_ns(now_ns, LATELY_NS)
+        if work.running is None or covered_ns < LEAST_NS:
+            return work
+        if work.any and not lately.rows:  # a step is longer than that, or none ends
+            return work
+        tokens_per_s = lately.sums["output_tokens"] * NS_PER_S / covered_ns
+        return replace(work, tokens_per_s=tokens_per_s)
+
+    def _batch_now(self, now_ns: int) -> float | None:
+        """Requests per step of late; None where none ended."""
+        lately = self._steps.counters.after(now_ns - LATELY_NS)
+        return ratio(lately.sums["batch"], lately.rows)
+
+    def _covered_ns(self, now_ns: int, span_ns: int | None) -> int:
+        """How much of the span up to now an engine was there to be watched."""
+        if self._began_ns is None:
+            return 0
+        ended_ns = self._health.lost_ns
+        to_ns = now_ns if ended_ns is None else min(now_ns, ended_ns)
+        from_ns = self._began_ns
+        if span_ns is not None:
+            from_ns = max(from_ns, now_ns - span_ns)
+        return max(0, to_ns - from_ns)
+
+    def _began(self, t_ns: int) -> None:
+        """Engines are watched since then, or earlier where a step says so."""
+        if self._began_ns is None or t_ns < self._began_ns:
+            self._began_ns = t_ns
+
+    # One method for each kind of reading.
+
+    def _step(self, step: Step) -> None:
+        self._began(step.start_ns)
+        rank = self._engines.rank(step.source, step.rank)
+        before = rank.step
+        kv = self._engines.take_step(step)
+        output_tokens = self._tracker.step(step, rank.gap_ns)
+        self._steps.add(step, output_tokens, rank)
+        self._stalls.step(step, before, rank.gap_ns)
+        floor_ns = self._floors.step(step, self._traffic.step(step), rank.gap_ns)
+        self._history.add_step(step, output_tokens, kv, rank.gap_ns, floor_ns)
+        self._health.step(step)
+        self._catch_up.take(step.end_ns)
+        if output_tokens and step.end_ns > (self._last_token_ns or step.start_ns):
+            self._last_token_ns = step.end_ns
+
+    def _event(self, event: RequestEvent) -> None:
+        self._began(max(event.t_ns, 0))
+        self._tracker.event(event)
+        self._stalls.event(event)
+        self._traffic.event(event)
+        self._health.worked(event.t_ns)
+
+    def _span(self, span: RequestSpan) -> None:
+        if span.source in self._engines.alive:
+            return  # its probe tells of the same request
+        self._began(max(span.arrived_ns, 0))
+        self._traces.take(span)
+
+    def _info(self, info: EngineInfo) -> None:
+        self._began(max(info.t_ns, 0))
+        self._engines.take_info(info)
+        self._traffic.info(info)
+        self._floors.info(info)
+        self._health.info(info)
+        self.watch.info(info)
+
+    def _config(self, config: ModelConfig) -> None:
+        self._engines.take_config(config)
+        self._floors.config(config)
+
+    def _peak(self, peak: MeasuredPeak) -> None:
+        self._engines.take_peak(peak)
+        self._floors.devices.measured(peak)
+
+    def _endpoint(self, endpoint: Endpoint) -> None:
+        self._engines.endpoints[endpoint.source] = endpoint
+        self._floors.changed()
+
+    def _totals(self, totals: Totals) -> None:
+        self._tracker.totals(totals)
+        self._engines.take_totals(totals)
+        self._cost.totals(totals)
+        self._hardware.totals(totals)
+        self._catch_up.take(totals.t_ns)
+        self.watch.totals(totals)
+
+    def _note(self, note: Note) -> None:
+        self._servers.note(note)
+        self._notes.append(note)
+        self.watch.note(note)
+        if note.kind is not NoteKind.LOST:
+            self._health.note(note)
+        if note.kind is NoteKind.DROPPED:
+            self._cost.dropped(note)
+            self._tracker.dropped(note)
+            self._memory.dropped(note.source)
+            for rank in self._engines.ranks_of(note.source):
+                rank.forget()
+            self._stalls.forget(note.source)
+        elif note.kind is NoteKind.LOST:
+            self._tracker.lost(note)
+            self._engines.lost(note.source)
+            self._stalls.lost(note.source)
+            self._memory.lost(note.source)
+            self._traffic.lost(note.source)
+            self._floors.lost(note.source)
+            self._hardware.hosts.lost(note.source)
+            if not self._engines.alive:  # others go on
+                self._health.note(note)
+                self._catch_up = CatchUp(tick_ns=self._catch_up.tick_ns)
+                self._cost.lost()
+                self._last_token_ns = None
+
+    def _record(self, record: RequestRecord) -> None:
+        ended_ns = self._client.record(record)
+        if record.class_name is not None:
+            for model in (self, *self._servers.models.values()):
+                model.classed(record.external_id, record.class_name)
+        if record.failure not in {None, *BY_US}:
+            self._outcomes.client_failed(record, ended_ns)
+
+    def _price(self, prices: Prices) -> None:
+        if not self._priced:
+            self._prices = prices
+
+    def _tick(self, tick: Tick) -> None:
+        told = (*self._engines.infos, *self._engines.endpoints.values())
+        around = around_of(tick.t_ns, self._hardware, self._client, told)
+        self.judge(tick.t_ns, around)
+
+    def judge(self, now_ns: int, around: Around) -> None:
+        """What is wrong as of a tick: of each server alone, then of all."""
+        self._catch_up.tick(now_ns)
+        for model in self._servers.models.values():
+            model.judge(now_ns, around)
+        if self._catch_up.goes_on:
+            self.watch.facts = None
+            return
+        self._slo.tick(now_ns)
+        steps = self._steps.over(now_ns, Window.TEN_SECONDS)
+        moment = LimitsMoment(
+            now_ns=now_ns,
+            window=Window.TEN_SECONDS,
+            covered_ns=self._covered_ns(now_ns, Window.TEN_SECONDS.value),
+            steps=steps,
+        )
+        around = replace(
+            around,
+            slo=self.slo(now_ns, Window.MINUTE, 0, None),
+            limits=limits_of(self._floors, self._engines, moment),
+        )
+        self.watch.tick(now_ns, self._began_ns, steps, around, self._watches())
+
+    def _watches(self) -> dict[str, FindingWatch]:
+        """Of each server alone, where there are several."""
+        return {source: model.watch for source, model in self._servers.models.items()}
+
+    def classed(self, external_id: str, name: str) -> None:
+        """The client of a request says which class of its mix it is."""
+        request = self._requests.classed(external_id, name)
+        if request is not None:
+            self._slo.classed(request)
+
+    def clocks_dropped(self, uuid: str, held: tuple[int, int]) -> None:
+        """The clocks of a GPU were down for a while, that of any engine here or not."""
+        known = self._engines.infos
+        sources = {each.source for each in known if not each.gpus or uuid in each.gpus}
+        self._tracker.clocks_dropped(sources, held)
+
+    def _watched_slo(self, slo: WatchedSlo) -> None:
+        if not self._slo.take(slo):
+            return
+        self._scraped.slo(slo)
+        for model in self._servers.models.values():
+            model.fold(slo)
+
+    def _gpu_info(self, info: GpuInfo) -> None:
+        self._hardware.gpus.info(info)
+        self._floors.devices.gpu(info)
+
+    def _gpu(self, sample: GpuSample) -> None:
+        self._hardware.gpus.sample(sample)
+        held = self._clocks.take(sample)
+        if held is not None:
+            for model in (self, *self._servers.models.values()):
+                model.clocks_dropped(sample.source, held)
+
+    def _host(self, sample: HostSample) -> None:
+        self._hardware.hosts.sample(sample)
+        if not sample.source:  # others have no part in what watching costs
+            self._cost.host(sample)
+            self._client.host(self._cost.host_use())
+
+
+def _as_of_now(state: ServerState, via: Via | None) -> ServerState:
+    """A server without the rates of one that is lost, and advice that was followed."""
+    if state.answers is False:
+        state = replace(state, arrivals_per_s=None, output_tokens_per_s=None)
+    if via is None or state.info is None:
+        return state
+    left = advice_left(state.info.advice, via)
+    return replace(state, info=msgspec.structs.replace(state.info, advice=left))
+
+
+def _named(source: str, rows: str) -> str:
+    """Rows of a server alone, among those of all."""
+    return f"{source}: {rows}"
+
+
+def _of(
+    source: str, blocks_of: BlocksOf, deferred_of: DeferredOf
+) -> tuple[BlocksOf, DeferredOf]:
+    """Where to find what the rows of a server alone held."""
+
+    def blocks(name: str, rows: SavedRows) -> Sequence[Block]:
+        return blocks_of(_named(source, name), rows)
+
+    def deferred(name: str, rows: SavedRows) -> DeferredCounts:
+        return deferred_of(_named(source, name), rows)
+
+    return blocks, deferred

@@ -1,0 +1,53 @@
+"""A snapshot of what servers count, or tell in traces, instead of what engines tell."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.servers.scraped_health import verdict_of
+from inferwatch.metrics.servers.scraped_window import ScrapedWindow
+from inferwatch.metrics.servers.server_state import Via
+from inferwatch.metrics.servers.traced import advice_left, best_of
+from inferwatch.metrics.snapshot import Snapshot
+
+
+def as_counted(
+    base: Snapshot, told: ScrapedWindow, grid: Grid, probed: Collection[str]
+) -> Snapshot:
+    """A snapshot of what servers count; its grid is that of the charts.
+
+    ``probed``: sources of those with a probe, which need no advice.
+    """
+    flow, charts = told.flow(), told.charts(grid)
+    return replace(
+        base,
+        via=told.via,
+        advice=told.advice(probed),
+        covered_ns=told.gained.watched_ns,
+        verdict=verdict_of(told.servers, flow),
+        engines=(),
+        last_token_ns=told.last_token_ns,
+        flow=flow,
+        latencies=told.latencies(charts),
+        lengths=told.lengths(),
+        timeline=charts.timeline(told.lost_ns, told.restarts_ns),
+        latest_step=None,
+        steps=told.step_totals(),
+        kv=told.kv(),
+    )
+
+
+def as_traced(counted: Snapshot, exact: Snapshot) -> Snapshot:
+    """What servers count, with the exact latencies that traces tell."""
+    line = exact.timeline
+    return replace(
+        counted,
+        via=Via.TRACES,
+        latencies=tuple(best_of(exact.latencies, counted.latencies)),
+        timeline=replace(
+            counted.timeline,
+            ttft_mean_s=line.ttft_mean_s,
+            ttft_max_s=line.ttft_max_s,
+        ),
+        advice=tuple(advice_left(counted.advice, Via.TRACES)),
+    )

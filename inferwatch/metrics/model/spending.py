@@ -1,0 +1,105 @@
+"""What the tokens of a window cost: money where somebody told a price, and energy."""
+
+from collections.abc import Iterator
+
+from collectors.contract.readings import Prices
+from inferwatch.limits.price import cost_per_million
+from inferwatch.metrics.objectives.spending_view import Spending
+from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.snapshot import Snapshot
+
+W_PER_KW = 1000.0
+GPU_HOURS = "GPU hours"
+HOST_HOURS = "hours of the host"
+ELECTRICITY = "electricity of the GPUs"
+LEAST_BINS = 5
+"""Of which energy is known: boards count in steps of a tenth of a second."""
+
+
+def spending(shown: Snapshot, prices: Prices | None) -> Spending | None:
+    """Of the window shown, hardware included; None where nothing can be said."""
+    prefill_j, decode_j = _joules(shown.timeline)
+    per_hour, read_from = _per_hour(shown, prices)
+    if per_hour is None and prefill_j is decode_j is None and prices is None:
+        return None
+    per_mtok = _per_mtok(per_hour, shown.flow.output_tokens_per_s)
+    return Spending(
+        currency=prices.currency if prices is not None else "$",
+        per_hour=per_hour,
+        per_mtok=per_mtok,
+        per_mtok_good=_per_mtok_good(per_mtok, shown.slo),
+        read_from=read_from,
+        joules_per_prefill_token=prefill_j,
+        joules_per_decode_token=decode_j,
+    )
+
+
+def _per_mtok(per_hour: float | None, tokens_per_s: float | None) -> float | None:
+    if per_hour is None or not tokens_per_s:
+        return None
+    return cost_per_million(per_hour, 1, tokens_per_s)
+
+
+def _per_mtok_good(per_mtok: float | None, slo: SloState | None) -> float | None:
+    """By the share of good tokens among those of all requests that ended.
+
+    Requests are judged as they end, and some of their tokens came before the window:
+    set against the tokens that the window itself brought, good ones might be more.
+    """
+    if per_mtok is None or slo is None or not slo.good_tokens:
+        return None
+    return per_mtok * slo.ended_tokens / slo.good_tokens
+
+
+def _per_hour(
+    shown: Snapshot, prices: Prices | None
+) -> tuple[float | None, str | None]:
+    """What an hour costs at present, and which price says so."""
+    if prices is None:
+        return None, None
+    hardware = shown.hardware
+    if prices.gpu_hour is not None:
+        if hardware.gpus:
+            return prices.gpu_hour * hardware.gpus, GPU_HOURS
+        return prices.gpu_hour, HOST_HOURS
+    power_w = hardware.power_w_mean
+    if prices.kwh is None or power_w is None:
+        return None, ELECTRICITY
+    return prices.kwh * power_w / W_PER_KW, ELECTRICITY
+
+
+def _joules(line: Timeline) -> tuple[float | None, float | None]:
+    """Energy for each token of prefill and of decode.
+
+    The power of the boards in a column is split by the time of its steps: a step that
+    prefills and decodes by its tokens, for each takes the same FLOP through the
+    weights. A column without steps is idle, and counts to neither.
+    """
+    found = list(_split(line))
+    if len(found) < LEAST_BINS:
+        return None, None
+    width_s = line.bin_ns / 1e9
+    prefill_j = sum(power_w * share for power_w, share, _, _ in found) * width_s
+    decode_j = sum(power_w * (1 - share) for power_w, share, _, _ in found) * width_s
+    prefilled = sum(tokens for _, _, tokens, _ in found)
+    decoded = sum(tokens for _, _, _, tokens in found)
+    return (
+        prefill_j / prefilled if prefilled else None,
+        decode_j / decoded if decoded else None,
+    )
+
+
+def _split(line: Timeline) -> Iterator[tuple[float, float, int, int]]:
+    """Power, the share of prefill, and tokens of each column that has all of them."""
+    if not line.power_w or not line.prefill_share:
+        return
+    for power_w, share, prefilled, decoded in zip(
+        line.power_w,
+        line.prefill_share,
+        line.prefill_tokens,
+        line.decode_tokens,
+        strict=True,
+    ):
+        if None not in {power_w, share, prefilled, decoded}:
+            yield power_w or 0.0, share or 0.0, prefilled or 0, decoded or 0

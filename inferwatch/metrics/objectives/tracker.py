@@ -1,0 +1,340 @@
+"""Counts who held the objectives, as requests end; says since when they are missed."""
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+import msgspec
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Vantage, WatchedSlo
+from inferwatch.errors import UsageError
+from inferwatch.metrics.objectives.judgement import judged
+from inferwatch.metrics.objectives.view import ClassState, SloState
+from inferwatch.metrics.requests.objectives import ALL, Objectives, parse_objectives
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE, FAILED, METRICS, Slo
+from inferwatch.metrics.series.samples import Counters
+from inferwatch.metrics.series.window import Window
+
+MISSES = (*METRICS, FAILED)
+COLUMNS = (
+    *("judged", "good", "undetermined"),
+    *("good_tokens", "uncounted", "ended_tokens"),
+    *MISSES,
+)
+"""Uncounted are good ones whose tokens nobody told."""
+MOST_CLASSES = 64
+MOST_WAITING = 20_000
+MINUTE_NS = 60 * NS_PER_S
+HOUR_MINUTES = 60
+SPANS_NS = (MINUTE_NS, 5 * MINUTE_NS)
+"""What tells whether they are missed now: the first in which enough ended."""
+LEAST_JUDGED = 5
+SILENT_NS = 2 * NS_PER_S
+"""Who has told nothing yet of any request so long after the end of one may not be."""
+TELLERS = (Vantage.FRONTEND, Vantage.ENGINE)
+LASTS_NS = 5 * NS_PER_S
+"""So long it is otherwise before it is said to be."""
+BY_CLIENT_END = frozenset({"ttft_s", "e2el_s"})
+"""What the front end measures; all else is the engine's."""
+
+
+class SavedSlo(msgspec.Struct, array_like=True):
+    """A SloTracker, but for its counters."""
+
+    said: list[WatchedSlo]
+    classes: list[str]
+    minutes: list[tuple[int, int, int]]
+    missed_since_ns: int | None
+    turning_ns: int | None
+    chosen: WatchedSlo | None
+    waiting: list[str]
+    """Keys of requests that ended for one of front end and engine."""
+
+
+class SloTracker:
+    """Judges each request once, when all is told of it."""
+
+    def __init__(
+        self, requests: RequestIndex, chosen: WatchedSlo | None = None
+    ) -> None:
+        """With objectives chosen by whoever looks, those of the record say nothing."""
+        self._requests = requests
+        self._chosen = chosen
+        self._said: dict[str, WatchedSlo] = {}
+        """By source; the empty one's are typed, and hold for all."""
+        self._objectives: dict[str, Objectives] = {}
+        self.totals = Counters(*COLUMNS)
+        self.classes: dict[str, Counters] = {}
+        """Judged and good, of each named clause."""
+        self._minutes: dict[int, list[int]] = {}
+        """Judged and good requests that ended in each of the last minutes."""
+        self._waiting: dict[Request, None] = {}
+        """Ended for one of front end and engine: the other may tell more."""
+        self.missed_since_ns: int | None = None
+        self._turning_ns: int | None = None
+        """Since when it is otherwise than said."""
+        if chosen is not None:
+            self._hold(chosen)
+
+    # Readings.
+
+    def take(self, slo: WatchedSlo) -> bool:
+        """What requests are to hold from now on; whether that is heeded."""
+        if self._chosen is None:
+            self._hold(slo)
+        return self._chosen is None
+
+    def _hold(self, slo: WatchedSlo) -> None:
+        self._said.pop(slo.source, None)
+        self._objectives.pop(slo.source, None)
+        if not slo.slo.strip():
+            return
+        with suppress(UsageError):  # of a record that is damaged, or of later times
+            objectives = parse_objectives(slo.slo)
+            self._said[slo.source] = slo
+            self._objectives[slo.source] = objectives
+            for name in objectives.classes:
+                self._class(name)
+
+    def ended(self, request: Request) -> None:
+        """A request has ended, or more is told of one that did."""
+        if not self._objectives or request.judged:
+            return
+        both = request.ended_by_both or len(self._tellers(request)) == len(TELLERS)
+        if both and not request.must_wait(self._tellers(request)):
+            self._judge(request)
+            return
+        self._waiting[request] = None
+        if len(self._waiting) > MOST_WAITING:
+            self._judge(next(iter(self._waiting)))
+
+    def _tellers(self, request: Request) -> Collection[Vantage]:
+        return self._requests.tellers.get(request.source, ())
+
+    def give_up(self, source: str) -> None:
+        """Nothing more is told of requests that ended: what is known must do."""
+        for request in [*self._waiting]:
+            if source in {"", request.source}:
+                self._judge(request)
+
+    def classed(self, request: Request) -> None:
+        """Its client has told the class of a request, perhaps after its end."""
+        if not request.judged:
+            return
+        found = self._clause(request)
+        if found is not None and found[0] != request.judged_by:
+            self._count(request, -1)
+            self._judge(request)
+
+    def tick(self, t_ns: int) -> None:
+        """A second has passed: is it missed now?"""
+        if not self._objectives:
+            return
+        self._judge_old(t_ns - SILENT_NS)
+        busy = bool(self._requests.live)
+        met = self._met_lately(t_ns)
+        missed = self.missed_since_ns is not None
+        turned = missed and not busy if met is None else met is missed
+        if not turned:
+            self._turning_ns = None
+            return
+        since_ns = self._turning_ns = (
+            t_ns if self._turning_ns is None else self._turning_ns
+        )
+        if t_ns - since_ns >= LASTS_NS:
+            self.missed_since_ns = None if missed else since_ns
+            self._turning_ns = None
+
+    def _judge_old(self, until_ns: int) -> None:
+        """Of some servers only one of front end and engine ever tells."""
+        for request in [*self._waiting]:
+            old = request.end_ns is None or request.end_ns <= until_ns
+            if old and not request.must_wait(self._tellers(request)):
+                self._judge(request)
+
+    def _met_lately(self, t_ns: int) -> bool | None:
+        """None where too few ended to tell."""
+        for span_ns in SPANS_NS:
+            sums = self.totals.after(t_ns - span_ns).sums
+            if sums["judged"] >= LEAST_JUDGED:
+                return sums["good"] >= self.target * sums["judged"]
+        return None
+
+    # Judgement.
+
+    def _clause(self, request: Request) -> tuple[str, Slo] | None:
+        objectives = self._objectives.get(ALL) or self._objectives.get(request.source)
+        if objectives is None:
+            return None
+        return objectives.of(_names(request) if objectives.classes else ())
+
+    def _judge(self, request: Request) -> None:
+        self._waiting.pop(request, None)
+        request.judged, request.row = True, None
+        request.missed = request.judged_by = None
+        found = self._clause(request)
+        if found is not None and request.end_ns is not None:
+            request.judged_by, slo = found
+            request.missed = judged(request, slo)
+            self._count(request, 1)
+
+    def _count(self, request: Request, by: int) -> None:
+        """Count a request, or take it back."""
+        name, t_ns, missed = request.judged_by, request.end_ns, request.missed
+        if name is None or t_ns is None:
+            return
+        tokens = request.tokens
+        ended_tokens = by * (tokens or 0)
+        if missed is None:
+            self.totals.add(t_ns, 0, 0, by, 0, 0, ended_tokens, *(0 for _ in MISSES))
+            return
+        good = 0 if missed else by
+        each = (by if metric in missed else 0 for metric in MISSES)
+        counts = (0, good) if tokens is None else (good * tokens, 0)
+        self.totals.add(t_ns, by, good, 0, *counts, ended_tokens, *each)
+        counters = self._class(name) if name else None
+        if counters is not None:
+            counters.add(t_ns, by, good)
+        minute = self._minutes.setdefault(t_ns // MINUTE_NS, [0, 0])
+        minute[0] += by
+        minute[1] += good
+        while len(self._minutes) > HOUR_MINUTES + 1:
+            del self._minutes[min(self._minutes)]
+
+    def _class(self, name: str) -> Counters | None:
+        if name not in self.classes and len(self.classes) < MOST_CLASSES:
+            self.classes[name] = Counters("judged", "good")
+        return self.classes.get(name)
+
+    # Pictures.
+
+    @property
+    def any(self) -> bool:
+        """There are objectives."""
+        return bool(self._objectives)
+
+    @property
+    def target(self) -> float:
+        """Share of requests that must be good."""
+        typed = self._objectives.get(ALL)
+        found = typed or next(reversed(self._objectives.values()), None)
+        return DEFAULT_SHARE if found is None else found.target
+
+    @property
+    def said(self) -> tuple[WatchedSlo, ...]:
+        """All that holds now, to be told to a Model of one server."""
+        return tuple(self._said.values())
+
+    def state(
+        self, now_ns: int, window: Window, covered_ns: int, source: str | None = None
+    ) -> SloState | None:
+        """How requests that ended in the window stand; None without objectives."""
+        if not self._objectives:
+            return None
+        objectives, text = self._shown(source)
+        sums = self.totals.over(now_ns, window).sums
+        whole = self.totals.over(now_ns, Window.SESSION).sums
+        judged_n, good = sums["judged"], sums["good"]
+        rate = good * NS_PER_S / covered_ns if covered_ns and judged_n else None
+        return SloState(
+            slo=text,
+            target=self.target,
+            vantage=_vantage(objectives),
+            judged=judged_n,
+            good=good,
+            good_tokens=None if sums["uncounted"] else sums["good_tokens"],
+            ended_tokens=sums["ended_tokens"],
+            undetermined=sums["undetermined"],
+            goodput_per_s=rate,
+            missed={name: sums[name] for name in MISSES if sums[name]},
+            burn=self._burn(judged_n, good),
+            burn_long=self._burn(*self._hour(now_ns)),
+            budget_left=_left(self._burn(whole["judged"], whole["good"])),
+            missed_since_ns=self.missed_since_ns,
+            classes=tuple(self._classes(objectives, now_ns, window)),
+        )
+
+    def _shown(self, source: str | None) -> tuple[list[Objectives], str]:
+        """All objectives that matter, and how they are written."""
+        typed = self._objectives.get(ALL) or self._objectives.get(source or ALL)
+        several = [typed] if typed is not None else [*self._objectives.values()]
+        texts = dict.fromkeys(each.limits for each in several)
+        text = next(iter(texts)) if len(texts) == 1 else "of each server its own"
+        return several, text
+
+    def _classes(
+        self, objectives: Iterable[Objectives], now_ns: int, window: Window
+    ) -> Iterable[ClassState]:
+        clauses = {
+            name: slo for each in objectives for name, slo in each.classes.items()
+        }
+        for name, slo in clauses.items():
+            if (counters := self.classes.get(name)) is not None:
+                sums: dict[str, int] = counters.over(now_ns, window).sums
+                yield ClassState(
+                    name=name, slo=str(slo), judged=sums["judged"], good=sums["good"]
+                )
+
+    def _hour(self, now_ns: int) -> tuple[int, int]:
+        """Judged and good in the last hour, to the minute."""
+        since = now_ns // MINUTE_NS - HOUR_MINUTES
+        found = [each for minute, each in self._minutes.items() if minute > since]
+        return sum(each[0] for each in found), sum(each[1] for each in found)
+
+    def _burn(self, judged_n: int, good: int) -> float | None:
+        """Share of bad requests by the share that may be."""
+        if not judged_n:
+            return None
+        return (judged_n - good) / judged_n / (1 - self.target)
+
+    # Checkpoints.
+
+    def counters(self) -> dict[str, Counters]:
+        """By the names under which their rows are kept."""
+        each = {f"slo of {name}": found for name, found in self.classes.items()}
+        return {"slo": self.totals, **each}
+
+    def saved(self) -> SavedSlo:
+        """All but the counters."""
+        return SavedSlo(
+            said=[*self._said.values()],
+            classes=[*self.classes],
+            minutes=[(minute, n, ok) for minute, (n, ok) in self._minutes.items()],
+            missed_since_ns=self.missed_since_ns,
+            turning_ns=self._turning_ns,
+            chosen=self._chosen,
+            waiting=[request.key for request in self._waiting],
+        )
+
+    def restore(self, saved: SavedSlo) -> None:
+        """Take over what was saved, after the requests; the counters follow."""
+        named = {each.key: each for each in self._requests.every() if each.ended}
+        found = (named.get(key) for key in saved.waiting)
+        self._waiting = {each: None for each in found if each is not None}
+        self._chosen = saved.chosen
+        for each in saved.said:
+            self._hold(each)
+        for name in saved.classes:
+            self._class(name)
+        self._minutes = {minute: [n, good] for minute, n, good in saved.minutes}
+        self.missed_since_ns = saved.missed_since_ns
+        self._turning_ns = saved.turning_ns
+
+
+def _names(request: Request) -> tuple[str | None, ...]:
+    """What its class may be called, the first that a clause names counts."""
+    priority = None if request.priority is None else str(request.priority)
+    return request.class_name, request.header, request.lora, priority
+
+
+def _vantage(objectives: Iterable[Objectives]) -> Vantage:
+    """Who measures most of it: the front end, where any limit is its."""
+    slos = [s for each in objectives for s in (each.every, *each.classes.values()) if s]
+    metrics = {limit.metric for slo in slos for limit in slo.limits}
+    return Vantage.FRONTEND if metrics & BY_CLIENT_END else Vantage.ENGINE
+
+
+def _left(burn: float | None) -> float | None:
+    return None if burn is None else 1 - burn

@@ -1,1 +1,0 @@
-"""What tokens cost, in money and energy."""

@@ -1,0 +1,1 @@
+"""Every request: its latencies, its objectives, and what slowed it."""

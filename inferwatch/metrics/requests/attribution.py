@@ -1,0 +1,268 @@
+"""Follows the ranks of engines, so that each request learns what it waits for.
+
+What a rank does is added up once a step; a request is looked at when something of it
+changes, and never for being in a step.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from math import inf
+
+import msgspec
+
+from collectors.contract.readings import Step, rank_of
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.late_token import (
+    StepFact,
+    spike_from_ns,
+    usual_gap_ns,
+    why_late,
+)
+from inferwatch.metrics.causes.queue import QueueAccount, largest
+from inferwatch.metrics.requests.request import Request
+
+Key = tuple[str, int]
+"""Source and data-parallel rank."""
+Span = tuple[int, int]
+"""From a moment up to another."""
+RECENT_STEPS = 128
+NO_SPIKE = inf
+"""Nothing is usual yet."""
+USUAL_EVERY = 16
+"""Steps between two looks at what is usual."""
+MOST_NEW = 20_000
+MOST_DROPS = 64
+MOST_SLOW = 512
+
+
+class SavedRankTimes(msgspec.Struct, array_like=True):
+    """A RankTimes, but for the requests that are new to it."""
+
+    account: QueueAccount
+    recent: list[StepFact]
+    spike_ns: float
+    steps: int
+
+
+class SavedAttribution(msgspec.Struct, array_like=True):
+    """An Attribution; requests save what is of them."""
+
+    ranks: list[tuple[str, int, SavedRankTimes]]
+    drops: list[tuple[str, Span]]
+    slow: list[tuple[str, int, Span]]
+
+
+class RankTimes:
+    """What one rank did lately, and what held up those who wait for it."""
+
+    def __init__(self) -> None:
+        self.account = QueueAccount()
+        self.new: dict[Request, None] = {}
+        """Came since the latest step began."""
+        self.spike_ns = NO_SPIKE
+        """A gap above this is one."""
+        self._recent: deque[StepFact] = deque(maxlen=RECENT_STEPS)
+        self._steps = 0
+        self._why: dict[tuple[int, bool], Cause] = {}
+        """Of tokens of the latest step, by when the one before came; not saved."""
+
+    def take(self, step: Step, gap_ns: int) -> None:
+        """A step, before its members; ``gap_ns`` before it no step was under way."""
+        self.account.take(step)
+        if self.new:
+            self._pass_over(step.start_ns)
+        self._recent.append(StepFact.of(step, gap_ns))
+        self._steps += 1
+        if self._steps % USUAL_EVERY == 0 or self._steps < USUAL_EVERY:
+            usual_ns = usual_gap_ns(self._recent)
+            self.spike_ns = NO_SPIKE if usual_ns is None else spike_from_ns(usual_ns)
+        if self._why:
+            self._why.clear()
+
+    def add(self, request: Request) -> None:
+        """It came into the queue."""
+        self.new[request] = None
+        if len(self.new) > MOST_NEW:
+            del self.new[next(iter(self.new))]
+
+    def why_late(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:
+        """Of a late token of the latest step."""
+        known = last_ns, preempted
+        if known not in self._why:  # all that decode wait equally long
+            self._why[known] = self._explain(last_ns, t_ns, preempted=preempted)
+        return self._why[known]
+
+    def saved(self) -> SavedRankTimes:
+        """All but the requests."""
+        return SavedRankTimes(
+            self.account, list(self._recent), self.spike_ns, self._steps
+        )
+
+    def restore(self, saved: SavedRankTimes) -> None:
+        """Take over what was saved."""
+        self.account = saved.account
+        self._recent.extend(saved.recent)
+        self.spike_ns, self._steps = saved.spike_ns, saved.steps
+
+    def _pass_over(self, start_ns: int) -> None:
+        """Those it then takes did not wait longer than up to here."""
+        for request in list(self.new):
+            waits = request.scheduled_ns != start_ns  # else this step takes it
+            if waits and (request.added_ns or 0) <= start_ns:
+                del self.new[request]
+                if request.wait is not None and request.wait.is_new:
+                    request.wait.passed_over(self.account)
+
+    def _explain(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:
+        since = [each for each in self._recent if each.end_ns > last_ns]
+        before = [each for each in self._recent if each.end_ns <= last_ns]
+        if not before and len(since) == RECENT_STEPS and not preempted:
+            return Cause.UNKNOWN  # so long ago that not all of its steps are known
+        return why_late(last_ns, t_ns, since, before, preempted=preempted).cause
+
+
+class Attribution:
+    """Gives requests their causes; all ranks of all engines."""
+
+    def __init__(self) -> None:
+        self._ranks: dict[Key, RankTimes] = {}
+        self._drops: deque[tuple[str, Span]] = deque(maxlen=MOST_DROPS)
+        """When the clocks of an engine's GPUs were held down."""
+        self._slow: deque[tuple[str, int, Span]] = deque(maxlen=MOST_SLOW)
+        """Late tokens for slow steps: source, ordinal, from the token before to it.
+        That clocks were held down is heard later."""
+
+    def step(self, step: Step, gap_ns: int) -> RankTimes:
+        """A step, before its members."""
+        rank = self._rank(step.source, step.rank)
+        rank.take(step, gap_ns)
+        return rank
+
+    def queued(self, request: Request) -> None:
+        """It came into the queue of its rank."""
+        if request.wait is not None and request.ordinal is not None:
+            self._rank(request.source, rank_of(request.ordinal)).add(request)
+
+    def computed(self, request: Request, step: Step, tokens: int) -> None:
+        """It was in a step, and has no token yet."""
+        wait = request.wait
+        if wait is None:
+            return
+        rank = self._rank(step.source, step.rank)
+        if wait.step is None:
+            self._leave_new(request)
+            if not request.awaits_first or request.scheduled_ns != step.start_ns:
+                wait.freeze()
+                return
+            wait.taken(rank.account, request.cached_tokens or 0)
+        if request.awaits_first:
+            wait.chunk(step, tokens)
+
+    def preempted(self, request: Request, step: Step) -> None:
+        """It was put back into the queue."""
+        request.preempted_ns = step.end_ns
+        if request.wait is not None and request.awaits_first:
+            request.wait.preempted(step)
+
+    def ended(self, request: Request) -> None:
+        """The engine has no more to tell of it.
+
+        But for the step with its tokens, which is heard of later.
+        """
+        if request.awaits_first and request.reported_tokens:
+            return
+        if request.wait is not None and request.ordinal is not None:
+            self._leave_new(request)
+            held = self._ranks.get((request.source, rank_of(request.ordinal)))
+            request.wait.freeze(None if held is None else held.account)
+
+    def late(
+        self, request: Request, rank: RankTimes, ordinal: int, last_ns: int, t_ns: int
+    ) -> None:
+        """A spike, and it waited longer for this token than for any before."""
+        preempted = (request.preempted_ns or last_ns) > last_ns
+        cause = rank.why_late(last_ns, t_ns, preempted=preempted)
+        if cause is Cause.SLOW_STEP:
+            span = last_ns, t_ns
+            self._slow.append((request.source, ordinal, span))
+            if any(s == request.source and _meet(span, d) for s, d in self._drops):
+                cause = Cause.CLOCK_DROP
+        request.itl_cause = cause
+
+    def clocks_dropped(
+        self, sources: Collection[str], held: Span
+    ) -> Iterable[tuple[str, int, int]]:
+        """Clocks of GPUs of these engines were held down for a while.
+
+        Tokens that came late just then, for a slow step: source, ordinal and gap.
+        """
+        self._drops.extend((source, held) for source in sorted(sources))
+        for source, ordinal, span in self._slow:
+            if source in sources and _meet(span, held):
+                yield source, ordinal, span[1] - span[0]
+
+    def refresh(self, live: Iterable[Request]) -> None:
+        """Tell those who queue what for, by the latest step of their rank."""
+        now: dict[Key, tuple[list[int], int]] = {}
+        for request in live:
+            wait = request.wait
+            if wait is None or wait.account is None or request.ordinal is None:
+                continue
+            key = request.source, rank_of(request.ordinal)
+            held = now.get(key)
+            if held is None:
+                account = self._rank(*key).account
+                held = now[key] = account.up_to_now(), account.end_ns
+            if held[1] < request.waits_until_ns:
+                continue
+            spent_ns = request.beside_api(wait.so_far(held[0]))
+            cause = largest(spent_ns)
+            most, second = sorted(spent_ns)[:-3:-1]
+            # No other cause can have caught up before that much more time went by.
+            request.waits_until_ns = held[1] + most - second
+            if cause is not request.waits_for:
+                request.waits_for, request.row = cause, None
+
+    def dropped(self, source: str) -> None:
+        """Readings were lost, steps perhaps among them."""
+        for (each, _), rank in self._ranks.items():
+            if source in {"", each}:
+                rank.account.forget()
+
+    def lost(self, source: str) -> None:
+        """The engine is gone; another life counts its steps anew."""
+        for key in [key for key in self._ranks if source in {"", key[0]}]:
+            del self._ranks[key]
+
+    def saved(self) -> SavedAttribution:
+        """All but what is of requests."""
+        return SavedAttribution(
+            ranks=[(*key, rank.saved()) for key, rank in self._ranks.items()],
+            drops=list(self._drops),
+            slow=list(self._slow),
+        )
+
+    def restore(self, saved: SavedAttribution, requests: Iterable[Request]) -> None:
+        """Take over what was saved; the requests are those known."""
+        for source, number, rank in saved.ranks:
+            self._rank(source, number).restore(rank)
+        self._drops.extend(saved.drops)
+        self._slow.extend(saved.slow)
+        for request in requests:
+            if request.wait is not None and request.wait.is_new:
+                self.queued(request)
+
+    def _rank(self, source: str, number: int) -> RankTimes:
+        held = self._ranks.get((source, number))
+        if held is None:
+            held = self._ranks[source, number] = RankTimes()
+        return held
+
+    def _leave_new(self, request: Request) -> None:
+        held = self._ranks.get((request.source, rank_of(request.ordinal or 0)))
+        if held is not None:
+            held.new.pop(request, None)
+
+
+def _meet(one: Span, other: Span) -> bool:
+    return one[0] < other[1] and other[0] < one[1]

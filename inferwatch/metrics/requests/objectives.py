@@ -1,0 +1,116 @@
+"""What ``--slo`` of a watch says: objectives of all requests, others by class.
+
+    ttft_s<1 tpot_s<50ms; chat: ttft_s<0.5; batch: e2el_s<60; target=0.99
+
+A clause without a name is for every request that no named clause is for; one with a
+name is for the requests of that class, alone. The class of a request is its class in
+a load's mix, else the header that is grouped by, its LoRA or its priority: the first
+of these that a clause names. The target is the share of the requests that must be good.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from inferwatch.errors import UsageError
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Slo, parse_slo
+
+MOST_CLASSES = 32
+ALL = ""
+"""The name of the clause that has none."""
+TARGET = "target="
+
+
+@dataclass(frozen=True, slots=True)
+class Objectives:
+    """The clauses; requests that none is for are not judged."""
+
+    every: Slo | None = None
+    classes: Mapping[str, Slo] = field(default_factory=dict)
+    target: float = DEFAULT_SHARE
+    """Share of the requests that must be good, between 0 and 1."""
+
+    def of(self, names: Iterable[str | None]) -> tuple[str, Slo] | None:
+        """The clause for a request that goes by these names, the first one first."""
+        for name in names:
+            found = self.classes.get(name) if name is not None else None
+            if name is not None and found is not None:
+                return name, found
+        return None if self.every is None else (ALL, self.every)
+
+    @property
+    def limits(self) -> str:
+        """As it is written, without the target."""
+        named = [f"{name}: {slo}" for name, slo in self.classes.items()]
+        return "; ".join([*([str(self.every)] if self.every else []), *named])
+
+    def __str__(self) -> str:
+        """As it is written; the usual target goes without saying."""
+        if self.target == DEFAULT_SHARE:
+            return self.limits
+        return f"{self.limits}; {TARGET}{self.target:g}"
+
+
+def parse_objectives(text: str) -> Objectives:
+    """The objectives that a text gives.
+
+    Raises:
+        UsageError: it makes no sense; the message says what would.
+    """
+    every: Slo | None = None
+    classes: dict[str, Slo] = {}
+    clauses = text.rstrip().removesuffix(";").split(";")
+    targets = [each for each in clauses if each.strip().startswith(TARGET)]
+    for clause in [each for each in clauses if each not in targets] or [""]:
+        name, slo = _clause(clause)
+        if name in classes or (name == ALL and every is not None):
+            whose = f"class {name!r}" if name else "all requests"
+            raise UsageError(
+                f"--slo: two clauses are for {whose}: put their limits into one"
+            )
+        if name == ALL:
+            every = slo
+        else:
+            classes[name] = slo
+    if len(classes) > MOST_CLASSES:
+        raise UsageError(f"--slo: more than {MOST_CLASSES} classes")
+    found = Objectives(every, classes)
+    if len(targets) > 1:
+        raise UsageError("--slo: the target is given twice")
+    return with_target(found, _number(targets[0])) if targets else found
+
+
+def with_target(objectives: Objectives, target: float) -> Objectives:
+    """The same with another target.
+
+    Raises:
+        UsageError: it is no share that leaves something to be missed.
+    """
+    if not 0 < target < 1:
+        raise UsageError(
+            f"--slo: the target is a share of requests between 0 and 1, such as 0.99, "
+            f"not {target:g}: at 1 nothing may ever be missed"
+        )
+    return replace(objectives, target=target)
+
+
+def _number(clause: str) -> float:
+    text = clause.strip().removeprefix(TARGET).strip()
+    try:
+        percent = text.endswith("%")
+        return float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        raise UsageError(f"--slo: {text!r} is no target: write target=0.99") from None
+
+
+def _clause(text: str) -> tuple[str, Slo]:
+    """Its class, and what that is to hold; a colon before the first limit ends a name.
+
+    Raises:
+        UsageError: it makes no sense.
+    """
+    head = text.partition("<")[0]
+    name, colon, _ = head.rpartition(":")
+    if colon and not name.strip():
+        raise UsageError(f"--slo: no class before the colon of {text.strip()!r}")
+    slo = parse_slo(text[len(name) + len(colon) :])
+    return name.strip(), slo

@@ -1,0 +1,123 @@
+"""How many requests came, and how they ended; each is counted once."""
+
+import msgspec
+
+from collectors.contract.readings import RequestEvent, RequestRecord
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.window import Window
+
+REMEMBERED_FAILURES = 10_000
+IDS_A_PART = 256
+"""Ids saved together."""
+ENDS = {"abort": RequestState.ABORTED, "error": RequestState.FAILED}
+"""Finish reasons that are no proper end; stop, length and repetition are."""
+
+
+def outcome_of(event: RequestEvent) -> RequestState:
+    """What a finish reason means."""
+    return ENDS.get(event.reason or "", RequestState.FINISHED)
+
+
+class SavedFailures(msgspec.Struct, array_like=True):
+    """The ids of requests that failed."""
+
+    parts: list[int]
+    """Numbers of the parts that hold them."""
+    gone: int
+    """How many were forgotten before those."""
+
+
+class Outcomes:
+    """Counts requests as they arrive, finish, fail or are aborted."""
+
+    def __init__(self) -> None:
+        self.prompts = Samples(unit=1, cell=1)
+        self.sizes = Samples(unit=1, cell=1)
+        """Tokens of requests that finished, prompt and output together."""
+        self.found = Samples(unit=1, cell=1)
+        """How many of these were found in the prefix cache."""
+        self.counters = Counters(
+            *("arrived", "finished", "aborted", "failed", "finished_as_sent")
+        )
+        """Of sequences; the last of requests: the first sequence stands for all."""
+        self._failed: dict[str, None] = {}
+        """Ids of the latest that failed."""
+        self._forgotten = 0
+        """Ids that were in there before them."""
+
+    def over(self, now_ns: int, window: Window) -> CounterTotals:
+        """Arrived, finished, aborted and failed in a window."""
+        return self.counters.over(now_ns, window)
+
+    def arrived(self, request: Request, t_ns: int) -> None:
+        """Front end or engine saw it come, whichever is heard first."""
+        if not request.arrival_counted:
+            request.arrival_counted = True
+            self.counters.add(t_ns, 1, 0, 0, 0, 0)
+        if request.prompt_tokens is not None and not request.prompt_counted:
+            request.prompt_counted = True
+            self.prompts.add(t_ns, request.prompt_tokens)
+
+    def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
+        """It ended so; a second report of another end corrects the first."""
+        if request.counted_as is state:
+            return
+        if request.counted_as is not None:
+            t_ns = request.counted_ns
+            self._count(request.counted_as, t_ns, -1, request)
+            request.counted_as = None
+        name = client_id(request.external_id or request.request_id or "")
+        if state is not RequestState.FAILED or self._is_news(name):
+            request.counted_as, request.counted_ns = state, t_ns
+            self._count(state, t_ns, 1, request)
+        if state is RequestState.FINISHED and request.prompt_tokens:
+            self.sizes.add(t_ns, request.prompt_tokens + (request.tokens or 0))
+            self.found.add(t_ns, request.cached_tokens or 0)
+
+    def client_failed(self, record: RequestRecord, t_ns: int) -> None:
+        """A client's request failed; the engine may have told of it already."""
+        if self._is_news(record.external_id):
+            self._count(RequestState.FAILED, t_ns, 1)
+
+    def saved(self, parts: Parts) -> SavedFailures:
+        """All but the counts; ids that failed long ago stand in parts that stay."""
+        numbers = parts.add_queue(list(self._failed), self._forgotten, IDS_A_PART)
+        return SavedFailures(parts=numbers, gone=self._forgotten)
+
+    def restore(self, saved: SavedFailures, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        chunks = (parts.get(number, list[str]) for number in saved.parts)
+        self._failed = dict.fromkeys(each for chunk in chunks for each in chunk)
+        self._forgotten = saved.gone
+
+    def _count(
+        self, state: RequestState, t_ns: int, by: int, request: Request | None = None
+    ) -> None:
+        ends = (RequestState.FINISHED, RequestState.ABORTED, RequestState.FAILED)
+        ended = [by if state is end else 0 for end in ends]
+        first = request is not None and request.sequence in {None, 0}
+        self.counters.add(t_ns, 0, *ended, ended[0] if first else 0)
+
+    def _is_news(self, failed_id: str) -> bool:
+        if failed_id in self._failed:
+            return False
+        self._failed[failed_id] = None
+        while len(self._failed) > REMEMBERED_FAILURES:
+            del self._failed[next(iter(self._failed))]
+            self._forgotten += 1
+        return True
+
+
+def client_id(external_id: str) -> str:
+    """The id a client sent, out of what the server made of it.
+
+    vLLM prefixes the kind of request and, for completions, appends the prompt's index.
+    """
+    for prefix, has_index in (("chatcmpl-", False), ("cmpl-", True)):
+        if external_id.startswith(prefix):
+            bare = external_id.removeprefix(prefix)
+            return bare.rpartition("-")[0] if has_index else bare
+    return external_id

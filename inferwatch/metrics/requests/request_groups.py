@@ -1,0 +1,192 @@
+"""Requests taken together by what they have in common: length, model, cause."""
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.series.quantiles import PERCENTS, ranks, weak_percentiles
+from inferwatch.metrics.series.window import Quantiles
+
+LENGTH_BOUNDS = (128, 512, 2_048, 8_192, 32_768, 131_072)
+"""Prompt tokens from which on a prompt is in the next bucket."""
+LENGTHS = ("1–127", "128–511", "512–2k", "2k–8k", "8k–32k", "32k–128k", "128k and more")
+"""The buckets as people write them."""
+
+
+class GroupBy(StrEnum):
+    """What requests of a group have in common."""
+
+    LENGTH = "prompt length"
+    MODEL = "model/LoRA"
+    PRIORITY = "priority"
+    CLASS = "class"
+    HEADER = "header"
+    CAUSE = "cause"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestGroup:
+    """What the requests of a group add up to; of those at hand, not of the window."""
+
+    name: str
+    requests: int
+    live: int
+    failed: int
+    """Failed or aborted."""
+    ttft_s: Quantiles
+    """Of those that have had a first token; likewise the next."""
+    tpot_p50_s: float | None
+    itl_max_s: float | None
+    cached_share: float | None
+    """Of the prompt tokens, 0-1; of requests that are known by both."""
+    cause: Cause | None
+    """What took most of the time that they waited for a first token."""
+
+
+Models = Mapping[str, str]
+"""The model of each source of requests."""
+
+
+def group_of(row: RequestRow, by: GroupBy, models: Models) -> str | None:
+    """The name of the group that a request is in; None where it does not tell."""
+    return TELLS[by](row, models)
+
+
+def group_requests(
+    rows: Iterable[RequestRow], by: GroupBy, models: Models | None = None
+) -> tuple[RequestGroup, ...]:
+    """All groups that have requests: lengths in their order, else the largest first.
+
+    Those that do not tell are left out.
+    """
+    tell, known = TELLS[by], models or {}
+    members: dict[str, list[RequestRow]] = {}
+    for row in rows:
+        name = tell(row, known)
+        if name is not None:
+            members.setdefault(name, []).append(row)
+    names = sorted(members)
+    if by is GroupBy.LENGTH:
+        names.sort(key=LENGTHS.index)
+    else:
+        names.sort(key=lambda name: -len(members[name]))
+    return tuple(_group(name, members[name]) for name in names)
+
+
+def length_bucket(prompt_tokens: int) -> str:
+    """The bucket of a prompt.
+
+    >>> length_bucket(127), length_bucket(128), length_bucket(2_047), length_bucket(1)
+    ('1–127', '128–511', '512–2k', '1–127')
+    >>> length_bucket(100_000), length_bucket(10**7)
+    ('32k–128k', '128k and more')
+    """
+    return LENGTHS[bisect_right(LENGTH_BOUNDS, prompt_tokens)]
+
+
+def _length(row: RequestRow, models: Models) -> str | None:
+    del models
+    return None if row.prompt_tokens is None else length_bucket(row.prompt_tokens)
+
+
+def _model(row: RequestRow, models: Models) -> str | None:
+    return row.lora or model_of(row, models)
+
+
+def model_of(row: RequestRow, models: Models) -> str | None:
+    """The model that served it: its key begins with the source."""
+    if len(models) == 1:
+        return next(iter(models.values()))
+    sources = (each for each in models if row.key.startswith(f"{each}/"))
+    source = max(sources, key=len, default=None)
+    return None if source is None else models[source]
+
+
+def _priority(row: RequestRow, models: Models) -> str | None:
+    del models
+    return None if row.priority is None else str(row.priority)
+
+
+def _class(row: RequestRow, models: Models) -> str | None:
+    del models
+    return row.class_name
+
+
+def _header(row: RequestRow, models: Models) -> str | None:
+    del models
+    return row.header
+
+
+def _cause(row: RequestRow, models: Models) -> str | None:
+    del models
+    return None if row.cause is None else row.cause.value
+
+
+TELLS: Mapping[GroupBy, Callable[[RequestRow, Models], str | None]] = {
+    GroupBy.LENGTH: _length,
+    GroupBy.MODEL: _model,
+    GroupBy.PRIORITY: _priority,
+    GroupBy.CLASS: _class,
+    GroupBy.HEADER: _header,
+    GroupBy.CAUSE: _cause,
+}
+
+
+def _group(name: str, rows: Sequence[RequestRow]) -> RequestGroup:
+    states = Counter(row.state for row in rows)
+    lost = states[RequestState.FAILED] + states[RequestState.ABORTED]
+    return RequestGroup(
+        name=name,
+        requests=len(rows),
+        live=sum(row.state.live for row in rows),
+        failed=lost,
+        ttft_s=quantiles_of([row.ttft_s for row in rows]),
+        tpot_p50_s=quantiles_of([row.tpot_s for row in rows]).p50,
+        itl_max_s=quantiles_of([row.itl_max_s for row in rows]).max,
+        cached_share=_cached_share(rows),
+        cause=_main_cause(rows),
+    )
+
+
+def quantiles_of(values: Iterable[float | None]) -> Quantiles:
+    """Exact quantiles of the values that are known.
+
+    >>> quantiles_of([0.3, None, 0.1, 0.2]).p50, quantiles_of([None]).n
+    (0.2, 0)
+    """
+    known = sorted(value for value in values if value is not None)
+    n = len(known)
+    if not n:
+        return Quantiles()
+    picked = {
+        name: known[rank - 1] for name, rank in zip(PERCENTS, ranks(n), strict=True)
+    }
+    return Quantiles(
+        n=n, mean=sum(known) / n, max=known[-1], weak=weak_percentiles(n), **picked
+    )
+
+
+def _cached_share(rows: Iterable[RequestRow]) -> float | None:
+    cached = prompt = 0
+    for row in rows:
+        if row.cached_tokens is not None and row.prompt_tokens is not None:
+            cached += row.cached_tokens
+            prompt += row.prompt_tokens
+    return cached / prompt if prompt else None
+
+
+def _main_cause(rows: Iterable[RequestRow]) -> Cause | None:
+    """By time where parts are known; else what most of them name."""
+    spent_s: dict[Cause, float] = {}
+    named: dict[Cause, float] = {}
+    for row in rows:
+        for cause, seconds in row.ttft_parts:
+            spent_s[cause] = spent_s.get(cause, 0.0) + seconds
+        if row.cause is not None:
+            named[row.cause] = named.get(row.cause, 0.0) + 1
+    counted = spent_s or named
+    return max(counted, key=counted.__getitem__, default=None)

@@ -1,0 +1,346 @@
+"""All requests we know of: the live ones and the latest that ended."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.requests.outcomes import client_id
+from inferwatch.metrics.requests.request import Request, SavedRequest, as_saved
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
+
+MOST_ROWS = 2_000
+MOST_CLASSES = 4_096
+MOST_REMEMBERED = 20_000
+"""Requests without a row that one of front end and engine may yet tell of."""
+
+
+class SavedIndex(msgspec.Struct, array_like=True):
+    """A RequestIndex; requests are named by their place: live, ended, remembered."""
+
+    live: int
+    """Number of the part with the live ones."""
+    ended: list[int]
+    """Likewise, in chunks that begin at multiples of their size."""
+    gone: int
+    """How many ended before those."""
+    remembered: list[int]
+    """Likewise, of those without a row."""
+    forgotten: int
+    """How many were remembered before those."""
+    waiting: list[int]
+    running: list[int]
+    unsure: list[int]
+    unmapped: list[int]
+    """Have an ordinal that means them no more."""
+    sources: list[str]
+    tellers: dict[str, list[Vantage]]
+    busy_since_ns: int | None
+    seen: int
+
+
+class RequestIndex:
+    """Finds requests by id and ordinal, and knows which wait and which run.
+
+    Dictionaries with empty values serve as sets that keep their order, so that equal
+    readings give equal snapshots.
+    """
+
+    def __init__(self) -> None:
+        self.live: dict[Request, None] = {}
+        self.waiting: dict[Request, None] = {}
+        self.running: dict[Request, None] = {}
+        self.unsure: dict[Request, None] = {}
+        """Live ones that may have ended unseen, because readings were lost."""
+        self.tellers: dict[str, list[Vantage]] = {}
+        """Who has told anything yet of the requests of a source."""
+        self.busy_since_ns: int | None = None
+        """When the engine last went from nothing to do to something."""
+        self._ended: dict[Request, None] = {}
+        self._remembered: dict[Request, None] = {}
+        """Without a row: not yet ended by both front end and engine, so what comes
+        must find what was counted. One of the two may be thousands of events behind."""
+        self._by_id: dict[tuple[str, str], Request] = {}
+        self._by_client_id: dict[str, Request] = {}
+        self.classes: dict[str, str] = {}
+        """By the id that clients know, of requests we have not heard of under it."""
+        self._by_ordinal: dict[str, dict[int, Request]] = {}
+        self._seen = 0
+        self._gone = 0
+        """Ended ones that lost their row."""
+        self._forgotten = 0
+        """Remembered ones for which there was no more room."""
+
+    def members(self, source: str) -> dict[int, Request]:
+        """The requests of an engine by ordinal."""
+        return self._by_ordinal.setdefault(source, {})
+
+    def named(
+        self, source: str, request_id: str, ordinal: int | None, t_ns: int
+    ) -> Request:
+        """The request an event is about, new if we never heard of it."""
+        request = self._by_id.get((source, request_id))
+        stranger = self._nameless(source, ordinal)
+        if request is None:
+            request = stranger or self._new(source, t_ns)
+            self._by_id[source, request_id] = request
+            self._seen += 1
+        elif stranger is not None:
+            self._absorb(request, stranger)
+        if not request.ended and request not in self.live:
+            self._remembered.pop(request, None)
+            self.live[request] = None
+        if ordinal is not None:
+            self.members(source)[ordinal] = request
+        return request
+
+    def stranger(self, source: str, ordinal: int, t_ns: int) -> Request:
+        """A request that is in a step, though nothing was heard of it before."""
+        request = self._new(source, t_ns)
+        request.ordinal = ordinal
+        request.trusted = False
+        self.members(source)[ordinal] = request
+        return request
+
+    def hear(self, source: str, vantage: Vantage) -> None:
+        """Somebody tells of requests; from now on they wait for what he will say."""
+        tellers = self.tellers.setdefault(source, [])
+        if vantage not in tellers:
+            tellers.append(vantage)
+            for request in (*self.live, *self._ended):
+                request.row = None
+
+    def called(self, request: Request, external_id: str) -> None:
+        """Its client knows it by this id, or the server by one with that in it."""
+        name = client_id(external_id)
+        if self._by_client_id.get(name) is not request:
+            self._by_client_id[name] = request
+            request.class_name = self.classes.pop(name, request.class_name)
+
+    def classed(self, name: str, class_name: str) -> Request | None:
+        """Its client says which class of its mix a request is; that request."""
+        request = self._by_client_id.get(name)
+        if request is not None:
+            request.class_name, request.row = class_name, None
+            return request
+        self.classes[name] = class_name
+        if len(self.classes) > MOST_CLASSES:
+            del self.classes[next(iter(self.classes))]
+        return None
+
+    def wait(self, request: Request, t_ns: int) -> None:
+        """It has waited to be scheduled since then."""
+        self._busy(t_ns)
+        request.waiting_since_ns = t_ns
+        self.running.pop(request, None)
+        self.unsure.pop(request, None)
+        self.waiting[request] = None
+
+    def run(self, request: Request, t_ns: int) -> None:
+        """It has been scheduled."""
+        self._busy(t_ns)
+        self.waiting.pop(request, None)
+        self.unsure.pop(request, None)
+        self.running[request] = None
+
+    def end(self, request: Request) -> None:
+        """It is over, or the other of front end and engine says so, too.
+
+        The latest to end have rows; those that both have ended are then forgotten.
+        """
+        self._leave(request)
+        request.ended = True
+        request.steady = False
+        request.row = None
+        self._ended[request] = None
+        while len(self._ended) > MOST_ROWS:
+            oldest = next(iter(self._ended))
+            self._gone += 1
+            if oldest.ended_by_both:
+                self._forget(oldest)
+            else:
+                self._remember(oldest)
+
+    def tell(self, request: Request) -> None:
+        """A request that nobody told of before it had ended."""
+        self._seen += 1
+        if request.external_id is not None:
+            self.called(request, request.external_id)
+        self.end(request)
+
+    def of(self, source: str) -> list[Request]:
+        """The live requests of a source, of every source when it is empty."""
+        return [each for each in self.live if source in {"", each.source}]
+
+    def doubt(self, source: str) -> None:
+        """Readings were lost, the ends of requests perhaps among them."""
+        self._await_nobody(source)
+        for request in self.of(source):
+            request.doubt()
+            self.running.pop(request, None)
+            self.waiting.pop(request, None)
+            self.unsure[request] = None
+
+    def reconcile(self, source: str, rank: int) -> None:
+        """The engine has no other requests than those seen since: forget the rest."""
+        for request in list(self.unsure):
+            if request.source == source and request.rank in {None, rank}:
+                self._forget(request)
+                if request.request_id is not None:  # its front end may be behind
+                    self._by_id[source, request.request_id] = request
+                    self._remember(request)
+
+    def restart(self, source: str) -> None:
+        """The engine is gone; another life would count its ordinals anew."""
+        self._await_nobody(source)
+        for request in list(self._remembered):
+            if source in {"", request.source}:
+                self._forget(request)
+        for each in [source] if source else list(self._by_ordinal):
+            self._by_ordinal.pop(each, None)
+
+    def rows(self) -> tuple[RequestRow, ...]:
+        """Live ones and the latest ended ones, newest arrival first."""
+        live = [each for each in self.live if each.request_id is not None]
+        known = [*live, *self._latest_ended(MOST_ROWS - len(live))]
+        rows = [each.as_row(self.tellers.get(each.source, ())) for each in known]
+        return tuple(sorted(rows, key=_arrival, reverse=True)[:MOST_ROWS])
+
+    @property
+    def seen(self) -> int:
+        """Requests that have a name, live and ended ones."""
+        return self._seen
+
+    @property
+    def evicted(self) -> int:
+        """Requests seen that no longer have a row."""
+        named = sum(each.request_id is not None for each in self.live)
+        return self._seen - min(named + len(self._ended), MOST_ROWS)
+
+    def every(self) -> tuple[Request, ...]:
+        """All that what comes may be about."""
+        return (*self.live, *self._ended, *self._remembered)
+
+    def saved(self, parts: Parts) -> SavedIndex:
+        """Those that ended long ago stand in parts that stay as they are."""
+        every = self.every()
+        place = {request: number for number, request in enumerate(every)}
+        ended = list(map(as_saved, self._ended))
+        remembered = list(map(as_saved, self._remembered))
+        return SavedIndex(
+            live=parts.add(list(map(as_saved, self.live)), lasts=False),
+            ended=parts.add_queue(ended, self._gone, CHUNK),
+            gone=self._gone,
+            remembered=parts.add_queue(remembered, self._forgotten, CHUNK),
+            forgotten=self._forgotten,
+            waiting=[place[each] for each in self.waiting],
+            running=[place[each] for each in self.running],
+            unsure=[place[each] for each in self.unsure],
+            unmapped=[place[each] for each in every if not self._is_mapped(each)],
+            sources=list(self._by_ordinal),
+            tellers=self.tellers,
+            busy_since_ns=self.busy_since_ns,
+            seen=self._seen,
+        )
+
+    def restore(self, saved: SavedIndex, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        live = _restored([saved.live], parts)
+        ended = _restored(saved.ended, parts)
+        remembered = _restored(saved.remembered, parts)
+        every = [*live, *ended, *remembered]
+        self.live, self._ended = dict.fromkeys(live), dict.fromkeys(ended)
+        self._remembered = dict.fromkeys(remembered)
+        self._forgotten = saved.forgotten
+        self.waiting = dict.fromkeys(every[place] for place in saved.waiting)
+        self.running = dict.fromkeys(every[place] for place in saved.running)
+        self.unsure = dict.fromkeys(every[place] for place in saved.unsure)
+        self._gone, self._seen = saved.gone, saved.seen
+        self.busy_since_ns, self.tellers = saved.busy_since_ns, saved.tellers
+        self._by_ordinal = {source: {} for source in saved.sources}
+        unmapped = set(saved.unmapped)
+        for place, each in enumerate(every):
+            if each.request_id is not None:
+                self._by_id[each.source, each.request_id] = each
+            if each.ordinal is not None and place not in unmapped:
+                self.members(each.source)[each.ordinal] = each
+        for each in sorted(every, key=lambda each: each.arrived_ns or 0):
+            if each.external_id is not None:  # the latest, where clients use one twice
+                self._by_client_id[client_id(each.external_id)] = each
+
+    def _await_nobody(self, source: str) -> None:
+        for request in self._ended:
+            if source in {"", request.source}:
+                request.await_nobody()
+
+    def _is_mapped(self, request: Request) -> bool:
+        if request.ordinal is None:
+            return True
+        held = self._by_ordinal.get(request.source)
+        return held is not None and held.get(request.ordinal) is request
+
+    def _latest_ended(self, count: int) -> Iterator[Request]:
+        for request, _ in zip(reversed(self._ended), range(count), strict=False):
+            yield request
+
+    def _busy(self, t_ns: int) -> None:
+        if not self.running and not self.waiting:
+            self.busy_since_ns = t_ns
+
+    def _new(self, source: str, t_ns: int) -> Request:
+        request = Request(source=source, seen_ns=t_ns)
+        self.live[request] = None
+        return request
+
+    def _nameless(self, source: str, ordinal: int | None) -> Request | None:
+        if ordinal is None:
+            return None
+        request = self.members(source).get(ordinal)
+        return request if request is not None and request.request_id is None else None
+
+    def _absorb(self, request: Request, stranger: Request) -> None:
+        """What steps told of a stranger belongs to a request that has a name."""
+        request.stage, request.rank = stranger.stage, stranger.rank
+        for name in ("output_tokens", "last_ns", "itl_last_ns", "itl_max_ns"):
+            setattr(request, name, getattr(stranger, name))
+        request.trusted = False
+        if request.wait is not None:
+            request.wait.freeze()
+        self._leave(stranger)
+
+    def _leave(self, request: Request) -> None:
+        for group in (self.live, self.waiting, self.running, self.unsure):
+            group.pop(request, None)
+        self._remembered.pop(request, None)
+
+    def _remember(self, request: Request) -> None:
+        self._ended.pop(request, None)
+        self._remembered[request] = None
+        while len(self._remembered) > MOST_REMEMBERED:
+            self._forget(next(iter(self._remembered)))
+            self._forgotten += 1
+
+    def _forget(self, request: Request) -> None:
+        self._leave(request)
+        self._ended.pop(request, None)
+        if request.request_id is not None:
+            self._by_id.pop((request.source, request.request_id), None)
+        name = client_id(request.external_id or "")
+        if self._by_client_id.get(name) is request:
+            del self._by_client_id[name]
+        members = self.members(request.source)
+        if request.ordinal is not None and members.get(request.ordinal) is request:
+            del members[request.ordinal]
+
+
+def _restored(numbers: list[int], parts: WrittenParts) -> list[Request]:
+    kind: Any = list[SavedRequest]  # type: ignore[valid-type]  # made by defstruct
+    return [
+        Request.restored(each) for number in numbers for each in parts.get(number, kind)
+    ]
+
+
+def _arrival(row: RequestRow) -> tuple[int, str]:
+    return row.arrived_ns, row.key

@@ -1,0 +1,382 @@
+"""Events and steps, joined into requests; their latencies are measured here.
+
+Front end and engine are separate streams, so nothing depends on which of the two is
+heard first. A duration is counted at the moment it ended, and only when both of its
+ends were seen. A request that a stop string ends is finished for the front end, which
+then aborts it in the engine: it has an E2EL and no TPOT.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from collectors.contract.readings import (
+    EventKind,
+    Note,
+    RequestEvent,
+    Step,
+    Totals,
+    Vantage,
+)
+from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.causes.first_token import Wait
+from inferwatch.metrics.requests.attribution import Attribution, Span
+from inferwatch.metrics.requests.outcomes import outcome_of
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.requests.slo import Limit
+from inferwatch.metrics.requests.slowest import SlowLog
+from inferwatch.metrics.series.history import Bins, History, trend
+from inferwatch.metrics.series.samples import Samples
+from inferwatch.metrics.series.window import Latency, Window
+
+VANTAGES = {
+    "ttft_s": Vantage.FRONTEND,
+    "queue_s": Vantage.ENGINE,
+    "prefill_s": Vantage.ENGINE,
+    "tpot_s": Vantage.ENGINE,
+    "itl_s": Vantage.ENGINE,
+    "e2el_s": Vantage.FRONTEND,
+}
+"""The rows of the latency table, in the order screens show them, and who measures."""
+
+
+class LatencySamples:
+    """Samples of every latency, for the latency table and for charts over time."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self.samples = {metric: Samples() for metric in VANTAGES}
+
+    def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
+        """``weight`` equal samples at a moment."""
+        self.samples[metric].add(t_ns, value_ns, weight)
+        self._history.add_latency(metric, t_ns, value_ns, weight)
+
+    def table(
+        self,
+        now_ns: int,
+        window: Window,
+        bins: Bins,
+        limits: Mapping[str, Limit] | None = None,
+    ) -> tuple[Latency, ...]:
+        """One row a metric; trends over the bins of the same window."""
+        rows = []
+        for metric, vantage in VANTAGES.items():
+            samples = self.samples[metric]
+            row = Latency(
+                metric=metric,
+                vantage=vantage,
+                quantiles=samples.quantiles(now_ns, window),
+                trend=trend(metric, bins),
+            )
+            if limit := (limits or {}).get(metric):
+                share = samples.share_up_to(limit.most_ns, now_ns, window)
+                met = None if share is None else (share, share)
+                row = replace(row, objective_s=limit.below_s, met=met)
+            rows.append(row)
+        return tuple(rows)
+
+
+class LatencySink(Protocol):
+    """Takes the latencies that a tracker measures."""
+
+    def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
+        """``weight`` equal ones at a moment."""
+
+
+class OutcomeSink(Protocol):
+    """Takes how requests came and ended, from front end and engine alike."""
+
+    def arrived(self, request: Request, t_ns: int) -> None:
+        """It came."""
+
+    def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
+        """It ended so."""
+
+
+class JudgeSink(Protocol):
+    """Takes requests that have ended, to judge them once all is told."""
+
+    def ended(self, request: Request) -> None:
+        """It has ended, or more is told of one that did."""
+
+    def give_up(self, source: str) -> None:
+        """Nothing more is told of those that ended."""
+
+
+class RequestTracker:
+    """Follows each request from event to event and step to step.
+
+    What it learns goes into the request itself, the latencies and the outcomes.
+    """
+
+    def __init__(
+        self,
+        requests: RequestIndex,
+        latencies: LatencySink,
+        outcomes: OutcomeSink,
+        judge: JudgeSink | None = None,
+    ) -> None:
+        self._requests = requests
+        self._latencies = latencies
+        self._outcomes = outcomes
+        self._judge = judge
+        self.causes = Attribution()
+        self.slow = SlowLog()
+        self._ended_early: list[Request] = []
+        self._on_event = {
+            (EventKind.ARRIVED, Vantage.FRONTEND): self._arrived,
+            (EventKind.FIRST_TOKEN, Vantage.FRONTEND): self._first_token_sent,
+            (EventKind.FINISHED, Vantage.FRONTEND): self._finished_sending,
+            (EventKind.ADDED, Vantage.ENGINE): self._added,
+            (EventKind.SCHEDULED, Vantage.ENGINE): self._scheduled,
+            (EventKind.FINISHED, Vantage.ENGINE): self._finished,
+        }
+
+    def event(self, event: RequestEvent) -> None:
+        """A moment of a request's life; hearing it twice changes nothing."""
+        handle = self._on_event.get((event.kind, event.vantage))
+        if handle is None:
+            return
+        request = self._requests.named(
+            event.source, event.request_id, event.ordinal, event.t_ns
+        )
+        self._requests.hear(event.source, event.vantage)
+        request.learn(event)
+        if event.external_id is not None:
+            self._requests.called(request, event.external_id)
+        handle(request, event)
+
+    def step(self, step: Step, idle_ns: int = 0) -> int:
+        """A step's tokens and the gaps before them; how many tokens there were.
+
+        Before it no step was under way for ``idle_ns``, though there was work.
+        """
+        requests = self._requests.members(step.source)
+        rank = self.causes.step(step, idle_ns)
+        for ordinal in step.preempted:
+            self._preempted(requests.get(ordinal), step)
+        gaps: dict[int, int] = {}
+        end_ns = step.end_ns
+        members = zip(step.members, step.scheduled, step.produced, strict=False)
+        for ordinal, scheduled, produced in members:
+            request = requests.get(ordinal)
+            if request is None or not request.steady or not produced:
+                request = self._resume(request, step, ordinal, scheduled, produced)
+                if not produced:
+                    continue
+            last_ns = request.last_ns
+            request.last_ns = end_ns
+            request.output_tokens += produced
+            request.row = None
+            if last_ns is None:
+                continue
+            # One gap a step and request, as vLLM counts, however many tokens came.
+            gap_ns = end_ns - last_ns
+            gaps[gap_ns] = gaps.get(gap_ns, 0) + 1
+            request.itl_last_ns = gap_ns
+            if gap_ns > request.itl_max_ns:
+                request.itl_max_ns = gap_ns
+                request.itl_cause = None
+                if gap_ns > rank.spike_ns:
+                    self.causes.late(request, rank, ordinal, last_ns, end_ns)
+        self._count_gaps(gaps, end_ns)
+        self._finish_late(step)
+        return sum(step.produced)
+
+    def totals(self, totals: Totals) -> None:
+        """At rest an engine has no requests: those we still think of have ended."""
+        if totals.running == totals.waiting == 0:
+            self._requests.reconcile(totals.source, totals.rank)
+
+    def dropped(self, note: Note) -> None:
+        """Readings were lost: no gap may span the hole."""
+        self._requests.doubt(note.source)
+        self._give_up(note.source)
+        self.causes.dropped(note.source)
+
+    def clocks_dropped(self, sources: Collection[str], held: Span) -> None:
+        """Clocks of GPUs of these engines were held down for a while."""
+        for source, ordinal, gap_ns in self.causes.clocks_dropped(sources, held):
+            request = self._requests.members(source).get(ordinal)
+            is_it = request is not None and request.itl_max_ns == gap_ns
+            if request and is_it and request.itl_cause is Cause.SLOW_STEP:
+                request.itl_cause, request.row = Cause.CLOCK_DROP, None
+
+    def lost(self, note: Note) -> None:
+        """The engine is gone, and with it every request it had."""
+        for request in self._requests.of(note.source):
+            request.front_ended = request.engine_ended = True
+            request.reason = "lost"
+            if request.end_ns is None:
+                request.end_ns = note.t_ns
+            self.causes.ended(request)
+            self._end(request, RequestState.FAILED, note.t_ns)
+        self._give_up(note.source)
+        self.causes.lost(note.source)
+        self._requests.restart(note.source)
+
+    def release(self) -> None:
+        """Handle no more events."""
+        self._on_event = {}
+
+    # Front end.
+
+    def _arrived(self, request: Request, event: RequestEvent) -> None:
+        self._outcomes.arrived(request, event.t_ns)
+        request.arrived_ns = event.t_ns
+        request.tokenised_ns = event.tokenised_ns
+        request.waits_until_ns = 0
+
+    def _first_token_sent(self, request: Request, event: RequestEvent) -> None:
+        request.first_sent = True
+        if request.arrived_ns is not None and request.ttft_ns is None:
+            request.ttft_ns = event.t_ns - request.arrived_ns
+            self._latencies.add("ttft_s", event.t_ns, request.ttft_ns)
+            request.explain()
+            self.slow.add(request, event.t_ns)
+
+    def _finished_sending(self, request: Request, event: RequestEvent) -> None:
+        request.front_ended = True
+        request.end_ns = event.t_ns
+        outcome = outcome_of(event)
+        known = request.arrived_ns is not None and request.e2el_ns is None
+        if known and outcome is RequestState.FINISHED:
+            request.e2el_ns = event.t_ns - (request.arrived_ns or 0)
+            self._latencies.add("e2el_s", event.t_ns, request.e2el_ns)
+        self._end(request, outcome, event.t_ns)
+
+    # Engine.
+
+    def _added(self, request: Request, event: RequestEvent) -> None:
+        self._outcomes.arrived(request, event.t_ns)
+        if request.added_ns is not None:
+            return
+        request.added_ns = event.t_ns
+        if not request.output_tokens:
+            request.wait = Wait.since(event.t_ns)
+            self.causes.queued(request)
+        request.awaits_first = request.output_tokens == 0
+        request.advance(RequestState.QUEUED)
+        if not request.ended and request not in self._requests.running:
+            self._requests.wait(request, event.t_ns)
+
+    def _scheduled(self, request: Request, event: RequestEvent) -> None:
+        if request.scheduled_ns is not None:
+            return
+        request.scheduled_ns = event.t_ns
+        request.awaits_first = request.trusted = request.output_tokens == 0
+        request.advance(RequestState.PREFILL)
+        if not request.ended:
+            self._requests.run(request, event.t_ns)
+        if request.added_ns is not None:
+            request.queue_ns = event.t_ns - request.added_ns
+            self._latencies.add("queue_s", event.t_ns, request.queue_ns)
+
+    def _finished(self, request: Request, event: RequestEvent) -> None:
+        request.engine_ended = True
+        if request.end_ns is None:
+            request.end_ns = event.t_ns
+        self.causes.ended(request)
+        outcome = outcome_of(event)
+        if outcome is RequestState.FINISHED and request.tpot_due_ns is None:
+            request.tpot_due_ns = event.t_ns
+            self._count_tpot(request)
+        if request.ended:  # what the front end said of its end holds
+            self._requests.end(request)
+            self._ended(request)
+        else:
+            self._end(request, outcome, event.t_ns)
+
+    # Steps.
+
+    def _resume(
+        self,
+        request: Request | None,
+        step: Step,
+        ordinal: int,
+        scheduled: int,
+        produced: int,
+    ) -> Request:
+        """Take in a member of a step that is new, prefills or has ended."""
+        if request is None:
+            request = self._requests.stranger(step.source, ordinal, step.start_ns)
+        request.rank = step.rank
+        began_ns = request.scheduled_ns
+        if not request.prefilled_tokens and began_ns not in {None, step.start_ns}:
+            request.joined_late()
+        request.prefilled_tokens += scheduled
+        request.row = None
+        self.causes.computed(request, step, scheduled)
+        if produced and request.awaits_first:
+            self._first_token(request, step.end_ns)
+        if produced:
+            request.stage = RequestState.DECODE
+        elif request.stage is not RequestState.DECODE:
+            request.stage = RequestState.PREFILL
+        if request.ended:
+            self._ended_early.append(request)
+            return request
+        self._requests.run(request, step.start_ns)
+        request.steady = produced > 0
+        return request
+
+    def _first_token(self, request: Request, end_ns: int) -> None:
+        request.awaits_first = False
+        request.first_ns = end_ns
+        if request.scheduled_ns is not None:
+            request.prefill_ns = end_ns - request.scheduled_ns
+            self._latencies.add("prefill_s", end_ns, request.prefill_ns)
+        request.explain()
+        if request.ttft_ns is not None:
+            self.slow.explain(request)
+
+    def _preempted(self, request: Request | None, step: Step) -> None:
+        if request is None or request.ended:
+            return
+        self.causes.preempted(request, step)
+        request.preemptions += 1
+        request.stage = RequestState.PREEMPTED
+        request.steady = False
+        request.row = None
+        self._requests.wait(request, step.start_ns)
+
+    def _count_gaps(self, gaps: Mapping[int, int], end_ns: int) -> None:
+        for gap_ns, weight in gaps.items():
+            self._latencies.add("itl_s", end_ns, gap_ns, weight)
+
+    def _finish_late(self, step: Step) -> None:
+        """Finish what a step brings to an end; after a loss, see who is gone."""
+        while self._ended_early:
+            request = self._ended_early.pop()
+            self._count_tpot(request)
+            self._ended(request)
+        if step.waiting == 0 and len(step.members) >= step.running:
+            self._requests.reconcile(step.source, step.rank)
+
+    def _count_tpot(self, request: Request) -> None:
+        """Count TPOT once the last token's step is here, too."""
+        awaited = request.trusted and request.output_tokens < (request.tokens or 0)
+        if request.tpot_due_ns is None or request.tpot_counted or awaited:
+            return
+        request.tpot_counted = True
+        tpot_ns = request.tpot_ns
+        if tpot_ns is not None:
+            self._latencies.add("tpot_s", request.tpot_due_ns, tpot_ns)
+
+    def _end(self, request: Request, outcome: RequestState, t_ns: int) -> None:
+        self._outcomes.ended(request, outcome, t_ns)
+        request.outcome = outcome
+        self._requests.end(request)
+        self._ended(request)
+
+    def _ended(self, request: Request) -> None:
+        if self._judge is not None:
+            self._judge.ended(request)
+
+    def _give_up(self, source: str) -> None:
+        """What is known of requests that ended must do."""
+        if self._judge is not None:
+            self._judge.give_up(source)

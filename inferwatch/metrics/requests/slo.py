@@ -1,0 +1,138 @@
+"""Service level objectives: what a request must hold, all at once, to count as good.
+
+    ttft_s<0.5 tpot_s<0.05
+
+Seconds, or with a unit: ``ttft_s<500ms``. TTFT and E2EL are judged from the intended
+send: a user waits from then on, whether or not a generator could send.
+"""
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.errors import UsageError
+
+DEFAULT_SHARE = 0.95
+"""Of requests that must be good."""
+FAILED = "failed"
+"""What a request is said to miss that failed by itself."""
+METRICS = {
+    "ttft_s": "time to first token",
+    "tpot_s": "mean time per token after the first",
+    "itl_s": "longest gap between two tokens of a request",
+    "e2el_s": "time to the last token",
+}
+BETWEEN_TOKENS = frozenset({"tpot_s", "itl_s"})
+"""What a request of a single token does not have."""
+_LIMIT = re.compile(r"([A-Za-z_]\w*)\s*(<=?)\s*([0-9.eE+-]+)(ms|s)?(?=[\s,]|$)[\s,]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How long one metric of a request may take, as ``ttft_s<0.5``."""
+
+    metric: str
+    below_s: float
+    or_equal: bool = False
+
+    def holds(self, value_s: float) -> bool:
+        """Whether a value is within the limit."""
+        return value_s < self.below_s or (self.or_equal and value_s == self.below_s)
+
+    @property
+    def most_ns(self) -> int:
+        """The longest duration that is within it, in whole nanoseconds."""
+        below_ns = math.ceil(self.below_s * NS_PER_S)
+        return below_ns if self.or_equal else below_ns - 1
+
+    def __str__(self) -> str:
+        """As it is written."""
+        return f"{self.metric}{'<=' if self.or_equal else '<'}{self.below_s:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slo:
+    """All limits; a request is good when it holds every one."""
+
+    limits: tuple[Limit, ...]
+
+    def missed(
+        self, values: Mapping[str, float], untold: Collection[str], *, failed: bool
+    ) -> list[str] | None:
+        """The metrics whose limits these seconds break; ``failed`` where it failed.
+
+        Whoever measured, the rule is this: one limit that is broken decides. Else
+        nobody can tell (None) where a limit is on what nobody told of the request;
+        what it does not have, as one of a single token has no gap, breaks nothing.
+        """
+        missed = [
+            limit.metric
+            for limit in self.limits
+            if limit.metric in values and not limit.holds(values[limit.metric])
+        ]
+        if failed:
+            missed.append(FAILED)
+        if not missed and any(limit.metric in untold for limit in self.limits):
+            return None
+        return missed
+
+    def __str__(self) -> str:
+        """As it is written."""
+        return " ".join(map(str, self.limits))
+
+
+def untold(
+    values: Mapping[str, float], *, single: bool, all_gaps: bool = True
+) -> set[str]:
+    """What a request that was answered has, and nobody told; not all gaps were seen."""
+    found = METRICS.keys() - values.keys()
+    if not all_gaps:
+        found.add("itl_s")
+    return found - BETWEEN_TOKENS if single else found
+
+
+def parse_slo(text: str) -> Slo:
+    """The objectives that a text gives.
+
+    Raises:
+        UsageError: it makes no sense; the message says what would.
+    """
+    limits, at = [], 0
+    text = text.strip()
+    while at < len(text):
+        match = _LIMIT.match(text, at)
+        if match is None:
+            raise UsageError(_explain(f"cannot read {text[at:]!r}"))
+        limits.append(_limit(*match.groups()))
+        at = match.end()
+    _refuse_twice(limits)
+    return Slo(tuple(limits))
+
+
+def _limit(metric: str, sign: str, number: str, unit: str | None) -> Limit:
+    if metric not in METRICS:
+        raise UsageError(_explain(f"no metric {metric!r}"))
+    try:
+        value = float(number)
+    except ValueError:
+        raise UsageError(_explain(f"{number!r} is not a number")) from None
+    if not 0 < value < math.inf:
+        raise UsageError(_explain(f"{metric} must be a number above 0"))
+    seconds = value / 1000 if unit == "ms" else value
+    return Limit(metric=metric, below_s=seconds, or_equal=sign == "<=")
+
+
+def _refuse_twice(limits: Sequence[Limit]) -> None:
+    names = [each.metric for each in limits]
+    twice = [name for name in METRICS if names.count(name) > 1]
+    if not names or twice:
+        raise UsageError(
+            _explain(f"{twice[0]} is given twice" if twice else "no limit given")
+        )
+
+
+def _explain(what: str) -> str:
+    known = "\n".join(f"  {name:<8}{meaning}" for name, meaning in METRICS.items())
+    return f"--slo: {what}. Write 'ttft_s<0.5 tpot_s<50ms'; the metrics are\n{known}"

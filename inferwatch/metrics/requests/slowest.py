@@ -1,0 +1,225 @@
+"""The slowest requests of any window, and what they were slow by."""
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import attrgetter
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.causes.cause import (
+    TTFT_CAUSES,
+    Cause,
+    SlowGroup,
+    SlowRequests,
+)
+from inferwatch.metrics.causes.queue import PLACE, largest
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.series.window import Quantiles, Window
+
+KEPT_S = max(window.value for window in Window if window.value is not None) // NS_PER_S
+MOST_A_SECOND = 64
+MOST_BEFORE = 1_024
+SECONDS_A_PART = 4
+SECONDS_A_PART_BEFORE = 256
+LEAST_FOR_P99 = 100
+SLOWEST_PART = 10
+"""Of fewer requests, one in so many."""
+LEAST_PART = 10
+"""A cause that took less than one in so many of the time names no request."""
+
+
+class Slow(NamedTuple):
+    """One request that may be among the slowest; the slower one is the greater."""
+
+    ttft_ns: int
+    t_ns: int
+    """When its first token came."""
+    key: str
+    spent_ns: list[int]
+    """By place of TTFT_CAUSES."""
+
+
+class Spent(NamedTuple):
+    """What some TTFTs went to."""
+
+    n: int
+    ttft_ns: int
+    """Of all of them together."""
+    by_cause: dict[Cause, int]
+    worst: dict[Cause, str]
+    """The request that a cause took most from, of causes that took a tenth of all."""
+
+
+class SavedSlowLog(msgspec.Struct, array_like=True):
+    """A SlowLog: the numbers of its parts."""
+
+    lately: list[int]
+    before: list[int]
+
+
+class SlowLog:
+    """Keeps the slowest 64 of each second for as long as the longest rolling window.
+
+    And of all before the slowest 1,024.
+    """
+
+    def __init__(self) -> None:
+        self._lately: dict[int, list[Slow]] = {}
+        """By second, the slowest last."""
+        self._before: list[Slow] = []
+        """Of the seconds before those, likewise."""
+        self._latest = 0
+        """Second."""
+
+    def add(self, request: Request, t_ns: int) -> None:
+        """Its first token came."""
+        ttft_ns, spent_ns = request.ttft_ns, request.spent_ns
+        if ttft_ns is None or spent_ns is None:
+            return
+        slow = Slow(ttft_ns, t_ns, request.key, spent_ns)
+        kept = self._lately.get(t_ns // NS_PER_S)
+        if kept is None:
+            kept = self._new_second(t_ns // NS_PER_S)
+        _keep(kept, slow, MOST_A_SECOND)
+
+    def explain(self, request: Request) -> None:
+        """What the engine told of its first token came after the front end's word."""
+        if request.ttft_ns is None or request.arrived_ns is None:
+            return
+        t_ns, key = request.arrived_ns + request.ttft_ns, request.key
+        kept = self._lately.get(t_ns // NS_PER_S, [])
+        place = bisect_left(kept, (request.ttft_ns, t_ns, key))
+        found = kept[place].key if place < len(kept) else None
+        if found == key and request.spent_ns is not None:
+            kept[place] = kept[place]._replace(spent_ns=request.spent_ns)
+
+    def of(
+        self, now_ns: int, window: Window, ttft: Quantiles | None
+    ) -> SlowRequests | None:
+        """Of a window that ends now, given the quantiles of all its TTFTs."""
+        if ttft is None or not ttft.n or ttft.p99 is None:
+            return None
+        is_p99 = ttft.n >= LEAST_FOR_P99
+        if is_p99:
+            found = list(self._from(now_ns, window, ttft.p99))
+        else:
+            most = max(1, ttft.n // SLOWEST_PART)
+            found = sorted(self._from(now_ns, window, 0.0), reverse=True)[:most]
+        return _grouped(found, ttft.n, is_p99=is_p99) if found else None
+
+    def spent(self, now_ns: int, window: Window) -> Spent:
+        """What the TTFTs of a window went to, of all that are known."""
+        found = list(self._from(now_ns, window, 0.0))
+        if not found:
+            return Spent(0, 0, {}, {})
+        table = np.array([slow.spent_ns for slow in found], np.int64)
+        totals: list[int] = table.sum(axis=0).tolist()
+        caused = list(zip(TTFT_CAUSES, totals, table.T, strict=True))
+        worst = {
+            cause: max(found[i] for i in np.flatnonzero(column == column.max())).key
+            for cause, ns, column in caused
+            if ns * LEAST_PART > sum(totals)
+        }
+        by_cause = {cause: ns for cause, ns, _ in caused if ns > 0}
+        return Spent(len(found), sum(totals), by_cause, worst)
+
+    def saved(self, parts: Parts) -> SavedSlowLog:
+        """Seconds that are over stand in parts that stay as they are."""
+        lately = (slow for kept in self._lately.values() for slow in kept)
+        return SavedSlowLog(
+            lately=_saved(lately, SECONDS_A_PART, parts),
+            before=_saved(self._before, SECONDS_A_PART_BEFORE, parts),
+        )
+
+    def restore(self, saved: SavedSlowLog, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        for slow in _restored(saved.lately, parts):
+            self._lately.setdefault(slow.t_ns // NS_PER_S, []).append(slow)
+        self._before = sorted(_restored(saved.before, parts))
+        self._latest = max(self._lately, default=0)
+
+    def _from(self, now_ns: int, window: Window, least_s: float) -> Iterator[Slow]:
+        """Those of a window that are at least so slow."""
+        since_ns = -1 if window.value is None else now_ns - window.value
+        first = since_ns // NS_PER_S
+        kept = [held for second, held in self._lately.items() if second >= first]
+        if window.value is None:
+            kept.append(self._before)
+        for held in kept:
+            for slow in reversed(held):
+                if slow.ttft_ns / NS_PER_S < least_s:
+                    break
+                if slow.t_ns > since_ns:
+                    yield slow
+
+    def _new_second(self, second: int) -> list[Slow]:
+        """Those that no window reaches any more go."""
+        self._latest = max(self._latest, second)
+        oldest = self._latest - KEPT_S
+        for old in [each for each in self._lately if each < oldest]:
+            for slow in self._lately.pop(old):
+                _keep(self._before, slow, MOST_BEFORE)
+        return self._lately.setdefault(second, [])
+
+
+def _keep(kept: list[Slow], slow: Slow, most: int) -> None:
+    if len(kept) >= most:
+        if slow <= kept[0]:
+            return
+        del kept[0]
+    insort(kept, slow)
+
+
+def _grouped(found: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:
+    """What took the time of these, and of whom most."""
+    totals_ns = [sum(each) for each in zip(*(s.spent_ns for s in found), strict=True)]
+    whole_ns = sum(totals_ns)
+    firsts = [largest(slow.spent_ns) for slow in found]
+    groups = []
+    for cause, total_ns in zip(TTFT_CAUSES, totals_ns, strict=True):
+        if total_ns > 0:
+            place = PLACE[cause]
+            worst = max(found, key=lambda slow: (slow.spent_ns[place], slow))
+            groups.append(
+                SlowGroup(
+                    cause=cause,
+                    requests=firsts.count(cause),
+                    share=total_ns / whole_ns,
+                    worst_key=worst.key,
+                    worst_ttft_s=worst.ttft_ns / NS_PER_S,
+                )
+            )
+    slowest = max(found)
+    return SlowRequests(
+        n=len(found),
+        of=of,
+        from_s=min(found).ttft_ns / NS_PER_S,
+        is_p99=is_p99,
+        ttft_s=whole_ns / NS_PER_S,
+        groups=tuple(sorted(groups, key=attrgetter("share"), reverse=True)),
+        worst_key=slowest.key,
+        worst_ttft_s=slowest.ttft_ns / NS_PER_S,
+    )
+
+
+def _saved(slow: Iterable[Slow], seconds: int, parts: Parts) -> list[int]:
+    """Numbers of the parts, each of so many seconds."""
+
+    def part_of(each: Slow) -> int:
+        return each.t_ns // NS_PER_S // seconds
+
+    ordered = sorted(slow, key=lambda each: (part_of(each), each))
+    latest = max(map(part_of, ordered), default=0)
+    return [
+        parts.add(list(some), lasts=number != latest)
+        for number, some in groupby(ordered, key=part_of)
+    ]
+
+
+def _restored(numbers: list[int], parts: WrittenParts) -> list[Slow]:
+    return [slow for number in numbers for slow in parts.get(number, list[Slow])]

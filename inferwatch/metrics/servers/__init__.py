@@ -1,0 +1,1 @@
+"""Servers known only by what they count: scraped, traced, compared."""

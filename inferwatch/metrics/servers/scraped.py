@@ -1,0 +1,316 @@
+"""Servers that are asked: what each is, whether it answers, and what it last said."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+import msgspec
+
+from collectors.contract.readings import Contact, EngineSample, ServerInfo, WatchedSlo
+from inferwatch.errors import UsageError
+from inferwatch.metrics.requests.objectives import parse_objectives
+from inferwatch.metrics.requests.slo import Limit
+from inferwatch.metrics.series.saving import Parts, WrittenParts
+from inferwatch.metrics.servers.counted import Counted, SavedCounted
+from inferwatch.metrics.servers.server_state import ServerState, Via
+
+STEPS = "step_tokens"
+"""The histogram whose values are steps."""
+MOST_SERVERS = 4_096
+MOST_RANKS = 8_192
+MOST_RESTARTS = 100
+
+
+class Gauges(msgspec.Struct, array_like=True):
+    """What a rank last said of itself, and since when it is so."""
+
+    t_ns: int
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    by_prometheus: bool = False
+    waiting_since_ns: int | None = None
+    """Requests have waited at every sample since."""
+    calm_since_ns: int | None = None
+    """When requests last stopped waiting, or since it is known."""
+    busy_since_ns: int | None = None
+    """There has been work at every sample since."""
+    idle_since_ns: int | None = None
+    progress_ns: int | None = None
+    """When it was last seen to have got on with its work."""
+    token_ns: int | None = None
+    """When tokens last came out."""
+    interval_ns: int = 0
+    """Between its last two samples."""
+    tells_progress: bool = False
+    """It counts tokens or steps."""
+
+    @property
+    def work(self) -> int:
+        """Requests that run or wait."""
+        return (self.running or 0) + (self.waiting or 0)
+
+
+@dataclass(slots=True)
+class ScrapedRank:
+    """One rank of a server with one model."""
+
+    counted: Counted = field(default_factory=Counted)
+    gauges: Gauges | None = None
+    peak_usage: float | None = None
+
+    def take(self, sample: EngineSample) -> bool:
+        """A sample; whether its counters began anew."""
+        before = self.gauges
+        if before is not None and sample.t_ns <= before.t_ns:
+            return False
+        if sample.kv_usage is not None and not isfinite(sample.kv_usage):
+            sample = msgspec.structs.replace(sample, kv_usage=None)
+        restarted = self.counted.take(sample)
+        self.gauges = _gauges(before, sample, self.counted)
+        if sample.kv_usage is not None:
+            self.peak_usage = max(self.peak_usage or 0.0, sample.kv_usage)
+        return restarted
+
+
+def _gauges(before: Gauges | None, sample: EngineSample, counted: Counted) -> Gauges:
+    """What a sample says, beside the one before."""
+    t_ns = sample.t_ns
+    now = Gauges(
+        t_ns=t_ns,
+        running=sample.running,
+        waiting=sample.waiting,
+        kv_usage=sample.kv_usage,
+        by_prometheus=sample.by_prometheus,
+        interval_ns=t_ns - before.t_ns if before else 0,
+        tells_progress=sample.output_tokens is not None or STEPS in sample.histograms,
+    )
+    was = before or Gauges(t_ns=t_ns)
+    if now.waiting:
+        now.waiting_since_ns = was.waiting_since_ns or t_ns
+        now.calm_since_ns = was.calm_since_ns
+    else:
+        calm = before is not None and not was.waiting
+        now.calm_since_ns = was.calm_since_ns if calm else t_ns
+    if now.work:
+        now.busy_since_ns = was.busy_since_ns if was.busy_since_ns is not None else t_ns
+    else:
+        idle_ns = was.idle_since_ns
+        now.idle_since_ns = t_ns if idle_ns is None else idle_ns
+    tokens = counted.just_added("output_tokens")
+    now.token_ns = t_ns if tokens else was.token_ns
+    got_on = bool(counted.added.any()) or not was.work
+    now.progress_ns = t_ns if got_on else was.progress_ns
+    return now
+
+
+@dataclass(slots=True)
+class ScrapedServer:
+    """A server: what it is, whether it answers, its ranks."""
+
+    source: str
+    info: ServerInfo | None = None
+    contact: Contact | None = None
+    round_trip_ns: int | None = None
+    restarts_ns: list[int] = field(default_factory=list)
+    ranks: dict[tuple[str, str | None], ScrapedRank] = field(default_factory=dict)
+    """By rank and model."""
+    states: dict[tuple[str, int | None], tuple[tuple[object, ...], ServerState]] = (
+        field(default_factory=dict)
+    )
+    """What was made of a rank and a span last, and out of what."""
+
+    @property
+    def answers(self) -> bool | None:
+        """None before it was asked."""
+        if self.contact is not None:
+            return self.contact.answers
+        return True if self.ranks else None
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return (
+            self.info.name if self.info is not None and self.info.name else self.source
+        )
+
+    @property
+    def gauges(self) -> list[Gauges]:
+        """What its ranks last said."""
+        told = (rank.gauges for rank in self.ranks.values())
+        return [gauges for gauges in told if gauges is not None]
+
+    @property
+    def last_ns(self) -> int | None:
+        """Of its latest sample."""
+        return max((each.t_ns for each in self.gauges), default=None)
+
+    @property
+    def via(self) -> Via:
+        """How its samples come."""
+        ours = any(not each.by_prometheus for each in self.gauges)
+        return Via.SCRAPE if ours or not self.gauges else Via.PROMETHEUS
+
+
+class SavedRank(msgspec.Struct, array_like=True):
+    """A ScrapedRank, as checkpoints keep it."""
+
+    rank: str
+    model: str | None
+    counted: SavedCounted
+    gauges: Gauges | None
+    peak_usage: float | None
+
+
+class SavedServer(msgspec.Struct, array_like=True):
+    """A ScrapedServer, as checkpoints keep it."""
+
+    source: str
+    info: ServerInfo | None
+    contact: Contact | None
+    round_trip_ns: int | None
+    restarts_ns: list[int]
+    ranks: list[SavedRank]
+
+
+class SavedScraped(msgspec.Struct, array_like=True):
+    """A Scraped, as checkpoints keep it."""
+
+    servers: list[SavedServer]
+    slo: WatchedSlo | None
+
+
+class Scraped:
+    """All servers that are asked, in order of first contact."""
+
+    def __init__(self) -> None:
+        self.servers: dict[str, ScrapedServer] = {}
+        self._slo: WatchedSlo | None = None
+        self._limits: Mapping[str, Limit] = {}
+        self._ranks = 0
+
+    # Readings.
+
+    def info(self, info: ServerInfo) -> None:
+        """What a server is."""
+        server = self._server(info.source)
+        if server is not None:
+            server.info = info
+
+    def contact(self, contact: Contact) -> None:
+        """Whether a server answers."""
+        server = self._server(contact.source)
+        if server is None:
+            return
+        server.contact = contact
+        if contact.round_trip_ns is not None:
+            server.round_trip_ns = contact.round_trip_ns
+        if contact.restarted:
+            self._restarted(server, contact.t_ns)
+        for rank in server.ranks.values():
+            if contact.restarted:
+                rank.counted.begin_anew()
+            if not contact.answers:
+                rank.counted.miss()
+
+    def sample(self, sample: EngineSample) -> None:
+        """What one rank of a server says of itself."""
+        server = self._server(sample.source)
+        if server is None:
+            return
+        key = sample.rank, sample.model
+        rank = server.ranks.get(key)
+        if rank is None:
+            if self._ranks >= MOST_RANKS:
+                return
+            self._ranks += 1
+            rank = server.ranks[key] = ScrapedRank()
+        if rank.take(sample):
+            self._restarted(server, sample.t_ns)
+
+    def slo(self, slo: WatchedSlo) -> None:
+        """What requests are to hold from now on."""
+        typed = self._slo is not None and self._slo.slo and not self._slo.source
+        if typed and slo.source:
+            return  # what was typed holds for all
+        try:
+            every = parse_objectives(slo.slo).every if slo.slo.strip() else None
+        except UsageError:
+            return
+        self._slo = slo
+        limits = every.limits if every is not None else ()
+        self._limits = {limit.metric: limit for limit in limits}
+
+    def _server(self, source: str) -> ScrapedServer | None:
+        server = self.servers.get(source)
+        if server is None and len(self.servers) < MOST_SERVERS:
+            server = self.servers[source] = ScrapedServer(source)
+        return server
+
+    def _restarted(self, server: ScrapedServer, t_ns: int) -> None:
+        known = server.restarts_ns
+        last_ns = server.last_ns
+        if known and last_ns is not None and known[-1] >= last_ns:
+            return  # told and seen: the same
+        del known[: len(known) + 1 - MOST_RESTARTS]
+        known.append(t_ns)
+
+    @property
+    def limits(self) -> Mapping[str, Limit]:
+        """What each latency is to hold."""
+        return self._limits
+
+    def hold_to(self, limits: Mapping[str, Limit]) -> None:
+        """Judge by the objectives of the whole session."""
+        self._limits = limits
+
+    def named(self, source: str | None) -> list[ScrapedServer]:
+        """The one of that name, else all, in order of first contact."""
+        server = self.servers.get(source or "")
+        return [server] if server is not None else [*self.servers.values()]
+
+    # Checkpoints.
+
+    def saved(self, parts: Parts) -> SavedScraped:
+        """Everything."""
+        return SavedScraped(
+            servers=[
+                SavedServer(
+                    source=server.source,
+                    info=server.info,
+                    contact=server.contact,
+                    round_trip_ns=server.round_trip_ns,
+                    restarts_ns=server.restarts_ns,
+                    ranks=[
+                        SavedRank(
+                            rank=name,
+                            model=model,
+                            counted=rank.counted.saved(parts),
+                            gauges=rank.gauges,
+                            peak_usage=rank.peak_usage,
+                        )
+                        for (name, model), rank in server.ranks.items()
+                    ],
+                )
+                for server in self.servers.values()
+            ],
+            slo=self._slo,
+        )
+
+    def restore(self, saved: SavedScraped, parts: WrittenParts) -> None:
+        """Take over what was saved."""
+        for each in saved.servers:
+            server = self.servers[each.source] = ScrapedServer(
+                each.source,
+                each.info,
+                each.contact,
+                each.round_trip_ns,
+                each.restarts_ns,
+            )
+            for held in each.ranks:
+                rank = ScrapedRank(gauges=held.gauges, peak_usage=held.peak_usage)
+                rank.counted.restore(held.counted, parts)
+                server.ranks[held.rank, held.model] = rank
+                self._ranks += 1
+        if saved.slo is not None:
+            self.slo(saved.slo)

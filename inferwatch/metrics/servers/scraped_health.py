@@ -1,0 +1,159 @@
+"""The verdict on servers that are asked: the worst of those that answer, and who it is.
+
+Servers are lost together or not at all: while one of them answers, the others go on.
+"""
+
+from collections.abc import Sequence
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import counted
+from inferwatch.metrics.servers.scraped import Gauges, ScrapedServer
+from inferwatch.metrics.steps.engines import known_sum
+from inferwatch.metrics.steps.flow import Flow
+from inferwatch.metrics.steps.health import Health, Verdict
+
+QUEUE_PERSISTS_NS = NS_PER_S
+STALL_LEAST_NS = 5 * NS_PER_S
+STALL_INTERVALS = 3
+"""Stalled when so many samples in a row show no progress."""
+NAMED = 3
+"""Of so many lost servers the names are told."""
+
+
+def verdict_of(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
+    """As of their latest samples."""
+    answering = [server for server in servers if server.answers]
+    lost = [server for server in servers if server.answers is False]
+    if not answering:
+        return _none_answers(servers, lost)
+    each = [(server, _verdict(server)) for server in answering]
+    worst = max(each, key=lambda known: list(Health).index(known[1].health))
+    sentence = _sentence(worst, each, flow)
+    if lost:
+        names = ", ".join(server.name for server in lost[:NAMED])
+        more = f" and {len(lost) - NAMED} more" if len(lost) > NAMED else ""
+        sentence += f" · no answer from {names}{more}"
+    return _made(worst[1].health, sentence, worst[1].since_ns)
+
+
+def _sentence(
+    worst: tuple[ScrapedServer, Verdict],
+    each: Sequence[tuple[ScrapedServer, Verdict]],
+    flow: Flow,
+) -> str:
+    """Of one server what it does; of several what all do, or which is in trouble."""
+    server, verdict = worst
+    if len(each) == 1:
+        return (
+            f"{verdict.sentence}{_rate(flow)}" if _well(verdict) else verdict.sentence
+        )
+    if not _well(verdict):
+        return f"{server.name}: {verdict.sentence}"
+    if verdict.health is Health.IDLE:
+        return f"{counted(len(each), 'server')}, nothing running, nothing waiting"
+    work = _work(flow.running, flow.waiting)
+    return f"{counted(len(each), 'server')}: {work}{_rate(flow)}"
+
+
+def _well(verdict: Verdict) -> bool:
+    return verdict.health in {Health.HEALTHY, Health.IDLE}
+
+
+def _none_answers(
+    servers: Sequence[ScrapedServer], lost: Sequence[ScrapedServer]
+) -> Verdict:
+    if not lost:
+        names = ", ".join(server.name for server in servers[:NAMED])
+        return _made(Health.STARTING, f"asking {names}", None)
+    since = [server.contact.t_ns for server in lost if server.contact]
+    if len(lost) == 1:
+        (server,) = lost
+        why = server.contact.why if server.contact else None
+        text = f"{server.name} does not answer" + (f": {why}" if why else "")
+    else:
+        text = f"none of {len(servers)} servers answers"
+    return _made(Health.LOST, text, max(since, default=None))
+
+
+def _verdict(server: ScrapedServer) -> Verdict:
+    """Of one that answers."""
+    told = server.gauges
+    if not told:
+        since_ns = server.contact.t_ns if server.contact else None
+        return _made(Health.HEALTHY, "it answers", since_ns)
+    running = known_sum(each.running for each in told)
+    waiting = known_sum(each.waiting for each in told)
+    if running is None and waiting is None:
+        since_ns = server.contact.t_ns if server.contact else None
+        return _made(
+            Health.HEALTHY, "it answers, and tells nothing of its work", since_ns
+        )
+    busy = [each for each in told if each.work]
+    if not busy:
+        since_ns = max(each.idle_since_ns or each.t_ns for each in told)
+        return _made(Health.IDLE, "nothing running, nothing waiting", since_ns)
+    return (
+        _stalled(busy, running, waiting)
+        or _queueing(busy, waiting)
+        or _healthy(busy, running, waiting)
+    )
+
+
+def _stalled(
+    busy: Sequence[Gauges], running: int | None, waiting: int | None
+) -> Verdict | None:
+    """A rank has work and gets on with none of it."""
+    stuck = [each for each in busy if _stuck_ns(each) is not None]
+    if not stuck:
+        return None
+    since_ns = max(each.progress_ns or each.t_ns for each in stuck)
+    quiet_ns = max(each.t_ns for each in stuck) - since_ns
+    text = f"{_work(running, waiting)}: no token for {quiet_ns / NS_PER_S:.1f} s"
+    return _made(Health.STALLED, text, since_ns)
+
+
+def _stuck_ns(each: Gauges) -> int | None:
+    """For how long there was no progress, where that is long."""
+    if not each.tells_progress or each.progress_ns is None:
+        return None
+    quiet_ns = each.t_ns - each.progress_ns
+    least_ns = max(STALL_LEAST_NS, STALL_INTERVALS * each.interval_ns)
+    return quiet_ns if quiet_ns >= least_ns else None
+
+
+def _queueing(busy: Sequence[Gauges], waiting: int | None) -> Verdict | None:
+    """Requests have been waiting for a while."""
+    since = [
+        (each.waiting_since_ns, each.t_ns)
+        for each in busy
+        if each.waiting_since_ns is not None
+    ]
+    if not since:
+        return None
+    since_ns, now_ns = min(since)
+    if now_ns - since_ns < QUEUE_PERSISTS_NS:
+        return None
+    usage = max((each.kv_usage or 0.0 for each in busy), default=0.0)
+    full = f", KV {usage:.0%} used" if usage else ""
+    return _made(Health.QUEUEING, f"{waiting or 0:,} waiting{full}", since_ns)
+
+
+def _healthy(
+    busy: Sequence[Gauges], running: int | None, waiting: int | None
+) -> Verdict:
+    since = [max(each.busy_since_ns or 0, each.calm_since_ns or 0) for each in busy]
+    return _made(Health.HEALTHY, _work(running, waiting), max(since))
+
+
+def _work(running: int | None, waiting: int | None) -> str:
+    queue = f"{waiting:,} waiting" if waiting else "none waiting"
+    return f"{running or 0:,} running, {queue}"
+
+
+def _rate(flow: Flow) -> str:
+    per_s = flow.output_tokens_per_s_now
+    return f", {per_s:,.0f} tok/s" if per_s and flow.running else ""
+
+
+def _made(health: Health, sentence: str, since_ns: int | None) -> Verdict:
+    return Verdict(health=health, sentence=sentence, since_ns=since_ns)

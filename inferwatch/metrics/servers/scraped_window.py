@@ -1,0 +1,438 @@
+"""What scrapes come to in a window: of each server, and of all together.
+
+Counts and sums of several are added, their buckets merged. Percentiles of several are
+never made of those of each.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import chain
+from math import isnan
+from operator import is_
+
+import numpy as np
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.requests.slo import Limit
+from inferwatch.metrics.series.curves import Grid
+from inferwatch.metrics.series.histograms import Floats, Pool
+from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.servers.counted import FOLLOWED, RUNNING, TIME, Increase
+from inferwatch.metrics.servers.imbalance import LASTS_NS, LEAST_SAMPLES, Key, Steady
+from inferwatch.metrics.servers.scraped import STEPS, Gauges, ScrapedRank, ScrapedServer
+from inferwatch.metrics.servers.scraped_charts import Column, ScrapedCharts
+from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.steps.counter import StepTotals, ratio
+from inferwatch.metrics.steps.engines import known_sum
+from inferwatch.metrics.steps.flow import LEAST_NS, Flow, KvState
+
+LATENCIES = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
+LENGTHS = ("prompt_tokens", "output_tokens", STEPS)
+ABORTED = "abort"
+FAILED = "error"
+LATELY_NS = 2 * NS_PER_S
+"""What a rate of the present is over."""
+
+
+class Gained:
+    """What some ranks gained in a window, together."""
+
+    def __init__(self, increases: Sequence[Increase]) -> None:
+        self.increases = increases
+        self._pools: dict[str, Pool] = {}
+        watched = (each.watched_ns for each in increases)
+        self.watched_ns = round(max(watched, default=0.0))
+        """The longest time that one of them was watched."""
+
+    def of(self, name: str) -> int | None:
+        """A counter's; None where none has it."""
+        return known_sum(each.of(name) for each in self.increases)
+
+    def per_s(self, count: Callable[[Increase], float | None]) -> float | None:
+        """The rate of all, each over the time in which it was watched itself."""
+        rates = [
+            counted * NS_PER_S / each.watched_ns
+            for each in self.increases
+            if each.watched_ns >= LEAST_NS and (counted := count(each)) is not None
+        ]
+        return sum(rates) if rates else None
+
+    def rate(self, name: str) -> float | None:
+        """A counter's."""
+        return self.per_s(lambda each: each.of(name))
+
+    def pool(self, key: str) -> Pool:
+        """A histogram's values."""
+        pool = self._pools.get(key)
+        if pool is None:
+            parts = chain.from_iterable(each.histograms(key) for each in self.increases)
+            pool = self._pools[key] = Pool(parts)
+        return pool
+
+    @cached_property
+    def ended(self) -> dict[str, int]:
+        """Requests by how they ended."""
+        ended: dict[str, int] = {}
+        for each in self.increases:
+            for how, count in each.finished.items():
+                ended[how] = ended.get(how, 0) + count
+        return ended
+
+    @property
+    def finished(self) -> int | None:
+        """Requests that were neither aborted nor failed."""
+        return known_sum(map(_finished, self.increases))
+
+    @property
+    def batch_mean(self) -> float | None:
+        """Tokens per step, where its steps are counted."""
+        tokens = self.of("output_tokens")
+        return None if tokens is None else ratio(tokens, self.pool(STEPS).n)
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of the prompt tokens that were looked up and found."""
+        hits, queries = self.of("prefix_hits"), self.of("prefix_queries")
+        return None if hits is None or queries is None else ratio(hits, queries)
+
+
+def _ended(each: Increase) -> int | None:
+    """Requests, however they ended; by their latencies where nothing else tells."""
+    return sum(each.finished.values()) if each.finished else each.count("e2el_s")
+
+
+def _finished(each: Increase) -> int | None:
+    if not each.finished:
+        return each.count("e2el_s")
+    ways = each.finished.items()
+    return sum(count for how, count in ways if how not in {ABORTED, FAILED})
+
+
+def _prefilled(each: Increase) -> int | None:
+    """Prompt tokens that were computed: less those found in the prefix cache."""
+    prompt, hits = each.of("prompt_tokens"), each.of("prefix_hits")
+    return None if prompt is None else max(prompt - (hits or 0), 0)
+
+
+def _arrived(each: Increase) -> float | None:
+    """Who ended, and who is there more than before: that is who came."""
+    ended = _ended(each)
+    if ended is None or isnan(each.in_flight):
+        return None
+    return max(ended + each.in_flight, 0.0)
+
+
+class ScrapedWindow:
+    """Some servers at a moment, and what they did in the window that ends then."""
+
+    def __init__(
+        self,
+        servers: Sequence[ScrapedServer],
+        limits: Mapping[str, Limit],
+        now_ns: int,
+        window: Window,
+    ) -> None:
+        self.servers = servers
+        self._limits = limits
+        self.now_ns, self._window = now_ns, window
+        self._ranks = [
+            (server, name, rank, rank.counted.within(now_ns, window.value))
+            for server in servers
+            for (name, _), rank in server.ranks.items()
+        ]
+
+    @cached_property
+    def gained(self) -> Gained:
+        """By all of them."""
+        return Gained([each for *_, each in self._ranks if each is not None])
+
+    @property
+    def via(self) -> Via | None:
+        """None before there was a sample."""
+        told = {server.via for server in self.servers if server.ranks}
+        return Via.SCRAPE if Via.SCRAPE in told else next(iter(told), None)
+
+    @property
+    def finished_at(self) -> set[str]:
+        """Servers at which requests ended in the window."""
+        return {
+            server.source
+            for server, _, _, increase in self._ranks
+            if increase is not None and _finished(increase)
+        }
+
+    @property
+    def last_token_ns(self) -> int | None:
+        """When tokens were last seen to have come out."""
+        told = [gauges.token_ns for gauges in self._answering]
+        return max((each for each in told if each is not None), default=None)
+
+    @property
+    def restarts_ns(self) -> list[int]:
+        """When any of them began anew."""
+        return sorted(chain.from_iterable(each.restarts_ns for each in self.servers))
+
+    @cached_property
+    def _answering(self) -> list[Gauges]:
+        """What ranks of servers that answer said last."""
+        return [
+            rank.gauges
+            for server, _, rank, _ in self._ranks
+            if server.answers and rank.gauges is not None
+        ]
+
+    @property
+    def first_ns(self) -> int | None:
+        """Of the first sample there is."""
+        begun = [rank.counted.first_ns for _, _, rank, _ in self._ranks]
+        return min((each for each in begun if each is not None), default=None)
+
+    @property
+    def lost_ns(self) -> int | None:
+        """When the last of them ceased to answer; None while one does."""
+        since = [
+            server.contact.t_ns
+            for server in self.servers
+            if server.contact is not None and not server.contact.answers
+        ]
+        return max(since) if since and len(since) == len(self.servers) else None
+
+    def step_totals(self) -> StepTotals:
+        """What servers count of their steps."""
+        gained = self.gained
+        return StepTotals(
+            count=gained.pool(STEPS).n,
+            batch_mean=gained.batch_mean,
+            output_tokens=gained.of("output_tokens") or 0,
+            prefill_tokens=known_sum(map(_prefilled, gained.increases)) or 0,
+        )
+
+    def advice(self, probed: Collection[str]) -> tuple[str, ...]:
+        """What would make more known, each once; servers with a probe need none."""
+        infos = (s.info for s in self.servers if s.info and s.source not in probed)
+        return tuple(dict.fromkeys(each for info in infos for each in info.advice))
+
+    def charts(self, grid: Grid) -> ScrapedCharts:
+        """Over time."""
+        whole = self._window is Window.SESSION
+        counted = [rank.counted for _, _, rank, _ in self._ranks]
+        return ScrapedCharts(
+            (each.session.rows if whole else each.recent for each in counted), grid
+        )
+
+    def flow(self) -> Flow:
+        """From left to right."""
+        gained, now = self.gained, self._flow_now()
+        mean_itl_s = gained.pool("itl_s").quantiles.mean
+        return replace(
+            now,
+            arrivals_per_s=gained.per_s(_arrived),
+            finished_per_s=gained.per_s(_finished),
+            batch_mean=gained.batch_mean,
+            prefill_tokens_per_s=gained.per_s(_prefilled),
+            output_tokens_per_s=gained.rate("output_tokens"),
+            tokens_per_s_per_user=1 / mean_itl_s if mean_itl_s else None,
+            prefix_hit_rate=gained.hit_rate,
+            finished=gained.finished or 0,
+            failed=gained.ended.get(FAILED, 0),
+            aborted=gained.ended.get(ABORTED, 0),
+            preemptions=gained.of("preemptions") or 0,
+            ended=gained.ended,
+        )
+
+    def _flow_now(self) -> Flow:
+        """What servers hold that answer, and their tokens of a moment ago."""
+        told = self._answering
+        lately = Gained(
+            [
+                increase
+                for server, _, rank, _ in self._ranks
+                if server.answers
+                and (increase := rank.counted.within(self.now_ns, LATELY_NS))
+            ]
+        )
+        return Flow(
+            running=known_sum(each.running for each in told),
+            waiting=known_sum(each.waiting for each in told),
+            kv_usage=_mean(each.kv_usage for each in told),
+            output_tokens_per_s_now=lately.rate("output_tokens"),
+        )
+
+    def kv(self) -> KvState:
+        """As far as usage and totals tell of blocks."""
+        gained = self.gained
+        totals = [
+            _blocks(server)
+            for server, _, rank, _ in self._ranks
+            if rank.peak_usage is not None  # what is of all ranks has no cache
+        ]
+        known = totals and None not in totals
+        total = known_sum(totals) if known else None
+        peaks = [
+            _part(rank.peak_usage, _blocks(server))
+            for server, _, rank, _ in self._ranks
+        ]
+        used = [
+            _part(rank.gauges.kv_usage if rank.gauges else None, _blocks(server))
+            for server, _, rank, _ in self._ranks
+        ]
+        tokens = {
+            server.info.kv_block_tokens for server in self.servers if server.info
+        } - {None}
+        return KvState(
+            total_blocks=total,
+            used_blocks=known_sum(used) if known else None,
+            peak_used_blocks=known_sum(peaks) if known else None,
+            peak_usage=_mean(rank.peak_usage for _, _, rank, _ in self._ranks),
+            block_tokens=tokens.pop() if len(tokens) == 1 else None,
+            preemptions=gained.of("preemptions") or 0,
+            prefix_queries=gained.of("prefix_queries") or 0,
+            prefix_hits=gained.of("prefix_hits") or 0,
+        )
+
+    def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
+        """Of all servers together: those that any of them tells."""
+        told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
+        return _rows(self.gained, LATENCIES, told, self._limits, charts)
+
+    def lengths(self) -> tuple[Latency, ...]:
+        """Of requests and steps."""
+        told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
+        return _rows(self.gained, LENGTHS, told)
+
+    def steady(self) -> dict[Key, Steady]:
+        """What the gauges of each rank have been for a while."""
+        span_ns = min(self._window.value or LASTS_NS, LASTS_NS)
+        held: dict[Key, list[Floats]] = {}
+        for server, name, rank, _ in self._ranks:
+            held.setdefault((server.source, name), []).append(rank.counted.recent)
+        return {
+            key: _steady(moments, self.now_ns - span_ns)
+            for key, moments in held.items()
+        }
+
+    def states(self) -> tuple[ServerState, ...]:
+        """Each server, its ranks one after the other."""
+        held: dict[str, dict[str, list[tuple[ScrapedRank, Increase | None]]]] = {}
+        for server, name, rank, increase in self._ranks:
+            by_rank = held.setdefault(server.source, {})
+            by_rank.setdefault(name, []).append((rank, increase))
+        return tuple(
+            self._state(server, name, ranks)
+            for server in self.servers
+            for name, ranks in held.get(server.source, {"0": []}).items()
+        )
+
+    def _state(
+        self,
+        server: ScrapedServer,
+        name: str,
+        ranks: Sequence[tuple[ScrapedRank, Increase | None]],
+    ) -> ServerState:
+        """Made anew only where something of it is new: there can be hundreds."""
+        made_of = (
+            *(part for rank, increase in ranks for part in (rank.gauges, increase)),
+            *(server.contact, server.info, server.round_trip_ns, self._limits),
+            server.restarts_ns[-1] if server.restarts_ns else None,
+        )
+        before, state = server.states.get((name, self._window.value), ((), None))
+        alike = len(before) == len(made_of) and all(map(is_, before, made_of))
+        if state is None or not alike:
+            state = self._made(server, name, ranks)
+            server.states[name, self._window.value] = made_of, state
+        return state
+
+    def _made(
+        self,
+        server: ScrapedServer,
+        name: str,
+        ranks: Sequence[tuple[ScrapedRank, Increase | None]],
+    ) -> ServerState:
+        gained = Gained([each for _, each in ranks if each is not None])
+        told = [rank.gauges for rank, _ in ranks if rank.gauges is not None]
+        keys = {key for rank, _ in ranks for key in rank.counted.keys}
+        arrivals = gained.per_s(_arrived)
+        return ServerState(
+            source=server.source,
+            rank=name,
+            info=server.info,
+            via=server.via,
+            answers=server.answers,
+            why=server.contact.why if server.contact else None,
+            last_ns=max((each.t_ns for each in told), default=None),
+            restarted_ns=server.restarts_ns[-1] if server.restarts_ns else None,
+            round_trip_ns=server.round_trip_ns,
+            running=known_sum(each.running for each in told),
+            waiting=known_sum(each.waiting for each in told),
+            kv_usage=_mean(each.kv_usage for each in told),
+            arrivals_per_s=gained.per_s(_ended) if arrivals is None else arrivals,
+            output_tokens_per_s=gained.rate("output_tokens"),
+            prefix_hit_rate=gained.hit_rate,
+            failed=gained.ended.get(FAILED),
+            preemptions=gained.of("preemptions"),
+            latencies=_rows(gained, LATENCIES, keys, self._limits),
+        )
+
+
+def _rows(
+    gained: Gained,
+    keys: Iterable[str],
+    told: set[str],
+    limits: Mapping[str, Limit] | None = None,
+    charts: ScrapedCharts | None = None,
+) -> tuple[Latency, ...]:
+    """One for each histogram that servers have, whether anything ended or not."""
+    return tuple(
+        _row(
+            key,
+            gained.pool(key),
+            (limits or {}).get(key),
+            charts.mean(key) if charts is not None else (),
+        )
+        for key in keys
+        if key in told
+    )
+
+
+def _row(key: str, pool: Pool, limit: Limit | None, trend: Column) -> Latency:
+    return Latency(
+        metric=key,
+        vantage=Vantage.SCRAPE,
+        quantiles=pool.quantiles,
+        trend=trend,
+        brackets=pool.brackets(interpolated=bool(trend)),
+        objective_s=limit.below_s if limit else None,
+        met=pool.share_within(limit.below_s) if limit else None,
+    )
+
+
+def _steady(moments: Sequence[Floats], since_ns: int) -> Steady:
+    """Of a rank; of one that serves several models, all together."""
+    spans = [each[each[:, TIME].searchsorted(since_ns, "right") :] for each in moments]
+    whole = min(map(len, spans))
+    if whole < LEAST_SAMPLES:
+        return Steady()
+    rows = sum(each[len(each) - whole :, RUNNING:FOLLOWED] for each in spans)
+    middle = np.sort(rows, axis=0)[whole // 2].tolist()
+    running, waiting, usage = (None if isnan(each) else each for each in middle)
+    return Steady(
+        running=running,
+        waiting=waiting,
+        kv_usage=None if usage is None else usage / len(moments),
+    )
+
+
+def _blocks(server: ScrapedServer) -> int | None:
+    """KV blocks of each of its ranks."""
+    return server.info.num_kv_blocks if server.info is not None else None
+
+
+def _part(share: float | None, blocks: int | None) -> int | None:
+    return None if share is None or blocks is None else round(share * blocks)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

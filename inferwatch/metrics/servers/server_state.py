@@ -1,0 +1,54 @@
+"""One server, or a rank of it, as screens show it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from collectors.contract.readings import LiveLimits, ServerInfo
+from inferwatch.metrics.series.window import Latency
+
+
+class Via(StrEnum):
+    """How readings of a server come to us, the best first."""
+
+    PROBE = "probe"
+    TRACES = "traces"
+    SCRAPE = "scrape"
+    PROMETHEUS = "prometheus"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerState:
+    """One server of the session, or one rank of it: a row of the fleet."""
+
+    source: str
+    rank: str = "0"
+    info: ServerInfo | None = None
+    via: Via = Via.SCRAPE
+    """The best source there is of it."""
+    answers: bool | None = None
+    """None before it was asked."""
+    why: str | None = None
+    """Why it does not answer, or what is wrong with its answers."""
+    last_ns: int | None = None
+    """Of the last reading."""
+    restarted_ns: int | None = None
+    """When it last began anew while watched."""
+    round_trip_ns: int | None = None
+    running: int | None = None
+    waiting: int | None = None
+    kv_usage: float | None = None
+    arrivals_per_s: float | None = None
+    """Requests that ended, where arrivals are not told; likewise below: over the
+    window."""
+    output_tokens_per_s: float | None = None
+    prefix_hit_rate: float | None = None
+    failed: int | None = None
+    """Requests that ended in an error."""
+    preemptions: int | None = None
+    latencies: tuple[Latency, ...] = ()
+    """As those of the snapshot, of this server alone, without trends."""
+    remark: str | None = None
+    """How it stands out among the others, such as "queue 5× the median"."""
+    live_limits: tuple[LiveLimits, ...] = ()
+    """Of its ranks, where they may be changed while it runs."""

@@ -1,0 +1,172 @@
+"""Requests as traces tell of them: each once it has ended, exact, whoever sent it.
+
+A server with a probe tells all that and more: there, traces add nothing. Elsewhere its
+exact latencies stand in the place of brackets; what traces do not have, as each gap
+between two tokens, is still what the server counts.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+import msgspec
+
+from collectors.contract.readings import RequestSpan
+from inferwatch.metrics.requests.outcomes import Outcomes
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.requests.request_row import RequestState
+from inferwatch.metrics.requests.request_tracker import (
+    VANTAGES,
+    JudgeSink,
+    LatencySamples,
+)
+from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.servers.scraped_window import ScrapedWindow
+from inferwatch.metrics.servers.server_state import Via
+
+MOST_SERVERS = 4_096
+LEAST_PART = 2
+"""Exact of fewer than one in so many requests is not exact of all."""
+OWN_FLAG = "--otlp-traces-endpoint"
+"""Whose advice has been followed."""
+
+
+class SavedTraces(msgspec.Struct, array_like=True):
+    """Traces, as checkpoints keep them."""
+
+    last_ns: dict[str, int]
+    told: int
+
+
+class Traces:
+    """Takes in finished requests, and knows of which servers they are."""
+
+    def __init__(
+        self,
+        requests: RequestIndex,
+        latencies: LatencySamples,
+        outcomes: Outcomes,
+        judge: JudgeSink,
+    ) -> None:
+        self._requests = requests
+        self._latencies = latencies
+        self._outcomes = outcomes
+        self._judge = judge
+        self._last_ns: dict[str, int] = {}
+        """When the last one told of ended, of each server."""
+        self._told = 0
+
+    def take(self, span: RequestSpan) -> None:
+        """A request that has ended."""
+        last_ns = self._last_ns.get(span.source)
+        if last_ns is None and len(self._last_ns) >= MOST_SERVERS:
+            return
+        self._last_ns[span.source] = max(span.end_ns, last_ns or span.end_ns)
+        self._told += 1
+        request = self._request(span)
+        measured = {
+            "ttft_s": span.ttft_ns,
+            "queue_s": span.queue_ns,
+            "prefill_s": span.prefill_ns,
+            "tpot_s": request.tpot_ns,
+            "e2el_s": span.e2el_ns,
+        }
+        for metric, value_ns in measured.items():
+            if value_ns is not None:
+                self._latencies.add(metric, span.end_ns, value_ns)
+        self._outcomes.arrived(request, span.arrived_ns)
+        self._outcomes.ended(request, RequestState.FINISHED, span.end_ns)
+        self._requests.tell(request)
+        self._judge.ended(request)
+
+    def _request(self, span: RequestSpan) -> Request:
+        """All that is known of it; its moments are as near as its durations tell."""
+        request = Request(
+            source=span.source,
+            seen_ns=span.arrived_ns,
+            request_id=f"{span.request_id}#{self._told}",  # clients choose some twice
+            external_id=span.request_id,
+            outcome=RequestState.FINISHED,
+            front_ended=True,
+            engine_ended=True,
+            awaited=False,
+            first_sent=True,
+            arrived_ns=span.arrived_ns,
+            end_ns=span.end_ns,
+            ttft_ns=span.ttft_ns,
+            queue_ns=span.queue_ns,
+            prefill_ns=span.prefill_ns,
+            e2el_ns=span.e2el_ns,
+            prompt_tokens=span.prompt_tokens,
+            max_tokens=span.max_tokens,
+            temperature=span.temperature,
+            reported_tokens=span.output_tokens,
+            output_tokens=span.output_tokens or 0,
+            trusted=span.output_tokens is not None,
+        )
+        if span.decode_ns is not None:
+            request.last_ns = span.end_ns
+            request.first_ns = span.end_ns - span.decode_ns
+        return request
+
+    # What becomes of it.
+
+    def sources(self, told: ScrapedWindow, window_ns: int | None) -> set[str]:
+        """Servers of which all is told: when requests ended, so did traces say."""
+        late = set()
+        if window_ns is not None:
+            since_ns = told.now_ns - window_ns
+            late = {each for each, at_ns in self._last_ns.items() if at_ns <= since_ns}
+        return set(self._last_ns) - (late & told.finished_at)
+
+    def tell_all(
+        self,
+        counted: Sequence[Latency],
+        exact: Sequence[Latency],
+        told: ScrapedWindow,
+        window: Window,
+        probed: Collection[str],
+    ) -> bool:
+        """Whether exact latencies are of all that servers count.
+
+        Args:
+            counted: Latencies of scrapes.
+            exact: Latencies of single requests.
+            told: The servers asked for.
+            window: What both are of.
+            probed: Servers with a probe.
+        """
+        traced = self.sources(told, window.value)
+        silent = told.finished_at - traced - set(probed)
+        few = LEAST_PART * _most(exact) < _most(counted)
+        some = traced & {server.source for server in told.servers}
+        return bool(some) and not few and not silent
+
+    def saved(self) -> SavedTraces:
+        """What is not kept with requests, latencies and outcomes."""
+        return SavedTraces(last_ns=self._last_ns, told=self._told)
+
+    def restore(self, saved: SavedTraces) -> None:
+        """Take over what was saved."""
+        self._last_ns, self._told = saved.last_ns, saved.told
+
+
+def advice_left(advice: Iterable[str], via: Via | None) -> list[str]:
+    """What would make more known of a server, less what has been followed."""
+    if via is Via.PROBE:
+        return []  # whoever has a probe tells all
+    return [each for each in advice if via is not Via.TRACES or OWN_FLAG not in each]
+
+
+def _most(rows: Iterable[Latency]) -> int:
+    """Requests, where each has a latency: gaps between tokens are more."""
+    return max((row.quantiles.n for row in rows if row.metric != "itl_s"), default=0)
+
+
+def best_of(exact: Iterable[Latency], counted: Iterable[Latency]) -> Iterable[Latency]:
+    """A row a metric: exact where requests are told of, else as counted."""
+    first = {row.metric: row for row in exact if row.quantiles.n}
+    other = {row.metric: row for row in counted}
+    for metric in dict.fromkeys((*VANTAGES, *other)):
+        row = first.get(metric) or other.get(metric)
+        if row is not None:
+            yield row

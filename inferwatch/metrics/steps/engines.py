@@ -1,0 +1,362 @@
+"""What the engines are and what they last said of themselves."""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import msgspec
+
+from collectors.contract.readings import (
+    Endpoint,
+    EngineInfo,
+    EngineSettings,
+    LiveLimits,
+    MeasuredPeak,
+    ModelConfig,
+    Step,
+    Totals,
+    WorkerMemory,
+)
+from inferwatch.metrics.series.history import KvBlocks
+from inferwatch.metrics.steps.live_limits import in_place, limits_at, under
+
+Key = tuple[str, int]
+"""Source and data-parallel rank."""
+AnyKey = TypeVar("AnyKey", Key, tuple[str, int, int])
+MOST_CHANGES = 64
+"""Of the limits of a rank."""
+Setting = str | int | float | bool | None
+
+
+class Rank(msgspec.Struct, array_like=True):
+    """One EngineCore: one rank of an engine, and what it last said; saved as it is."""
+
+    info: EngineInfo | None = None
+    """With the limits in force, where they may be changed while it runs."""
+    step: Step | None = None
+    totals: Totals | None = None
+    kv: KvBlocks = (None, None, None)
+    last_end_ns: int | None = None
+    waiting_since_ns: int | None = None
+    """Requests have waited in every step since."""
+    calm_since_ns: int | None = None
+    """When requests last stopped waiting."""
+    lost: bool = False
+    gap_ns: int = 0
+    """How long no step was under way before the latest, though there was work."""
+    limits: LiveLimits | None = None
+    """None where they may not be changed."""
+    told: EngineInfo | None = None
+    """As it was started."""
+    limits_told: list[LiveLimits] = []
+    """The latest of this life, these included. A step that began before they changed
+    ends after that is told."""
+
+    def take_info(self, info: EngineInfo) -> None:
+        """What it is; another process goes by none of the limits of the one before."""
+        if self.told is not None and self.told.pid != info.pid:
+            self.limits, self.limits_told = None, []
+        self.told, self.info = info, under(info, self.limits)
+
+    def take_limits(self, limits: LiveLimits) -> None:
+        """What limits it from a moment on."""
+        self.limits = limits
+        self.limits_told = [*self.limits_told[1 - MOST_CHANGES :], limits]
+        if self.told is not None:
+            self.info = under(self.told, limits)
+
+    def token_budget(self, step: Step) -> int | None:
+        """What this step could have had at most, None where it was not told.
+
+        One that must serve more requests than that gets more.
+        """
+        limits = self.limits
+        if limits is not None and step.start_ns < limits.t_ns:
+            limits = limits_at(self.limits_told, step.start_ns)
+        held = in_place(limits).get("max_num_batched_tokens")
+        if held is not None:
+            return max(held, step.prefill_tokens + step.decode_tokens)
+        return self.told.max_num_batched_tokens if self.told is not None else None
+
+    def take_step(self, step: Step) -> None:
+        """The latest step."""
+        self.gap_ns = gap_ns(self.step, step)
+        self.step = step
+        self.last_end_ns = step.end_ns
+        self.kv = (step.kv_used_blocks, step.kv_cached_blocks, step.kv_free_blocks)
+        self._waits(step.waiting, step.start_ns)
+
+    def take_totals(self, totals: Totals) -> None:
+        """What it holds now, whether it makes steps or not."""
+        self.totals = totals
+        if totals.waiting is not None:
+            self._waits(totals.waiting, totals.t_ns)
+        if totals.kv_used_blocks is not None:
+            self.kv = self._kv_after(totals.kv_used_blocks)
+
+    @property
+    def at_rest(self) -> Totals | None:
+        """The totals, if no step ended since."""
+        totals = self.totals
+        if totals is None or totals.running is None:
+            return None
+        if self.step is not None and self.step.end_ns > totals.t_ns:
+            return None
+        return totals
+
+    @property
+    def waiting(self) -> int:
+        """As of the latest reading."""
+        if self.at_rest is not None:
+            return self.at_rest.waiting or 0
+        return self.step.waiting if self.step is not None else 0
+
+    @property
+    def total_blocks(self) -> int | None:
+        """KV blocks that requests can use."""
+        if self.info is not None and self.info.num_kv_blocks is not None:
+            return self.info.num_kv_blocks
+        return None if None in self.kv else known_sum(self.kv)
+
+    def forget(self) -> None:
+        """Readings were lost: what was last said need not hold."""
+        self.step = self.totals = self.waiting_since_ns = None
+
+    def gone(self) -> None:
+        """The engine was lost: it holds nothing any more."""
+        self.forget()
+        self.kv = (None, None, None)
+        self.lost = True
+
+    def _waits(self, waiting: int, t_ns: int) -> None:
+        if waiting and self.waiting_since_ns is None:
+            self.waiting_since_ns = t_ns
+        elif not waiting and self.waiting_since_ns is not None:
+            self.waiting_since_ns, self.calm_since_ns = None, t_ns
+
+    def _kv_after(self, used: int) -> KvBlocks:
+        """Used blocks changed; which idle ones hold a prefix was not said."""
+        return self.kv if used == self.kv[0] else (used, None, None)
+
+
+class SavedEngines(msgspec.Struct, array_like=True):
+    """All that Engines keeps of ranks and endpoints."""
+
+    ranks: list[tuple[str, int, Rank]]
+    """With its source and its number."""
+    endpoints: dict[str, Endpoint]
+    peak_used_blocks: int | None
+    configs: list[ModelConfig] = []
+    settings: list[EngineSettings] = []
+    worker_memory: list[WorkerMemory] = []
+    measured_peaks: list[MeasuredPeak] = []
+
+
+class Engines:
+    """Every data-parallel rank of every engine, those lost last included."""
+
+    def __init__(self) -> None:
+        self.ranks: dict[Key, Rank] = {}
+        self.endpoints: dict[str, Endpoint] = {}
+        self.peak_used_blocks: int | None = None
+        self.configs: dict[Key, ModelConfig] = {}
+        self.settings: dict[Key, EngineSettings] = {}
+        """As they were told last; of servers without a probe, too."""
+        self.worker_memory: dict[tuple[str, int, int], WorkerMemory] = {}
+        """By source, rank and worker."""
+        self.measured_peaks: dict[str, MeasuredPeak] = {}
+        """By source, which is empty for the host of inferwatch."""
+
+    def take_info(self, info: EngineInfo) -> None:
+        """An EngineCore is up; those lost before it are history."""
+        for key in [key for key, rank in self.ranks.items() if rank.lost]:
+            del self.ranks[key]
+            self.endpoints.pop(key[0], None)
+            self._forget_told(key[0])
+        self.rank(info.source, info.rank).take_info(info)
+
+    def take_config(self, config: ModelConfig) -> None:
+        """What the model of a rank is built of; its probe knows the dtype, too."""
+        key = (config.source, config.rank)
+        if config.dtype is not None or key not in self.configs:
+            self.configs[key] = config
+
+    def take_settings(self, settings: EngineSettings) -> None:
+        """What a rank is set to now; a server tells less of it than its probe."""
+        key = (settings.source, settings.rank)
+        if (held := self.settings.get(key)) is not None:
+            known = held.settings | settings.settings
+            settings = msgspec.structs.replace(settings, settings=known)
+        self.settings[key] = settings
+
+    def take_memory(self, memory: WorkerMemory) -> None:
+        """Who has the memory of a worker's device."""
+        key = (memory.source, memory.rank, memory.worker)
+        self.worker_memory[key] = memory
+
+    def take_peak(self, peak: MeasuredPeak) -> None:
+        """What a host or GPU was measured to do."""
+        self.measured_peaks[peak.source] = peak
+
+    def take_limits(self, limits: LiveLimits) -> None:
+        """What limits a rank from now on."""
+        self.rank(limits.source, limits.rank).take_limits(limits)
+
+    @property
+    def live_limits(self) -> tuple[LiveLimits, ...]:
+        """Of those that live, where they may be changed; rank by rank."""
+        ranks = [self.ranks[key] for key in sorted(self.ranks)]
+        return tuple(r.limits for r in ranks if r.limits is not None and not r.lost)
+
+    @property
+    def limit_changes(self) -> tuple[LiveLimits, ...]:
+        """The latest that were told of those that live, in the order of time."""
+        told = (
+            each for r in self.ranks.values() if not r.lost for each in r.limits_told
+        )
+        return tuple(sorted(told, key=lambda each: (each.t_ns, each.source, each.rank)))
+
+    @property
+    def first_settings(self) -> dict[str, Setting]:
+        """Of the first rank that told any, with the limits in force."""
+        first = min(self.settings, default=None)
+        if first is None:
+            return {}
+        settings = dict(self.settings[first].settings)
+        rank = self.ranks.get(first)
+        return settings | in_place(rank.limits if rank is not None else None)
+
+    def take_step(self, step: Step) -> KvBlocks:
+        """A step ended; the KV blocks of all engines now."""
+        self.rank(step.source, step.rank).take_step(step)
+        return self._kv_changed()
+
+    def take_totals(self, totals: Totals) -> None:
+        """Only an EngineCore says what it holds; front ends count other things."""
+        if totals.running is not None or totals.kv_used_blocks is not None:
+            self.rank(totals.source, totals.rank).take_totals(totals)
+            self._kv_changed()
+
+    def saved(self) -> SavedEngines:
+        """All ranks and endpoints."""
+        return SavedEngines(
+            ranks=[(*key, rank) for key, rank in self.ranks.items()],
+            endpoints=self.endpoints,
+            peak_used_blocks=self.peak_used_blocks,
+            configs=[*self.configs.values()],
+            settings=[*self.settings.values()],
+            worker_memory=[*self.worker_memory.values()],
+            measured_peaks=[*self.measured_peaks.values()],
+        )
+
+    def restore(self, saved: SavedEngines) -> None:
+        """Take over what was saved."""
+        self.ranks = {(source, number): rank for source, number, rank in saved.ranks}
+        self.endpoints = saved.endpoints
+        self.peak_used_blocks = saved.peak_used_blocks
+        for config in saved.configs:
+            self.take_config(config)
+        for settings in saved.settings:
+            self.take_settings(settings)
+        for memory in saved.worker_memory:
+            self.take_memory(memory)
+        for peak in saved.measured_peaks:
+            self.take_peak(peak)
+
+    def ranks_of(self, source: str) -> list[Rank]:
+        """The ranks of a source, all when it is empty."""
+        return [rank for (each, _), rank in self.ranks.items() if source in {"", each}]
+
+    @property
+    def alive(self) -> set[str]:
+        """Sources of those that were not lost."""
+        return {source for (source, _), rank in self.ranks.items() if not rank.lost}
+
+    @property
+    def sources(self) -> set[str]:
+        """Of those lost last, too."""
+        return {source for source, _ in self.ranks}
+
+    def lost(self, source: str) -> None:
+        """An engine is gone; what it was stays known until another one is up."""
+        for rank in self.ranks_of(source):
+            rank.gone()
+
+    def rank(self, source: str, rank: int) -> Rank:
+        """One EngineCore, new if never heard of."""
+        key = (source, rank)
+        held = self.ranks.get(key)
+        if held is None:
+            held = self.ranks[key] = Rank()
+        return held
+
+    @property
+    def latest_step(self) -> Step | None:
+        """The last one that ended, of all that live."""
+        ranks = [rank for rank in self.ranks.values() if not rank.lost]
+        steps = [rank.step for rank in ranks if rank.step is not None]
+        return max(steps, key=lambda step: step.end_ns, default=None)
+
+    @property
+    def infos(self) -> tuple[EngineInfo, ...]:
+        """Of those that live, and of those lost last."""
+        ranks = [self.ranks[key] for key in sorted(self.ranks)]
+        known = [rank.info for rank in ranks if rank.info is not None]
+        sizes: dict[str, int] = {}
+        for info in known:
+            least = max(info.data_parallel or 1, info.rank + 1)
+            sizes[info.source] = max(sizes.get(info.source, 1), least)
+        return tuple(_of_so_many(info, sizes[info.source]) for info in known)
+
+    @property
+    def kv(self) -> KvBlocks:
+        """Used, idle-cached and free blocks of all."""
+        if len(self.ranks) == 1:  # nearly always; and asked in every step
+            return next(iter(self.ranks.values())).kv
+        used, cached, free = zip(*(r.kv for r in self.ranks.values()), strict=True)
+        return known_sum(used), known_sum(cached), known_sum(free)
+
+    def _forget_told(self, source: str) -> None:
+        """What an engine was: another one is up."""
+        _without(self.configs, source)
+        _without(self.settings, source)
+        _without(self.worker_memory, source)
+
+    def _kv_changed(self) -> KvBlocks:
+        kv = self.kv
+        if kv[0] is not None and kv[0] > (self.peak_used_blocks or -1):
+            self.peak_used_blocks = kv[0]
+        return kv
+
+
+def _without(told: dict[AnyKey, Any], source: str) -> None:
+    for key in [key for key in told if key[0] == source]:
+        del told[key]
+
+
+def gap_ns(before: Step | None, step: Step) -> int:
+    """How long no step of a rank was under way between two, though there was work.
+
+    There was when something waited, or when a request of the one is in the other: of
+    what arrived in between, nobody knows whether it came late. Where steps overlap
+    there is no gap.
+    """
+    if before is None or step.index != before.index + 1:
+        return 0
+    gap = step.start_ns - before.end_ns
+    if gap <= 0:
+        return 0
+    goes_on = bool(step.members) and step.members[0] in before.members
+    return gap if before.waiting or goes_on else 0
+
+
+def _of_so_many(info: EngineInfo, ranks: int) -> EngineInfo:
+    """Ranks that share no experts are told that each is the only one."""
+    if (info.data_parallel or 1) >= ranks:
+        return info
+    return msgspec.structs.replace(info, data_parallel=ranks)
+
+
+def known_sum(values: Iterable[int | None]) -> int | None:
+    """Sum of what is known; None when nothing is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

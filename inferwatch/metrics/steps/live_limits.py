@@ -1,0 +1,123 @@
+"""Limits changed while an engine runs: what is in force, and how it is said."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import EngineInfo, LimitChange, LiveLimits
+
+LABELS = {"max_num_seqs": "max seqs", "max_num_batched_tokens": "step tokens"}
+"""What people call them, by the names of vLLM's flags."""
+TOGETHER_NS = NS_PER_S
+"""Ranks that are told the same hear of it within this."""
+Values = tuple[int, int]
+"""In the order of ``LABELS``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lowered:
+    """A limit that is lower than it was at start."""
+
+    name: str
+    """Of vLLM's flag, with underscores."""
+    now: int
+    start: int
+
+    @property
+    def text(self) -> str:
+        """Such as ``max seqs 16 of 32``."""
+        return f"{LABELS[self.name]} {self.now:,} of {self.start:,}"
+
+
+def values_of(limits: LiveLimits) -> Values:
+    """What is in force."""
+    return limits.max_num_seqs, limits.max_num_batched_tokens
+
+
+def start_values(limits: LiveLimits) -> Values:
+    """What it was started with."""
+    return limits.start_max_num_seqs, limits.start_max_num_batched_tokens
+
+
+def lowered(limits: LiveLimits) -> tuple[Lowered, ...]:
+    """What is lower than at start; nothing while nothing is."""
+    both = zip(LABELS, values_of(limits), start_values(limits), strict=True)
+    return tuple(
+        Lowered(name=name, now=now, start=start)
+        for name, now, start in both
+        if now < start
+    )
+
+
+def under(info: EngineInfo, limits: LiveLimits | None) -> EngineInfo:
+    """What an engine is, with what is lower than at start in place of that."""
+    held = in_place(limits)
+    return msgspec.structs.replace(info, **held) if held else info
+
+
+def in_place(limits: LiveLimits | None) -> dict[str, int]:
+    """What is in force in place of what an engine was started with, by vLLM's flags.
+
+    What is as at start is told elsewhere, as it was typed: vLLM's budget of a step may
+    be less than its flag.
+    """
+    return {low.name: low.now for low in lowered(limits)} if limits else {}
+
+
+def limits_at(told: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
+    """Those in force at a moment, of one rank in the order of time.
+
+    Before the first that is known, as far as is known, it was likewise.
+    """
+    held = [each for each in told if each.t_ns <= t_ns]
+    return held[-1] if held else next(iter(told), None)
+
+
+def change_text(before: Values | None, now: LiveLimits) -> str | None:
+    """What changed, in a sentence for the time line; None: nothing that was heard of.
+
+    Whoever comes late is told what is in force, and not when that changed.
+    """
+    if before is None or now.change is LimitChange.START:
+        return None
+    if now.change is LimitChange.WATCHER_GONE:
+        return "start-up limits are back: the watcher is gone"
+    by = f", by {now.by}" if now.by else ""
+    if now.change is LimitChange.RESET:
+        return f"start-up limits are back{by}"
+    changed = [
+        f"{label} {was:,} → {is_:,}"
+        for label, was, is_ in zip(LABELS.values(), before, values_of(now), strict=True)
+        if was != is_
+    ]
+    if not changed:
+        return None
+    stays = "; they stay when it goes" if now.kept else ""
+    return f"{', '.join(changed)}{by}{stays}"
+
+
+class LimitChanges:
+    """Says each change once: ranks that are told the same together are one."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[str, int], Values] = {}
+        self._said: tuple[str, int] | None = None
+
+    def said(self, limits: LiveLimits) -> str | None:
+        """What changed; None: nothing that was not said yet."""
+        of = limits.source, limits.rank
+        text = change_text(self._before.get(of), limits)
+        self._before[of] = values_of(limits)
+        if text is None:
+            return None
+        before, self._said = self._said, (text, limits.t_ns)
+        if before is None or before[0] != text:
+            return text
+        return text if limits.t_ns - before[1] >= TOGETHER_NS else None
+
+
+def in_force(limits: Iterable[LiveLimits]) -> tuple[LiveLimits, ...]:
+    """Those of engines that go by lower limits than at start."""
+    return tuple(each for each in limits if each.in_force)

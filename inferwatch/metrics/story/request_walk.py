@@ -1,0 +1,149 @@
+"""A request's way through the steps: its chunks, tokens, preemptions and KV blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from collectors.contract.readings import Step
+
+
+class OwnStep(msgspec.Struct, kw_only=True, gc=False):
+    """A step that the request was in."""
+
+    place: int
+    """Of the step, among those of its rank at hand."""
+    step: Step
+    scheduled: int
+    produced: int
+    again: bool = False
+    """It computed what a preemption had thrown away."""
+    prefills: bool = False
+    """It computed tokens that were known before; else the next one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Preemption:
+    """A step that began with putting the request back into the queue."""
+
+    place: int
+    step: Step
+    own: int
+    """How many steps of its own came before."""
+
+
+@dataclass(slots=True)
+class RequestWalk:
+    """What its steps did for a request, in one pass over all steps of its rank."""
+
+    own: list[OwnStep] = field(default_factory=list)
+    preemptions: list[Preemption] = field(default_factory=list)
+    computed: list[tuple[int, int]] = field(default_factory=list)
+    """From when on how many of its tokens were computed or being computed."""
+    drafted: int | None = None
+    accepted: int | None = None
+    tokens: int = 0
+    """That came out of its steps."""
+    with_token: list[OwnStep] = field(default_factory=list)
+    """Steps that gave it tokens, from the first on."""
+
+    @property
+    def first(self) -> OwnStep | None:
+        """The one its first token came out of."""
+        return self.with_token[0] if self.with_token else None
+
+
+class MemberFinder:
+    """Finds a request among the members of steps.
+
+    From step to step their lists are mostly one and the same: looked at once.
+    """
+
+    def __init__(self, ordinal: int) -> None:
+        self._ordinal = ordinal
+        self._places: dict[int, int | None] = {}
+
+    def own(self, place: int, step: Step) -> OwnStep | None:
+        """What the step did for it; None where it is not in it."""
+        members = step.members
+        at = self._places.get(id(members), -1)
+        if at == -1:
+            here = self._ordinal in members
+            at = members.index(self._ordinal) if here else None
+            self._places[id(members)] = at
+        if at is None:
+            return None
+        scheduled, produced = step.scheduled[at], step.produced[at]
+        return OwnStep(place=place, step=step, scheduled=scheduled, produced=produced)
+
+
+@dataclass(slots=True)
+class Computing:
+    """How far a request's known tokens are computed."""
+
+    known_tokens: int | None
+    """Of its prompt."""
+    computed: int
+    lost: int = 0
+    """What a preemption threw away."""
+    fresh: bool = True
+    """Tokens are known that are not computed yet: it prefills."""
+
+    def put_back(self) -> None:
+        """A preemption throws all of it away."""
+        self.lost, self.computed = max(self.lost, self.computed), 0
+        self.fresh = True
+
+    def take(self, own: OwnStep, found: RequestWalk) -> None:
+        """Go on by a step it was in, and say what that was."""
+        own.prefills, own.again = self.fresh, self.fresh and self.computed < self.lost
+        if not self.fresh:
+            self.computed += max(own.produced, 1)
+            if own.step.drafted_tokens is not None:
+                found.drafted = (found.drafted or 0) + own.scheduled - 1
+                found.accepted = (found.accepted or 0) + max(own.produced, 1) - 1
+            return
+        if own.produced:
+            # The last chunk ends with the last token known: what it did not schedule
+            # was computed before, or came out of the prefix cache.
+            if self.known_tokens is not None:
+                known = self.known_tokens + found.tokens
+                self.computed = max(self.computed, known - own.scheduled)
+            self.fresh, self.lost = False, 0
+        self.computed += own.scheduled
+
+
+def walk(
+    steps: Sequence[Step],
+    ordinal: int | None,
+    known_tokens: int | None,
+    cached_tokens: int,
+) -> RequestWalk:
+    """Follow a request through the steps of its rank, in their order.
+
+    Args:
+        steps: All that may have it.
+        ordinal: What steps call it.
+        known_tokens: Those of its prompt.
+        cached_tokens: Of these, what needed no computing at first.
+    """
+    found = RequestWalk()
+    if ordinal is None:
+        return found
+    finder, state = MemberFinder(ordinal), Computing(known_tokens, cached_tokens)
+    for place, step in enumerate(steps):
+        if step.preempted and ordinal in step.preempted:
+            back = Preemption(place=place, step=step, own=len(found.own))
+            found.preemptions.append(back)
+            found.computed.append((step.start_ns, 0))
+            state.put_back()
+        own = finder.own(place, step)
+        if own is None:
+            continue
+        state.take(own, found)
+        found.computed.append((step.start_ns, state.computed))
+        found.own.append(own)
+        found.tokens += own.produced
+        if own.produced:
+            found.with_token.append(own)
+    return found

@@ -1,0 +1,349 @@
+"""Tells one request from its readings: pure, and equal live and replayed."""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from math import ceil
+from statistics import fmean
+
+import msgspec
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import EventKind, GpuSample, NoteKind, Step, Vantage
+from inferwatch.formatting import counted, format_duration
+from inferwatch.metrics.causes.cause import Cause, Parts
+from inferwatch.metrics.requests.request import Request
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.requests.request_tracker import RequestTracker
+from inferwatch.metrics.story.request_readings import (
+    Name,
+    ReadingLookup,
+    RequestReadings,
+    gather,
+)
+from inferwatch.metrics.story.request_walk import OwnStep, RequestWalk, walk
+from inferwatch.metrics.story.spikes import (
+    LateToken,
+    late_tokens,
+    merged_tokens,
+    named,
+    prefilling,
+)
+from inferwatch.metrics.story.story import Companion, RequestStory, Spike, StoryStep
+from inferwatch.metrics.story.waterfall import waterfall
+
+MOST_TOLD_STEPS = 5_000
+MOST_COMPANIONS = 100
+MOST_SAMPLES = 1_000
+"""Moments of GPUs, at most."""
+SAMPLES_APART_NS = NS_PER_S // 10
+Names = Callable[[Collection[int]], dict[int, Name]]
+
+
+def tell(lookup: ReadingLookup, key: str, now_ns: int) -> RequestStory | None:
+    """The story of a request as of a moment; None where nothing is known of it."""
+    readings = gather(lookup, key, now_ns)
+    if readings is None:
+        return None
+
+    def names(ordinals: Collection[int]) -> dict[int, Name]:
+        return lookup.names(readings.source, ordinals, readings.now_ns)
+
+    return story_of(readings, names)
+
+
+def story_of(readings: RequestReadings, names: Names) -> RequestStory:
+    """The story that readings tell; ``names`` finds who others in its steps are."""
+    prompt, cached = (
+        _known(readings, "prompt_tokens"),
+        _known(readings, "cached_tokens"),
+    )
+    walked = walk(readings.steps, readings.ordinal, prompt, cached or 0)
+    late, companions = (
+        late_tokens(readings, walked),
+        _companions(walked, readings.ordinal),
+    )
+    asked = {each.culprit for each in late if each.culprit is not None}
+    found = names(asked | {member for member, *_ in companions})
+    spikes = _spikes(late, merged_tokens(readings, walked), found)
+    gaps = sorted(_gaps(walked))
+    class_name = readings.record.class_name if readings.record else None
+    row = replace(
+        _row(readings, walked), class_name=class_name, itl_cause=_longest(late)
+    )
+    spans = waterfall(readings, walked)
+    return RequestStory(
+        row=row,
+        end_ns=spans[-1].end_ns if spans else readings.end_ns,
+        spans=spans,
+        ttft_parts=row.ttft_parts,
+        steps=_steps(walked),
+        steps_total=len(walked.own),
+        token_ns=tuple(each.step.end_ns for each in walked.with_token),
+        gap_p50_ns=_quantile(gaps, 0.5),
+        gap_p99_ns=_quantile(gaps, 0.99),
+        spikes=spikes,
+        companions=tuple(
+            Companion(key=key, name=name, prefill_tokens=tokens, steps=steps)
+            for member, tokens, steps in companions
+            for key, name in [found.get(member, ("", "unknown"))]
+        ),
+        kv_blocks=(blocks := _kv_blocks(readings, walked)),
+        kv_peak_blocks=max((held for _, held in blocks), default=None),
+        cached_tokens=cached,
+        drafted_tokens=walked.drafted,
+        accepted_tokens=walked.accepted,
+        client=_client(readings),
+        gpu=_gpu(readings.gpu_samples),
+        missing=_missing(readings, walked),
+    )
+
+
+def _known(readings: RequestReadings, name: str) -> int | None:
+    """What was told of it first: later lookups in the cache are another matter."""
+    told = (getattr(each, name) for each in readings.events)
+    return next((each for each in told if each is not None), None)
+
+
+def _longest(late: Sequence[LateToken]) -> Cause | None:
+    spikes = (each.spike for each in late)
+    longest = max(spikes, key=lambda each: each.gap_ns, default=None)
+    return longest.cause if longest else None
+
+
+def _spikes(
+    late: Sequence[LateToken], merged: Sequence[LateToken], found: dict[int, Name]
+) -> tuple[Spike, ...]:
+    every = [
+        named(each, None if each.culprit is None else found.get(each.culprit))
+        for each in (*late, *merged)
+    ]
+    return tuple(sorted(every, key=lambda each: each.t_ns))
+
+
+class NowhereTold:
+    """Latencies and outcomes of one request are of no use beside its row."""
+
+    def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
+        """Not kept."""
+
+    def arrived(self, request: Request, t_ns: int) -> None:
+        """Not kept."""
+
+    def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
+        """Not kept."""
+
+
+def _row(readings: RequestReadings, walked: RequestWalk) -> RequestRow:
+    """As the Model would have it that heard of nothing else."""
+    index, nowhere = RequestIndex(), NowhereTold()
+    tracker = RequestTracker(index, nowhere, nowhere)
+    _follow(tracker, index, readings, walked)
+    lost = [each for each in readings.losses if each.kind is NoteKind.LOST]
+    for note in lost:
+        if not readings.live and note.t_ns == readings.end_ns:
+            tracker.lost(note)
+    (row,) = [each for each in index.rows() if each.key == readings.key]
+    return row
+
+
+def _follow(
+    tracker: RequestTracker,
+    index: RequestIndex,
+    readings: RequestReadings,
+    walked: RequestWalk,
+) -> None:
+    """Through its events and steps, in order of time.
+
+    Up to its first token all steps of its rank count, for what they made it wait.
+    """
+    events, request = deque(readings.events), None
+    put_back = {each.place for each in walked.preemptions}
+    own = {each.place: each for each in walked.own}
+    waited = len(readings.steps) if walked.first is None else walked.first.place
+    ordinal = readings.ordinal or 0
+    for place in [*range(waited), *sorted(p for p in {*own, *put_back} if p >= waited)]:
+        step, here = readings.steps[place], own.get(place)
+        while events and events[0].t_ns <= step.end_ns:
+            tracker.event(events.popleft())
+            request = None
+        if request is not None and here is not None and place not in put_back:
+            _decode(request, here)
+            continue
+        tracker.step(_alone(step, ordinal, here, put_back=place in put_back))
+        request = index.members(readings.source).get(ordinal)
+        if request is not None and not request.steady:
+            request = None
+    for event in events:
+        tracker.event(event)
+    tracker.causes.refresh(index.live)
+
+
+def _alone(step: Step, ordinal: int, own: OwnStep | None, *, put_back: bool) -> Step:
+    """A step with nobody else in it."""
+    return msgspec.structs.replace(
+        step,
+        members=[] if own is None else [ordinal],
+        scheduled=[] if own is None else [own.scheduled],
+        produced=[] if own is None else [own.produced],
+        preempted=[ordinal] if put_back else [],
+        waiting=1,
+    )
+
+
+def _decode(request: Request, own: OwnStep) -> None:
+    """What the tracker does with who decodes: quicker for one of 100,000 tokens."""
+    if not own.produced:
+        return
+    end_ns = own.step.end_ns
+    if request.last_ns is not None:
+        request.itl_last_ns = end_ns - request.last_ns
+        request.itl_max_ns = max(request.itl_max_ns, request.itl_last_ns)
+    request.last_ns = end_ns
+    request.output_tokens += own.produced
+    request.row = None
+
+
+def _steps(walked: RequestWalk) -> tuple[StoryStep, ...]:
+    return tuple(
+        StoryStep(
+            index=each.step.index,
+            start_ns=each.step.start_ns,
+            end_ns=each.step.end_ns,
+            duration_ns=each.step.duration_ns,
+            scheduled=each.scheduled,
+            produced=each.produced,
+            requests=len(each.step.members),
+            tokens=each.step.prefill_tokens + each.step.decode_tokens,
+            prefill_tokens=each.step.prefill_tokens,
+            bound_by=each.step.bound_by,
+            running=each.step.running,
+            waiting=each.step.waiting,
+        )
+        for each in walked.own[-MOST_TOLD_STEPS:]
+    )
+
+
+def _gaps(walked: RequestWalk) -> list[int]:
+    came = [each.step.end_ns for each in walked.with_token]
+    return [after - before for before, after in pairwise(came)]
+
+
+def _quantile(ordered: Sequence[int], share: float) -> int | None:
+    """By nearest rank, as everywhere."""
+    return ordered[ceil(share * len(ordered)) - 1] if ordered else None
+
+
+def _companions(walked: RequestWalk, ordinal: int | None) -> list[tuple[int, int, int]]:
+    """Others that were prefilled in its steps: ordinal, tokens, steps."""
+    tokens: dict[int, int] = {}
+    steps: dict[int, int] = {}
+    for own in walked.own:
+        if own.step.prefill_requests > own.prefills:
+            for member, scheduled in prefilling(own.step):
+                tokens[member] = tokens.get(member, 0) + scheduled
+                steps[member] = steps.get(member, 0) + 1
+    if ordinal is not None:
+        tokens.pop(ordinal, None)
+    ranked = sorted(tokens, key=lambda member: (-tokens[member], member))
+    return [
+        (member, tokens[member], steps[member]) for member in ranked[:MOST_COMPANIONS]
+    ]
+
+
+def _kv_blocks(
+    readings: RequestReadings, walked: RequestWalk
+) -> tuple[tuple[int, int], ...]:
+    size = readings.engine.kv_block_tokens if readings.engine else None
+    if not size:
+        return ()
+    held: list[tuple[int, int]] = []
+    for t_ns, computed in walked.computed:
+        blocks = -(-computed // size)
+        if not held or held[-1][1] != blocks:
+            held.append((t_ns, blocks))
+    left_ns = readings.moment(EventKind.FINISHED, Vantage.ENGINE)
+    if held and not readings.live:
+        held.append((left_ns or readings.end_ns, 0))
+    return tuple(held)
+
+
+def _client(readings: RequestReadings) -> Parts:
+    record = readings.record
+    if record is None:
+        return ()
+    arrived_ns = readings.moment(EventKind.ARRIVED, Vantage.FRONTEND)
+    first_ns = readings.moment(EventKind.FIRST_TOKEN, Vantage.FRONTEND)
+    parts = (
+        (Cause.CLIENT, _between(record.intended_ns, record.sent_ns)),
+        (Cause.NETWORK, _between(record.sent_ns, arrived_ns)),
+        (Cause.RETURN, _between(first_ns, record.first_token_ns)),
+    )
+    return tuple((cause, part_s) for cause, part_s in parts if part_s is not None)
+
+
+def _between(start_ns: int | None, end_ns: int | None) -> float | None:
+    if start_ns is None or end_ns is None or end_ns < start_ns:
+        return None
+    return (end_ns - start_ns) / NS_PER_S
+
+
+GpuMoment = tuple[int, float | None, float | None, float | None]
+
+
+def _gpu(samples: Sequence[GpuSample]) -> tuple[GpuMoment, ...]:
+    """Samples of about the same moment together; few enough to be drawn."""
+    if not samples:
+        return ()
+    span_ns = samples[-1].t_ns - samples[0].t_ns
+    apart_ns = max(SAMPLES_APART_NS, span_ns // MOST_SAMPLES + 1)
+    columns: dict[int, list[GpuSample]] = {}
+    for each in samples:
+        columns.setdefault(each.t_ns // apart_ns, []).append(each)
+    return tuple(
+        (
+            here[-1].t_ns,
+            _mean(each.dram_active for each in here),
+            _mean(each.sm_active for each in here),
+            _mean(each.sm_clock_mhz for each in here),
+        )
+        for here in columns.values()
+    )
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [each for each in values if each is not None]
+    return fmean(known) if known else None
+
+
+def _missing(readings: RequestReadings, walked: RequestWalk) -> tuple[str, ...]:
+    told = []
+    start_ns = readings.events[0].t_ns
+    if readings.since_ns is not None and readings.since_ns > start_ns:
+        ago_ns = readings.now_ns - readings.since_ns
+        ago = format_duration(ago_ns / NS_PER_S).strip()
+        told.append(
+            f"Steps longer ago than {ago} are not remembered, and nothing is recorded."
+        )
+    if readings.moment(EventKind.ARRIVED, Vantage.FRONTEND) is None:
+        told.append(
+            "No API server told of its arrival: only the engine's part is told."
+        )
+    if readings.moment(EventKind.ADDED, Vantage.ENGINE) is None:
+        told.append("The engine did not tell when it came: its queue is not known.")
+    lost = sum(
+        each.count or 1
+        for each in readings.losses
+        if each.kind is NoteKind.DROPPED and each.t_ns <= readings.end_ns
+    )
+    if lost:
+        told.append(f"{counted(lost, 'reading')} were lost while it lived.")
+    reported = (each.output_tokens for each in readings.events)
+    output = max((each for each in reported if each is not None), default=0)
+    if output > walked.tokens:
+        told.append(
+            f"Of its {counted(output, 'token')}, steps tell of {walked.tokens:,}."
+        )
+    return tuple(told)

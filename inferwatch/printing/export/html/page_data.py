@@ -1,0 +1,273 @@
+"""One pass over a session's readings: everything the page shows."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
+    LiveLimits,
+    LoadPlanned,
+    Note,
+    NoteKind,
+    Phase,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    TokenTimes,
+    Totals,
+)
+from inferwatch.metrics.load.book import told_sum
+from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.outcomes import Outcomes
+from inferwatch.metrics.requests.request_index import RequestIndex
+from inferwatch.metrics.requests.request_tracker import (
+    VANTAGES,
+    LatencySamples,
+    RequestTracker,
+)
+from inferwatch.metrics.series.history import History
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.live_limits import LimitChanges
+from inferwatch.printing.export.recording import Recording
+
+PER_OCTAVE = 64
+"""Cells between a value and its double."""
+CELLS = 64 * PER_OCTAVE
+Points = list[tuple[float, float]]
+"""A latency in seconds, and the share of values that are no longer."""
+COLUMNS = 240
+FINEST_NS = NS_PER_S // 10
+MOST_WAITING = 4_096
+Column = tuple[float | None, ...]
+
+
+class Distribution:
+    """How latencies are distributed: counts in cells about a hundredth of a value wide.
+
+    Takes values in ns, in fixed memory.
+    """
+
+    def __init__(self) -> None:
+        self._cells = np.zeros(CELLS, np.int64)
+
+    def add(self, value_ns: int, weight: int = 1) -> None:
+        """Add ``weight`` equal values."""
+        cell = int(math.log2(max(value_ns, 1)) * PER_OCTAVE)
+        self._cells[cell] += weight
+
+    @property
+    def n(self) -> int:
+        """How many values there are."""
+        return int(self._cells.sum())
+
+    def points(self) -> Points:
+        """The upper edge of each cell that holds something, and the share below it."""
+        held = np.flatnonzero(self._cells)
+        if not held.size:
+            return []
+        upto = np.cumsum(self._cells[held]) / self._cells.sum()
+        edges = np.exp2((held + 1) / PER_OCTAVE) / NS_PER_S
+        start = float(np.exp2(held[0] / PER_OCTAVE) / NS_PER_S)
+        return [(start, 0.0), *zip(edges.tolist(), upto.tolist(), strict=True)]
+
+
+class Distributions(LatencySamples):
+    """The latencies that the server's events tell, each kind as a distribution."""
+
+    def __init__(self) -> None:
+        super().__init__(History())
+        self.of = {metric: Distribution() for metric in VANTAGES}
+
+    def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:  # noqa: ARG002  when it was does not matter here
+        """Add ``weight`` equal samples of a metric."""
+        self.of[metric].add(value_ns, weight)
+
+
+@dataclass(slots=True)
+class ColumnLatencies:
+    """The number, sum and maximum of the latencies in a column."""
+
+    n: int = 0
+    total_ns: int = 0
+    most_ns: int = 0
+
+    def add(self, value_ns: int) -> None:
+        """Add one latency."""
+        self.n += 1
+        self.total_ns += value_ns
+        self.most_ns = max(self.most_ns, value_ns)
+
+
+@dataclass(slots=True)
+class ClientColumns:
+    """The load generator's view over time, for sessions that saw no engine.
+
+    Columns of equal length from the session's start; warm-up is left out.
+    """
+
+    span_ns: int
+    ttft: dict[int, ColumnLatencies] = field(
+        default_factory=lambda: defaultdict(ColumnLatencies)
+    )
+    itl: dict[int, ColumnLatencies] = field(
+        default_factory=lambda: defaultdict(ColumnLatencies)
+    )
+    tokens: dict[int, int | None] = field(default_factory=lambda: defaultdict(int))
+    """None where an answer that ended in the column was not counted."""
+    of: dict[str, Distribution] = field(
+        default_factory=lambda: defaultdict(Distribution)
+    )
+    _waiting: dict[str, TokenTimes | RequestRecord] = field(default_factory=dict)
+    """Token times whose record has not come, records whose token times have not."""
+
+    @property
+    def bin_ns(self) -> int:
+        """The length of a column."""
+        return max(FINEST_NS, -(-self.span_ns // COLUMNS))
+
+    def record(self, record: RequestRecord) -> None:
+        """Add a request that has ended."""
+        if record.phase is not Phase.WARMUP:
+            self._latencies(record)
+        other = self._match(record.external_id, record)
+        if isinstance(other, TokenTimes):
+            self._gaps(record, other)
+
+    def times(self, times: TokenTimes) -> None:
+        """Add the times of a request's chunks; its record comes before or after."""
+        other = self._match(times.external_id, times)
+        if isinstance(other, RequestRecord):
+            self._gaps(other, times)
+
+    def _match(
+        self, external_id: str, half: TokenTimes | RequestRecord
+    ) -> TokenTimes | RequestRecord | None:
+        """The other half, if it came; else this one waits, as long as there is room."""
+        other = self._waiting.pop(external_id, None)
+        if other is None:
+            self._waiting[external_id] = half
+            if len(self._waiting) > MOST_WAITING:
+                del self._waiting[next(iter(self._waiting))]
+        return other
+
+    def _latencies(self, record: RequestRecord) -> None:
+        first_ns, last_ns = record.first_token_ns, record.last_token_ns
+        waited_ns = ttft_ns(record)
+        if first_ns is not None and waited_ns is not None:
+            self._add("ttft_s", self.ttft, first_ns, waited_ns)
+        if last_ns is not None and record.failure is None:
+            place = last_ns // self.bin_ns
+            self.tokens[place] = told_sum((self.tokens[place], record.output_tokens))
+        for metric, value_ns in (
+            ("e2el_s", e2el_ns(record)),
+            ("tpot_s", tpot_ns(record)),
+        ):
+            if value_ns is not None:
+                self.of[metric].add(value_ns)
+
+    def columns(self) -> tuple[int, dict[str, Column]]:
+        """The length of a column, and the values of each; None is a gap."""
+        count = max([*self.ttft, *self.itl, *self.tokens], default=-1) + 1
+        places = range(count)
+        per_s = NS_PER_S / self.bin_ns
+        found: dict[str, Column] = {
+            "tokens": tuple(
+                None if (n := self.tokens.get(i, 0)) is None else n * per_s
+                for i in places
+            )
+        }
+        for name, spreads in (("ttft", self.ttft), ("itl", self.itl)):
+            held = [spreads.get(i) for i in places]
+            found[f"{name}_mean"] = tuple(
+                each.total_ns / each.n / NS_PER_S if each else None for each in held
+            )
+            found[f"{name}_max"] = tuple(
+                each.most_ns / NS_PER_S if each else None for each in held
+            )
+        return self.bin_ns, found
+
+    def _gaps(self, record: RequestRecord, times: TokenTimes) -> None:
+        if record.phase is Phase.WARMUP or record.failure is not None:
+            return
+        t_ns = times.first_ns
+        for gap_ns in times.gaps_ns:
+            t_ns += gap_ns
+            self._add("itl_s", self.itl, t_ns, gap_ns)
+
+    def _add(
+        self, metric: str, spreads: dict[int, ColumnLatencies], t_ns: int, value_ns: int
+    ) -> None:
+        spreads[max(t_ns, 0) // self.bin_ns].add(value_ns)
+        self.of[metric].add(value_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageData:
+    """Everything the page shows of a session, as of its end."""
+
+    snapshot: Snapshot
+    server: dict[str, Distribution]
+    client: ClientColumns
+    plans: list[LoadPlanned]
+    bookmarks: tuple[tuple[int, str], ...]
+    limits: tuple[tuple[int, str], ...] = ()
+    """When which limits were changed while it ran."""
+
+
+def gather(recording: Recording) -> PageData:
+    """Read a session and fold everything its page shows, as of its end."""
+    model, distributions = Model(), Distributions()
+    tracker = RequestTracker(RequestIndex(), distributions, Outcomes())
+    client = ClientColumns(max(recording.session.duration_ns, NS_PER_S))
+    plans: list[LoadPlanned] = []
+    changes, limits = LimitChanges(), list[tuple[int, str]]()
+
+    def changed(told: LiveLimits) -> None:
+        if (text := changes.said(told)) is not None:
+            limits.append((told.t_ns, text))
+
+    heard = _listeners(tracker, client) | {
+        LoadPlanned: plans.append,
+        LiveLimits: changed,
+    }
+    for reading in recording.readings():
+        model.fold(reading)
+        if hear := heard.get(type(reading)):
+            hear(reading)
+    now_ns = recording.session.duration_ns
+    return PageData(
+        snapshot=model.snapshot(now_ns, Window.SESSION, client=True),
+        server=distributions.of,
+        client=client,
+        plans=plans,
+        bookmarks=tuple(recording.bookmarks),
+        limits=tuple(limits),
+    )
+
+
+def _listeners(
+    tracker: RequestTracker, client: ClientColumns
+) -> dict[type, Callable[[Any], object]]:
+    """Which readings go where, besides the Model."""
+
+    def note(note: Note) -> None:
+        if note.kind is NoteKind.DROPPED:
+            tracker.dropped(note)
+        elif note.kind is NoteKind.LOST:
+            tracker.lost(note)
+
+    return {
+        Step: tracker.step,
+        RequestEvent: tracker.event,
+        Totals: tracker.totals,
+        Note: note,
+        RequestRecord: client.record,
+        TokenTimes: client.times,
+    }

@@ -1,0 +1,190 @@
+"""Requests in slots: queue, prefill and decode inside the request as a whole."""
+
+import heapq
+from dataclasses import dataclass, field
+
+from collectors.contract.readings import EventKind, RequestEvent, Step, Vantage
+from inferwatch.metrics.requests.request_names import request_name
+from inferwatch.printing.export.perfetto.trace_format import Place, Slots, Trace
+
+
+@dataclass(slots=True, kw_only=True)
+class TracedRequest:
+    """A request that is written once its end has been seen."""
+
+    request_id: str
+    first_ns: int
+    last_ns: int
+    ordinal: int | None = None
+    phases: list[tuple[str, int, int]] = field(default_factory=list)
+    phase: tuple[str, int] | None = None
+    """What goes on, and since when."""
+    stepped: bool = False
+    """It was in a step that we know."""
+    marks: list[tuple[str, int]] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)
+    seen: set[Vantage] = field(default_factory=set)
+    """Who tells of it; it has ended when all of them said so."""
+    ended: set[Vantage] = field(default_factory=set)
+
+    def enter(self, phase: str | None, t_ns: int) -> None:
+        """End the current phase and begin another; None begins none."""
+        if self.phase is not None:
+            name, since_ns = self.phase
+            t_ns = max(t_ns, since_ns)
+            self.phases.append((name, since_ns, t_ns))
+        self.phase = None if phase is None else (phase, t_ns)
+        self.reach(t_ns)
+
+    def reach(self, t_ns: int) -> None:
+        """Widen the request so that this moment is in it."""
+        self.first_ns = min(self.first_ns, t_ns)
+        self.last_ns = max(self.last_ns, t_ns)
+
+
+QUEUE, PREFILL, DECODE = "queue", "prefill", "decode"
+PREEMPTED, AGAIN = "preempted", "prefill again"
+UNSEEN = "running, not observed"
+NEXT = {PREFILL: DECODE, AGAIN: DECODE, UNSEEN: DECODE}
+FACTS = (
+    "external_id",
+    "prompt_tokens",
+    "cached_tokens",
+    "max_tokens",
+    "temperature",
+    "output_tokens",
+    "preemptions",
+    "reason",
+)
+
+
+LINGER_NS = 2_000_000_000
+"""Front end and engine are separate streams: one may tell the end before the other
+begins."""
+
+
+class RequestTracks:
+    """Follows requests; each is written into a slot, a while after it has ended."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._requests: dict[tuple[str, str], TracedRequest] = {}
+        self._members: dict[tuple[str, int], TracedRequest] = {}
+        self._ended: list[tuple[int, tuple[str, str]]] = []
+        """When requests ended, as far as is known; a heap."""
+        self._slots: dict[str, Slots] = {}
+        """By engine."""
+
+    def event(self, event: RequestEvent) -> None:
+        """Take an event of a request's life."""
+        key = (event.source, event.request_id)
+        request = self._requests.get(key)
+        if request is None:
+            if event.kind is EventKind.FINISHED:
+                return  # it has been written, or never began here
+            request = TracedRequest(
+                request_id=event.request_id, first_ns=event.t_ns, last_ns=event.t_ns
+            )
+            self._requests[key] = request
+        self._learn(request, event)
+        request.reach(event.t_ns)
+        self._move(request, event)
+        if request.ended >= request.seen:
+            heapq.heappush(self._ended, (request.last_ns, key))
+        self._settle(event.t_ns - LINGER_NS)
+
+    def step(self, step: Step) -> None:
+        """Take a step: tokens were produced, or requests preempted."""
+        for ordinal in step.preempted:
+            request = self._members.get((step.source, ordinal))
+            if request is not None and request.phase is not None:
+                request.enter(PREEMPTED, step.start_ns)
+                request.marks.append((PREEMPTED, request.last_ns))
+        for ordinal, produced in zip(step.members, step.produced, strict=True):
+            request = self._members.get((step.source, ordinal))
+            if request is None or request.phase is None:
+                continue
+            request.reach(step.end_ns)
+            if not request.stepped and request.phase[0] == PREFILL:
+                name, since_ns = request.phase
+                seen = since_ns == step.start_ns  # else its first steps escaped us
+                request.phase = (name if seen else UNSEEN, since_ns)
+            request.stepped = True
+            if request.phase[0] == PREEMPTED:
+                request.enter(AGAIN, step.start_ns)
+            if produced and request.phase[0] in NEXT:
+                request.enter(NEXT[request.phase[0]], step.end_ns)
+
+    def cut(self, source: str | None = None) -> None:
+        """End the requests of an engine that was lost; of all when the record ends."""
+        for key, request in self._requests.items():
+            if source in {None, key[0]} and not request.ended >= request.seen:
+                request.facts["unfinished"] = True
+                request.ended |= request.seen
+                heapq.heappush(self._ended, (request.last_ns, key))
+        self._settle(None)
+
+    def _settle(self, until_ns: int | None) -> None:
+        """Write the requests that ended up to then, or all, in the order of their end.
+
+        One that ended later than it first seemed waits in the heap once more.
+        """
+        while self._ended and (until_ns is None or self._ended[0][0] <= until_ns):
+            ended_ns, key = heapq.heappop(self._ended)
+            request = self._requests.get(key)
+            if request is None or not request.ended >= request.seen:
+                continue
+            if request.last_ns > ended_ns:
+                heapq.heappush(self._ended, (request.last_ns, key))
+            else:
+                self._end(key)
+
+    def _learn(self, request: TracedRequest, event: RequestEvent) -> None:
+        request.seen.add(event.vantage)
+        for name in FACTS:
+            value = getattr(event, name)
+            if value is not None:
+                request.facts[name] = value
+        if event.ordinal is not None and request.ordinal is None:
+            request.ordinal = event.ordinal
+            self._members[event.source, event.ordinal] = request
+
+    @staticmethod
+    def _move(request: TracedRequest, event: RequestEvent) -> None:
+        match event.kind:
+            case EventKind.ADDED:
+                request.enter(QUEUE, event.t_ns)
+            case EventKind.SCHEDULED:
+                request.enter(PREFILL, event.t_ns)
+            case EventKind.FIRST_TOKEN:
+                request.marks.append(("first token at the API server", event.t_ns))
+            case EventKind.FINISHED:
+                request.ended.add(event.vantage)
+                if event.vantage is Vantage.ENGINE:
+                    request.enter(None, event.t_ns)
+
+    def _end(self, key: tuple[str, str]) -> None:
+        source, _ = key
+        request = self._requests.pop(key)
+        if request.ordinal is not None:
+            self._members.pop((source, request.ordinal), None)
+        if request.phase is not None:
+            request.enter(None, request.last_ns)
+        if self._trace.shows(request.first_ns, request.last_ns):
+            self._write(source, request)
+
+    def _write(self, source: str, request: TracedRequest) -> None:
+        slots = self._slots.get(source)
+        if slots is None:
+            group = f"requests of {source}"
+            slots = self._slots[source] = Slots(self._trace, group, Place.REQUESTS)
+        sent_as = request.facts.get("external_id")
+        name = request_name(request.request_id, str(sent_as) if sent_as else None)
+        whole = (request.first_ns, request.last_ns)
+        track = slots.take(*whole)
+        facts = {"request_id": request.request_id, **request.facts}
+        self._trace.slice(track, name, whole, facts)
+        for phase, start_ns, end_ns in request.phases:
+            self._trace.slice(track, phase, (start_ns, end_ns), {})
+        for mark, t_ns in sorted(request.marks, key=lambda each: each[1]):
+            self._trace.instant(track, mark, t_ns, {})

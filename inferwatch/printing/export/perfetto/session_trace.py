@@ -1,0 +1,399 @@
+"""A session as a trace, in one pass over its readings.
+
+Counters stand on top; then what happened to the session, steps, requests, and what the
+client saw of them. Slots of requests, which queue, prefill and decode, are a module of
+their own, and so are GPUs and hosts.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
+    EngineSample,
+    GpuInfo,
+    GpuSample,
+    HostInfo,
+    HostSample,
+    LiveLimits,
+    LoadEvent,
+    LoadPlanned,
+    Note,
+    NoteKind,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    Totals,
+)
+from inferwatch.metrics.steps.live_limits import LABELS, LimitChanges, values_of
+from inferwatch.printing.destination import Destination
+from inferwatch.printing.export.note_text import note_text
+from inferwatch.printing.export.perfetto.hardware_tracks import GpuTracks, HostTracks
+from inferwatch.printing.export.perfetto.request_tracks import LINGER_NS, RequestTracks
+from inferwatch.printing.export.perfetto.trace_format import (
+    Args,
+    Place,
+    Slots,
+    Trace,
+    TraceTrack,
+)
+from inferwatch.printing.export.recording import Recording
+from inferwatch.printing.export.tables import EVERYWHEN, TimeRange
+
+IDLE_NS = 50_000_000
+"""With no step for longer than this, the batch was empty in between."""
+RATE_NS = NS_PER_S
+"""Tokens are counted over this long for their rate."""
+
+Values = Mapping[str, int | None]
+SESSION = "session"
+
+
+def write_perfetto(
+    recording: Recording, destination: Destination, span: TimeRange = EVERYWHEN
+) -> None:
+    """Write one JSON file; what lies outside the span is left out."""
+    with destination.file() as out:
+        trace = Trace(out, recording.start_monotonic_ns, span)
+        trace.open(_about(recording))
+        _Writer(trace).follow(recording)
+        trace.close()
+
+
+class _Writer:
+    """Gives each reading to the tracks that show it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._session = SessionTracks(trace)
+        self._engines = EngineTracks(trace)
+        self._requests = RequestTracks(trace)
+        self._client = ClientTracks(trace)
+        self._servers = ServerCounters(trace)
+        self._gpus, self._hosts = GpuTracks(trace), HostTracks(trace)
+        self._draw: dict[type, Callable[[Any], None]] = {
+            Step: self._step,
+            RequestEvent: self._requests.event,
+            Totals: self._engines.totals,
+            Note: self._note,
+            LoadPlanned: self._session.planned,
+            LoadEvent: self._session.load,
+            LiveLimits: self._limits,
+            GpuInfo: self._gpus.info,
+            GpuSample: self._gpus.sample,
+            HostInfo: self._hosts.info,
+            HostSample: self._hosts.sample,
+            RequestRecord: self._client.record,
+            EngineSample: self._servers.sample,
+        }
+
+    def follow(self, recording: Recording) -> None:
+        """Write the whole record."""
+        for t_ns, text in recording.bookmarks:
+            self._session.bookmark(text, t_ns)
+        for reading in recording.readings():
+            draw = self._draw.get(type(reading))
+            if draw is not None:
+                draw(reading)
+        self._requests.cut()
+        self._client.close()
+        self._engines.close()
+        self._gpus.close()
+
+    def _step(self, step: Step) -> None:
+        self._engines.step(step)
+        self._requests.step(step)
+
+    def _limits(self, limits: LiveLimits) -> None:
+        self._session.limits(limits)
+        self._engines.limits(limits)
+
+    def _note(self, note: Note) -> None:
+        self._session.note(note)
+        if note.kind is NoteKind.LOST:
+            self._requests.cut(note.source)
+
+
+def _about(recording: Recording) -> dict[str, object]:
+    row = recording.session
+    return {
+        "made_by": f"inferwatch {row.inferwatch_version}",
+        "session": row.id,
+        "name": row.name,
+        "model": row.model,
+        "started_unix_ns": row.started_ns,
+        "clock": "CLOCK_MONOTONIC of the host",
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class RankTracks:
+    """The track of an engine's rank, and what its counters show."""
+
+    track: TraceTrack
+    counters: int
+    """Their group."""
+    end_ns: int | None = None
+    """Of its latest step."""
+    shown: dict[str, Values] = field(default_factory=dict)
+    second: int | None = None
+    """The stretch of RATE_NS that tokens are counted in."""
+    tokens: dict[str, int] = field(default_factory=dict)
+
+
+class EngineTracks:
+    """Engines as tracks: a slice a step, and counters where they change."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._ranks: dict[tuple[str, int], RankTracks] = {}
+
+    def step(self, step: Step) -> None:
+        """Write a step, and the counters after it."""
+        rank = self._rank(step.source, step.rank)
+        begin_ns = step.end_ns - step.duration_ns  # steps may overlap, slices may not
+        if rank.end_ns is not None and begin_ns - rank.end_ns > IDLE_NS:
+            self._show(rank, "batch", rank.end_ns, {"prefill": 0, "decode": 0})
+        self._trace.slice(
+            rank.track, _kind(step), (begin_ns, step.end_ns), _step_facts(step)
+        )
+        batch = {"prefill": step.prefill_requests, "decode": step.decode_requests}
+        self._show(rank, "batch", begin_ns, batch)
+        queue = {"running": step.running, "waiting": step.waiting}
+        self._show(rank, "requests", begin_ns, queue)
+        kv = {
+            "used": step.kv_used_blocks,
+            "cached": step.kv_cached_blocks,
+            "free": step.kv_free_blocks,
+        }
+        self._show(rank, "KV blocks", step.end_ns, kv)
+        self._count(rank, step)
+        rank.end_ns = step.end_ns
+
+    def limits(self, limits: LiveLimits) -> None:
+        """Write what limits it from then on, where that may be changed."""
+        rank = self._rank(limits.source, limits.rank)
+        held = dict(zip(LABELS.values(), values_of(limits), strict=True))
+        self._show(rank, "limits", limits.t_ns, held)
+
+    def totals(self, totals: Totals) -> None:
+        """Write the queue's counters, which hold at rest, too."""
+        rank = self._ranks.get((totals.source, totals.rank))
+        if rank is not None and totals.loop_lag_max_ns is not None:
+            late = {"worst": totals.loop_lag_max_ns / 1e6}
+            name = "API server's event loop late, ms"
+            self._trace.counter(rank.counters, name, totals.t_ns, late)
+        if rank is None or totals.t_ns < (rank.end_ns or 0):
+            return
+        if totals.running is not None:
+            queue = {"running": totals.running, "waiting": totals.waiting}
+            self._show(rank, "requests", totals.t_ns, queue)
+
+    def close(self) -> None:
+        """Write the rates of the last seconds."""
+        for rank in self._ranks.values():
+            self._tell_rate(rank)
+            if rank.end_ns is not None:
+                self._show(rank, "batch", rank.end_ns, {"prefill": 0, "decode": 0})
+
+    def _rank(self, source: str, number: int) -> RankTracks:
+        rank = self._ranks.get((source, number))
+        if rank is None:
+            name = f"engine {source}" + (f" rank {number}" if number else "")
+            rank = RankTracks(
+                counters=self._trace.process(f"{name}, counters", Place.COUNTERS),
+                track=self._trace.track(name, "steps", Place.STEPS),
+            )
+            self._ranks[source, number] = rank
+        return rank
+
+    def _show(self, rank: RankTracks, counter: str, t_ns: int, values: Values) -> None:
+        if rank.shown.get(counter) != values:
+            rank.shown[counter] = values
+            known = {k: v for k, v in values.items() if v is not None}
+            if known:
+                self._trace.counter(rank.counters, counter, t_ns, known)
+
+    def _count(self, rank: RankTracks, step: Step) -> None:
+        second = step.end_ns // RATE_NS
+        if second != rank.second:
+            self._tell_rate(rank)
+            rank.second, rank.tokens = second, {"output": 0, "prefill": 0}
+        rank.tokens["output"] += step.output_tokens
+        rank.tokens["prefill"] += step.prefill_tokens
+
+    def _tell_rate(self, rank: RankTracks) -> None:
+        """Write the token rate of the second that has ended, then zero."""
+        if rank.second is not None:
+            start_ns = rank.second * RATE_NS
+            nothing = {"output": 0, "prefill": 0}
+            self._trace.counter(rank.counters, "tokens/s", start_ns, rank.tokens)
+            self._trace.counter(rank.counters, "tokens/s", start_ns + RATE_NS, nothing)
+
+
+class ServerCounters:
+    """What servers say of themselves when asked, as counters."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._before: dict[tuple[str, str, str | None], EngineSample] = {}
+
+    def sample(self, sample: EngineSample) -> None:
+        """Write its gauges, and the token rates since the sample before."""
+        rank = f" rank {sample.rank}" if sample.rank != "0" else ""
+        name = f"server {sample.source}{rank}, counters"
+        pid, t_ns = self._trace.process(name, Place.COUNTERS), sample.t_ns
+        queue = {"running": sample.running, "waiting": sample.waiting}
+        used = {} if sample.kv_usage is None else {"used": round(sample.kv_usage, 4)}
+        for counter, values in (("requests", queue), ("KV", used)):
+            known = {k: v for k, v in values.items() if v is not None}
+            if known:
+                self._trace.counter(pid, counter, t_ns, known)
+        key = (sample.source, sample.rank, sample.model)
+        before = self._before.get(key)
+        self._before[key] = sample
+        if before is not None and (rates := _rates_since(before, sample)):
+            self._trace.counter(pid, "tokens/s", before.t_ns, rates)
+
+
+def _rates_since(before: EngineSample, now: EngineSample) -> dict[str, float]:
+    """Per second; none where a counter went back or the clock did."""
+    counts = (
+        ("output", before.output_tokens, now.output_tokens),
+        ("prompt", before.prompt_tokens, now.prompt_tokens),
+    )
+    took_ns = now.t_ns - before.t_ns
+    return {
+        name: round((after - then) * NS_PER_S / took_ns, 2)
+        for name, then, after in counts
+        if took_ns > 0 and then is not None and after is not None and after >= then
+    }
+
+
+def _kind(step: Step) -> str:
+    if step.prefill_requests and step.decode_requests:
+        return "prefill + decode"
+    return "prefill" if step.prefill_requests else "decode"
+
+
+def _step_facts(step: Step) -> dict[str, object]:
+    return {
+        "step": step.index,
+        "prefill_requests": step.prefill_requests,
+        "decode_requests": step.decode_requests,
+        "prefill_tokens": step.prefill_tokens,
+        "output_tokens": step.output_tokens,
+        "bound_by": step.bound_by,
+        "waiting": step.waiting,
+        "preempted": len(step.preempted) or None,
+        "recomputed_tokens": step.recomputed_tokens or None,
+        "graph_mode": step.graph_mode,
+    }
+
+
+class ClientTracks:
+    """The load generator's requests in slots, a while after each has ended."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._slots: dict[str, Slots] = {}
+        """By run."""
+        self._ended: list[tuple[int, int, RequestRecord]] = []
+        """When, as they come, what; a heap."""
+        self._count = 0
+
+    def record(self, record: RequestRecord) -> None:
+        """Take a request that has ended; those from before are written."""
+        end_ns = _moments(record)[-1][1]
+        self._count += 1
+        heapq.heappush(self._ended, (end_ns, self._count, record))
+        while self._ended[0][0] <= end_ns - LINGER_NS:
+            self._write(heapq.heappop(self._ended)[2])
+
+    def close(self) -> None:
+        """Write the last requests."""
+        while self._ended:
+            self._write(heapq.heappop(self._ended)[2])
+
+    def _write(self, record: RequestRecord) -> None:
+        moments = _moments(record)
+        whole = (moments[0][1], moments[-1][1])
+        if not self._trace.shows(*whole):
+            return
+        slots = self._slots.get(record.source)
+        if slots is None:
+            slots = Slots(self._trace, f"client {record.source}", Place.CLIENT)
+            self._slots[record.source] = slots
+        track = slots.take(*whole)
+        facts = {
+            "phase": record.phase,
+            "class": record.class_name,
+            "prompt_tokens": record.prompt_tokens,
+            "output_tokens": record.output_tokens,
+            "failure": record.failure,
+            "detail": record.detail,
+        }
+        self._trace.slice(track, record.external_id, whole, facts)
+        for (name, start_ns), (_, end_ns) in pairwise(moments):
+            self._trace.slice(track, name, (start_ns, end_ns), {})
+
+
+def _moments(record: RequestRecord) -> list[tuple[str, int]]:
+    """The stages of a request and their starts, as far as known, never going back."""
+    told = (
+        ("wait in the client", record.intended_ns),
+        ("wait for the first token", record.sent_ns),
+        ("stream", record.first_token_ns),
+        ("wait for the end", record.last_token_ns),
+        ("end", record.end_ns),
+    )
+    moments: list[tuple[str, int]] = []
+    for name, t_ns in told:
+        if t_ns is not None:
+            latest = moments[-1][1] if moments else t_ns
+            moments.append((name, max(t_ns, latest)))
+    return moments
+
+
+class SessionTracks:
+    """The session's tracks: notes, load events and bookmarks."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self._tracks: dict[str, TraceTrack] = {}
+        self._changes = LimitChanges()
+
+    def limits(self, limits: LiveLimits) -> None:
+        """Write that they were changed, and by whom."""
+        text = self._changes.said(limits)
+        if text is not None:
+            asked = {"change": limits.change, "by": limits.by, "kept": limits.kept}
+            self._instant("limits", text, limits.t_ns, asked)
+
+    def note(self, note: Note) -> None:
+        """Write a note."""
+        self._instant("notes", note_text(note), note.t_ns, {"kind": note.kind})
+
+    def planned(self, planned: LoadPlanned) -> None:
+        """What the load that follows was asked to do."""
+        asked = f"load plan {planned.plan}"
+        self._instant("notes", asked, planned.t_ns, {"kind": NoteKind.STARTED})
+
+    def load(self, event: LoadEvent) -> None:
+        """Write that the load began, changed or ended."""
+        rate, users = event.rate_per_s, event.users
+        asked = {"rate_per_s": rate, "users": users, "text": event.text}
+        self._instant("load", event.kind, event.t_ns, asked)
+
+    def bookmark(self, text: str, t_ns: int) -> None:
+        """Write a bookmark."""
+        self._instant("bookmarks", text, t_ns, {})
+
+    def _instant(self, track: str, name: str, t_ns: int, args: Args) -> None:
+        if not self._trace.shows(t_ns, t_ns):
+            return
+        if track not in self._tracks:
+            self._tracks[track] = self._trace.track(SESSION, track, Place.SESSION)
+        self._trace.instant(self._tracks[track], name, t_ns, args)

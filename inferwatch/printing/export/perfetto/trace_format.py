@@ -1,0 +1,174 @@
+"""Chrome's trace-event JSON, written as it comes; Perfetto and others open it.
+
+Timestamps are microseconds of the host's monotonic clock, to the nanosecond, so that
+traces of other tools on that host fit beside ours.
+"""
+
+from bisect import bisect_right, insort
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import IO, Any
+
+import msgspec
+
+from inferwatch.printing.export.tables import EVERYWHEN, TimeRange
+from inferwatch.visible import ascii_json
+
+Args = Mapping[str, object]
+
+
+class Place(IntEnum):
+    """Where a group of tracks stands, from top to bottom; within it, the first made."""
+
+    COUNTERS = 0
+    GPU = 1
+    HOST = 2
+    SESSION = 3
+    CLOCKS = 4
+    STEPS = 5
+    REQUESTS = 6
+    CLIENT = 7
+
+
+MOST_GROUPS = 100_000
+"""Of one place."""
+
+
+class TraceTrack:
+    """Where events are shown: a process and, but for counters, a thread in it."""
+
+    __slots__ = ("pid", "tid")
+
+    def __init__(self, pid: int, tid: int) -> None:
+        self.pid = pid
+        self.tid = tid
+
+
+class Trace:
+    """A trace being written: tracks are named as they are made."""
+
+    def __init__(
+        self, out: IO[bytes], start_monotonic_ns: int, span: TimeRange = EVERYWHEN
+    ) -> None:
+        self._out = out
+        self._start_ns = start_monotonic_ns
+        self._span = span
+        self._encoder = msgspec.json.Encoder()
+        self._pids: dict[str, int] = {}
+        self._ids = 0
+        self._empty = True
+
+    def open(self, about: Args) -> None:
+        """Begin the file: what the trace is of, then its events."""
+        head = self._encode({"displayTimeUnit": "ms", "otherData": about})
+        self._out.write(head[:-1] + b',"traceEvents":[')
+
+    def close(self) -> None:
+        """End the file."""
+        self._out.write(b"\n]}\n")
+
+    def process(self, name: str, place: Place) -> int:
+        """The id of a group of tracks, named when it is first asked for."""
+        pid = self._pids.get(name)
+        if pid is None:
+            pid = self._pids[name] = self._next_id()
+            track = TraceTrack(pid, pid)
+            self._named("process_name", track, name)
+            order = place * MOST_GROUPS + len(self._pids)
+            self._event("M", "process_sort_index", track, {"sort_index": order})
+        return pid
+
+    def track(self, group: str, name: str, place: Place) -> TraceTrack:
+        """A new track in a group."""
+        pid = self.process(group, place)
+        track = TraceTrack(pid, self._next_id())
+        self._named("thread_name", track, name)
+        self._event("M", "thread_sort_index", track, {"sort_index": track.tid})
+        return track
+
+    def shows(self, start_ns: int, end_ns: int) -> bool:
+        """Whether any of it lies in the wanted span."""
+        first, last = self._span
+        return (first is None or end_ns >= first) and (last is None or start_ns <= last)
+
+    def slice(
+        self, track: TraceTrack, name: str, span_ns: tuple[int, int], args: Args
+    ) -> None:
+        """Write a slice from one moment to another."""
+        start_ns, end_ns = span_ns
+        if self.shows(start_ns, end_ns):
+            duration = self._micros(max(end_ns - start_ns, 0))
+            timing = {"ts": self._at(start_ns), "dur": duration}
+            self._event("X", name, track, args, timing)
+
+    def instant(self, track: TraceTrack, name: str, t_ns: int, args: Args) -> None:
+        """Write a moment on a track."""
+        if self.shows(t_ns, t_ns):
+            timing = {"ts": self._at(t_ns), "s": "t"}
+            self._event("i", name, track, args, timing)
+
+    def counter(self, pid: int, name: str, t_ns: int, values: Args) -> None:
+        """Write values that hold from here on."""
+        if self.shows(t_ns, t_ns):
+            self._event("C", name, TraceTrack(pid, pid), values, {"ts": self._at(t_ns)})
+
+    def _next_id(self) -> int:
+        """An id that no other track has: some viewers know threads by ids alone."""
+        self._ids += 1
+        return self._ids
+
+    def _named(self, kind: str, track: TraceTrack, name: str) -> None:
+        self._event("M", kind, track, {"name": name})
+
+    def _event(
+        self,
+        phase: str,
+        name: str,
+        track: TraceTrack,
+        args: Args,
+        timing: Mapping[str, Any] | None = None,
+    ) -> None:
+        event = {"ph": phase, "name": name, "pid": track.pid, "tid": track.tid}
+        event |= timing or {}
+        event["args"] = {k: v for k, v in args.items() if v is not None}
+        self._out.write(b"\n" if self._empty else b",\n")
+        self._out.write(self._encode(event))
+        self._empty = False
+
+    def _encode(self, what: object) -> bytes:
+        """JSON in ASCII: viewers see the same, and no terminal obeys what is in it."""
+        return ascii_json(self._encoder.encode(what))
+
+    def _at(self, t_ns: int) -> msgspec.Raw:
+        return self._micros(self._start_ns + t_ns)
+
+    @staticmethod
+    def _micros(duration_ns: int) -> msgspec.Raw:
+        """Microseconds with all nanoseconds as digits; a double would round them."""
+        micros, rest = divmod(abs(duration_ns), 1_000)
+        sign = b"-" if duration_ns < 0 else b""  # before the host's clock began
+        return msgspec.Raw(b"%b%d.%03d" % (sign, micros, rest))
+
+
+class Slots:
+    """Tracks of a group that are used again once what was on them has ended.
+
+    As many as went on at once, provided that they are asked for in the order in which
+    their slices end: of the free tracks, the one that became free last is taken.
+    """
+
+    def __init__(self, trace: Trace, group: str, place: Place) -> None:
+        self._trace, self._group, self._place = trace, group, place
+        self._free: list[tuple[int, int]] = []
+        """Since when each track is free, and its number; sorted."""
+        self._tracks: list[TraceTrack] = []
+
+    def take(self, start_ns: int, end_ns: int) -> TraceTrack:
+        """A track on which nothing else is drawn from one moment to the other."""
+        place = bisect_right(self._free, (start_ns, len(self._tracks))) - 1
+        number = self._free.pop(place)[1] if place >= 0 else len(self._tracks)
+        if number == len(self._tracks):
+            name = f"slot {number + 1}"
+            self._tracks.append(self._trace.track(self._group, name, self._place))
+        insort(self._free, (max(end_ns, start_ns), number))
+        return self._tracks[number]

@@ -1,0 +1,96 @@
+"""A recorded session as exporters read it: as of one moment, in bounded memory."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from collectors.contract.readings import AnyReading
+from inferwatch.errors import StorageError
+from inferwatch.record.connections import open_for_reading
+from inferwatch.record.file.sqlite import explain
+from inferwatch.record.sessions.sessions import SessionRow, find
+from inferwatch.record.tables.codec import recorded
+from inferwatch.record.tables.table import SourceNames
+
+EVERY = 5_000
+"""Rows between two words on how far it is."""
+BOOKMARKS = "SELECT t_ns, text FROM bookmarks WHERE session = ? ORDER BY t_ns"
+SOURCES = "SELECT source, name FROM sources WHERE session = ?"
+
+
+class ExportProgress(Protocol):
+    """Is told how far reading a table or the readings has come."""
+
+    def at(self, what: str, done: int, expected: int | None) -> None:
+        """So many of those are done; ``expected`` is None where nobody knows."""
+        ...
+
+
+class NoProgress:
+    """Tells nobody, where no progress is shown."""
+
+    def at(self, what: str, done: int, expected: int | None) -> None:
+        """Say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """One session in an open file; a recorder that writes on is not seen."""
+
+    session: SessionRow
+    connection: sqlite3.Connection
+    progress: ExportProgress
+    start_monotonic_ns: int
+    """Session time + this = the host's monotonic clock."""
+    imported_from: str | None
+
+    @property
+    def sources(self) -> dict[int, str]:
+        """The names of engines, GPUs and load runs, by their numbers."""
+        return SourceNames(self.connection.execute(SOURCES, (self.session.session,)))
+
+    @property
+    def bookmarks(self) -> list[tuple[int, str]]:
+        """The moments and texts of bookmarks, in order of time."""
+        query = self.connection.execute(BOOKMARKS, (self.session.session,))
+        return query.fetchall()
+
+    def readings(self) -> Iterator[AnyReading]:
+        """All readings, in order of receipt."""
+        numbered = recorded(self.connection, self.session.session)
+        for done, (_, reading) in enumerate(numbered):
+            if done % EVERY == 0:
+                self.progress.at("readings", done, self.session.readings)
+            yield reading
+
+
+@contextmanager
+def opened(
+    database: Path, wanted: str, progress: ExportProgress | None = None
+) -> Iterator[Recording]:
+    """Open a session, by anything that names one.
+
+    Raises:
+        StorageError: there is none, or its file cannot be read.
+    """
+    session = find(database, wanted)
+    with closing(open_for_reading(database)) as connection:
+        try:
+            connection.execute("BEGIN")  # all tables as of the same moment
+            start_ns, imported_from = connection.execute(
+                "SELECT start_monotonic_ns, imported_from FROM sessions "
+                "WHERE session = ?",
+                (session.session,),
+            ).fetchone()
+            yield Recording(
+                session=session,
+                connection=connection,
+                progress=progress or NoProgress(),
+                start_monotonic_ns=start_ns,
+                imported_from=imported_from,
+            )
+        except sqlite3.Error as error:
+            raise StorageError(explain(error, database)) from error

@@ -1,0 +1,290 @@
+"""What of a session becomes tables: those of the record, and its blobs as rows.
+
+Columns are read from the file itself, so that one that a newer schema brings is there
+without a line here. Their names carry the units; unknown is None.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from heapq import merge
+from operator import attrgetter, itemgetter
+from typing import Any
+
+from collectors.contract.readings import (
+    AnyReading,
+    ClientSample,
+    HostSample,
+    LoadEvent,
+    LoadPlanned,
+    Note,
+    RequestRecord,
+    TokenTimes,
+)
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.printing.export.recording import EVERY, Recording
+from inferwatch.printing.export.request_causes import (
+    COLUMNS,
+    REQUEST_CAUSES,
+    request_causes,
+)
+from inferwatch.printing.summary.session import load_runs
+from inferwatch.record.tables.reading_tables import every_table
+from inferwatch.record.tables.table import ReadingTable, SessionPart, Unpacked, readable
+
+Row = tuple[Any, ...]
+LOAD_RUNS = "load_runs"
+RUN_COLUMNS = (
+    "number",
+    "run_id",
+    "state",
+    "verdict",
+    "reasons",
+    "cause",
+    "asked_per_s",
+    "users",
+    "achieved_per_s",
+    "done_per_s",
+    "output_tokens_per_s",
+    "sent",
+    "succeeded",
+    "failed",
+    "aborted",
+    "warmup",
+    "held_back",
+)
+RUN_LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
+RUN_STATISTICS = ("n", "mean", "p50", "p90", "p95", "p99", "max")
+LOAD_READINGS = (
+    ClientSample,
+    HostSample,
+    LoadEvent,
+    LoadPlanned,
+    RequestRecord,
+    TokenTimes,
+)
+"""What a load run's numbers and the verdict on its client are made of."""
+TimeRange = tuple[int | None, int | None]
+"""First and last moment wanted, in session time; None: no bound."""
+EVERYWHEN: TimeRange = (None, None)
+SOURCES = "sources"
+"""They stand as names in the other tables."""
+INTERNAL = ("_ordinal", "_carried")
+"""Ends of the columns that only replay reads."""
+COUNTED = {"steps": "steps", "step_members": "steps", "requests": "requests"}
+"""The session's row knows how many there are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportTable:
+    """A table to export: its name, its columns, and its rows, read when asked for."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: Callable[[], Iterator[Row]]
+
+
+def tables(
+    recording: Recording,
+    what: SessionPart,
+    *,
+    token_times: bool = False,
+    span: TimeRange = EVERYWHEN,
+) -> list[ExportTable]:
+    """The tables of a part of the session; of its requests those that have any."""
+    found = [_table(recording, name, span) for name in _names(recording, what)]
+    if what is SessionPart.REQUESTS:  # told by a probe, or by traces
+        found = [each for each in found if any(each.rows())] or found[:1]
+    for table, unpacked in _unpacked():
+        wanted = token_times or not unpacked.on_request
+        if wanted and what in {SessionPart.ALL, table.part}:
+            found.append(_taken_apart(recording, table, unpacked, span))
+    if what in {SessionPart.ALL, SessionPart.CLIENT}:
+        found.append(_load_runs(recording))
+    if what in {SessionPart.ALL, SessionPart.CAUSES}:
+        found.append(_request_causes(recording, span))
+    return found
+
+
+def _request_causes(recording: Recording, span: TimeRange) -> ExportTable:
+    """Those that arrived in the span; what came before it explains them, too."""
+    arrived = COLUMNS.index("arrived_ns")
+
+    def rows() -> Iterator[Row]:
+        told = request_causes(recording)
+        return (row for row in told if _inside(row[arrived], span))
+
+    return ExportTable(name=REQUEST_CAUSES, columns=COLUMNS, rows=rows)
+
+
+def _load_runs(recording: Recording) -> ExportTable:
+    """Each load run in a row: whether its client kept up, what became of it, how fast.
+
+    Always of the whole run, as a verdict is.
+    """
+    latencies = [
+        (metric, statistic) for metric in RUN_LATENCIES for statistic in RUN_STATISTICS
+    ]
+
+    def rows() -> Iterator[Row]:
+        model = Model()
+        for reading in _load_readings(recording):
+            model.fold(reading)
+        now_ns = recording.session.duration_ns
+        view = model.snapshot(now_ns, Window.SESSION, requests=False).client
+        for run in load_runs(view):
+            told = {**run, "reasons": "; ".join(run["reasons"]) or None}
+            yield (
+                *(told[column] for column in RUN_COLUMNS),
+                *(told[metric][statistic] for metric, statistic in latencies),
+            )
+
+    names = (
+        f"{m.removesuffix('_s')}_{s}{'' if s == 'n' else '_s'}" for m, s in latencies
+    )
+    return ExportTable(name=LOAD_RUNS, columns=(*RUN_COLUMNS, *names), rows=rows)
+
+
+def _load_readings(recording: Recording) -> Iterator[AnyReading]:
+    """In order of receipt; what else is recorded is not read."""
+    told = merge(
+        *(
+            readable(table.read(recording.connection, number, recording.sources))
+            for table in every_table()
+            if table.kind in {*LOAD_READINGS, Note, None}
+            for number in [recording.session.session]
+        ),
+        key=itemgetter(0),
+    )
+    return (reading for _, reading in told if isinstance(reading, LOAD_READINGS))
+
+
+def _unpacked() -> list[tuple[ReadingTable[Any], Unpacked]]:
+    """Tables with blobs, beginning with those that are always wanted."""
+    found = [(table, table.unpacked) for table in every_table() if table.unpacked]
+    return sorted(found, key=lambda each: each[1].on_request)
+
+
+def _names(recording: Recording, what: SessionPart) -> list[str]:
+    """The names of the record's tables that belong to the part."""
+    query = (
+        "SELECT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
+        "WHERE t.type = 'table' AND c.name = 'session' AND c.type = 'INTEGER' "
+        "ORDER BY t.rowid"
+    )
+    names = [name for (name,) in recording.connection.execute(query)]
+    in_blobs = {SOURCES, *(unpacked.name for _, unpacked in _unpacked())}
+    return [
+        name
+        for name in names
+        if name not in in_blobs
+        and name.isidentifier()  # it becomes the name of a file
+        and what in {SessionPart.ALL, _part(name)}
+    ]
+
+
+def _part(name: str) -> SessionPart:
+    """As the table says; a later schema's may be of GPUs."""
+    return _parts().get(
+        name, SessionPart.GPU if name.startswith("gpu") else SessionPart.ALL
+    )
+
+
+@cache
+def _parts() -> dict[str, SessionPart]:
+    return {
+        name: table.part
+        for table in every_table()
+        for name in (table.name, *table.with_it)
+    }
+
+
+@cache
+def _moments() -> dict[str, str]:
+    return {table.name: table.moment for table in every_table()}
+
+
+def _table(recording: Recording, name: str, span: TimeRange) -> ExportTable:
+    """A table of the record; ``table_xinfo`` knows the computed columns too."""
+    info = recording.connection.execute(f"PRAGMA table_xinfo({name})").fetchall()
+    columns = tuple(
+        column
+        for _, column, kind, *_ in info
+        if not column.endswith(INTERNAL)
+        and (column != "session" or name == "sessions")
+        and kind != "BLOB"
+    )
+    keys = [
+        column for _, column, _, _, _, key, _ in info if key and column != "session"
+    ]
+    where, bounds = _within(name, columns, span)
+    query = (
+        f"SELECT {', '.join(columns)} FROM {name} "  # noqa: S608  the file's own names
+        f"WHERE session = ?{where} ORDER BY {', '.join(keys) or 'session'}"
+    )
+    values = (recording.session.session, *bounds)
+    expected = _expected(recording, name)
+
+    def rows() -> Iterator[Row]:
+        named = _named(recording, columns)
+        cursor = recording.connection.execute(query, values)
+        for done, row in enumerate(cursor):
+            if done % EVERY == 0:
+                recording.progress.at(name, done, expected)
+            yield named(row)
+
+    return ExportTable(name=name, columns=columns, rows=rows)
+
+
+def _within(
+    name: str, columns: tuple[str, ...], span: TimeRange
+) -> tuple[str, list[int]]:
+    """The condition that keeps what lies in the span; some tables have no moments."""
+    moment = _moments().get(name, "t_ns")
+    if moment == "t_ns" and moment not in columns:
+        return "", []
+    bounds = [
+        (f" AND {moment} {sign} ?", t_ns)
+        for sign, t_ns in zip((">=", "<="), span, strict=True)
+        if t_ns is not None
+    ]
+    return "".join(text for text, _ in bounds), [t_ns for _, t_ns in bounds]
+
+
+def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Row]:
+    """Replaces a row's source number by its name."""
+    if "source" not in columns:
+        return lambda row: row
+    place, sources = columns.index("source"), recording.sources
+    return lambda row: (*row[:place], sources[row[place]], *row[place + 1 :])
+
+
+def _taken_apart(
+    recording: Recording, table: ReadingTable[Any], unpacked: Unpacked, span: TimeRange
+) -> ExportTable:
+    """A table of what another table keeps in blobs."""
+
+    def rows() -> Iterator[Row]:
+        expected = _expected(recording, unpacked.name)
+        number = recording.session.session
+        read = table.read(recording.connection, number, recording.sources)
+        for done, (ordinal, reading) in enumerate(readable(read)):
+            if done % EVERY == 0:
+                recording.progress.at(unpacked.name, done, expected)
+            if moment is None or _inside(moment(reading), span):
+                for row in unpacked.rows(reading):
+                    yield ordinal, reading.source, *row
+
+    moment = attrgetter(unpacked.moment) if unpacked.moment else None
+    columns = ("ordinal", "source", *unpacked.columns)
+    return ExportTable(name=unpacked.name, columns=columns, rows=rows)
+
+
+def _expected(recording: Recording, name: str) -> int | None:
+    return getattr(recording.session, COUNTED[name]) if name in COUNTED else None
+
+
+def _inside(t_ns: int, span: TimeRange) -> bool:
+    first, last = span
+    return (first is None or t_ns >= first) and (last is None or t_ns <= last)

@@ -1,0 +1,1 @@
+"""What all HTML pages share: the document, tables, charts as SVG."""

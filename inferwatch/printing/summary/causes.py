@@ -1,0 +1,127 @@
+"""Why requests were slow, who holds the memory, what the scheduler did; as JSON."""
+
+from typing import Any
+
+from msgspec import to_builtins
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import counted, format_duration, format_share
+from inferwatch.metrics.cache.memory import BlockPicture
+from inferwatch.metrics.requests.request_groups import GroupBy, group_requests
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.summary.latencies import quantiles_row
+from inferwatch.printing.summary.why import by_cause
+from inferwatch.visible import visible
+
+Summary = dict[str, Any]
+
+MOST_SLOW = 10
+"""Requests that are told singly."""
+
+
+def cause_rows(snapshot: Snapshot) -> Summary:
+    """The slowest of the window by cause; memory; batch sizes; stalls."""
+    slowest, memory, curve = snapshot.slowest, snapshot.memory, snapshot.batch_curve
+    return {
+        "slowest": None
+        if slowest is None
+        else to_builtins(slowest) | {"sentence": slowest.sentence},
+        "slow_requests": [request_row(each) for each in slowest_rows(snapshot)],
+        "request_groups": group_rows(snapshot),
+        "memory": None if memory is None else to_builtins(memory),
+        "block_maps": [_block_map(each) for each in snapshot.block_maps],
+        "batch_curve": None if curve is None else to_builtins(curve),
+        "stalls": [
+            to_builtins(each)
+            | {
+                "start_s": each.start_ns / NS_PER_S,
+                "duration_s": (each.end_ns - each.start_ns) / NS_PER_S,
+            }
+            for each in snapshot.stalls
+        ],
+    }
+
+
+def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
+    """Those with the longest TTFT among the rows at hand."""
+    told = [each for each in snapshot.requests if each.ttft_s is not None]
+    told.sort(key=lambda each: (-(each.ttft_s or 0.0), each.key))
+    return told[:MOST_SLOW]
+
+
+def group_rows(snapshot: Snapshot) -> Summary:
+    """The rows at hand by what they have in common: length, model, cause and so on."""
+    models = {each.source: each.model for each in snapshot.engines}
+    return {
+        by.name.lower(): [
+            to_builtins(group) | {"ttft_s": quantiles_row(group.ttft_s)}
+            for group in group_requests(snapshot.requests, by, models)
+        ]
+        for by in GroupBy
+    }
+
+
+def request_row(row: RequestRow) -> Summary:
+    """One request with what made it slow."""
+    return {
+        "key": row.key,
+        "request_id": row.request_id,
+        "external_id": row.external_id,
+        "sequence": row.sequence,
+        "state": row.state,
+        "ttft_s": row.ttft_s,
+        "queue_s": row.queue_s,
+        "prefill_s": row.prefill_s,
+        "tpot_s": row.tpot_s,
+        "itl_max_s": row.itl_max_s,
+        "e2el_s": row.e2el_s,
+        "prompt_tokens": row.prompt_tokens,
+        "cached_tokens": row.cached_tokens,
+        "output_tokens": row.output_tokens,
+        "preemptions": row.preemptions,
+        "cause": row.cause,
+        "ttft_parts_s": by_cause(row.ttft_parts),
+        "itl_cause": row.itl_cause,
+        "lora": row.lora,
+        "priority": row.priority,
+        "class": row.class_name,
+        "header": row.header,
+    }
+
+
+def _block_map(picture: BlockPicture) -> Summary:
+    """How many blocks are what; the picture itself is for screens."""
+    free, cached, private, shared = picture.counts
+    return {
+        "source": picture.source,
+        "rank": picture.rank,
+        "t_s": picture.t_ns / NS_PER_S,
+        "free_blocks": free,
+        "cached_blocks": cached,
+        "private_blocks": private,
+        "shared_blocks": shared,
+        "holders": len(picture.holders),
+        "cost_us": picture.cost_us,
+    }
+
+
+def cause_lines(summary: Summary) -> list[str]:
+    """For people: what the slowest waited for, who holds memory, what stalled."""
+    lines = []
+    slowest, memory, stalls = summary["slowest"], summary["memory"], summary["stalls"]
+    if slowest is not None and slowest["sentence"]:
+        lines.append(f"{'slowest':<10}   {slowest['sentence']}")
+    if memory is not None and memory["private_blocks"] is not None:
+        held = (
+            f"{memory['private_blocks']:,} private, {memory['shared_blocks']:,} shared"
+        )
+        waste = format_share(memory["waste_share"]).strip()
+        lines.append(f"{'KV blocks':<10}   {held} now; {waste} of their room is waste")
+    if stalls:
+        worst_s = max(each["duration_s"] for each in stalls)
+        lines.append(
+            f"{'stalls':<10}   {counted(len(stalls), 'stall')}, the longest "
+            f"{format_duration(worst_s).strip()}"
+        )
+    return [visible(each) for each in lines]

@@ -1,0 +1,367 @@
+"""A whole session as one JSON object, and the same as a table for people."""
+
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import LiveLimits
+from inferwatch.formatting import counted, format_count, format_rate
+from inferwatch.metrics.cache.prefix_cache import PrefixCache
+from inferwatch.metrics.catalog import client_words
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.live_limits import LABELS
+from inferwatch.printing.summary.causes import cause_lines, cause_rows
+from inferwatch.printing.summary.findings import finding_lines, finding_rows
+from inferwatch.printing.summary.hardware import hardware_lines, hardware_rows
+from inferwatch.printing.summary.latencies import (
+    latency_rows,
+    latency_tables,
+    quantiles_row,
+)
+from inferwatch.printing.summary.limits import limits_lines, limits_rows
+from inferwatch.printing.summary.load import doubts
+from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
+from inferwatch.printing.summary.slo import (
+    slo_lines,
+    slo_rows,
+    spending_lines,
+    spending_rows,
+)
+from inferwatch.visible import visible
+
+Summary = dict[str, Any]
+
+RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
+ENGINE_FIELDS = (
+    "model",
+    "vllm_version",
+    "device",
+    "dtype",
+    "num_kv_blocks",
+    "kv_block_tokens",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "tensor_parallel",
+    "pipeline_parallel",
+    "data_parallel",
+    "executor",
+    "prefix_caching",
+    "async_scheduling",
+)
+
+
+LIVE_FIELDS = (
+    "rank",
+    "version",
+    "change",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "start_max_num_seqs",
+    "start_max_num_batched_tokens",
+    "in_force",
+    "by",
+    "kept",
+    "fixed",
+)
+
+
+class HasUnrecorded(Protocol):
+    """What the recorder knows of its own gaps."""
+
+    @property
+    def unrecorded(self) -> int:
+        """Readings that are not in the file."""
+        ...
+
+
+def summarise(
+    snapshot: Snapshot, session_id: str | None, record: HasUnrecorded | None = None
+) -> Summary:
+    """What a headless watch prints; names are those of the catalog."""
+    flow, cost = snapshot.flow, snapshot.cost
+    kv, steps = snapshot.kv, snapshot.steps
+    peak = kv.peak_used_blocks
+    return {
+        "session_id": session_id,
+        "window_s": snapshot.covered_ns / NS_PER_S,
+        "engine": _engine(snapshot),
+        "live_limits": [_live(each) for each in snapshot.live_limits],
+        "requests": {
+            "finished": flow.finished,
+            "finished_as_sent": flow.finished_as_sent,
+            "failed": flow.failed,
+            "aborted": flow.aborted,
+            "running": flow.running,
+            "waiting": flow.waiting,
+        },
+        **latency_rows(snapshot.latencies),
+        "steps": {
+            "count": steps.count,
+            "batch_mean": steps.batch_mean,
+            "batch_max": steps.batch_max,
+            "duration_s": quantiles_row(steps.duration_s),
+            "share_by_bound": dict(steps.share_by_bound),
+            "steps_by_bound": dict(steps.steps_by_bound),
+            "gap_share": steps.gap_share,
+            "share_by_graph": dict(steps.share_by_graph),
+            "padded_share": steps.padded_share,
+        },
+        "output_tokens_per_s": flow.output_tokens_per_s,
+        "prompt_tokens_per_s": flow.prefill_tokens_per_s,
+        "kv_peak_usage": (
+            kv.peak_usage if peak is None else share(peak, kv.total_blocks)
+        ),
+        "kv_peak_blocks": peak,
+        "preemptions": flow.preemptions,
+        "dropped_readings": cost.dropped_readings,
+        "unrecorded_readings": (
+            cost.unrecorded_readings if record is None else record.unrecorded
+        ),
+        "self_cpu_s": cost.self_cpu_s,
+        "client": _client(snapshot.client),
+        "load_runs": load_runs(snapshot.client),
+        "via": snapshot.via,
+        "servers": server_rows(snapshot),
+        "advice": list(snapshot.advice),
+        "prefix_cache": _prefix_cache(snapshot.prefix_cache),
+        **cause_rows(snapshot),
+        **slo_rows(snapshot),
+        **spending_rows(snapshot),
+        **limits_rows(snapshot),
+        **hardware_rows(snapshot),
+        **finding_rows(snapshot),
+    }
+
+
+def _prefix_cache(cache: PrefixCache | None) -> Summary | None:
+    """What cache events tell; None where nobody publishes any."""
+    if cache is None:
+        return None
+    return asdict(cache) | {"lifetime_s": quantiles_row(cache.lifetime_s)}
+
+
+def share(part: int | None, whole: int | None) -> float | None:
+    """A part of a whole, 0-1; None while either is unknown."""
+    return None if part is None or not whole else part / whole
+
+
+def _engine(snapshot: Snapshot) -> Summary | None:
+    """The first rank's facts; ranks of one engine do not differ in them."""
+    if not snapshot.engines:
+        return None
+    info = snapshot.engines[0]
+    return {
+        "engine_id": info.source,
+        "ranks": len(snapshot.engines),
+        **{name: getattr(info, name) for name in ENGINE_FIELDS},
+        "model": _served_name(snapshot) or info.model,
+    }
+
+
+def _live(limits: LiveLimits) -> Summary:
+    """What limits a rank now, where that may be changed while it runs."""
+    told = {name: getattr(limits, name) for name in LIVE_FIELDS}
+    since_s = limits.t_ns / NS_PER_S
+    return {"engine_id": limits.source, **told, "since_s": since_s}
+
+
+def _served_name(snapshot: Snapshot) -> str | None:
+    """What clients call the model, which is rarely the path the engine was given."""
+    return snapshot.endpoints[-1].model if snapshot.endpoints else None
+
+
+def _client(client: ClientView | None) -> Summary | None:
+    """The load run that began last."""
+    if client is None or client.run is None:
+        return None
+    counts = {name: getattr(client.run, name) for name in RUN_COUNTS}
+    return {**counts, **client_verdict(client), **latency_rows(client.latencies)}
+
+
+def load_runs(client: ClientView | None) -> list[Summary]:
+    """Each load run for itself, in order of their beginning."""
+    if client is None:
+        return []
+    return [
+        {
+            "number": view.number,
+            "run_id": view.run.run_id,
+            "state": view.run.state,
+            "asked_per_s": view.asked_mean_per_s,
+            "users": view.users,
+            "achieved_per_s": view.achieved_per_s,
+            "done_per_s": view.run.done_per_s,
+            "output_tokens_per_s": view.run.tokens_per_s,
+            **(_client(view) or {}),
+            "in_flight": view.run.in_flight,
+            "unaccounted": view.run.unaccounted,
+            "held_back": view.run.held_back,
+            "slo": view.slo,
+            "judged": view.judged,
+            "good": view.good,
+        }
+        for view in client.runs
+        if view.run is not None
+    ]
+
+
+def client_verdict(client: ClientView) -> Summary:
+    """Whether its client was fast enough for the latencies it reports."""
+    return {
+        "verdict": client.verdict,
+        "reasons": list(client.reasons),
+        "cause": client.cause,
+    }
+
+
+def summary_text(summary: Summary) -> str:
+    """The summary for people: one table, 80 columns at most."""
+    blocks = [
+        _head(summary),
+        _facts(summary),
+        latency_tables("server", summary),
+        server_lines(summary["servers"]),
+        finding_lines(summary),
+        *_client_blocks(summary["load_runs"]),
+        _foot(summary),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _head(summary: Summary) -> list[str]:
+    engine = summary["engine"] or {}
+    what = f"{engine.get('model', 'no engine')}"
+    if engine:
+        what += f" · vLLM {engine['vllm_version']}"
+        what += f" · {engine['device']}" if engine["device"] else ""
+    elif summary["servers"]:
+        what = server_head(summary["servers"])
+    session = summary["session_id"]
+    kept = f"session {session}" if session else "not recorded"
+    return [visible(what), f"{summary['window_s']:.1f} s watched · {kept}"]
+
+
+def _facts(summary: Summary) -> list[str]:
+    requests, steps = summary["requests"], summary["steps"]
+    bound = {k: v for k, v in steps["share_by_bound"].items() if k != "nothing" and v}
+    shares = "  ".join(f"{cause} {share:.0%}" for cause, share in bound.items())
+    nothing = "nothing" if steps["share_by_bound"] or not summary["servers"] else "–"
+    usage = summary["kv_peak_usage"]
+    peak = "–" if usage is None else f"{usage:.0%}"
+    return [
+        *_lowered(summary["live_limits"]),
+        _line("requests", requests["finished"], f"finished{_as_sent(requests)}")
+        + _part(requests["failed"], "failed")
+        + _part(requests["aborted"], "aborted")
+        + _ours(summary["load_runs"]),
+        _line("tokens/s", summary["output_tokens_per_s"], "out")
+        + _part(summary["prompt_tokens_per_s"], "prompt"),
+        _line("steps", steps["count"], "")
+        + _part(steps["batch_mean"], "batch, mean")
+        + _part(steps["batch_max"], "at most"),
+        f"{'bound by':<10}   {f'{shares} of the time' if shares else nothing}",
+        f"{'KV peak':<10}{peak:>7}"
+        + _part(summary["kv_peak_blocks"], "blocks")
+        + _part(summary["preemptions"], "preemptions"),
+        *_cached(summary["prefix_cache"]),
+        *cause_lines(summary),
+        *slo_lines(summary),
+        *spending_lines(summary),
+        *limits_lines(summary),
+        *hardware_lines(summary),
+    ]
+
+
+def _lowered(limits: list[Summary]) -> list[str]:
+    """Each rank whose limits are lower than it was started with."""
+    return [
+        visible(
+            f"{'limits':<10}   {', '.join(_lower(each))}"
+            + (f", by {each['by']}" if each["by"] else "")
+        )
+        for each in limits
+        if each["in_force"]
+    ]
+
+
+def _lower(limits: Summary) -> list[str]:
+    return [
+        f"{label} {limits[name]:,} of {limits[f'start_{name}']:,}"
+        for name, label in LABELS.items()
+        if limits[name] < limits[f"start_{name}"]
+    ]
+
+
+def _cached(cache: Summary | None) -> list[str]:
+    if cache is None:
+        return []
+    return [
+        _line("KV events", cache["blocks"], "blocks cached")
+        + _part(cache["stored"], "stored")
+        + _part(cache["evicted"], "evicted")
+        + _part(cache["stored_again"], "stored again")
+    ]
+
+
+def _client_blocks(runs: list[Summary]) -> list[list[str]]:
+    """What the client of each load run measured, and whether it was fast enough."""
+    named = len(runs) > 1
+    return [
+        block
+        for run in runs
+        for block in (
+            [*([run_line(run)] if named else []), *latency_tables("client", run)],
+            [client_words(run["verdict"]), *doubts(run)],
+        )
+    ]
+
+
+def run_line(run: Summary) -> str:
+    """Which run it is, at what load, and what became of its requests."""
+    asked = run["asked_per_s"]
+    load = "" if asked is None else f" at {format_rate(asked).strip()}/s"
+    counts = [f"{run['sent']:,} sent", f"{run['succeeded']:,} done"]
+    counts += [f"{run[name]:,} {name}" for name in ("failed", "aborted") if run[name]]
+    return visible(f"load {run['number']}, {run['run_id']}{load}: {', '.join(counts)}")
+
+
+def _foot(summary: Summary) -> list[str]:
+    own = summary["self_cpu_s"]
+    cost = "–" if own is None else f"{own:.1f} s"
+    lost = summary["dropped_readings"], summary["unrecorded_readings"]
+    return [
+        (
+            f"{counted(lost[0], 'reading')} lost, {lost[1]:,} unrecorded · "
+            f"inferwatch used {cost} CPU"
+        ),
+        "~ fewer samples than the percentile needs: 10/(1-p)",
+        *(f"→ {visible(each)}" for each in summary["advice"]),
+    ]
+
+
+def _line(name: str, number: float | None, what: str) -> str:
+    return f"{name:<10}{_number(number)} {what}"
+
+
+def _part(number: float | None, what: str) -> str:
+    return f"{_number(number)} {what}"
+
+
+def _as_sent(requests: Summary) -> str:
+    """Of sequences, how many requests these were, where that is another number."""
+    sent = requests["finished_as_sent"]
+    if sent is None or sent == requests["finished"]:
+        return ""
+    return f" sequences of {counted(sent, 'request')}"
+
+
+def _ours(runs: list[Summary]) -> str:
+    """Requests that our own loads cut off at their end."""
+    aborted = sum(run["aborted"] for run in runs)
+    return f", {aborted:,} of them by our load" if aborted else ""
+
+
+def _number(number: float | None) -> str:
+    return format_rate(number) if isinstance(number, float) else format_count(number)

@@ -1,0 +1,150 @@
+"""Sealed blocks of a Model's rows, each kept once, and what many of them add up to.
+
+The session's percentiles count every row since its start. So rows are also kept
+counted: after each sixteenth block, how many values of the latest sixteen are in which
+cell, and after each thirty-second, sixty-fourth ... of as many. A few of those and less
+than sixteen blocks make the counts as of any block.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from inferwatch.metrics.series.quantiles import CellCounts, Ints, counts_of
+from inferwatch.metrics.series.recent_rows import Block
+from inferwatch.record.checkpoints.packing import pack, unpack
+
+SHIFT = 40
+UNIT = 16
+"""Blocks counted together."""
+INSERT_BLOCK = "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?)"
+INSERT_COUNTS = "INSERT OR IGNORE INTO counts VALUES (?, ?, ?, ?)"
+SELECT_BLOCKS = (
+    "SELECT place, rows, first_ns, last_ns, sums, maxima FROM blocks "
+    "WHERE place >= ? AND place < ? ORDER BY place"
+)
+SELECT_COLUMNS = "SELECT columns FROM blocks WHERE place = ?"
+SELECT_COUNTS = "SELECT total, maximum, cells FROM counts WHERE place = ?"
+
+
+class StoredBlock:
+    """A sealed block of a Model's rows in a file.
+
+    It knows what it adds up to; the rows are fetched when they are looked at.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, row: Sequence[Any]) -> None:
+        self._connection = connection
+        self._place: int = row[0]
+        self.rows: int = row[1]
+        self.first_ns: int = row[2]
+        self.last_ns: int = row[3]
+        self.sums: Ints = np.frombuffer(row[4], np.int64)
+        self.maxima: Ints = np.frombuffer(row[5], np.int64)
+
+    @cached_property
+    def columns(self) -> Ints:
+        """The rows of the block, column by column."""
+        asked = (self._place,)
+        (packed,) = self._connection.execute(SELECT_COLUMNS, asked).fetchone()
+        return unpack(packed, len(self.sums) + 1)
+
+
+class BlockStore:
+    """The blocks of one kind of rows, in a file of checkpoints."""
+
+    def __init__(self, connection: sqlite3.Connection, number: int) -> None:
+        self._connection = connection
+        self._first = number << SHIFT
+        query = "SELECT max(place) FROM blocks WHERE place >= ? AND place < ?"
+        asked = (self._first, self._first + (1 << SHIFT))
+        (last,) = connection.execute(query, asked).fetchone()
+        self.count = 0 if last is None else last - self._first + 1
+
+    def between(self, begin: int, end: int) -> list[Block]:
+        """The blocks from a number up to another one.
+
+        Raises:
+            ValueError: not all of them are there.
+        """
+        asked = (self._first + begin, self._first + end)
+        rows = self._connection.execute(SELECT_BLOCKS, asked).fetchall()
+        if len(rows) != end - begin:
+            raise ValueError("blocks are missing")
+        return [StoredBlock(self._connection, row) for row in rows]
+
+    def needed(self, upto: int, kept: int) -> tuple[int, int]:
+        """Places of the blocks that stand for those up to a number.
+
+        The latest are kept as they are; of the others only what is not yet counted.
+        """
+        begin = min(upto - kept, upto // UNIT * UNIT, upto - 1)
+        return self._first + max(begin, 0), self._first + upto
+
+    def add(self, blocks: Sequence[Block], cell: int | None) -> None:
+        """Add blocks; their values are counted where there are cells."""
+        for block in blocks:
+            row = (
+                self._first + self.count,
+                block.rows,
+                block.first_ns,
+                block.last_ns,
+                block.sums.tobytes(),
+                block.maxima.tobytes(),
+                pack(block.columns),
+            )
+            self._connection.execute(INSERT_BLOCK, row)
+            self.count += 1
+            if cell is not None and self.count % UNIT == 0:
+                self._count(cell)
+
+    def counts(self, upto: int, cell: int) -> list[CellCounts]:
+        """What the blocks before a number add up to."""
+        units = upto // UNIT
+        found = [
+            counts_of(block.columns[1], block.columns[2], cell)
+            for block in self.between(units * UNIT, upto)
+        ]
+        while units:
+            found.append(self._counted(units))
+            units &= units - 1  # those of as many blocks as its lowest bit says
+        return found
+
+    def _count(self, cell: int) -> None:
+        units, level = self.count // UNIT, 1
+        parts = [
+            counts_of(block.columns[1], block.columns[2], cell)
+            for block in self.between(self.count - UNIT, self.count)
+        ]
+        while units & level == 0:
+            parts.append(self._counted(units - level))
+            level <<= 1
+        whole = _together(parts)
+        cells = pack(np.vstack((whole.cells, whole.counts)))
+        place = self._first + self.count
+        row = (place, whole.total, whole.maximum, cells)
+        self._connection.execute(INSERT_COUNTS, row)
+
+    def _counted(self, units: int) -> CellCounts:
+        asked = (self._first + units * UNIT,)
+        row = self._connection.execute(SELECT_COUNTS, asked).fetchone()
+        if row is None:
+            raise ValueError("counts are missing")
+        cells, counts = unpack(row[2], 2)
+        return CellCounts(cells=cells, counts=counts, total=row[0], maximum=row[1])
+
+
+def _together(parts: Sequence[CellCounts]) -> CellCounts:
+    cells = np.concatenate([part.cells for part in parts])
+    distinct, which = np.unique(cells, return_inverse=True)
+    counts = np.zeros(len(distinct), np.int64)
+    np.add.at(counts, which, np.concatenate([part.counts for part in parts]))
+    return CellCounts(
+        cells=distinct,
+        counts=counts,
+        total=sum(part.total for part in parts),
+        maximum=max(part.maximum for part in parts),
+    )

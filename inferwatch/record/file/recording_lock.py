@@ -1,0 +1,115 @@
+"""Says beside the file which of its sessions are being recorded.
+
+A pid means something only in its own namespace, and containers share records on
+volumes. So whoever records a session holds a lock of its own on a small file, such as
+``inferwatch.db-s12.lock``, which the kernel lets go of when its process dies: everybody
+who shares the volume can ask. Where the file system cannot lock, that file still says
+in which namespace the pid counts.
+"""
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from collectors.contract.clock import boot_id
+from collectors.contract.liveness import birth, in_the_way, pid_namespace
+
+LOCKED, UNLOCKED = "locked", "unlocked"
+MOST_BYTES = 256
+
+
+def lock_path(database: Path, session: int) -> Path:
+    """The file that is locked while that session is recorded."""
+    whole = database.resolve()
+    return whole.with_name(f"{whole.name}-s{session}.lock")
+
+
+class RecordingLock:
+    """Held by the process that records a session, until the session ends."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    @classmethod
+    def take(cls, database: Path, session: int) -> Self | None:
+        """Take the lock of a session that nobody else knows of yet.
+
+        None where the folder does not let us: then the session has its pid alone.
+        """
+        path = lock_path(database, session)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            path.unlink(missing_ok=True)  # of another file that had this name
+            descriptor = os.open(path, flags, 0o600)
+        except OSError:
+            return None
+        said = UNLOCKED
+        with suppress(OSError):  # not every file system can
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            said = LOCKED
+        with suppress(OSError):
+            os.write(descriptor, f"{said} {pid_namespace() or ''}\n".encode())
+            # whoever may read the record may ask whether it goes on
+            os.fchmod(descriptor, database.stat().st_mode & 0o666)
+        return cls(path, descriptor)
+
+    def release(self, *, ended: bool) -> None:
+        """Let go; the file stays where the record does not say that the session ended.
+
+        Without the lock it then says that it is recorded no more.
+        """
+        if self._descriptor < 0:
+            return
+        with suppress(OSError):
+            mine = os.path.samestat(os.fstat(self._descriptor), self._path.stat())
+            if ended and mine:
+                self._path.unlink()
+        with suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+        self._descriptor = -1
+
+
+def still_recorded(
+    database: Path, session: int, *, boot: object, pid: object, born: object
+) -> bool | None:
+    """A session that was begun and not ended is still being recorded.
+
+    By its lock; without one, by the process that its row names, which proves that it
+    runs, and that it does not only where pids count as they do here. None: unknown.
+    """
+    locked, namespace = _lock_and_namespace(lock_path(database, session))
+    if locked is not None:
+        return locked
+    if boot != boot_id():
+        return None
+    if isinstance(pid, int) and birth(pid) == born is not None:
+        return True
+    return False if namespace and namespace == pid_namespace() else None
+
+
+def forget_lock(database: Path, session: int) -> None:
+    """Remove what the lock of a dead recorder left."""
+    with suppress(OSError):
+        lock_path(database, session).unlink()
+
+
+def _lock_and_namespace(path: Path) -> tuple[bool | None, str]:
+    """Whether somebody holds the lock, and where its pid counts, as far as known."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags)
+    except OSError:
+        return None, ""
+    try:
+        text = os.read(descriptor, MOST_BYTES).decode("utf-8", "replace")
+        said, _, namespace = text.strip().partition(" ")
+        locked = in_the_way(descriptor, fcntl.LOCK_SH) if said == LOCKED else None
+    except OSError:
+        return None, ""
+    finally:
+        os.close(descriptor)
+    return locked, namespace

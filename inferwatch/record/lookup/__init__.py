@@ -1,0 +1,1 @@
+"""Answers single questions from a recording."""

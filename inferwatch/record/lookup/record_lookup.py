@@ -1,0 +1,394 @@
+"""Single readings of a recorded session, found without reading all before them.
+
+Rows stand in order of receipt. What happened in a span is found by halving: readings of
+one source come in order of time, those of several are late by seconds at most.
+"""
+
+import re
+import sqlite3
+import sys
+import zlib
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from itertools import accumulate
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import (
+    EngineInfo,
+    GpuSample,
+    Note,
+    NoteKind,
+    RequestEvent,
+    RequestRecord,
+    Step,
+    TokenTimes,
+)
+from inferwatch.metrics.requests.request_names import request_name, sent_id
+from inferwatch.metrics.story.request_readings import Name
+from inferwatch.record.file.cursor import Cursor
+from inferwatch.record.tables.codec import SELECT_SOURCES
+from inferwatch.record.tables.reading_tables import TokenTimesRows
+from inferwatch.record.tables.requests import SELECT_ONE, events_of
+from inferwatch.record.tables.steps import LISTS, STEP_COLUMNS
+from inferwatch.record.tables.table import PlainTable, ReadingTable, SourceNames
+
+MOST_STEPS = 20_000
+"""That are told at once."""
+LATEST_NS = 5 * NS_PER_S
+"""How much later than those of another source a step may have been heard."""
+SESSION = "SELECT session FROM sessions WHERE id = ?"
+Table = tuple[str, str]
+"""Name of a table, and of its column that says when."""
+IN_STEPS: Table = ("steps", "end_ns")
+IN_SAMPLES: Table = ("gpu_samples", "t_ns")
+STEPS = (
+    f"SELECT ordinal, source, {', '.join(STEP_COLUMNS.names)} FROM steps "  # noqa: S608  our own names
+    "WHERE session = :session AND ordinal BETWEEN :first AND :last "
+    "AND end_ns > :start_ns AND end_ns <= :end_ns "
+    "AND (:source IS NULL OR source = :source) ORDER BY ordinal DESC LIMIT :most"
+)
+BLOBS = (
+    "SELECT ordinal, members FROM step_members WHERE session = :session "
+    "AND ordinal >= (SELECT coalesce(max(ordinal), 0) FROM step_members"
+    "  WHERE session = :session AND ordinal <= :first) "
+    "AND ordinal <= :last ORDER BY ordinal"
+)
+REQUEST = (
+    "SELECT ordinal FROM requests "
+    "WHERE session = ? AND source = ? AND request_id = ? ORDER BY ordinal"
+)
+OTHER_EVENTS = (
+    "SELECT reading FROM other_readings "
+    "WHERE session = ? AND source = ? AND kind = 'RequestEvent' AND instr(reading, ?)"
+)
+NAMES = (
+    "SELECT request_id, external_id, member FROM requests "
+    "WHERE session = ? AND ordinal <= ? AND source = ? AND added_ns <= ? "
+    "ORDER BY ordinal DESC LIMIT 50000"
+)
+SLOWEST = (
+    "SELECT source, request_id FROM requests WHERE session = ? "
+    "AND first_token_ns <= ? AND ttft_s IS NOT NULL ORDER BY ttft_s DESC LIMIT ?"
+)
+MEANT = (
+    "SELECT source, request_id, external_id FROM requests WHERE session = :session "
+    "AND :wanted IN (request_id, external_id) ORDER BY ordinal DESC LIMIT :most"
+)
+MEANT_IN_PART = (
+    "SELECT source, request_id, external_id FROM requests WHERE session = :session "
+    "AND (instr(request_id, :wanted) OR instr(external_id, :wanted)) "
+    "ORDER BY ordinal DESC LIMIT :most"
+)
+LOSSES = (
+    "SELECT source, t_ns, kind, text, count FROM notes "
+    "WHERE session = ? AND kind IN ('lost', 'dropped') ORDER BY ordinal"
+)
+_NUMBERED = re.compile(r"\[\d+\]$")
+"""A sequence's number behind an id."""
+Lists = dict[str, Any]
+"""Members, scheduled, produced and preempted of a step."""
+
+
+class HeldSteps(msgspec.Struct):
+    """The blob of a batch; lists stay as they are until somebody wants them."""
+
+    ordinals: list[int]
+    members: list[msgspec.Raw]
+    scheduled: list[msgspec.Raw]
+    produced: list[msgspec.Raw]
+    preempted: list[msgspec.Raw]
+
+
+class RecordLookup:
+    """Asks one session of an open file."""
+
+    def __init__(self, connection: sqlite3.Connection, session_id: str) -> None:
+        """Raise LookupError where the file has no such session."""
+        self._connection = connection
+        found = connection.execute(SESSION, (session_id,)).fetchone()
+        if found is None:
+            raise LookupError(session_id)
+        self._session = found[0]
+        named = connection.execute(SELECT_SOURCES, found).fetchall()
+        self.sources = SourceNames(named)
+        self._numbers = {name: number for number, name in self.sources.items()}
+
+    def steps(
+        self,
+        start_ns: int,
+        end_ns: int,
+        source: str | None = None,
+        most: int = MOST_STEPS,
+    ) -> list[Step]:
+        """Those that ended after the start and up to the end; the latest."""
+        if source is not None and source not in self._numbers:
+            return []
+        first, last = self._ordinals(IN_STEPS, start_ns, end_ns)
+        asked = {
+            "session": self._session,
+            "first": first,
+            "last": last,
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "source": None if source is None else self._numbers[source],
+            "most": most,
+        }
+        return self._steps_of(asked)
+
+    def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
+        """The latest that ended up to then, by their end."""
+        if source not in self._numbers:
+            return []
+        _, last = self._ordinals(IN_STEPS, t_ns, t_ns)
+        asked = {
+            "session": self._session,
+            "first": 0,
+            "last": last,
+            "start_ns": -sys.maxsize,
+            "end_ns": t_ns,
+            "source": self._numbers[source],
+            "most": most,
+        }
+        return self._steps_of(asked)
+
+    def _steps_of(self, asked: dict[str, Any]) -> list[Step]:
+        rows = self._connection.execute(STEPS, asked).fetchall()
+        rows.reverse()
+        held = self._lists([row[0] for row in rows])
+        steps = [
+            Step(
+                source=self.sources[number],
+                **STEP_COLUMNS.restore(values),
+                **lists,
+            )
+            for (ordinal, number, *values) in rows
+            if (lists := held.get(ordinal)) is not None
+        ]
+        steps.sort(key=attrgetter("end_ns"))
+        return steps
+
+    def events(self, key: str) -> list[RequestEvent]:
+        """What was told of a request."""
+        found: list[RequestEvent] = []
+        for number, source in self.sources.items():
+            if not key.startswith(f"{source}/"):
+                continue
+            request_id = key.removeprefix(f"{source}/")
+            asked = (self._session, number, request_id)
+            for (begun,) in self._connection.execute(REQUEST, asked).fetchall():
+                found += self._events(begun)
+            others = (self._session, number, request_id.encode())
+            for (blob,) in self._connection.execute(OTHER_EVENTS, others):
+                event = msgspec.msgpack.decode(blob, type=RequestEvent)
+                if event.request_id == request_id:
+                    found.append(msgspec.structs.replace(event, source=source))
+        return found
+
+    def _events(self, begun: int) -> Iterator[RequestEvent]:
+        row = self._connection.execute(SELECT_ONE, (self._session, begun)).fetchone()
+        for _, event in events_of(row, self.sources):
+            yield event
+
+    def names(
+        self, source: str, ordinals: Collection[int], until_ns: int
+    ) -> dict[int, Name]:
+        """What the members of steps are called that an engine had by then."""
+        wanted = set(ordinals)
+        found: dict[int, Name] = {}
+        if not wanted or source not in self._numbers:
+            return found
+        _, last = self._ordinals(IN_STEPS, until_ns, until_ns)
+        asked = (self._session, last, self._numbers[source], until_ns)
+        for request_id, external_id, member in self._connection.execute(NAMES, asked):
+            if member in wanted:
+                wanted.discard(member)
+                name = request_name(request_id, external_id)
+                found[member] = f"{source}/{request_id}", name
+                if not wanted:
+                    break
+        return found
+
+    def engines(self, source: str) -> list[EngineInfo]:
+        """What is known of the engines of a source."""
+        table = PlainTable("engines", EngineInfo)
+        rows = table.read(self._connection, self._session, self.sources)
+        return [each for _, each in rows if each.source == source]  # type: ignore[misc]  # no other kind
+
+    def client(
+        self, external_ids: Collection[str]
+    ) -> tuple[RequestRecord | None, TokenTimes | None]:
+        """How a client of ours saw a request."""
+        record = self._called(
+            PlainTable("client_requests", RequestRecord, renamed={"index": "number"}),
+            external_ids,
+        )
+        times = self._called(TokenTimesRows(), external_ids)
+        return record, times
+
+    def _called(self, table: ReadingTable[Any], names: Collection[str]) -> Any:  # noqa: ANN401  of any kind
+        marks = ", ".join("?" * len(names))
+        query = (
+            f"SELECT max(ordinal) FROM {table.name} "  # noqa: S608  our own names
+            f"WHERE session = ? AND external_id IN ({marks})"
+        )
+        asked = (self._session, *sorted(names))
+        (ordinal,) = self._connection.execute(query, asked).fetchone()
+        if ordinal is None:
+            return None
+        after = Cursor(ordinal - 1)
+        rows = table.read(self._connection, self._session, self.sources, after)
+        return next(rows)[1]
+
+    def gpu_samples(self, start_ns: int, end_ns: int) -> list[GpuSample]:
+        """Those of a span, in order of receipt."""
+        first, last = self._ordinals(IN_SAMPLES, start_ns, end_ns)
+        found: list[GpuSample] = []
+        if last < first:
+            return found
+        table, after = PlainTable("gpu_samples", GpuSample), Cursor(first - 1)
+        rows = table.read(self._connection, self._session, self.sources, after)
+        for ordinal, each in rows:
+            if ordinal > last or not isinstance(each, GpuSample):
+                break
+            if start_ns < each.t_ns <= end_ns:
+                found.append(each)
+        return found
+
+    def losses(self, source: str) -> list[Note]:
+        """When readings of an engine, or itself, were lost."""
+        rows = self._connection.execute(LOSSES, (self._session,)).fetchall()
+        return [
+            Note(
+                source=self.sources[number],
+                t_ns=t_ns,
+                kind=NoteKind(kind),
+                text=text,
+                count=count,
+            )
+            for number, t_ns, kind, text, count in rows
+            if self.sources[number] in {"", source}
+        ]
+
+    def slowest(self, now_ns: int, most: int) -> list[str]:
+        """Keys of those with the longest TTFT of all that had their first token."""
+        rows = self._connection.execute(SLOWEST, (self._session, now_ns, most))
+        return [f"{self.sources[number]}/{request}" for number, request in rows]
+
+    def meant(self, wanted: str, most: int) -> list[Name]:
+        """Requests of that id, else those with it in theirs, the latest first.
+
+        Of several with the very same id only the latest, which is most asked for: all
+        its sequences, or the one whose number stands behind the id.
+        """
+        base = _NUMBERED.sub("", wanted)
+        for query, text in ((MEANT, wanted), (MEANT, base), (MEANT_IN_PART, wanted)):
+            asked = {"session": self._session, "wanted": text, "most": most}
+            rows = self._connection.execute(query, asked).fetchall()
+            if query is MEANT and rows:
+                latest = sent_id(*rows[0][1:])
+                rows = [row for row in rows if sent_id(*row[1:]) == latest]
+            found = [
+                (f"{self.sources[number]}/{request}", request_name(request, external))
+                for number, request, external in rows
+            ]
+            if text != wanted:
+                found = [each for each in found if each[1] == wanted]
+            if found:
+                return found
+        number, _, request = wanted.partition("/")
+        if number in self._numbers and request:
+            return [each for each in self.meant(request, most) if each[0] == wanted]
+        return []
+
+    since_ns: int | None = None
+    """All there ever was is here."""
+
+    def _ordinals(self, table: Table, start_ns: int, end_ns: int) -> tuple[int, int]:
+        """Between which ordinals the rows of a span stand."""
+        # One of both at once would read all rows; each alone reads one.
+        ends = (
+            f"SELECT (SELECT min(ordinal) FROM {table[0]} WHERE session = :session), "  # noqa: S608  our own names
+            f"(SELECT max(ordinal) FROM {table[0]} WHERE session = :session)"
+        )
+        asked = {"session": self._session}
+        first, last = self._connection.execute(ends, asked).fetchone()
+        if first is None:
+            return 0, -1
+        begun = self._halved(table, first, last + 1, start_ns - LATEST_NS)
+        return begun, self._halved(table, begun, last + 1, end_ns + LATEST_NS)
+
+    def _halved(self, table: Table, low: int, high: int, t_ns: int) -> int:
+        """Where rows begin to be later than that."""
+        following = (
+            f"SELECT ordinal, {table[1]} FROM {table[0]} "  # noqa: S608  our own names
+            "WHERE session = ? AND ordinal >= ? ORDER BY ordinal LIMIT 1"
+        )
+        while low < high:
+            middle = (low + high) // 2
+            asked = (self._session, middle)
+            found = self._connection.execute(following, asked).fetchone()
+            if found is None or found[1] > t_ns:
+                high = middle
+            else:
+                low = found[0] + 1
+        return low
+
+    def _lists(self, ordinals: Sequence[int]) -> dict[int, Lists]:
+        """Who was in these steps, which rise; equal lists are one and the same."""
+        if not ordinals:
+            return {}
+        asked = {
+            "session": self._session,
+            "first": ordinals[0],
+            "last": ordinals[-1],
+        }
+        seen: dict[bytes, list[int]] = {}
+        found: dict[int, Lists] = {}
+        wanted = set(ordinals)
+        blobs = self._connection.execute(BLOBS, asked)
+        for blob in _with_any(blobs, ordinals):
+            held = msgspec.json.decode(zlib.decompress(blob), type=HeldSteps)
+            every = zip(
+                accumulate(held.ordinals),
+                held.members,
+                held.scheduled,
+                held.produced,
+                held.preempted,
+                strict=True,
+            )
+            for ordinal, *lists in every:
+                if ordinal in wanted:
+                    found[ordinal] = {
+                        name: _decoded(each, seen)
+                        for name, each in zip(LISTS, lists, strict=True)
+                    }
+        return found
+
+
+def _with_any(
+    blobs: Iterator[tuple[int, bytes]], ordinals: Sequence[int]
+) -> Iterator[bytes]:
+    """The blobs that hold any of these steps."""
+    here = next(blobs, None)
+    while here is not None:
+        following = next(blobs, None)
+        low = bisect_right(ordinals, here[0] - 1)
+        high = len(ordinals)
+        if following is not None:
+            high = bisect_right(ordinals, following[0] - 1)
+        if low < high:
+            yield here[1]
+        here = following
+
+
+def _decoded(raw: msgspec.Raw, seen: dict[bytes, list[int]]) -> list[int]:
+    """A list of numbers, which from step to step is mostly the same."""
+    text = bytes(raw)
+    numbers = seen.get(text)
+    if numbers is None:
+        numbers = seen[text] = msgspec.json.decode(text, type=list[int])
+    return numbers

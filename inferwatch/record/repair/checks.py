@@ -1,0 +1,139 @@
+"""Whether a file is as it should be, in SQLite's eyes and in ours.
+
+Bytes may be torn within a row where SQLite does not look; and SQLite's own mistakes are
+left out.
+"""
+
+import re
+import sqlite3
+import zlib
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+import msgspec
+
+from inferwatch.record.tables.reading_tables import every_table
+from inferwatch.record.tables.session_state import SessionState
+from inferwatch.record.tables.table import Reader
+
+COLUMNS = (
+    "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c "
+    "WHERE t.type = 'table'"
+)
+ALL_FAULTS = 2**31 - 1
+CLAIM = re.compile(
+    r"(?:NULL|non-(?P<kind>\w+)) value in (?P<table>\w+)\.(?P<column>\w+)"
+)
+"""What SQLite says of a value that a column does not take."""
+STORED = {"INT": "integer"}
+"""How SQLite calls a value of a column's type, where it is not the type's own name."""
+
+
+@cache
+def _readers() -> Mapping[tuple[str, str], Reader]:
+    """By table and column, what reads the value and fails where it makes no sense."""
+    tables = every_table()
+    words = {
+        (table.name, column): enum
+        for table in tables
+        for column, enum in table.enums.items()
+    }
+    blobs = {
+        (blob.table, blob.column): blob.reader
+        for table in tables
+        for blob in table.blobs
+    }
+    return {("sessions", "state"): SessionState, **words, **blobs}
+
+
+@cache
+def _quick() -> Mapping[tuple[str, str], Reader]:
+    """What finds a changed byte sooner than reading the value does."""
+    blobs = [blob for table in every_table() for blob in table.blobs]
+    return {(blob.table, blob.column): blob.quick for blob in blobs if blob.quick}
+
+
+def first_unreadable_value(connection: sqlite3.Connection) -> str | None:
+    """A value that cannot be read, as its table and column; None when all can be.
+
+    Raises:
+        sqlite3.DatabaseError: the file is too damaged to tell.
+    """
+    known = set(connection.execute(COLUMNS))
+    for (table, column), reader in _readers().items():
+        if (table, column) not in known:
+            continue  # a later version brings it
+        distinct = "DISTINCT " if isinstance(reader, type) else ""
+        values = connection.execute(
+            f"SELECT {distinct}{column} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608  our own names
+        )
+        quick = _quick().get((table, column), reader)
+        if not all(_reads(quick, value) for (value,) in values):
+            return f"{table}.{column}"
+    return None
+
+
+Checks = Sequence[tuple[int, Reader]]
+"""Places in a row, and what reads the values there."""
+
+
+def checks_of(table: str, columns: Sequence[str]) -> Checks:
+    """The checks of a table's rows, as they are selected."""
+    return [
+        (place, _readers()[table, name])
+        for place, name in enumerate(columns)
+        if (table, name) in _readers()
+    ]
+
+
+def makes_sense(checks: Checks, values: Sequence[object]) -> bool:
+    """Every value of the row that can be checked."""
+    return all(
+        values[place] is None or _reads(reader, values[place])
+        for place, reader in checks
+    )
+
+
+def _reads(reader: Reader, value: object) -> bool:
+    try:
+        reader(value)
+    except (ValueError, TypeError, KeyError, zlib.error, msgspec.MsgspecError):
+        return False
+    return True
+
+
+def first_sqlite_fault(connection: sqlite3.Connection) -> str | None:
+    """What is wrong with the file, in SQLite's words; None when nothing is.
+
+    SQLite 3.40 looks into the wrong column of tables WITHOUT ROWID whose key does not
+    come first, and finds NULL there: what it says of values is looked at again.
+
+    Raises:
+        sqlite3.DatabaseError, UnicodeDecodeError: the file is too damaged to tell.
+    """
+    (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if said == "ok":
+        return None
+    refuted: set[str] = set()
+    # Faults of the structure come first, then those of values, row by row.
+    for (said,) in connection.execute(f"PRAGMA quick_check({ALL_FAULTS})"):
+        if said not in refuted and not _is_refuted(connection, said):
+            return str(said)
+        refuted.add(said)
+    return None
+
+
+def _is_refuted(connection: sqlite3.Connection, said: str) -> bool:
+    """SQLite speaks of a value, and no row holds one such."""
+    claim = CLAIM.fullmatch(said)
+    if claim is None:
+        return False
+    kind = claim["kind"]
+    taken = [] if kind is None else [STORED.get(kind, kind.lower()), "null"]
+    wrong = f"NOT IN ({', '.join('?' * len(taken))})" if taken else "= 'null'"
+    found = connection.execute(
+        f"SELECT 1 FROM {claim['table']} "  # noqa: S608  our own names
+        f"WHERE typeof({claim['column']}) {wrong} LIMIT 1",
+        taken,
+    )
+    return found.fetchone() is None

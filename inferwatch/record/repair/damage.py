@@ -1,0 +1,136 @@
+"""What of a damaged file could be read, and what is lost."""
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferwatch.formatting import counted
+from inferwatch.record.file.location import db_option
+from inferwatch.record.file.sqlite import PRIMARY_CODE
+
+TOLD = {"step_members"}
+"""Tables whose lost rows show in the steps that lack them."""
+DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_damage(error: Exception) -> bool:
+    """The bytes of the file are at fault, not its surroundings."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & PRIMARY_CODE in DAMAGED
+
+
+def rescue_command(path: Path) -> str:
+    """What people type to save what can be read of a file, to be pasted."""
+    return f"`inferwatch sessions recover NEW.db{db_option(path)}`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionDamage:
+    """What one session of a damaged file has lost."""
+
+    id: str
+    readings: int
+    """How many the session had, as far as anything tells."""
+    lost: int
+    """How many of them could not be read."""
+    membersless: int
+    """Steps that are there, but not who was in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """What a damaged file has lost, session by session."""
+
+    path: Path
+    sessions: tuple[SessionDamage, ...]
+    rows: Mapping[str, int]
+    """How many rows could be read, by table."""
+    torn: tuple[str, ...]
+    """Tables of which some pages could not be read."""
+
+    @property
+    def lost(self) -> int:
+        """Readings that are lost, all sessions together."""
+        return sum(session.lost for session in self.sessions)
+
+    @property
+    def membersless(self) -> int:
+        """Steps without their members, all sessions together."""
+        return sum(session.membersless for session in self.sessions)
+
+    @property
+    def is_loss(self) -> bool:
+        """Something is gone; else only how the file is laid out is at fault."""
+        return bool(not self.sessions or self.lost or self.membersless or self.torn)
+
+    @property
+    def sentence(self) -> str:
+        """What to show people."""
+        if self.is_loss:
+            return f"{self.path} is damaged: {self.losses}. What could be read is shown"
+        return (
+            f"nothing in {self.path} is lost, but its layout is not as it should be: "
+            f"{self.remedy}"
+        )
+
+    @property
+    def refusal(self) -> str:
+        """Why the file is not written to, and what helps."""
+        fault = "damaged" if self.is_loss else "not laid out as expected"
+        return f"{self.path} is {fault}, and nothing is written to it: {self.remedy}"
+
+    @property
+    def remedy(self) -> str:
+        """What to type, and what that does."""
+        saved = "what can be read" if self.is_loss else "all of it"
+        return f"{rescue_command(self.path)} saves {saved}"
+
+    @property
+    def losses(self) -> str:
+        """What is lost, without the file's name."""
+        if not self.sessions:
+            return "no session in it could be read"
+        whole = sum(session.readings for session in self.sessions)
+        told = f"{self.lost:,} of {whole:,} readings are lost"
+        hurt = [each for each in self.sessions if each.lost]
+        if hurt:
+            some = ", ".join(f"{e.id} {e.lost:,} of {e.readings:,}" for e in hurt[:5])
+            told += f" ({some}{', …' if len(hurt) > 5 else ''})"
+        if self.membersless:
+            told += (
+                f"; {counted(self.membersless, 'step')} without their list of requests"
+            )
+        torn = [each for each in self.torn if not (each in TOLD and self.membersless)]
+        if torn and not self.lost:
+            told += f"; rows of {', '.join(torn)} could not be read"
+        return told
+
+    def losses_of(self, session_id: str) -> str | None:
+        """What one session has lost, in few words; None when it has lost nothing."""
+        for each in self.sessions:
+            if each.id == session_id and each.lost:
+                return f"damaged: {each.lost:,} of {each.readings:,} readings lost"
+            if each.id == session_id and each.membersless:
+                return (
+                    f"damaged: {counted(each.membersless, 'step')} without their "
+                    "list of requests"
+                )
+        return None
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What is lost, for machines."""
+        return {
+            "readings_lost": self.lost,
+            "sessions": {
+                each.id: {
+                    "readings": each.readings,
+                    "lost": each.lost,
+                    "steps_without_members": each.membersless,
+                }
+                for each in self.sessions
+            },
+            "rows_read": dict(self.rows),
+            "torn_tables": list(self.torn),
+        }

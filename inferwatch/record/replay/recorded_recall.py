@@ -1,0 +1,68 @@
+"""Single steps and requests of a recorded session, read in a thread."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Event
+from typing import TypeVar
+
+from collectors.contract.readings import Step
+from inferwatch.metrics.story.story import RequestStory
+from inferwatch.metrics.story.telling import tell
+from inferwatch.record.connections import reading
+from inferwatch.record.lookup.record_lookup import RecordLookup
+from inferwatch.record.replay.replay_state import UNREADABLE
+from inferwatch.record.replay.thread_work import until_done
+
+INSTRUCTIONS = 50_000
+"""Of SQLite's machine, between two looks at whether anybody still waits."""
+Found = TypeVar("Found")
+
+
+async def ask_record(
+    path: Path, session_id: str, question: Callable[[RecordLookup], Found]
+) -> Found | None:
+    """What the record answers; None where it cannot be read.
+
+    The file is open only meanwhile: whoever records it leaves one plain file behind.
+    """
+    answers: list[Found] = []
+    given_up = Event()
+
+    def read() -> None:
+        try:
+            with reading(path) as connection:
+                connection.set_progress_handler(given_up.is_set, INSTRUCTIONS)
+                connection.execute("BEGIN")
+                answers.append(question(RecordLookup(connection, session_id)))
+        except (*UNREADABLE, sqlite3.Error):
+            return  # what is wrong with the file is told elsewhere
+
+    await until_done(read, given_up.set)
+    return answers[0] if answers else None
+
+
+class RecordedRecall:
+    """A :class:`inferwatch.feed.Recall` of the record alone."""
+
+    def __init__(self, path: Path, session_id: str, now_ns: Callable[[], int]) -> None:
+        self._path, self._session_id, self._now_ns = path, session_id, now_ns
+
+    async def steps(
+        self, start_ns: int, end_ns: int, source: str | None = None
+    ) -> Sequence[Step]:
+        """Those that ended in a span, up to the moment that is shown."""
+        end_ns = min(end_ns, self._now_ns())
+        found = await ask_record(
+            self._path,
+            self._session_id,
+            lambda lookup: lookup.steps(start_ns, end_ns, source),
+        )
+        return found or ()
+
+    async def request(self, key: str) -> RequestStory | None:
+        """The story of a request, as of the moment that is shown."""
+        now_ns = self._now_ns()
+        return await ask_record(
+            self._path, self._session_id, lambda lookup: tell(lookup, key, now_ns)
+        )

@@ -1,0 +1,165 @@
+"""What a picture is held against: a recorded session, or the same time yesterday."""
+
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.errors import UsageError
+from inferwatch.formatting import format_clock, wall_clock
+from inferwatch.metrics.configuration import Configuration
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
+from inferwatch.record.replay.seekable_session import SeekableSession
+from inferwatch.record.sessions.sessions import SessionRow, list_sessions, pick
+
+YESTERDAY = "yesterday"
+BASELINE = "baseline"
+"""Also the command of the sessions that hold one."""
+DAY_NS = int(timedelta(days=1).total_seconds()) * NS_PER_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A recorded picture, and what it is of."""
+
+    title: str
+    """As ``s12`` or ``s12 yesterday 03:12``."""
+    span: str
+    """What of it is held against what is shown."""
+    snapshot: Snapshot
+    session: str | None = None
+    """The id of the session it is of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferencePlace:
+    """Which moment of which session, over which window."""
+
+    session: SessionRow
+    t_ns: int
+    window: Window
+    title: str
+    span: str
+
+
+def reference_place(
+    database: Path,
+    wanted: str,
+    *,
+    wall_ns: int,
+    but: str | None = None,
+    shown: Configuration | None = None,
+) -> ReferencePlace:
+    """What a text means: ``yesterday``, ``baseline``, or what names a session.
+
+    ``wall_ns`` is Unix time of what is shown, and ``but`` the id of its session, which
+    is no reference for itself; ``shown`` is set up as the baseline is to be.
+
+    Raises:
+        UsageError: nothing was recorded then.
+        StorageError: no such session, or the file cannot be read.
+    """
+    rows = [row for row in list_sessions(database) if row.id != but]
+    if wanted == YESTERDAY:
+        return _yesterday(rows, wall_ns - DAY_NS)
+    if wanted == BASELINE and BASELINE not in {row.name for row in rows}:
+        return _baseline(rows, shown)
+    row = pick(rows, wanted, database)
+    return _whole(row, f"{row.id} {row.name}" if row.name else row.id)
+
+
+def _whole(row: SessionRow, title: str) -> ReferencePlace:
+    whole = format_clock(row.duration_ns).strip()
+    return ReferencePlace(
+        session=row,
+        t_ns=row.duration_ns,
+        window=Window.SESSION,
+        title=title,
+        span=f"all {whole} of it",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundBaseline:
+    """The latest baseline of a model, as its configuration goes."""
+
+    row: SessionRow
+    exact: bool
+    """All that is known of its configuration is the same; else the model is."""
+
+    @property
+    def title(self) -> str:
+        """Which, and how far it can be trusted."""
+        what = "this configuration" if self.exact else "this model, otherwise set up"
+        return f"{self.row.id}, baseline of {what}"
+
+
+def baseline_of(
+    rows: Iterable[SessionRow], shown: Configuration | None
+) -> FoundBaseline | None:
+    """The latest of the same configuration, else of the same model."""
+    kept = [row for row in rows if row.command == BASELINE]
+    if shown is None:
+        return None
+    for tag, exact in ((shown.exact_tag, True), (shown.model_tag, False)):
+        found = [row for row in kept if tag in row.tags.split()]
+        if found:
+            latest = max(found, key=lambda row: row.started_ns)
+            return FoundBaseline(row=latest, exact=exact)
+    return None
+
+
+def _baseline(rows: list[SessionRow], shown: Configuration | None) -> ReferencePlace:
+    found = baseline_of(rows, shown)
+    if found is None:
+        of = f" of {shown.model}" if shown else ""
+        raise UsageError(
+            f"no baseline{of} is kept: `inferwatch baseline URL` makes one"
+        )
+    return _whole(found.row, found.title)
+
+
+def _yesterday(rows: list[SessionRow], then_ns: int) -> ReferencePlace:
+    for row in rows:
+        t_ns = then_ns - row.started_ns
+        if 0 < t_ns <= row.duration_ns:
+            window = Window.FIVE_MINUTES
+            clock = wall_clock(then_ns)
+            return ReferencePlace(
+                session=row,
+                t_ns=t_ns,
+                window=window,
+                title=f"{row.id} {YESTERDAY} {clock}",
+                span=f"{window.label} up to {clock}",
+            )
+    then = datetime.fromtimestamp(then_ns / NS_PER_S).astimezone()
+    raise UsageError(f"nothing was recorded on {then:%Y-%m-%d at %H:%M}")
+
+
+def read_reference(
+    database: Path,
+    place: ReferencePlace,
+    *,
+    source: str | None = None,
+    overtaken: Callable[[], bool] = lambda: False,
+) -> Reference:
+    """The picture there; takes as long as going there in a replay.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    path = CheckpointBuilder(database, place.session).path
+    with closing(SeekableSession(database, place.session, path)) as seekable:
+        seekable.seek(place.t_ns, overtaken)
+        if seekable.damage:
+            raise UsageError(seekable.damage)
+        shown = seekable.snapshot(
+            place.window, requests=False, client=False, source=source
+        )
+    return Reference(
+        title=place.title, span=place.span, snapshot=shown, session=place.session.id
+    )

@@ -1,0 +1,288 @@
+"""A recorded session that goes to any moment, in a thread, while the screens look on.
+
+One thread seeks at a time. Whoever looks meanwhile gets the last snapshot of the moment
+before, at once.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from inferwatch.errors import StorageError
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.checkpoints.checkpoints import REFUSALS, Checkpoints
+from inferwatch.record.connections import open_for_reading
+from inferwatch.record.file.sqlite import explain
+from inferwatch.record.replay.replay_state import (
+    AS_RECORDED,
+    UNREADABLE,
+    Chosen,
+    Overtaken,
+    ReplayState,
+    SeekTarget,
+    fold_up_to,
+    restored,
+)
+from inferwatch.record.sessions.sessions import SessionRow, find, gone, is_gone
+from inferwatch.record.tables.session_state import SessionState
+
+STEP_AFTER = (
+    "SELECT ordinal FROM steps WHERE session = ? AND ordinal > ? "
+    "ORDER BY ordinal LIMIT 1 OFFSET ?"
+)
+STEP_UP_TO = (
+    "SELECT ordinal FROM steps WHERE session = ? AND ordinal <= ? "
+    "ORDER BY ordinal DESC LIMIT 1 OFFSET ?"
+)
+MISTRUSTED = (*REFUSALS, IndexError, TypeError, OverflowError)
+"""What the snapshot of a Model may end in that was restored from strange bytes."""
+WORTH = 1_000
+"""Readings that are folded as fast as a Model is restored."""
+Asked = tuple[str | None, Window, bool, bool, bool]
+"""Which snapshot: of which server, its window, with requests, client, hardware."""
+
+
+class CheckpointLookup:
+    """Finds the checkpoint from which a moment is reached soonest.
+
+    Somebody wrote them, or still writes them; it does without where there are none.
+    """
+
+    def __init__(self, path: Path, chosen: Chosen = AS_RECORDED) -> None:
+        self._path = path
+        self._chosen = chosen
+        self._checkpoints: Checkpoints | None = None
+        self.refused = False
+        """The checkpoints are not used any more."""
+
+    def towards(self, target: SeekTarget, state: ReplayState) -> ReplayState:
+        """Where to go on from: here, a checkpoint or the beginning."""
+        here = self._chosen.beginning() if target.is_behind(state) else state
+        try:
+            return self._nearest(target, here) or here
+        except REFUSALS:
+            self.refuse()
+            return here
+
+    def refuse(self) -> None:
+        """The checkpoints are none of ours: do without."""
+        self.refused = True
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._checkpoints is not None:
+            self._checkpoints.close()
+            self._checkpoints = None
+
+    def _nearest(self, target: SeekTarget, here: ReplayState) -> ReplayState | None:
+        checkpoints = self._opened()
+        if checkpoints is None:
+            return None
+        with checkpoints.held():
+            row = checkpoints.row_before(t_ns=target.t_ns, ordinal=target.ordinal)
+            if row is None or row[0] <= here.cursor.ordinal + WORTH:
+                return None
+            return restored(checkpoints, row)
+
+    def _opened(self) -> Checkpoints | None:
+        if self._checkpoints is None and not self.refused and self._path.exists():
+            with suppress(OSError, sqlite3.Error):
+                self._checkpoints = Checkpoints.open(self._path, to_write=False)
+        return self._checkpoints
+
+
+class SeekableSession:
+    """The state of the session at a position, and how it gets to another one."""
+
+    def __init__(
+        self,
+        path: Path,
+        session: SessionRow,
+        checkpoints: Path,
+        chosen: Chosen = AS_RECORDED,
+    ) -> None:
+        """Open the file; where checkpoints are or will be, the way is shorter.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        self.session = session
+        self.position_ns = 0
+        self.damage: str | None = None
+        """Why nothing can be shown beyond a moment; None when all is well."""
+        self.unshown: str | None = None
+        """Why the snapshot is that of another moment; None when it is of this one."""
+        self.path = path
+        self._connection = open_for_reading(path)
+        self._chosen = chosen
+        self._state = chosen.beginning()
+        self._lookup = CheckpointLookup(checkpoints, chosen)
+        self._seeking = Lock()
+        self.arrived = True
+        """The state is that of the position; not so when overtaken on the way."""
+        self._asked: Asked = (None, Window.MINUTE, True, False, False)
+        self._snapshots: dict[Asked, Snapshot] = {self._asked: self._take(self._asked)}
+        """As of the position; when not arrived, as of the one before."""
+
+    @property
+    def goes_on(self) -> bool:
+        """The session is still being recorded."""
+        return self.session.state is SessionState.RECORDING
+
+    @property
+    def end_ns(self) -> int:
+        """The latest moment that can be shown."""
+        return max(self.session.duration_ns, 0)
+
+    def refresh(self) -> None:
+        """Look how far a session that goes on has come."""
+        with suppress(StorageError):  # deleted meanwhile: what is open stays
+            self.session = find(self.path, self.session.id)
+
+    def close(self) -> None:
+        """Let go of the file, when whoever seeks has ended."""
+        with self._seeking:
+            self._lookup.close()
+            self._connection.close()
+
+    def snapshot(
+        self,
+        window: Window,
+        *,
+        requests: bool,
+        client: bool,
+        hardware: bool = False,
+        source: str | None = None,
+    ) -> Snapshot:
+        """The snapshot of the position; while seeking, the last that was like it."""
+        self._asked = asked = (source, window, requests, client, hardware)
+        if asked not in self._snapshots and self._seeking.acquire(blocking=False):
+            try:
+                if self.arrived:
+                    self._snapshots[asked] = self._take(asked)
+            except MISTRUSTED as error:
+                if not self._mistrusted():
+                    self._say(error)
+            finally:
+                self._seeking.release()
+        taken = self._snapshots  # whoever seeks replaces them
+        return taken[max(taken, key=lambda each: _likeness(each, asked))]
+
+    def _take(self, asked: Asked) -> Snapshot:
+        source, window, requests, client, hardware = asked
+        self._state.model.unrecorded_readings = self.session.unrecorded
+        return self._state.model.snapshot(
+            self.position_ns,
+            window,
+            requests=requests,
+            client=client,
+            hardware=hardware,
+            source=source,
+        )
+
+    def seek(self, t_ns: int, overtaken: Callable[[], bool]) -> bool:
+        """Go to a moment; False when overtaken."""
+        t_ns = min(max(t_ns, 0), self.end_ns)
+        with self._seeking:
+            return self._go(SeekTarget(t_ns=t_ns), overtaken)
+
+    def step(self, count: int, overtaken: Callable[[], bool]) -> bool:
+        """Go on by engine steps; where there are no more, stay."""
+        with self._seeking:
+            try:
+                ordinal = self._ordinal_of(count)
+            except sqlite3.Error as error:
+                self.damage = explain(error, self.path)
+                return True
+            if ordinal is None:
+                return True
+            return self._go(SeekTarget(ordinal=ordinal), overtaken)
+
+    def _ordinal_of(self, count: int) -> int | None:
+        """The ordinal of the step that is so many on."""
+        here = self._state.cursor.ordinal
+        if count > 0:
+            return self._step(STEP_AFTER, here, count - 1)
+        latest = self._step(STEP_UP_TO, here, 0)
+        at_it = latest == here and self.position_ns == self._state.t_ns
+        return self._step(STEP_UP_TO, here, -count - (not at_it))
+
+    def _step(self, query: str, ordinal: int, offset: int) -> int | None:
+        asked = (self.session.session, ordinal, offset)
+        row = self._connection.execute(query, asked).fetchone()
+        return None if row is None else int(row[0])
+
+    def _go(self, target: SeekTarget, overtaken: Callable[[], bool]) -> bool:
+        if self._is_gone():
+            self.arrived = True  # what was seen last can still be looked at
+            self.damage = gone(self.session)
+            return True
+        self._leave_for(self._lookup.towards(target, self._state))
+        self.arrived = False
+        try:
+            fold_up_to(
+                self._state,
+                self._connection,
+                self.session.session,
+                target,
+                growing=self.goes_on,
+                overtaken=overtaken,
+            )
+        except Overtaken:
+            return False
+        except UNREADABLE as error:
+            self.damage = explain(error, Path(self.path.name))
+        try:
+            self._arrive(target)
+        except MISTRUSTED as error:
+            if self._mistrusted():
+                return self._go(target, overtaken)
+            self._say(error)
+        return True
+
+    def _is_gone(self) -> bool:
+        with suppress(sqlite3.Error):  # whoever reads on says what is wrong
+            return is_gone(self._connection, self.session)
+        return False
+
+    def _arrive(self, target: SeekTarget) -> None:
+        """Take the snapshot that is asked for here, not in the thread that draws."""
+        asked = self._asked
+        t_ns = self._state.t_ns if target.t_ns is None else target.t_ns
+        self.position_ns = max(t_ns or 0, 0)
+        self._snapshots = {asked: self._take(asked)}
+        self.arrived, self.unshown = True, None
+
+    def _mistrusted(self) -> bool:
+        """A checkpoint was none of ours, as shows only now: begin again without.
+
+        Only once: False when this came of the readings themselves.
+        """
+        if self._lookup.refused:
+            return False
+        self._lookup.refuse()
+        self._leave_for(self._chosen.beginning())
+        self.arrived = False
+        return True
+
+    def _say(self, error: Exception) -> None:
+        """Stay with the snapshot there is: another try would end as this one did."""
+        self.arrived = True
+        self.unshown = (
+            f"this time cannot be shown, please report this: {error!r}; "
+            "go to another one"
+        )
+
+    def _leave_for(self, state: ReplayState) -> None:
+        if state is not self._state:
+            self._state.model.release()
+            self._state = state
+
+
+def _likeness(taken: Asked, asked: Asked) -> tuple[Any, ...]:
+    return tuple(mine == theirs for mine, theirs in zip(taken, asked, strict=True))

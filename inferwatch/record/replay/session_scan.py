@@ -1,0 +1,160 @@
+"""What is found out about a session in the background: its marks and its shape."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from dataclasses import fields
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from inferwatch.errors import StorageError
+from inferwatch.feed import Mark
+from inferwatch.metrics.series.history import MOST_COLUMNS, SESSION_FINEST_NS
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.record.connections import open_for_reading
+from inferwatch.record.file.sqlite import explain
+from inferwatch.record.replay.marks import in_order, quick_marks, slow_marks
+from inferwatch.record.replay.replay_state import UNREADABLE
+from inferwatch.record.replay.scraped_shape import saw_samples, scraped_columns
+from inferwatch.record.replay.thread_work import until_done
+from inferwatch.record.sessions.sessions import SessionRow, find
+from inferwatch.record.tables.session_state import SessionState
+
+AGAIN_S = 10.0
+"""Between two looks at a session that goes on."""
+REST = 20
+"""Times as long as looking took, at least: long sessions are looked at less often."""
+INSTRUCTIONS = 50_000
+"""Of SQLite's machine, between two looks at whether anybody still waits."""
+STEPS = """
+SELECT end_ns / :bin, count(*), sum(output_tokens), sum(prefill_tokens),
+       avg(duration_ns) / 1e9, max(duration_ns) / 1e9,
+       1.0 * sum(prefill_requests) / count(*), 1.0 * sum(decode_requests) / count(*),
+       max(prefill_requests + decode_requests), max(waiting), sum(preemptions)
+FROM steps WHERE session = :session AND end_ns >= 0 GROUP BY 1
+"""
+STEP_COLUMNS = (
+    "steps",
+    "output_tokens",
+    "prefill_tokens",
+    "step_mean_s",
+    "step_max_s",
+    "batch_prefill",
+    "batch_decode",
+    "batch_max",
+    "waiting_max",
+    "preemptions",
+)
+TTFTS = """
+SELECT first_token_ns / :bin, avg(ttft_s), max(ttft_s)
+FROM requests WHERE session = :session AND ttft_s IS NOT NULL AND first_token_ns >= 0
+GROUP BY 1
+"""
+TTFT_COLUMNS = ("ttft_mean_s", "ttft_max_s")
+ANSWERS = """
+SELECT last_token_ns / :bin,
+       CASE WHEN max(failure IS NULL AND output_tokens IS NULL) = 0
+       THEN sum(output_tokens) END
+FROM client_requests
+WHERE session = :session AND last_token_ns >= 0 AND phase <> 'warmup' GROUP BY 1
+"""
+FIRST_TOKENS = """
+SELECT first_token_ns / :bin, avg(ttft_s), max(ttft_s) FROM client_requests
+WHERE session = :session AND first_token_ns >= 0 AND phase <> 'warmup' GROUP BY 1
+"""
+ENGINE = ((STEPS, STEP_COLUMNS), (TTFTS, TTFT_COLUMNS))
+CLIENT = ((ANSWERS, ("output_tokens",)), (FIRST_TOKENS, TTFT_COLUMNS))
+"""Where no engine was watched: what the load's answers brought."""
+MOMENTS = {"start_ns", "bin_ns", "lost_ns", "restarts_ns"}
+"""Of a timeline, what is not a column."""
+DRAWN = [each.name for each in fields(Timeline) if each.name not in MOMENTS]
+
+
+class SessionScan:
+    """Looks through a recorded session in the background for its marks and its shape.
+
+    What it knows is complete a while after opening; of a session that goes on, it is a
+    while behind.
+    """
+
+    def __init__(self, path: Path, session: SessionRow) -> None:
+        self.shape: Timeline | None = None
+        """The whole session in a few columns; None until known."""
+        self.marks: tuple[Mark, ...] = ()
+        self.damage: str | None = None
+        """Why not all of it can be found out; None when all is well."""
+        self._path = path
+        self._session = session
+        self._quick: list[Mark] = []
+        self._slow: list[Mark] = []
+        self._given_up = False
+
+    def add(self, mark: Mark) -> None:
+        """Add a mark that was just made."""
+        self._quick = [*self._quick, mark]
+        self._arrange()
+
+    async def run(self) -> None:
+        """Find out, again and again while the session goes on; until cancelled."""
+        while True:
+            began_s = monotonic()
+            await until_done(self.look, self._give_up)
+            if self._session.state is not SessionState.RECORDING:
+                return
+            await asyncio.sleep(max(AGAIN_S, REST * (monotonic() - began_s)))
+
+    def _give_up(self) -> None:
+        self._given_up = True
+
+    def look(self) -> None:
+        """Ask the record; of a damaged one, what it says."""
+        try:
+            self._session = find(self._path, self._session.id)
+            with closing(open_for_reading(self._path)) as connection:
+                connection.set_progress_handler(lambda: self._given_up, INSTRUCTIONS)
+                self._ask(connection)
+        except (*UNREADABLE, StorageError) as error:
+            if not self._given_up:  # whoever is told to end is interrupted
+                self.damage = explain(error, Path(self._path.name))
+
+    def _ask(self, connection: sqlite3.Connection) -> None:
+        number = self._session.session
+        self._quick = quick_marks(connection, number)
+        self._arrange()
+        self.shape = shape(connection, number, self._session.duration_ns)
+        self._slow = slow_marks(connection, number)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        self.marks = in_order([*self._quick, *self._slow])
+
+
+def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline:
+    """At most 240 columns from the start to the end; what is not asked for is a gap."""
+    bin_ns = SESSION_FINEST_NS
+    while end_ns // bin_ns >= MOST_COLUMNS:
+        bin_ns *= 2
+    count = end_ns // bin_ns + 1
+    asked = {"bin": bin_ns, "session": session}
+    columns: dict[str, Any] = dict.fromkeys(DRAWN, (None,) * count)
+    stepped = _saw_steps(connection, session)
+    if not stepped and saw_samples(connection, session):
+        columns |= scraped_columns(connection, session, bin_ns, count)
+        return Timeline(
+            start_ns=0, bin_ns=bin_ns, **(columns | {"steps": (0,) * count})
+        )
+    for query, names in ENGINE if stepped else CLIENT:
+        rows = {row[0]: row[1:] for row in connection.execute(query, asked)}
+        columns |= {
+            name: tuple(rows[at][place] if at in rows else None for at in range(count))
+            for place, name in enumerate(names)
+        }
+    columns["steps"] = tuple(held or 0 for held in columns["steps"])
+    return Timeline(start_ns=0, bin_ns=bin_ns, **columns)
+
+
+def _saw_steps(connection: sqlite3.Connection, session: int) -> bool:
+    query = "SELECT EXISTS (SELECT 1 FROM steps WHERE session = ?)"
+    (seen,) = connection.execute(query, (session,)).fetchone()
+    return bool(seen)

@@ -1,0 +1,190 @@
+"""Which sessions go when the record is to be smaller, and how they go unasked.
+
+While a session is recorded nobody is there to confirm it. Where a setting asks for
+pruning it goes through the bin: what is over the limits is put there, and deleted for
+good only once it has lain there for a week.
+"""
+
+import os
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+
+from collectors.contract.clock import NS_PER_S, anchor
+from inferwatch.errors import StorageError, UsageError
+from inferwatch.record.sessions.erasing import erase, vacuum
+from inferwatch.record.sessions.housekeeping import KEEP, put_away
+from inferwatch.record.sessions.sessions import SessionRow, list_sessions
+from inferwatch.record.sessions.sizes import Sizes, sizes_in
+from inferwatch.record.tables.session_state import SessionState
+
+DAY_S = 86_400.0
+AGES_S = {"h": 3_600.0, "d": DAY_S, "w": 7 * DAY_S}
+SIZES = {"MB": 10**6, "GB": 10**9}
+"""No unit stands for an age and for a size: ``500M`` means neither."""
+AGE_FORMS = "36h, 30d or 4w"
+SIZE_FORMS = "500MB or 5GB"
+SETTING = "INFERWATCH_RETENTION"
+IN_BIN_S = 7 * DAY_S
+"""So long what was pruned by itself can be restored."""
+_AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?([A-Za-z]+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What is kept; None sets no limit."""
+
+    older_than_s: float | None = None
+    max_bytes: int | None = None
+
+
+DEFAULT = Limits(older_than_s=7 * DAY_S, max_bytes=5_000_000_000)
+"""What pruning keeps unless told; nothing is pruned without being asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionToPrune:
+    """A session that is over the limits, and why."""
+
+    row: SessionRow
+    size_bytes: int
+    why: str
+
+
+def age_s(text: str) -> float | None:
+    """``36h``, ``30d``, ``4w`` in seconds; None when it is no age.
+
+    >>> age_s("30d")
+    2592000.0
+    """
+    found = _AMOUNT.fullmatch(text.strip())
+    unit = AGES_S.get(found[2].lower()) if found else None
+    return float(found[1]) * unit if found and unit else None
+
+
+def size_bytes(text: str) -> int | None:
+    """``500MB``, ``5GB`` in bytes, decimal; None when it is no size.
+
+    >>> size_bytes("5GB")
+    5000000000
+    """
+    found = _AMOUNT.fullmatch(text.strip())
+    unit = SIZES.get(found[2].upper()) if found else None
+    return round(float(found[1]) * unit) if found and unit else None
+
+
+def limits_of(setting: str) -> Limits | None:
+    """``30d``, ``5GB`` or ``30d,5GB``; None when it means nothing, or two things.
+
+    >>> limits_of("30d,5GB")
+    Limits(older_than_s=2592000.0, max_bytes=5000000000)
+    """
+    parts = setting.split(",")
+    ages = [age for part in parts if (age := age_s(part)) is not None]
+    sizes = [size for part in parts if (size := size_bytes(part)) is not None]
+    if len(ages) + len(sizes) < len(parts) or len(ages) > 1 or len(sizes) > 1:
+        return None
+    return Limits(
+        older_than_s=ages[0] if ages else None, max_bytes=sizes[0] if sizes else None
+    )
+
+
+def choose(
+    rows: Iterable[SessionRow], sizes: Sizes, limits: Limits, now_ns: int
+) -> list[SessionToPrune]:
+    """The sessions that must go, oldest first.
+
+    Those over age, then the oldest until the rest is small enough, the bin's first.
+    What is being recorded or may be, or is tagged ``keep``, stays.
+    """
+    may_go = [row for row in rows if _may_go(row)]
+    may_go.sort(key=lambda row: (row.deleted_ns is None, row.started_ns, row.session))
+    going = {
+        row.session: SessionToPrune(
+            row=row, size_bytes=sizes.of.get(row.session, 0), why=why
+        )
+        for row in may_go
+        if (why := _too_old(row, limits, now_ns))
+    }
+    left = sizes.used_bytes - sum(each.size_bytes for each in going.values())
+    for row in may_go:
+        if limits.max_bytes is None or left <= limits.max_bytes:
+            break
+        if row.session not in going:
+            taken = sizes.of.get(row.session, 0)
+            left -= taken
+            going[row.session] = SessionToPrune(row=row, size_bytes=taken, why="size")
+    return sorted(going.values(), key=lambda each: each.row.session)
+
+
+def _may_go(row: SessionRow) -> bool:
+    going_on = row.state in {SessionState.RECORDING, SessionState.UNKNOWN}
+    return not going_on and KEEP not in row.tags.split()
+
+
+def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:
+    """By its end: a session is as old as what was last seen in it.
+
+    Of what was salvaged it may be unknown when that was.
+    """
+    if limits.older_than_s is None or row.started_ns <= 0:
+        return None
+    ended_ns = row.ended_ns
+    if ended_ns is None:
+        ended_ns = row.started_ns + row.duration_ns
+    return "age" if (now_ns - ended_ns) / NS_PER_S > limits.older_than_s else None
+
+
+def to_go(path: Path, limits: Limits) -> list[SessionToPrune]:
+    """The sessions of a file that are over the limits.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    rows = list_sessions(path, bin_too=True)
+    return choose(rows, sizes_in(path), limits, anchor().wall_ns)
+
+
+def set_limits() -> Limits | None:
+    """What the environment sets; None without it: nothing is pruned by itself.
+
+    Raises:
+        UsageError: it sets something that means nothing.
+    """
+    setting = os.environ.get(SETTING, "")
+    if not setting:
+        return None
+    limits = limits_of(setting)
+    if limits is None:
+        raise UsageError(
+            f"{SETTING}={setting!r} is not understood: write an age "
+            f"({AGE_FORMS}), a size "
+            f"({SIZE_FORMS}) or both, such as 30d,5GB"
+        )
+    return limits
+
+
+def prune_beside(path: Path, limits: Limits) -> Thread:
+    """Prune in a thread of its own; what it does not finish, the next one will."""
+    thread = Thread(target=_prune, args=(path, limits), name="pruning", daemon=True)
+    thread.start()
+    return thread
+
+
+def _prune(path: Path, limits: Limits) -> None:
+    with suppress(StorageError, OSError):  # the recorder says what is wrong
+        going = to_go(path, limits)
+        if listed := [e.row.session for e in going if e.row.deleted_ns is None]:
+            put_away(path, listed)
+        if expired := [e.row.session for e in going if _long_in_bin(e.row)]:
+            erase(path, expired)
+            vacuum(path)
+
+
+def _long_in_bin(row: SessionRow) -> bool:
+    if row.deleted_ns is None:
+        return False
+    return anchor().wall_ns - row.deleted_ns > IN_BIN_S * NS_PER_S

@@ -1,0 +1,233 @@
+"""The sessions of a record: listed, found, begun and ended."""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from collectors.contract.clock import NS_PER_S, anchor
+from inferwatch.errors import NoSuchSessionError, StorageError
+from inferwatch.record.connections import reading, settle
+from inferwatch.record.file.location import db_option
+from inferwatch.record.file.recording_lock import forget_lock, still_recorded
+from inferwatch.record.file.sqlite import RECOVER, transaction
+from inferwatch.record.tables.session_state import SessionState
+
+LAST = "last"
+LONGEST_SILENCE_S = 86_400.0
+"""A recorder that lives commits every second or so, if only what its host does."""
+THERE = "SELECT 1 FROM sessions WHERE session = ? AND id = ? AND state <> ?"
+BEGAN_BY_LAST_ANCHOR = """coalesce((
+  SELECT wall_ns - t_ns FROM clock_anchors AS anchor
+  WHERE anchor.session = sessions.session AND anchor.boot_id = sessions.boot_id
+  ORDER BY t_ns DESC LIMIT 1
+), started_ns)"""
+"""Unix time of the end, less the duration: not the start where the clocks parted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """What is known of a session without reading it."""
+
+    session: int
+    """Its number in the file."""
+    id: str
+    name: str | None
+    command: str
+    model: str | None
+    state: SessionState
+    reason: str | None
+    """Why it ended, where that is known."""
+    started_ns: int
+    """Unix time, as the end; the duration is measured by the monotonic clock."""
+    ended_ns: int | None
+    """None while it goes on, or may."""
+    duration_ns: int
+    readings: int
+    steps: int
+    requests: int
+    """That an engine worked on, as its probe told."""
+    client_requests: int = 0
+    """Where no engine told of any: those of load runs, as their client told."""
+    unrecorded: int
+    """Readings that should be in the record and are not."""
+    inferwatch_version: str
+    tags: str
+    """Words, one space apart."""
+    deleted_ns: int | None
+    """Unix time at which it was put into the bin; None: it is not there."""
+    imported_from: str | None
+    """Tool and file it came from; None: we watched it."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long it was watched."""
+        return self.duration_ns / NS_PER_S
+
+    def began_text(self, form: str = "%Y-%m-%d %H:%M") -> str:
+        """Local time; of what was salvaged it may be unknown."""
+        if self.started_ns <= 0:
+            return "–"
+        return (
+            f"{datetime.fromtimestamp(self.started_ns / NS_PER_S).astimezone():{form}}"
+        )
+
+
+_COLUMNS = tuple(field.name for field in fields(SessionRow))
+_CLIENT = """CASE WHEN requests = 0 THEN (
+  SELECT count(*) FROM client_requests AS told WHERE told.session = sessions.session
+) ELSE 0 END AS client_requests"""
+_NUMBERS = ("session", "started_ns", "duration_ns", "readings", "steps", "requests")
+_TEXTS = ("id", "command", "inferwatch_version", "tags")
+"""What is never unknown."""
+_ENDED = f"""CASE WHEN ended_ns IS NULL THEN duration_ns + {BEGAN_BY_LAST_ANCHOR}
+ELSE ended_ns END AS ended_ns"""
+_COMPUTED = {"client_requests": _CLIENT, "ended_ns": _ENDED}
+_WANTED = [_COMPUTED.get(name, name) for name in _COLUMNS]
+_LIST = f"SELECT {', '.join(_WANTED)}, boot_id, pid, birth FROM sessions "  # noqa: S608  our own names
+
+
+def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
+    """The sessions of a file, newest first; those in the bin only when asked for.
+
+    Raises:
+        StorageError: there is no such file, or it cannot be read.
+    """
+    with reading(path) as connection:
+        every = rows_of(connection, path, bin_too=True)
+    if not any(row.state is SessionState.RECORDING for row in every):
+        settle(path, lambda connection: mark_interrupted(connection, path))
+    return [row for row in every if bin_too or row.deleted_ns is None]
+
+
+def rows_of(
+    connection: sqlite3.Connection, path: Path, *, bin_too: bool
+) -> list[SessionRow]:
+    """The sessions of an open file, newest first; ``path`` is the file's own name.
+
+    What is open may be a copy, and who records is known by the name.
+    """
+    found = connection.execute(_LIST + "ORDER BY session DESC").fetchall()
+    rows = (
+        _row(dict(zip(_COLUMNS, values, strict=False)), path, values[-3:])
+        for values in found
+    )
+    return [
+        row
+        for row in rows
+        if row.state is not SessionState.GOING and (bin_too or row.deleted_ns is None)
+    ]
+
+
+def is_gone(connection: sqlite3.Connection, session: SessionRow) -> bool:
+    """It was deleted for good since it was found; another may have its number."""
+    asked = (session.session, session.id, SessionState.GOING)
+    return connection.execute(THERE, asked).fetchone() is None
+
+
+def gone(session: SessionRow) -> str:
+    """What to say of one that was deleted."""
+    return f"session {session.id} was deleted meanwhile"
+
+
+def find(path: Path, wanted: str) -> SessionRow:
+    """The session of that id or name, or of the only one that begins so, or ``last``.
+
+    A name given to several sessions means the newest of them. Those in the bin are
+    not found: they can be restored.
+
+    Raises:
+        NoSuchSessionError: there is none, or several begin so.
+        StorageError: there is no such file, or it cannot be read.
+    """
+    return pick(list_sessions(path), wanted, path)
+
+
+def pick(rows: Sequence[SessionRow], wanted: str, path: Path) -> SessionRow:
+    """The session that is wanted, of these, newest first.
+
+    Raises:
+        NoSuchSessionError: there is none, or several begin so.
+    """
+    if wanted == LAST and rows:
+        return rows[0]
+    for row in rows:
+        if wanted in {row.id, row.name}:
+            return row
+    begun = [row for row in rows if _begins(row, wanted)]
+    if len(begun) == 1:
+        return begun[0]
+    raise NoSuchSessionError(_no_such(path, wanted, begun))
+
+
+def _begins(row: SessionRow, wanted: str) -> bool:
+    return row.id.startswith(wanted) or (row.name or "").startswith(wanted)
+
+
+def _no_such(path: Path, wanted: str, begun: Sequence[SessionRow]) -> str:
+    if begun:
+        which = ", ".join(row.name or row.id for row in begun[:10])
+        return f"{wanted!r} is ambiguous: it may mean {which}; type more of it"
+    command = f"`inferwatch sessions{db_option(path)}`"
+    return f"No session {wanted!r} in {path}: {command} lists them"
+
+
+def _row(columns: dict[str, Any], path: Path, owner: Sequence[object]) -> SessionRow:
+    if not all(isinstance(columns[name], int) for name in _NUMBERS) or not all(
+        isinstance(columns[name], str) for name in _TEXTS
+    ):
+        raise StorageError(
+            f"the record is damaged: the row of session {columns['session']} makes no "
+            f"sense; {RECOVER}"
+        )
+    try:
+        state = SessionState(str(columns["state"]))
+    except ValueError:
+        state = SessionState.INTERRUPTED
+    ended_ns = columns["ended_ns"]
+    if state is SessionState.RECORDING:
+        state = _state_now(path, columns["session"], owner, ended_ns)
+        ended_ns = ended_ns if state is SessionState.INTERRUPTED else None
+    return SessionRow(**{**columns, "state": state, "ended_ns": ended_ns})
+
+
+def _state_now(
+    path: Path, session: int, owner: Sequence[object], last_ns: int
+) -> SessionState:
+    """What became of a session whose row says that it is recorded.
+
+    ``owner``: boot, pid and birth; ``last_ns``: Unix time of its last commit.
+    """
+    boot, pid, born = owner
+    goes_on = still_recorded(path, session, boot=boot, pid=pid, born=born)
+    if goes_on is None:
+        silent_s = (anchor().wall_ns - last_ns) / NS_PER_S
+        dead = silent_s > LONGEST_SILENCE_S
+        return SessionState.INTERRUPTED if dead else SessionState.UNKNOWN
+    return SessionState.RECORDING if goes_on else SessionState.INTERRUPTED
+
+
+def mark_interrupted(connection: sqlite3.Connection, path: Path) -> None:
+    """Note the sessions whose recorder died; they end where their last commit was."""
+    query = (
+        f"SELECT session, boot_id, pid, birth, {_ENDED} "  # noqa: S608  our own words
+        "FROM sessions WHERE state = ?"
+    )
+    recording = connection.execute(query, (SessionState.RECORDING,)).fetchall()
+    dead = [
+        session
+        for session, *owner, last_ns in recording
+        if _state_now(path, session, owner, last_ns) is SessionState.INTERRUPTED
+    ]
+    if not dead:
+        return
+    with transaction(connection):
+        connection.executemany(
+            f"UPDATE sessions SET state = ?, ended_ns = duration_ns + "  # noqa: S608  our own words
+            f"{BEGAN_BY_LAST_ANCHOR} WHERE session = ? AND state = ?",
+            [(SessionState.INTERRUPTED, each, SessionState.RECORDING) for each in dead],
+        )
+    for session in dead:
+        forget_lock(path, session)

@@ -1,0 +1,58 @@
+"""Load plans in a record; before they were readings of their own, notes held them."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from collectors.contract.readings import LoadPlanned, Note
+from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.tables.table import Numbered, PlainTable, SessionPart
+
+NOTED = "load plan "
+"""A note of an earlier version that begins so, and goes on with JSON, is a plan."""
+FIND_NOTED = (
+    f"SELECT ordinal, t_ns, text FROM notes "  # noqa: S608  our own names
+    f"WHERE session = ? AND text LIKE '{NOTED}{{%'"
+)
+FIND = (
+    "SELECT ordinal, reading FROM other_readings "
+    "WHERE session = ? AND kind = 'LoadPlanned'"
+)
+
+
+class NoteRows(PlainTable):
+    """Notes; those of earlier versions that hold a load plan are read as one."""
+
+    def __init__(self) -> None:
+        super().__init__("notes", Note, part=SessionPart.NOTES, with_it=("bookmarks",))
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        for ordinal, reading in super().read(connection, session, sources, after):
+            if isinstance(reading, Note) and reading.text.startswith(f"{NOTED}{{"):
+                plan = reading.text.removeprefix(NOTED)
+                source, t_ns = reading.source, reading.t_ns
+                yield ordinal, LoadPlanned(source=source, t_ns=t_ns, plan=plan)
+            else:
+                yield ordinal, reading
+
+
+def load_plans(connection: sqlite3.Connection, session: int) -> list[LoadPlanned]:
+    """The load plans of a session in order of receipt, without reading all of it."""
+    found = [
+        (ordinal, LoadPlanned(t_ns=t_ns, plan=text.removeprefix(NOTED)))
+        for ordinal, t_ns, text in connection.execute(FIND_NOTED, (session,))
+    ]
+    for ordinal, blob in connection.execute(FIND, (session,)):
+        try:
+            found.append((ordinal, msgspec.msgpack.decode(blob, type=LoadPlanned)))
+        except msgspec.MsgspecError:
+            continue  # of a damaged file
+    return [planned for _, planned in sorted(found, key=lambda each: each[0])]

@@ -1,0 +1,440 @@
+"""Which table keeps which kind of reading: the list, and the small tables themselves.
+
+A new kind of reading needs a migration (``schema_N.sql``) and a line in the list; one
+that is more than a row of plain columns needs a class of its own as well.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Iterator, Mapping
+from itertools import accumulate, zip_longest
+from operator import sub
+from typing import Any, get_args
+
+import msgspec
+
+from collectors.contract.readings import (
+    AnyReading,
+    BlockMap,
+    CanaryRequest,
+    ClientSample,
+    ClockAnchor,
+    Contact,
+    Endpoint,
+    EngineInfo,
+    EngineSettings,
+    GpuInfo,
+    GpuProcesses,
+    GpuSample,
+    HostInfo,
+    HostSample,
+    KvCacheEvents,
+    LiveLimits,
+    LoadEvent,
+    MeasuredPeak,
+    ModelConfig,
+    Prices,
+    ProcessUsage,
+    PromptBlocks,
+    RequestRecord,
+    RequestSpan,
+    ServerInfo,
+    Tick,
+    TokenTimes,
+    Totals,
+    WatchedSlo,
+    WorkerMemory,
+)
+from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.tables.batch import Batch, Key, Row
+from inferwatch.record.tables.engine_samples import EngineSampleRows
+from inferwatch.record.tables.load_plans import NoteRows
+from inferwatch.record.tables.requests import RequestRows
+from inferwatch.record.tables.steps import StepRows
+from inferwatch.record.tables.table import (
+    KEY,
+    Blob,
+    Columns,
+    Numbered,
+    PlainTable,
+    ReadingTable,
+    SessionPart,
+    Unpacked,
+    insert_sql,
+    select_sql,
+)
+
+LIMIT_ROWS = PlainTable("live_limits", LiveLimits, renamed={"by": "changed_by"})
+
+
+def every_table() -> list[ReadingTable[Any]]:
+    """A table for each kind of reading, the last for what has no row in the others."""
+    other = OtherReadings()
+    return [
+        StepRows(),
+        RequestRows(other),
+        PlainTable(
+            "client_requests",
+            RequestRecord,
+            part=SessionPart.CLIENT,
+            moment="intended_ns",
+            renamed={"index": "number"},
+        ),
+        TokenTimesRows(),
+        PlainTable("load_events", LoadEvent, part=SessionPart.CLIENT),
+        PlainTable("client_samples", ClientSample, part=SessionPart.CLIENT),
+        PlainTable(
+            "canary_requests",
+            CanaryRequest,
+            part=SessionPart.CLIENT,
+            moment="sent_ns",
+        ),
+        PlainTable("engines", EngineInfo),
+        PlainTable("endpoints", Endpoint),
+        PlainTable("totals", Totals),
+        PlainTable("servers", ServerInfo),
+        PlainTable("contacts", Contact),
+        EngineSampleRows(),
+        PlainTable(
+            "request_spans",
+            RequestSpan,
+            part=SessionPart.REQUESTS,
+            moment="arrived_ns",
+        ),
+        PackedRows(
+            "kv_cache_events",
+            KvCacheEvents,
+            lists=("stored", "parents", "removed"),
+            column="hashes",
+            counts={"stored_blocks": "stored", "removed_blocks": "removed"},
+            unpacked=Unpacked(
+                name="kv_cache_blocks",
+                columns=("t_ns", "rank", "change", "block", "parent"),
+                rows=_cached_blocks,
+                moment="t_ns",
+            ),
+        ),
+        PackedRows(
+            "block_maps",
+            BlockMap,
+            lists=(
+                "holders",
+                "groups",
+                "kept",
+                "blocks",
+                "gone",
+                "cached",
+                "uncached",
+            ),
+            gaps=("blocks", "cached", "uncached"),
+            column="changes",
+            unpacked=Unpacked(
+                name="block_changes",
+                columns=(
+                    "t_ns",
+                    "rank",
+                    "sequence",
+                    "change",
+                    "block",
+                    "member",
+                    "kv_group",
+                    "place",
+                ),
+                rows=_map_changes,
+                moment="t_ns",
+            ),
+        ),
+        PackedRows(
+            "prompt_blocks",
+            PromptBlocks,
+            lists=("hashes", "places"),
+            column="hashes",
+            renamed={"ordinal": "member"},
+            unpacked=Unpacked(
+                name="prompt_content",
+                columns=("t_ns", "rank", "member", "place", "content"),
+                rows=_content,
+                moment="t_ns",
+            ),
+        ),
+        PlainTable("watched_slos", WatchedSlo),
+        PlainTable("hosts", HostInfo, part=SessionPart.GPU),
+        HostSampleRows(),
+        PlainTable("gpus", GpuInfo, part=SessionPart.GPU, renamed={"index": "number"}),
+        PlainTable("gpu_samples", GpuSample, part=SessionPart.GPU),
+        PlainTable("gpu_processes", GpuProcesses, part=SessionPart.GPU),
+        PlainTable("model_configs", ModelConfig),
+        PlainTable("engine_settings", EngineSettings),
+        LIMIT_ROWS,
+        PlainTable("worker_memory", WorkerMemory),
+        PlainTable("measured_peaks", MeasuredPeak, part=SessionPart.GPU),
+        PlainTable("prices", Prices),
+        PlainTable("clock_anchors", ClockAnchor),
+        NoteRows(),
+        PlainTable("ticks", Tick),
+        other,
+    ]
+
+
+class HostSampleRows(ReadingTable[HostSample]):
+    """A row for a sample of the host, and one for each process in it."""
+
+    name = "host_samples"
+    kind = HostSample
+    part = SessionPart.GPU
+    with_it = ("host_processes",)
+
+    SAMPLE = Columns(HostSample, without=("processes",))
+    PROCESS = Columns(ProcessUsage)
+    INSERT = insert_sql(name, (*KEY, *SAMPLE.names))
+    SELECT = select_sql(name, ("source", *SAMPLE.names))
+    INSERT_PROCESS = insert_sql(
+        "host_processes", ("session", "ordinal", "place", *PROCESS.names)
+    )
+    SELECT_PROCESSES = (
+        f"SELECT {', '.join(PROCESS.names)} FROM host_processes "  # noqa: S608  our names
+        "WHERE session = ? AND ordinal = ? ORDER BY place"
+    )
+
+    def add(self, batch: Batch, key: Key, reading: HostSample) -> None:
+        """Add the sample's row and those of its processes."""
+        batch.add(self.INSERT, key + self.SAMPLE.values(reading))
+        for place, usage in enumerate(reading.processes):
+            row = (*key[:2], place, *self.PROCESS.values(usage))
+            batch.add(self.INSERT_PROCESS, row)
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """Samples are a second apart, so their processes are looked up one by one."""
+        samples = connection.execute(self.SELECT, (session, after.ordinal))
+        for ordinal, source, *values in samples:
+            rows = connection.execute(self.SELECT_PROCESSES, (session, ordinal))
+            processes = [ProcessUsage(**self.PROCESS.restore(row)) for row in rows]
+            fields = self.SAMPLE.restore(values)
+            yield (
+                ordinal,
+                HostSample(source=sources[source], processes=processes, **fields),
+            )
+
+
+def _gaps(blob: bytes) -> list[int]:
+    return msgspec.json.decode(zlib.decompress(blob), type=list[int])
+
+
+def _chunks(times: TokenTimes) -> Iterator[Row]:
+    """When each chunk of a client request came."""
+    t_ns = times.first_ns
+    for chunk, gap_ns in enumerate((0, *times.gaps_ns)):
+        t_ns += gap_ns
+        yield times.external_id, chunk, t_ns, times.by_kernel
+
+
+class TokenTimesRows(ReadingTable[TokenTimes]):
+    """A row for each client request, the gaps between its chunks as compressed JSON."""
+
+    name = "token_times"
+    kind = TokenTimes
+    part = SessionPart.CLIENT
+    blobs = (Blob(table=name, column="gaps_ns", reader=_gaps, quick=zlib.decompress),)
+    unpacked = Unpacked(
+        name=name,
+        columns=("external_id", "chunk", "t_ns", "by_kernel"),
+        rows=_chunks,
+        moment="first_ns",
+    )
+
+    COLUMNS = Columns(TokenTimes, without=("gaps_ns",))
+    INSERT = insert_sql(name, (*KEY, *COLUMNS.names, "gaps", "gaps_ns"))
+    SELECT = select_sql(name, ("source", "gaps_ns", *COLUMNS.names))
+
+    def add(self, batch: Batch, key: Key, reading: TokenTimes) -> None:
+        """Add the row."""
+        blob = zlib.compress(msgspec.json.encode(reading.gaps_ns))
+        values = self.COLUMNS.values(reading)
+        batch.add(self.INSERT, (*key, *values, len(reading.gaps_ns), blob))
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        rows = connection.execute(self.SELECT, (session, after.ordinal))
+        for ordinal, source, blob, *values in rows:
+            gaps_ns = msgspec.json.decode(zlib.decompress(blob))
+            fields = self.COLUMNS.restore(values)
+            yield (
+                ordinal,
+                TokenTimes(source=sources[source], gaps_ns=gaps_ns, **fields),
+            )
+
+
+class PackedRows(ReadingTable[Any]):
+    """A row for a reading, with its lists as one compressed JSON object."""
+
+    def __init__(  # noqa: PLR0913 - a declaration
+        self,
+        name: str,
+        kind: type[AnyReading],
+        *,
+        lists: tuple[str, ...],
+        column: str,
+        unpacked: Unpacked,
+        gaps: tuple[str, ...] = (),
+        counts: Mapping[str, str] | None = None,
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        """What stands in columns, and how the lists are packed.
+
+        ``gaps``: lists, or lists of these, that are kept as how much each number is
+        above the one before it: neighbours then pack well. ``counts``: columns that say
+        how long a list is, for who asks in SQL.
+        """
+        self.name, self.kind, self.unpacked = name, kind, unpacked
+        self._lists = msgspec.json.Decoder(_struct_of(kind, lists))
+        self.blobs = (
+            Blob(table=name, column=column, reader=self._held, quick=zlib.decompress),
+        )
+        self._make, self._names, self._counts = kind, lists, dict(counts or {})
+        self._gaps = gaps
+        self._columns = Columns(kind, without=lists, renamed=renamed or {})
+        self.enums = self._columns.enums
+        self._insert = insert_sql(
+            name, (*KEY, *self._columns.names, *self._counts, column)
+        )
+        self._select = select_sql(name, ("source", column, *self._columns.names))
+
+    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+        """Add the row."""
+        lists = {name: held for name in self._names if (held := getattr(reading, name))}
+        counts = [len(lists.get(name, ())) for name in self._counts.values()]
+        lists |= {name: _gaps_of(lists[name]) for name in self._gaps if name in lists}
+        blob = zlib.compress(msgspec.json.encode(lists))
+        values = self._columns.values(reading)
+        batch.add(self._insert, (*key, *values, *counts, blob))
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        rows = connection.execute(self._select, (session, after.ordinal))
+        for ordinal, source, blob, *values in rows:
+            fields = self._columns.restore(values) | self._held(blob)
+            yield ordinal, self._make(source=sources[source], **fields)
+
+    def _held(self, blob: bytes) -> dict[str, Any]:
+        held = msgspec.structs.asdict(self._lists.decode(zlib.decompress(blob)))
+        return held | {name: _summed(held[name]) for name in self._gaps}
+
+
+def _gaps_of(numbers: list[Any]) -> list[Any]:
+    """Of each number how much it is above the one before, the first above 0."""
+    if numbers and isinstance(numbers[0], list):
+        return [_gaps_of(each) for each in numbers]
+    return [*map(sub, numbers, (0, *numbers))]
+
+
+def _summed(gaps: list[Any]) -> list[Any]:
+    if gaps and isinstance(gaps[0], list):
+        return [_summed(each) for each in gaps]
+    return [*accumulate(gaps)]
+
+
+def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.Struct]:
+    """Some fields of a reading: whatever else a damaged blob holds is none of them."""
+    known = {field.name: field for field in msgspec.structs.fields(kind)}
+    fields: list[Any] = [
+        (name, known[name].type, msgspec.field(default_factory=list)) for name in lists
+    ]
+    return msgspec.defstruct(f"ListsOf{kind.__name__}", fields)
+
+
+def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
+    """Each block that was cached, after which other, or forgotten."""
+    about = (events.t_ns, events.rank)
+    for block in events.removed:
+        yield *about, "removed", block, None
+    for block, parent in zip_longest(events.stored, events.parents):
+        yield *about, "stored", block, parent
+
+
+def _map_changes(blocks: BlockMap) -> Iterator[Row]:
+    """Content that went, who went, each list that changed, content that came.
+
+    Of a list the first is how many blocks are kept of it, then those that follow.
+    """
+    about = (blocks.t_ns, blocks.rank, blocks.sequence)
+    for block in blocks.uncached:
+        yield *about, "uncached", block, None, None, None
+    for holder in blocks.gone:
+        yield *about, "gone", None, holder, None, None
+    lists = zip_longest(blocks.holders, blocks.groups, blocks.kept, blocks.blocks)
+    for holder, group, kept, held in lists:
+        at, group = kept or 0, group or 0  # noqa: PLW2901 - all are of the first
+        yield *about, "kept", None, holder, group, at
+        for place, block in enumerate(held or (), at):
+            yield *about, "held", block, holder, group, place
+    for block in blocks.cached:
+        yield *about, "cached", block, None, None, None
+
+
+def _content(blocks: PromptBlocks) -> Iterator[Row]:
+    """The hash of each block of a request."""
+    places = blocks.places or range(len(blocks.hashes))
+    for place, content in zip(places, blocks.hashes, strict=False):
+        yield blocks.t_ns, blocks.rank, blocks.ordinal, place, content
+
+
+def _as_json(reading: AnyReading) -> Iterator[Row]:
+    fields = msgspec.to_builtins(reading)
+    fields.pop("source", None)
+    yield fields.pop("type"), msgspec.json.encode(fields).decode()
+
+
+class OtherReadings(ReadingTable[AnyReading]):
+    """What has no row elsewhere, whole as on the wire, so that no reading is lost."""
+
+    KNOWN = frozenset(kind.__name__ for kind in get_args(AnyReading))
+    """Others were written by an inferwatch that knows more kinds than this one."""
+    DECODER = msgspec.msgpack.Decoder(AnyReading)
+
+    name = "other_readings"
+    blobs = (Blob(table=name, column="reading", reader=DECODER.decode),)
+    unpacked = Unpacked(
+        name=name, columns=("kind", "fields_json"), rows=_as_json, on_request=False
+    )
+
+    INSERT = insert_sql(name, (*KEY, "kind", "reading"))
+    SELECT = select_sql(name, ("source", "kind", "reading"))
+
+    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+        """Add one row."""
+        bare = msgspec.structs.replace(reading, source="")
+        row = (*key, type(reading).__name__, msgspec.msgpack.encode(bare))
+        batch.add(self.INSERT, row)
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        rows = connection.execute(self.SELECT, (session, after.ordinal))
+        for ordinal, source, kind, blob in rows:
+            if kind not in self.KNOWN:
+                continue
+            bare = self.DECODER.decode(blob)
+            yield ordinal, msgspec.structs.replace(bare, source=sources[source])

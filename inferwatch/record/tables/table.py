@@ -1,0 +1,307 @@
+"""What a table declares of itself: a kind of reading as rows, both ways round.
+
+Recording, replay, export, the check of a file and the recovery of a damaged one go by
+these declarations and by the schema; nothing else names the tables.
+"""
+
+import sqlite3
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from operator import attrgetter
+from types import NoneType
+from typing import Any, Generic, TypeVar, get_args, get_origin
+
+import msgspec
+
+from collectors.contract.readings import AnyReading
+from inferwatch.errors import StorageError
+from inferwatch.record.file.cursor import START, Cursor
+from inferwatch.record.file.sqlite import RECOVER
+from inferwatch.record.tables.batch import Batch, Key, Row
+
+Numbered = tuple[int, AnyReading]
+"""A reading with its ordinal."""
+Reader = Callable[..., object]
+"""Reads the value of a column, and fails where it is unreadable."""
+KEY = ("session", "ordinal", "source")
+Kind = TypeVar("Kind")
+STORED = (str, int, float, NoneType)
+"""All that is written into a column; a truth is a number."""
+UNREADABLE = (
+    msgspec.MsgspecError,
+    zlib.error,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What making a reading of a row may end in whose bytes have changed."""
+
+
+class SessionPart(StrEnum):
+    """A part of a session, as people ask for it when they export."""
+
+    REQUESTS = "requests"
+    STEPS = "steps"
+    CAUSES = "causes"
+    """Why requests were late: told by the Model of the record, no table of it."""
+    GPU = "gpu"
+    """GPUs and the host's processes."""
+    NOTES = "notes"
+    CLIENT = "client"
+    """What the load generator did and saw."""
+    ALL = "all"
+    """Tables of no other part come with the whole session alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blob:
+    """A column of values that SQL cannot look into, and what reads them."""
+
+    table: str
+    column: str
+    reader: Reader
+    quick: Reader | None = None
+    """Finds a changed byte sooner than reading the value does: a checksum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpacked:
+    """What a table keeps in blobs, as rows that can be exported."""
+
+    name: str
+    columns: tuple[str, ...]
+    """After the ordinal and the source."""
+    rows: Callable[[Any], Iterator[Row]]
+    """Those of one reading."""
+    moment: str | None = None
+    """The field of the reading that says when it was; None: it is exported always."""
+    on_request: bool = True
+    """There are many of them: ``--token-times`` asks for them."""
+
+
+class ReadingTable(ABC, Generic[Kind]):
+    """Keeps the readings of one kind; declares how they are exported and checked."""
+
+    name: str
+    """In SQL."""
+    kind: type[AnyReading] | None = None
+    """The reading that is a row of it; None takes any."""
+    part: SessionPart = SessionPart.ALL
+    with_it: tuple[str, ...] = ()
+    """Other tables of the same part."""
+    moment: str = "t_ns"
+    """An expression in SQL that says when a row was."""
+    readings: str = "count(*)"
+    """An expression in SQL that says how many readings its rows hold."""
+    enums: Mapping[str, type[Enum]] = {}
+    """Columns that hold the words of an enumeration."""
+    blobs: tuple[Blob, ...] = ()
+    unpacked: Unpacked | None = None
+    mend: tuple[str, ...] = ()
+    """Statements that take away what rows lost with a damaged part leave without
+    meaning; ``:session`` is the session."""
+
+    @abstractmethod
+    def add(self, batch: Batch, key: Key, reading: Kind) -> None:
+        """Turn a reading into rows, now or when the batch is complete."""
+
+    def complete(self, batch: Batch) -> None:
+        """Add the rows that waited until the batch has no more readings."""
+
+    @abstractmethod
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """A session's readings after a cursor, in order of receipt."""
+
+
+class PlainTable(ReadingTable[AnyReading]):
+    """Keeps a reading as a row, each field in a column."""
+
+    def __init__(
+        self,
+        name: str,
+        kind: type[AnyReading],
+        *,
+        part: SessionPart = SessionPart.ALL,
+        with_it: tuple[str, ...] = (),
+        moment: str = "t_ns",
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name, self.kind, self.moment = name, kind, moment
+        self.part, self.with_it = part, with_it
+        self._make = kind
+        self._columns = Columns(kind, renamed=renamed)
+        self.enums = self._columns.enums
+        self.blobs = tuple(
+            Blob(table=name, column=column, reader=msgspec.json.decode)
+            for column in self._columns.json
+        )
+        self._insert = insert_sql(name, (*KEY, *self._columns.names))
+        self._select = select_sql(name, ("source", *self._columns.names))
+
+    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+        """Add one row."""
+        batch.add(self._insert, key + self._columns.values(reading))
+
+    def read(
+        self,
+        connection: sqlite3.Connection,
+        session: int,
+        sources: Mapping[int, str],
+        after: Cursor = START,
+    ) -> Iterator[Numbered]:
+        """One reading a row."""
+        rows = connection.execute(self._select, (session, after.ordinal))
+        for ordinal, source, *values in rows:
+            fields = self._columns.restore(values)
+            yield ordinal, self._make(source=sources[source], **fields)
+
+
+class Columns:
+    """Which field of a kind of Struct stands in which column, in its order.
+
+    A list or a dictionary stands there as JSON.
+    """
+
+    def __init__(
+        self,
+        kind: type[msgspec.Struct],
+        *,
+        without: Collection[str] = (),
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
+        fields = [
+            field
+            for field in msgspec.structs.fields(kind)
+            if field.name != "source" and field.name not in without
+        ]
+        renamed = renamed or {}
+        self.fields = tuple(field.name for field in fields)
+        self.names = tuple(renamed.get(name, name) for name in self.fields)
+        self._get = attrgetter(*self.fields)
+        self._restorers = [
+            (field.name, restorer)
+            for field in fields
+            if (restorer := _restorer(field.type)) is not None
+        ]
+        self.enums = {
+            renamed.get(name, name): restorer
+            for name, restorer in self._restorers
+            if issubclass(restorer, Enum)
+        }
+        """The columns that hold the words of an enumeration."""
+        self._json = {
+            place: msgspec.json.Decoder(field.type)
+            for place, field in enumerate(fields)
+            if _is_json(field.type)
+        }
+        self.json = tuple(self.names[place] for place in self._json)
+        """The columns that hold JSON."""
+        self._allowed = [_stored_as(field.type) for field in fields]
+        self._known: set[tuple[type, ...]] = set()
+        """Kinds of rows that were found to be right: there are few."""
+
+    def values(self, struct: object) -> tuple[Any, ...]:
+        """What goes into the columns."""
+        values: tuple[Any, ...] = self._get(struct)
+        if self._json:
+            texts = [*values]
+            for place in self._json:
+                texts[place] = msgspec.json.encode(texts[place]).decode()
+            return tuple(texts)
+        return values if len(self.fields) > 1 else (values,)
+
+    def restore(self, values: Sequence[object]) -> dict[str, Any]:
+        """The fields again, from what the columns hold.
+
+        Raises:
+            TypeError: a column holds what was never written there.
+        """
+        kinds = tuple(map(type, values))
+        if kinds not in self._known:
+            self._check(kinds)
+            self._known.add(kinds)
+        fields: dict[str, Any] = dict(zip(self.fields, values, strict=True))
+        for name, restorer in self._restorers:
+            if fields[name] is not None:
+                fields[name] = restorer(fields[name])
+        for place, decoder in self._json.items():
+            name = self.fields[place]
+            fields[name] = decoder.decode(fields[name])
+        return fields
+
+    def _check(self, kinds: tuple[type, ...]) -> None:
+        for name, kind, allowed in zip(self.names, kinds, self._allowed, strict=True):
+            if kind not in allowed:
+                raise TypeError(f"column {name} holds {kind.__name__}")
+
+
+def _is_json(annotation: object) -> bool:
+    return get_origin(annotation) in {list, dict}
+
+
+def _stored_as(annotation: object) -> frozenset[type]:
+    """What SQLite holds of it; nothing in records from before there was the field."""
+    if _is_json(annotation):
+        return frozenset({str, NoneType})
+    found: set[type] = {NoneType}
+    for kind in get_args(annotation) or (annotation,):
+        found.add(next(each for each in STORED if issubclass(kind, each)))
+    return frozenset(found | ({int} if float in found else set()))
+
+
+def _restorer(annotation: object) -> type[Any] | None:
+    """SQLite knows neither enums nor booleans."""
+    if _is_json(annotation):
+        return None
+    (kind,) = {*(get_args(annotation) or (annotation,))} - {NoneType}
+    return kind if kind is bool or issubclass(kind, Enum) else None
+
+
+def insert_sql(table: str, names: Sequence[str], verb: str = "INSERT") -> str:
+    """The statement that inserts one row into those columns."""
+    marks = ", ".join("?" * len(names))
+    return f"{verb} INTO {table} ({', '.join(names)}) VALUES ({marks})"
+
+
+def select_sql(table: str, names: Sequence[str]) -> str:
+    """The query for a session's rows after an ordinal, in order, the ordinal first."""
+    return (
+        f"SELECT ordinal, {', '.join(names)} FROM {table} "  # noqa: S608  our own names
+        "WHERE session = ? AND ordinal > ? ORDER BY ordinal"
+    )
+
+
+class SourceNames(dict[int, str]):
+    """The sources of a session by number; one whose name is lost is unknown."""
+
+    def __missing__(self, number: int) -> str:
+        """As it is called in what is saved of a damaged file."""
+        return f"unknown-{number}"
+
+
+def readable(rows: Iterator[Numbered]) -> Iterator[Numbered]:
+    """The same readings, up to the first that is unreadable.
+
+    Raises:
+        StorageError: it has come to that.
+    """
+    ordinal = None
+    try:
+        for ordinal, reading in rows:
+            yield ordinal, reading
+    except UNREADABLE as error:
+        place = "the first reading" if ordinal is None else f"reading {ordinal:,}"
+        raise StorageError(
+            f"the record is damaged: what comes after {place} is unreadable; {RECOVER}"
+        ) from error

@@ -1,0 +1,306 @@
+"""The recorder: takes readings without ever blocking, writes them in its own thread.
+
+The thread commits a transaction every 200 ms, and has patience when that fails: a fault
+(disk full, file locked, read-only) is said and tried again; the batch in hand is kept
+and new readings wait in the queue, so what ends in time costs nothing.
+"""
+
+import sqlite3
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from typing import Self
+
+from collectors.contract.clock import SessionClock
+from collectors.contract.readings import AnyReading
+from inferwatch.errors import SessionDeletedError, StorageError
+from inferwatch.record.checkpoints.checkpoints import (
+    Checkpoint,
+    CheckpointWriter,
+    no_checkpoints,
+)
+from inferwatch.record.checkpoints.file import checkpoint_folder, make_room
+from inferwatch.record.file.location import free_floor_bytes, too_little_room
+from inferwatch.record.file.sqlite import explain, file_id
+from inferwatch.record.tables.batch import Batch
+from inferwatch.record.tables.codec import Queued
+from inferwatch.record.tables.table import Numbered
+from inferwatch.record.writing.session_writer import NewSession, SessionWriter
+
+QUEUE_CAPACITY = 50_000
+"""Readings: about four minutes of a busy engine."""
+INTERVAL_S = 0.2
+LONGEST_WAIT_S = 2.0
+"""Between two tries while a fault lasts."""
+BATCH_LIMIT = 5_000
+
+
+class ReadingQueue:
+    """Readings that wait to be written, bounded: memory is not the record's to take.
+
+    One thread fills it, another empties it; deque's ends are atomic.
+    """
+
+    def __init__(self, capacity: int = QUEUE_CAPACITY) -> None:
+        self.refused = 0
+        """Readings that found no room, or came after the end."""
+        self._capacity = capacity
+        self._waiting: deque[Queued] = deque()
+
+    def put(self, numbered: Numbered) -> None:
+        """Let it wait, or count it as refused; returns at once either way."""
+        if len(self._waiting) < self._capacity:
+            self._waiting.append(numbered)
+        else:
+            self.refused += 1
+
+    def put_if_room(self, numbered: tuple[int, Checkpoint]) -> None:
+        """What nobody misses when there is none."""
+        if len(self._waiting) < self._capacity:
+            self._waiting.append(numbered)
+
+    def take(self, limit: int) -> list[Queued]:
+        """Take out the oldest ones."""
+        count = min(limit, len(self._waiting))
+        return [self._waiting.popleft() for _ in range(count)]
+
+    def shut(self) -> None:
+        """Nothing will be taken any more: what waits and what comes is refused."""
+        self._capacity = 0
+        for _, each in self.take(len(self._waiting)):
+            self.refused += not isinstance(each, Checkpoint)
+
+    def __len__(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+
+class RecordingLoop:
+    """What the recorder's thread does: commits queued readings as rows of a session."""
+
+    def __init__(
+        self, path: Path, about: NewSession, queue: ReadingQueue, free_floor_bytes: int
+    ) -> None:
+        self.message: str | None = None
+        """What is wrong; None when all is well."""
+        self.written = 0
+        self.session: SessionWriter | None = None
+        """None until the file lets us begin."""
+        self.closing = Event()
+        self.reason: str | None = None
+        """Why the session ends; set before ``closing``."""
+        self._path = path
+        self._about = about
+        self._queue = queue
+        self._free_floor_bytes = free_floor_bytes
+        self._batch: Batch | None = None
+        self._lost = 0
+        self.checkpoint_writer = CheckpointWriter(path)
+
+    @property
+    def unrecorded(self) -> int:
+        """Readings that will not be in the record."""
+        return self._queue.refused + self._lost
+
+    def run(self) -> None:
+        """What the thread does, until told to close."""
+        try:
+            self._until_closing()
+        except Exception as error:  # noqa: BLE001  a mistake of ours must be seen
+            self.message = f"recording stopped, please report this: {error!r}"
+        finally:
+            self._let_go()
+
+    def turn(self) -> bool:
+        """Write what has come; False while a fault prevents it."""
+        try:
+            self._write_all()
+        except SessionDeletedError as error:
+            self._count_deleted(error)
+        except StorageError as error:
+            self.message = str(error)
+        except (sqlite3.Error, OSError) as error:
+            self.message = explain(error, self._path)
+        else:
+            self.message = None
+        return self.message is None
+
+    def _until_closing(self) -> None:
+        wait_s = INTERVAL_S
+        while not self.closing.wait(wait_s):
+            wait_s = INTERVAL_S if self.turn() else min(wait_s * 2, LONGEST_WAIT_S)
+        if not self.turn():
+            self.turn()  # a lock may have gone; what else is wrong, nobody waits for
+
+    def _write_all(self) -> None:
+        if self.session is None:
+            self.session = SessionWriter.begin(self._path, self._about)
+        self._check_file(self.session.file)
+        while self._batch is not None or self._queue:
+            if self._batch is None:
+                self._batch = self.session.batch(self._queue.take(BATCH_LIMIT))
+                self._lost += self._batch.lost
+            lost = self.session.write(self._batch, self.unrecorded)
+            self.written += self._batch.readings - lost
+            self._lost += lost
+            kept, self._batch = self._batch.checkpoints, None
+            if kept and self.unrecorded == 0:
+                session = self.session
+                self.checkpoint_writer.keep(session.number, session.started_ns, kept)
+
+    def _check_file(self, opened: tuple[int, int]) -> None:
+        """SQLite writes on into a file that has lost its name."""
+        try:
+            found = file_id(self._path)
+        except FileNotFoundError:
+            raise StorageError(
+                f"{self._path} was removed: start inferwatch again to record"
+            ) from None
+        if found != opened:
+            raise StorageError(
+                f"{self._path} was replaced by another file: start inferwatch "
+                "again to record"
+            )
+        if message := too_little_room(self._path, self._free_floor_bytes):
+            # what can be made again goes first
+            self.checkpoint_writer.give_up(no_checkpoints(StorageError(message)))
+            make_room(checkpoint_folder(self._path), 0)
+        if message := too_little_room(self._path, self._free_floor_bytes):
+            raise StorageError(message)
+
+    def _let_go(self) -> None:
+        """Count what can no longer be written, and end the session."""
+        self._lost += self._batch.readings if self._batch else 0
+        self._batch = None
+        self._queue.shut()
+        self.checkpoint_writer.close()
+        if self.session is not None:
+            try:
+                self.session.end(self.unrecorded, self.reason)
+            except SessionDeletedError as error:
+                self._count_deleted(error)
+
+    def _count_deleted(self, error: SessionDeletedError) -> None:
+        """What was written is gone with the session."""
+        self._lost += self.written
+        self.written = 0
+        self.message = str(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecorderHealth:
+    """How recording goes, as the header and the summary show it."""
+
+    ok: bool
+    message: str | None
+    """What is wrong and what to do; None when all is well."""
+    written: int
+    """Readings committed."""
+    unrecorded: int
+    """Readings that will not be in the record."""
+    file_bytes: int
+    """The file and its write-ahead log."""
+
+
+class Recorder:
+    """Records one session.
+
+    A fault never stops what is watched: it shows in ``health``, readings wait while
+    there is room and are counted when there is none, and recording resumes by itself.
+    """
+
+    def __init__(self, path: Path, loop: RecordingLoop, queue: ReadingQueue) -> None:
+        self.path = path
+        self._loop = loop
+        self._queue = queue
+        self._files = (path, path.with_name(path.name + "-wal"))
+        self._thread = Thread(target=loop.run, name="recorder", daemon=True)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        clock: SessionClock | None = None,
+        name: str | None = None,
+        command: str = "",
+        floor_bytes: int | None = None,
+        capacity: int = QUEUE_CAPACITY,
+    ) -> Self:
+        """Begin a session in that file; what is wrong with it shows in ``health``."""
+        queue = ReadingQueue(capacity)
+        about = NewSession(clock=clock or SessionClock(), name=name, command=command)
+        floor_bytes = free_floor_bytes() if floor_bytes is None else floor_bytes
+        loop = RecordingLoop(path, about, queue, floor_bytes)
+        loop.turn()  # here, so that the session has its id at once
+        recorder = cls(path, loop, queue)
+        recorder._thread.start()
+        return recorder
+
+    @classmethod
+    def begin(cls, path: Path, about: NewSession, queue: ReadingQueue) -> Self:
+        """The same for those who cannot wait, with readings that wait already.
+
+        The session has its id a moment later.
+        """
+        loop = RecordingLoop(path, about, queue, free_floor_bytes())
+        recorder = cls(path, loop, queue)
+        recorder._thread.start()
+        return recorder
+
+    @property
+    def session_id(self) -> str:
+        """What people type to mean this session; empty until the file lets us begin."""
+        session = self._loop.session
+        return "" if session is None else f"s{session.number}"
+
+    @property
+    def health(self) -> RecorderHealth:
+        """How recording goes right now."""
+        message = self._loop.message
+        return RecorderHealth(
+            ok=message is None,
+            message=message,
+            written=self._loop.written,
+            unrecorded=self._loop.unrecorded,
+            file_bytes=sum(map(_size, self._files)),
+        )
+
+    def put(self, ordinal: int, reading: AnyReading) -> None:
+        """Record a reading; never blocks, never raises."""
+        self._queue.put((ordinal, reading))
+
+    @property
+    def keeps(self) -> bool:
+        """Checkpoints are written; not of a record that lacks readings."""
+        return self._loop.unrecorded == 0 and not self._loop.checkpoint_writer.given_up
+
+    @property
+    def keeps_no_more(self) -> str | None:
+        """Why no checkpoints are written any more; None when all is well."""
+        return self._loop.checkpoint_writer.trouble
+
+    def keep(self, checkpoint: Checkpoint) -> None:
+        """Keep a Model that took in exactly what was put so far, if there is room."""
+        self._queue.put_if_room((checkpoint.ordinal, checkpoint))
+
+    @property
+    def ended_ns(self) -> int | None:
+        """When the session ended, as the record says; None while it goes on."""
+        session = self._loop.session
+        return session.ended_ns if session else None
+
+    def close(self, reason: str | None = None) -> None:
+        """Write what waits and end the session; takes a moment, safe to call twice."""
+        if not self._loop.closing.is_set():
+            self._loop.reason = reason
+            self._loop.closing.set()
+        self._thread.join()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,1 @@
+"""Questions asked of recordings: did it help, what is best, what if?"""

@@ -1,0 +1,134 @@
+"""Did both sides get the same load, from the same tool?"""
+
+import shlex
+from collections.abc import Callable, Iterator
+
+from inferwatch.loadgen.plan.parts import Arrivals
+from inferwatch.studies.compare.quality import QualityCheck, judged
+from inferwatch.studies.compare.reading.configuration import LOAD
+from inferwatch.studies.compare.reading.session_numbers import (
+    LoadFacts,
+    SessionNumbers,
+    Side,
+)
+
+TOLERANCE = 0.05
+"""Of means and rates; two seeds of one plan differ by less, if they are long enough."""
+BURSTINESS_TOLERANCE = 0.25
+ARRIVALS, SEED = f"{LOAD}arrivals", f"{LOAD}seed"
+ONE_CLOSED_LOOP = (
+    "Both were sent the same closed loop: how many requests its users came to send is "
+    "what the engine did, and no other load."
+)
+
+FACTS: dict[str, Callable[[LoadFacts], float | None]] = {
+    "requests per second": lambda load: load.per_s,
+    "prompt tokens": lambda load: load.prompt_tokens,
+    "output tokens": lambda load: load.output_tokens,
+}
+
+
+def check_load(a: Side, b: Side) -> QualityCheck:
+    """Rate, lengths, burstiness; whether each request of one was sent to the other."""
+    if is_one_closed_loop(a, b):
+        return judged("load", [], ONE_CLOSED_LOOP)
+    paired = _is_paired(a, b)
+    differences = [*_facts(a.load, b.load), *([] if paired else _arrivals(a, b))]
+    again = "" if paired else _again(a)
+    doubts = []
+    if differences:
+        doubts.append(
+            f"{b.name} and {a.name} were not given the same load: "
+            f"{'; '.join(differences)}.{again}"
+        )
+    return judged("load", doubts, _alike(a, b))
+
+
+def is_one_closed_loop(a: Side, b: Side) -> bool:
+    """Both got the same users, of one plan, and hardly anything else.
+
+    How many requests these came to send, and so their rate and mean lengths, is what
+    the engine did.
+    """
+    plans = [load_settings(run) | {SEED: None} for run in (*a.runs, *b.runs)]
+    is_closed = plans[0].get(ARRIVALS) == Arrivals.CLOSED
+    ours = a.load.ours and b.load.ours
+    return ours and is_closed and all(plan == plans[0] for plan in plans)
+
+
+def load_settings(run: SessionNumbers) -> dict[str, str | None]:
+    """What its latest load plan asked for."""
+    every = run.configuration.items()
+    return {name: value for name, value in every if name.startswith(LOAD)}
+
+
+def _is_paired(a: Side, b: Side) -> bool:
+    """However that came: a load that repeats another has its moments from a trace."""
+    shared = b.first.pairing
+    return shared is not None and shared == a.first.pairing
+
+
+def _again(a: Side) -> str:
+    """How to send the same; what another tool recorded may lack what it takes."""
+    row = a.first.row
+    if row.imported_from is not None:
+        return ""
+    name = shlex.quote(row.name or row.id)
+    return f" `inferwatch load --like {name}` sends the same again."
+
+
+def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
+    for name, fact in FACTS.items():
+        before, after = fact(a), fact(b)
+        if before and after is not None:
+            change = after / before - 1
+            if abs(change) > TOLERANCE:
+                said = f"({before:,.4g}, {after:,.4g})"
+                yield f"{name} differ by {abs(change):.0%} {said}"
+    if a.burstiness is None or b.burstiness is None:
+        return
+    if abs(a.burstiness - b.burstiness) > BURSTINESS_TOLERANCE:
+        said = f"({a.burstiness:.2f}, {b.burstiness:.2f}; 1 is Poisson)"
+        yield f"arrivals differ in burstiness {said}"
+
+
+def _arrivals(a: Side, b: Side) -> Iterator[str]:
+    before, after = (each.first.configuration.get(ARRIVALS) for each in (a, b))
+    if before and after and before != after:
+        yield f"arrivals differ ({before}, {after})"
+
+
+def _alike(a: Side, b: Side) -> str | None:
+    shared = b.first.pairing
+    if shared is not None and _is_paired(a, b):
+        return (
+            f"Both were sent the same requests at the same times: {shared.requests:,} "
+            f"of {shared.of:,} are compared one by one."
+        )
+    if not a.load.requests or not b.load.requests:
+        return None
+    return (
+        "Both got about the same load, though not the same requests: pairs of these "
+        f"would tell more.{_again(a)}"
+    )
+
+
+def check_tool(a: Side, b: Side) -> QualityCheck:
+    """Load generators do not all mean the same by a TTFT."""
+    before, after = (_tools(each) for each in (a, b))
+    doubts = []
+    if before != after:
+        doubts.append(
+            f"{a.name} was measured by {before}, {b.name} by {after}: their TTFT and "
+            "ITL may be defined differently; see the notes of the sessions."
+        )
+    return judged("tool", doubts, f"Both were measured by {before}.")
+
+
+def _tools(side: Side) -> str:
+    return " and ".join(dict.fromkeys(map(_tool, side.runs)))
+
+
+def _tool(run: SessionNumbers) -> str:
+    """What an import names first, else we."""
+    return (run.row.imported_from or "inferwatch").split(" ", 1)[0]

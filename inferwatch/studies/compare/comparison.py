@@ -1,0 +1,498 @@
+"""Sessions compared: each with the first, all metrics, one family of verdicts."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from inferwatch.metrics.load.client_verdict import ClientState
+from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.studies.compare.checks.every import quality_of
+from inferwatch.studies.compare.checks.requests import more_failed
+from inferwatch.studies.compare.fail_if import Condition, ConditionOutcome
+from inferwatch.studies.compare.metrics import JUDGED, JudgedMetric
+from inferwatch.studies.compare.quality import QualityCheck, void
+from inferwatch.studies.compare.reading import between_runs
+from inferwatch.studies.compare.reading.between_runs import allowance, may_be_why
+from inferwatch.studies.compare.reading.configuration import DifferingSetting, differing
+from inferwatch.studies.compare.reading.place import Place
+from inferwatch.studies.compare.reading.session_numbers import (
+    Pairing,
+    SessionNumbers,
+    Side,
+)
+from inferwatch.studies.compare.statistics import family
+from inferwatch.studies.compare.statistics.far_tail import TailDifference, nearer_than
+from inferwatch.studies.compare.statistics.repeated import RunDifference
+from inferwatch.studies.compare.statistics.resampling import (
+    CHANCES,
+    DRAWS,
+    LEAST_BLOCKS,
+    MEMORIES_MADE_UP_FOR,
+    Draws,
+    Floats,
+    blocks_for,
+    memories,
+    too_short,
+)
+from inferwatch.studies.compare.statistics.significance import (
+    AnyDifference,
+    Difference,
+    Interval,
+    Resampled,
+)
+from inferwatch.studies.compare.verdicts import (
+    MATTERS,
+    MetricVerdict,
+    coarseness,
+    direction,
+    is_clear,
+    uncertainty,
+)
+from inferwatch.studies.compare.where.places import CHANGED, PlaceFinder
+
+MOST_TIMES = 100
+"""Beyond that an estimate of how much longer it takes is no estimate."""
+TOO_SHORT = "is too short for how much it varies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRules:
+    """How sessions are judged; the same rules and sessions give the same verdicts."""
+
+    matters: float = MATTERS
+    seed: int = 0
+    draws: int = DRAWS
+    places: bool = True
+    """Look for when and for whom it changed; simulations do not."""
+    conditions: tuple[Condition, ...] = ()
+    inconclusive_fails: bool = False
+    """A condition that cannot be told is a failure, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricResult:
+    """One metric of two sessions and the verdict on it; None is unknown."""
+
+    metric: JudgedMetric
+    a: float | None
+    b: float | None
+    n_a: int
+    n_b: int
+    difference: float | None = None
+    difference_span: Interval | None = None
+    ratio: float | None = None
+    ratio_span: Interval | None = None
+    p_value: float | None = None
+    adjusted_p: float | None = None
+    verdict: MetricVerdict = MetricVerdict.OPEN
+    more_requests: int | None = None
+    """About so many more in each session would tell."""
+    more_runs: int | None = None
+    """Where runs are repeated: about so many more of each side would tell."""
+    why: str | None = None
+    """What else there is to say of the verdict."""
+    client_alone: bool = False
+    """It tells of a client that was too slow, and not of the server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConditionCheck:
+    """A ``--fail-if`` condition, and whether it holds."""
+
+    condition: Condition
+    outcome: ConditionOutcome
+    span: Interval | None
+    """Of the ratio, or of the difference, at the level of the check."""
+    why: str | None = None
+    """Why it cannot be told, where the metric could not be judged."""
+    open_fails: bool = False
+    """Not to be told counts as a failure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionPair:
+    """One side compared with the first, metric by metric."""
+
+    a: Side
+    b: Side
+    results: tuple[MetricResult, ...]
+    checks: tuple[ConditionCheck, ...] = ()
+    quality: tuple[QualityCheck, ...] = ()
+    """Can the two be compared at all, and how well?"""
+    places: tuple[Place, ...] = ()
+    """When and for whom the change is largest, of the metrics that changed."""
+
+    @property
+    def pairing(self) -> Pairing | None:
+        """Which requests both answered; None: they were not sent the same."""
+        return None if self.is_repeated else self.b.first.pairing
+
+    @property
+    def unpaired_because(self) -> str | None:
+        """Fit to stand in brackets behind ``not paired``; None where they are."""
+        return self.b.unpaired_because
+
+    @property
+    def is_repeated(self) -> bool:
+        """A side has several runs: what differs between runs is in the intervals."""
+        return self.a.is_repeated or self.b.is_repeated
+
+    @property
+    def about_runs(self) -> str:
+        """What intervals hold of how runs of one setting differ; said beside them."""
+        if not self.is_repeated:
+            return (
+                "one run a side: what differs between runs of one setting is not in "
+                "these intervals"
+            )
+        counts = f"{len(self.a.runs)} runs against {len(self.b.runs)}"
+        alone = next((e for e in (self.a, self.b) if not e.is_repeated), None)
+        if alone is None:
+            return f"{counts}: what differs between runs is in these intervals"
+        return f"{counts}: how much {alone.name} varies is taken from the other's runs"
+
+    @property
+    def void(self) -> str | None:
+        """Why nothing can be said of the two, where that is so."""
+        return void(self.quality)
+
+    def of(self, verdict: MetricVerdict) -> list[MetricResult]:
+        """The metrics of which that is said."""
+        return [each for each in self.results if each.verdict is verdict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Several sides, each compared with the first."""
+
+    sides: tuple[Side, ...]
+    pairs: tuple[SessionPair, ...]
+    settings: tuple[DifferingSetting, ...]
+    """That differ."""
+    rules: ComparisonRules = field(default_factory=ComparisonRules)
+
+    @property
+    def sessions(self) -> tuple[SessionNumbers, ...]:
+        """All runs of all sides."""
+        return tuple(run for side in self.sides for run in side.runs)
+
+    @property
+    def judged(self) -> int:
+        """How many verdicts share the 5%."""
+        return sum(each.p_value is not None for p in self.pairs for each in p.results)
+
+    @property
+    def failed(self) -> bool:
+        """A condition holds for one of the pairs."""
+        return any(e.outcome is ConditionOutcome.FAILED for e in self._checks)
+
+    @property
+    def inconclusive(self) -> bool:
+        """None holds, one cannot be told, and that counts."""
+        opens = [e for e in self._checks if e.outcome is ConditionOutcome.OPEN]
+        return any(each.open_fails for each in opens) and not self.failed
+
+    @property
+    def _checks(self) -> Iterator[ConditionCheck]:
+        return (check for pair in self.pairs for check in pair.checks)
+
+
+def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
+    """Each side against the first."""
+    drawn = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
+    pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
+    members = [each for pair in pairs for each in pair.members(drawn)]
+    adjusted = iter(family.adjusted(members, rules.seed))
+    return Comparison(
+        sides=tuple(sides),
+        pairs=tuple(
+            _with_places(
+                pair.judge([next(adjusted) for _ in pair.judged], len(pairs)), rules
+            )
+            for pair in pairs
+        ),
+        settings=tuple(
+            differing([run.configuration for side in sides for run in side.runs])
+        ),
+        rules=rules,
+    )
+
+
+def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
+    """Where what changed did; and what could not be told, if it did for a time."""
+    if pair.void or not rules.places:
+        return pair
+    changed = [each.metric for each in pair.results if each.verdict in CHANGED]
+    unclear = [each for each in pair.of(MetricVerdict.OPEN) if not each.client_alone]
+    timed = [each.metric for each in unclear if each.a and each.b]
+    allowed = 0.0 if pair.is_repeated else allowance((*pair.a.runs, *pair.b.runs))
+    finder = PlaceFinder(pair.a, pair.b, rules.seed, allowed)
+    return replace(pair, places=tuple(finder.places(changed, timed, rules.matters)))
+
+
+class _Drawing:
+    """A session and its draws, made once for each number of blocks."""
+
+    def __init__(self, place: int, side: Side, rules: ComparisonRules) -> None:
+        self.side, self.place = side, place
+        self.numbers = side.first
+        """Of a single run."""
+        self._rules = rules
+        self._draws: dict[tuple[int, int], Draws] = {}
+        self._drawn: dict[str, Resampled] = {}
+        self._parts: dict[str, Floats] = {}
+
+    def drawn(self, metric: JudgedMetric) -> Resampled:
+        """By its own blocks; the same for every session it is compared with."""
+        if metric.key not in self._drawn:
+            long = self.numbers.memories(metric)
+            self._drawn[metric.key] = self.drawn_with(metric, self.place, long)
+        return self._drawn[metric.key]
+
+    def drawn_with(self, metric: JudgedMetric, place: int, long: float) -> Resampled:
+        """By the blocks that the session of another place is drawn by, too."""
+        blocks = place, blocks_for(long, MEMORIES_MADE_UP_FOR)
+        if blocks not in self._draws:
+            seed = (self._rules.seed, *blocks)
+            self._draws[blocks] = Draws.make(blocks[1], seed, self._rules.draws)
+        return self.numbers.drawn(metric, self._draws[blocks], long)
+
+    def parts(self, metric: JudgedMetric) -> Floats:
+        """What the blocks of its runs add to a number."""
+        if metric.key not in self._parts:
+            runs = [run.parts(metric) for run in self.side.runs]
+            self._parts[metric.key] = np.concatenate(runs) / len(runs)
+        return self._parts[metric.key]
+
+
+class _Pairing:
+    """Two sessions while they are judged: differences first, verdicts together."""
+
+    def __init__(
+        self, first: _Drawing, other: _Drawing, rules: ComparisonRules
+    ) -> None:
+        a, b = self._a, self._b = first.side, other.side
+        self._first, self._other = first, other
+        self._rules = rules
+        self._long: dict[str, float] = {}
+        self._requests = min(a.load.requests, b.load.requests)
+        self._repeated = a.is_repeated or b.is_repeated
+        shared = a.first.pairing
+        same = shared is not None and shared == b.first.pairing
+        self._paired = same and not self._repeated
+        self._allowed = 0.0 if self._repeated else allowance((*a.runs, *b.runs))
+        self._quality = quality_of(a, b)
+        self._void = void(self._quality)
+        self._known = [each for each in JUDGED if a.n_of(each) or b.n_of(each)]
+        self.judged = [each for each in self._known if self._why_not(each) is None]
+        self._found = {each.key: self._difference(each) for each in self.judged}
+
+    def members(self, drawn: Sequence[_Drawing]) -> Iterator[family.FamilyMember]:
+        """Of the metrics that can be judged, in order."""
+        for metric in self.judged:
+            a, b = self._first.parts(metric), self._other.parts(metric)
+            parts = [np.zeros(len(each.side.runs) * CHANCES) for each in drawn]
+            if self._paired:
+                parts[0] = b - a
+            else:
+                parts[self._first.place] = -a
+                parts[self._other.place] = b
+            yield family.FamilyMember(
+                p_value=self._found[metric.key].p_value,
+                weight=metric.weight,
+                parts=np.concatenate(parts),
+            )
+
+    def _difference(self, metric: JudgedMetric) -> AnyDifference:
+        if self._repeated:
+            runs = self._a.runs, self._b.runs
+            values = ([run.value_of(metric) or 0.0 for run in side] for side in runs)
+            return RunDifference(*values)
+        if self._too_few(metric):
+            return self._far_apart(metric) or self._between(metric, metric)
+        return self._between(metric, metric)
+
+    def _between(self, of_a: JudgedMetric, of_b: JudgedMetric) -> Difference:
+        if not self._paired:
+            return Difference(self._first.drawn(of_a), self._other.drawn(of_b))
+        long = self._memories(of_a)
+        return Difference(
+            self._first.drawn_with(of_a, 0, long),
+            self._other.drawn_with(of_b, 0, long),
+            paired=True,
+        )
+
+    def _far_apart(self, metric: JudgedMetric) -> TailDifference | None:
+        """Two p99 that differ although too few values measure them."""
+        a, b = self._a.value_of(metric), self._b.value_of(metric)
+        nearer = nearer_than(metric)
+        if self._repeated or nearer is None or a is None or b is None:
+            return None
+        if self._too_few(nearer):
+            return None
+        apart = self._between(*((metric, nearer) if b > a else (nearer, metric)))
+        found = TailDifference((a, b), apart)
+        return found if found.holds else None
+
+    def _memories(self, metric: JudgedMetric) -> float:
+        """How many memories the shorter one is long; of pairs, their ratio."""
+        if metric.key not in self._long:
+            self._long[metric.key] = self._measured_memories(metric)
+        return self._long[metric.key]
+
+    def _measured_memories(self, metric: JudgedMetric) -> float:
+        if not self._paired:
+            return min(e.numbers.memories(metric) for e in (self._first, self._other))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.log(
+                self._other.numbers.means(metric) / self._first.numbers.means(metric)
+            )
+        return memories(np.where(np.isfinite(ratios), ratios, np.nan))
+
+    def judge(self, adjusted: Sequence[float], pairs: int) -> SessionPair:
+        """The verdicts, once it is known how many there are."""
+        by_key = dict(zip(self._found, adjusted, strict=True))
+        alpha = ALPHA / max(len(self._rules.conditions) * pairs, 1)
+        return SessionPair(
+            a=self._a,
+            b=self._b,
+            results=tuple(
+                self._result(each, by_key.get(each.key)) for each in self._known
+            ),
+            quality=self._quality,
+            checks=tuple(self._check(each, alpha) for each in self._rules.conditions),
+        )
+
+    def _why_not(self, metric: JudgedMetric) -> str | None:
+        """Why it cannot be judged."""
+        return self._void or self._why_not_this(metric)
+
+    def _why_not_this(self, metric: JudgedMetric) -> str | None:
+        """Of the two sides as to this metric alone."""
+        runs = (*self._a.runs, *self._b.runs)
+        without = next((run for run in runs if run.value_of(metric) is None), None)
+        if without is not None:
+            return f"{without.name} has no values"
+        for each in (self._a, self._b):
+            if each.client_alone(metric):
+                return f"{each.name}'s client was too slow ({ClientState.CLIENT_BOUND})"
+        few = self._too_few(metric)
+        return few if few and self._far_apart(metric) is None else None
+
+    def _too_few(self, metric: JudgedMetric) -> str | None:
+        """Why values do not suffice."""
+        for each in (self._a, self._b):
+            if each.n_of(metric) < metric.least_n:
+                has = f"{each.name} has {each.n_of(metric):,}"
+                return f"needs {metric.least_n:,} values, {has}"
+        if self._repeated:
+            return None  # runs tell how much a number varies, however short they are
+        for each in (self._a, self._b):
+            long = self._memories(metric)
+            if not self._paired:
+                long = each.first.memories(metric)
+            blocks = blocks_for(long, MEMORIES_MADE_UP_FOR)
+            if each.first.as_many_blocks(metric, blocks) < LEAST_BLOCKS:
+                return f"nearly all values of {each.name} came at once"
+        if metric.needs_length and self._too_short(metric) > 1:
+            return f"a session {TOO_SHORT}"
+        return None
+
+    def _result(self, metric: JudgedMetric, adjusted: float | None) -> MetricResult:
+        a, b = self._a, self._b
+        plain = MetricResult(
+            metric=metric,
+            a=a.value_of(metric),
+            b=b.value_of(metric),
+            n_a=a.n_of(metric),
+            n_b=b.n_of(metric),
+            client_alone=any(each.client_alone(metric) for each in (a, b)),
+        )
+        found = self._found.get(metric.key)
+        if found is None or adjusted is None:
+            more = None
+            if not plain.client_alone and not self._void:
+                more = self._more_for_percentile(metric)
+            return replace(plain, why=self._why_not(metric), more_requests=more)
+        judged = replace(
+            plain,
+            difference=found.difference,
+            difference_span=found.span(),
+            ratio=found.ratio,
+            ratio_span=found.ratio_span(),
+            p_value=found.p_value,
+            adjusted_p=adjusted,
+        )
+        return self._with_verdict(judged, found, adjusted)
+
+    def _with_verdict(
+        self, result: MetricResult, found: AnyDifference, adjusted: float
+    ) -> MetricResult:
+        metric = result.metric
+        clear = is_clear(metric, found)
+        if clear and may_be_why(result.ratio_span, self._allowed):
+            return replace(result, why=between_runs.why(self._allowed))
+        if clear:
+            sure = adjusted <= ALPHA
+            said = direction(metric, found.difference, sure=sure)
+            return replace(result, verdict=said)
+        short = self._too_short(metric)
+        coarse = coarseness(metric, found, self._rules.matters)
+        if max(short, coarse) > 1:
+            why = f"a difference of {self._rules.matters:.0%} could have been missed"
+            if short > 1:
+                why = f"a session {TOO_SHORT}"
+            times = min(coarse, max(uncertainty(found), 1.1))
+            if isinstance(found, RunDifference):
+                return replace(result, more_runs=found.more_runs(times), why=why)
+            more = self._more(max(short, times**2))
+            return replace(result, more_requests=more, why=why)
+        return replace(result, verdict=MetricVerdict.SAME)
+
+    def _too_short(self, metric: JudgedMetric) -> float:
+        if self._repeated:
+            return 0.0
+        return too_short(self._memories(metric), metric.share)
+
+    def _more_for_percentile(self, metric: JudgedMetric) -> int | None:
+        """Requests until there are enough values."""
+        n = min(self._a.n_of(metric), self._b.n_of(metric))
+        if not n:
+            return None
+        return self._more(max(metric.least_n / n, self._too_short(metric)))
+
+    def _more(self, times: float) -> int | None:
+        """Requests until there are so many times as many; None: out of reach."""
+        if times > MOST_TIMES:
+            return None
+        return _round_up(self._requests * (times - 1))
+
+    def _check(self, condition: Condition, alpha: float) -> ConditionCheck:
+        found = self._found.get(condition.metric.key)
+        span = None
+        if found is not None:
+            relative = condition.relative
+            span = found.ratio_span(alpha) if relative else found.span(alpha)
+        outcome, why = condition.outcome(found, alpha), self._why_not(condition.metric)
+        excused = found and may_be_why(found.ratio_span(alpha), self._allowed)
+        if excused and outcome is ConditionOutcome.FAILED:
+            outcome, why = ConditionOutcome.OPEN, between_runs.why(self._allowed)
+        if self._void and more_failed(self._a, self._b):
+            outcome = ConditionOutcome.FAILED  # it answers less, whatever it measures
+        return ConditionCheck(
+            condition=condition,
+            outcome=outcome,
+            span=span,
+            why=why,
+            open_fails=self._rules.inconclusive_fails or self._void is not None,
+        )
+
+
+def _round_up(number: float) -> int:
+    """To two digits: it is an estimate."""
+    if number < 1:
+        return 1
+    unit = int(10 ** max(math.floor(math.log10(number)) - 1, 0))
+    return math.ceil(number / unit) * unit

@@ -1,0 +1,98 @@
+"""Conditions under which a comparison fails: for CI.
+
+    ttft_p99_s > +5%
+
+A metric, ``>`` or ``<``, and a signed change of B against A: in percent, or in the
+metric's own unit (``ttft_p99_s > +20ms``, ``goodput_per_s < -0.5``). It holds only when
+the whole interval of the change lies beyond; conditions share the 5% between them.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from inferwatch.errors import UsageError
+from inferwatch.metrics.catalog import Unit
+from inferwatch.studies.compare.metrics import KEYS, JudgedMetric
+from inferwatch.studies.compare.statistics.significance import AnyDifference
+
+_CONDITION = re.compile(
+    r"\s*([A-Za-z_][\w.]*)\s*([<>])\s*([+-])\s*(\d+(?:\.\d*)?|\.\d+)\s*(%|ms|us|µs|s)?\s*"
+)
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+
+
+class ConditionOutcome(StrEnum):
+    """Whether a condition failed the comparison, held, or cannot be told."""
+
+    FAILED = "failed"
+    """The whole interval is beyond the threshold."""
+    HELD = "held"
+    """The whole interval is on this side of it."""
+    OPEN = "cannot tell"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What ``--fail-if`` asks: a metric, a direction and a threshold."""
+
+    text: str
+    metric: JudgedMetric
+    above: bool
+    """Fails above the threshold, else below."""
+    change: float
+    relative: bool
+    """The change is a share of A's value, else in the metric's unit."""
+
+    def outcome(self, found: AnyDifference | None, alpha: float) -> ConditionOutcome:
+        """By the interval of so many percent; nothing known is nothing shown."""
+        if found is None:
+            return ConditionOutcome.OPEN
+        span, threshold = found.span(alpha), self.change
+        if self.relative:
+            ratio_span = found.ratio_span(alpha)
+            if ratio_span is None:
+                return ConditionOutcome.OPEN
+            span, threshold = ratio_span, 1 + self.change
+        low, high = span
+        beyond, within = low > threshold, high <= threshold
+        if not self.above:
+            beyond, within = high < threshold, low >= threshold
+        if beyond:
+            return ConditionOutcome.FAILED
+        return ConditionOutcome.HELD if within else ConditionOutcome.OPEN
+
+
+def parse_condition(text: str) -> Condition:
+    """Read it.
+
+    Raises:
+        UsageError: it makes no sense; the message says what would.
+    """
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise UsageError(_explain(text, "cannot be read"))
+    name, sign, direction, number, unit = match.groups()
+    if name not in KEYS:
+        raise UsageError(_explain(text, f"{name!r} is not a metric"))
+    metric = KEYS[name]
+    if unit in _SECONDS and metric.unit is not Unit.SECONDS:
+        raise UsageError(_explain(text, f"{name} is not measured in seconds"))
+    scale = 0.01 if unit == "%" else _SECONDS.get(unit, 1.0)
+    return Condition(
+        text=text.strip(),
+        metric=metric,
+        above=sign == ">",
+        change=float(number) * scale * (1 if direction == "+" else -1),
+        relative=unit == "%",
+    )
+
+
+def _explain(text: str, what: str) -> str:
+    names = list(KEYS)
+    rows = ["  " + "  ".join(names[at : at + 4]) for at in range(0, len(names), 4)]
+    known = "\n".join(rows)
+    return (
+        f"--fail-if {text!r}: {what}. Write METRIC > +CHANGE or METRIC < -CHANGE, as "
+        f"in 'ttft_p99_s > +5%' or 'itl_p99_s > +2ms'; the metrics are\n{known}"
+    )

@@ -1,0 +1,253 @@
+"""When the sides differed: both over the time since their loads began."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferwatch.formatting import format_durations, format_rate
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.printing.html.svg_charts import HEADROOM, SHORT_S, Say, clock, nice
+from inferwatch.studies.compare.comparison import SessionPair
+from inferwatch.studies.compare.html.plot import (
+    SIDES,
+    SidesChart,
+    Tick,
+    hover,
+    line,
+    shade,
+)
+from inferwatch.studies.compare.metrics import KEYS
+from inferwatch.studies.compare.reading.session_numbers import (
+    SessionNumbers,
+    Throughput,
+)
+from inferwatch.studies.compare.statistics.resampling import (
+    PIECES,
+    CountedValues,
+    Floats,
+)
+from inferwatch.studies.compare.verdicts import MetricVerdict
+
+COLUMNS = 60
+CHOICES = (60, 30, 20, 15, 12, 10, 6)
+"""Stretches of whole pieces."""
+LEAST_VALUES = 20
+"""In a stretch, on average: for a median and a p90 that say something."""
+MEDIAN, TAIL = 0.5, 0.9
+MOST_CHARTS = 4
+CLIENT_PREFIX = "client."
+MOST_TICKS = 6
+STEPS_S = (
+    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200),
+    *(14_400, 28_800, 86_400, 604_800),
+)
+HOUR_S = 3600
+OPEN = {MetricVerdict.OPEN, MetricVerdict.SAME}
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """Columns of equal length since the load began, up to the later end."""
+
+    end_s: float
+
+    @property
+    def edges(self) -> Floats:
+        return np.linspace(0.0, self.end_s, COLUMNS + 1)
+
+    @property
+    def middles(self) -> Floats:
+        edges = self.edges
+        return np.asarray((edges[1:] + edges[:-1]) / 2, np.float64)
+
+    def ticks(self) -> list[Tick]:
+        """Round times, as many as have room."""
+        step = next(
+            (each for each in STEPS_S if self.end_s / each <= MOST_TICKS), STEPS_S[-1]
+        )
+        moments = np.arange(0, self.end_s, step).tolist()
+        if self.end_s < SHORT_S:
+            return [Tick(each / self.end_s, f"{each:g} s") for each in moments]
+        return [Tick(each / self.end_s, self.time(each)) for each in moments]
+
+    def time(self, moment_s: float) -> str:
+        """Hours where there are any."""
+        text = clock(moment_s)
+        return text if self.end_s >= HOUR_S else text.removeprefix("0:")
+
+
+def over_time(pair: SessionPair) -> list[str]:
+    """Throughput, TTFT, and whatever else of requests is said to have changed."""
+    runs = [run for side in (pair.a, pair.b) for run in side.runs]
+    grid = _Grid(max((run.span.to_s for run in runs), default=0.0))
+    if grid.end_s <= 0:
+        return []
+    found = (_latency(pair, of, grid) for of in _wanted(pair))
+    charts = [each for each in (_throughput(pair, grid), *found) if each]
+    return charts[:MOST_CHARTS]
+
+
+def _wanted(pair: SessionPair) -> list[str]:
+    """Each by one vantage: as people met it, where that is known."""
+    told = [each.metric.of for each in pair.results if each.verdict not in OPEN]
+    by_name: dict[str, str] = {}
+    for of in ("ttft_s", *told):
+        name = of.removeprefix(CLIENT_PREFIX)
+        client = f"{CLIENT_PREFIX}{name}"
+        sides = (pair.a, pair.b)
+        met = all(any(client in run.counted for run in side.runs) for side in sides)
+        by_name[name] = client if met else name
+    return list(by_name.values())
+
+
+def _throughput(pair: SessionPair, grid: _Grid) -> str:
+    sides = [
+        _mean([_rates(r.throughput, grid) for r in side.runs if r.throughput])
+        for side in (pair.a, pair.b)
+    ]
+    return _Lines(
+        title="Output tokens per second",
+        unit="over the time since the load began",
+        thick=sides,
+        say=lambda values: [format_rate(each) for each in values],
+    ).chart(pair, grid)
+
+
+def _rates(of: Throughput, grid: _Grid) -> Floats:
+    """So that no token is lost between columns of another length."""
+    edges = np.arange(len(of.per_s) + 1) * of.bin_s
+    tokens = np.concatenate(([0.0], np.cumsum(np.array(of.per_s) * of.bin_s)))
+    upto = np.interp(grid.edges, edges, tokens, right=np.nan)
+    return np.asarray(np.diff(upto) / np.diff(grid.edges), np.float64)
+
+
+def _latency(pair: SessionPair, of: str, grid: _Grid) -> str:
+    metric = next(each for each in KEYS.values() if each.of == of)
+    held = [
+        [run for run in side.runs if of in run.counted and run.counted[of].n]
+        for side in (pair.a, pair.b)
+    ]
+    if metric.share is None or not all(held):
+        return ""
+    least = min(run.counted[of].n for runs in held for run in runs)
+    count = next((n for n in CHOICES if least / n >= LEAST_VALUES), CHOICES[-1])
+    medians, tails = (
+        [
+            _mean([_quantile(run, of, share, count, grid) for run in runs])
+            for runs in held
+        ]
+        for share in (MEDIAN, TAIL)
+    )
+    return _Lines(
+        title=metric.name,
+        unit=f"{metric.vantage}: p50, and thinner p90, by when requests came",
+        thick=medians,
+        thin=tails,
+        say=format_durations,
+    ).chart(pair, grid)
+
+
+def _quantile(
+    run: SessionNumbers, of: str, share: float, count: int, grid: _Grid
+) -> Floats:
+    """Of each stretch; between their middles on a straight line."""
+    values = run.counted[of]
+    pieces = values.counts.reshape(count, PIECES // count, -1).sum(axis=1)
+    found = np.array([_of_stretch(values, each, share) for each in pieces])
+    edges = np.linspace(run.span.from_s, run.span.to_s, count + 1)
+    middles = (edges[1:] + edges[:-1]) / 2
+    at = np.searchsorted(edges, grid.middles, side="right") - 1
+    known = (at >= 0) & (at < count)
+    known[known] = np.isfinite(found[at[known]])
+    finite = np.isfinite(found)
+    drawn = np.interp(grid.middles, middles[finite], found[finite])
+    return np.where(known, drawn, np.nan)
+
+
+def _of_stretch(values: CountedValues, counts: Ints, share: float) -> float:
+    upto = np.cumsum(counts)
+    if not upto[-1]:
+        return float("nan")
+    rank = max(int(np.ceil(share * upto[-1] - 1e-9)), 1)
+    return float(values.values_s[np.searchsorted(upto, rank)])
+
+
+def _mean(runs: Sequence[Floats]) -> Floats:
+    """Of the runs that went on so long; not a number where none did."""
+    if not runs:
+        return np.full(COLUMNS, np.nan)
+    known = np.isfinite(runs)
+    counts = known.sum(axis=0)
+    sums = np.where(known, runs, 0.0).sum(axis=0)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lines:
+    """What is drawn of two sides, a value a column; not a number is a gap."""
+
+    title: str
+    unit: str
+    say: Say
+    thick: Sequence[Floats]
+    thin: Sequence[Floats] = ()
+
+    def chart(self, pair: SessionPair, grid: _Grid) -> str:
+        """Empty where nothing is known."""
+        drawn = [*self.thick, *self.thin]
+        known = np.concatenate([each[np.isfinite(each)] for each in drawn])
+        if not known.size:
+            return ""
+        top = nice(float(known.max()) * HEADROOM)
+        names = [pair.a.name, pair.b.name]
+        heights = zip((0.0, 0.5), self.say([top, top / 2]), strict=True)
+        return SidesChart(
+            title=self.title,
+            unit=self.unit,
+            names=names,
+            shapes=[
+                *_left_out(pair, grid),
+                *_lines(self.thin, top, thin=True),
+                *_lines(self.thick, top),
+                *_hovered(grid, names, self.thick, self.say),
+            ],
+            x_ticks=grid.ticks(),
+            y_ticks=[*(Tick(at, text) for at, text in heights), Tick(1.0, "0")],
+        ).html()
+
+
+def _left_out(pair: SessionPair, grid: _Grid) -> Iterator[str]:
+    """What came before the compared part, of either side."""
+    for side in (pair.a, pair.b):
+        if (from_s := side.first.span.from_s) > 0:
+            words = f"{side.name}: not compared, up to {from_s:.1f} s"
+            yield shade(0, from_s / grid.end_s, words)
+
+
+def _lines(sides: Sequence[Floats], top: float, *, thin: bool = False) -> Iterator[str]:
+    """Broken where nothing is known."""
+    for side, values in zip(SIDES, sides, strict=False):
+        known = np.flatnonzero(np.isfinite(values))
+        for piece in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
+            xs = ((piece + 0.5) / COLUMNS).tolist()
+            ys = np.clip(1 - values[piece] / top, 0, 1).tolist()
+            if len(xs) == 1:
+                xs, ys = [xs[0] - 0.5 / COLUMNS, xs[0] + 0.5 / COLUMNS], ys * 2
+            yield line(side, zip(xs, ys, strict=True), thin=thin)
+
+
+def _hovered(
+    grid: _Grid, names: Sequence[str], sides: Sequence[Floats], say: Say
+) -> Iterator[str]:
+    """Columns that tell both values."""
+    for place, moment_s in enumerate(grid.edges[:-1].tolist()):
+        column = [float(each[place]) for each in sides]
+        values = [each if np.isfinite(each) else None for each in column]
+        if any(each is not None for each in values):
+            told = ", ".join(
+                f"{name} {text.strip()}"
+                for name, text in zip(names, say(values), strict=True)
+            )
+            ends = place / COLUMNS, (place + 1) / COLUMNS
+            yield hover(*ends, f"{grid.time(moment_s)}: {told}")

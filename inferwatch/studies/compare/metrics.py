@@ -1,0 +1,145 @@
+"""What is judged of two sessions: names as in ``--json`` and in ``--fail-if``."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.catalog import CATALOG, Better, Unit
+
+STATISTICS = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
+LEAST_N = {0.90: 100, 0.99: 500}
+"""Values that a percentile needs: the p99 five beyond it."""
+LEAST_N_ELSE = 20
+MEAN = "mean"
+CLIENT = ("client.ttft_s", "client.tpot_s", "client.itl_s", "client.e2el_s")
+STEP = "steps.duration_s"
+FRONTEND = ("ttft_s", "e2el_s")
+ENGINE = ("queue_s", "tpot_s", "itl_s", STEP)
+HEADLINE = frozenset(
+    f"{each}_s"
+    for each in (
+        *("ttft_p50", "ttft_p99", "tpot_p50", "tpot_p99", "tpot_mean"),
+        *("itl_p50", "itl_p99", "e2el_p50", "output_tokens_per", "goodput_per"),
+    )
+)
+"""What a comparison is asked for, at any vantage."""
+HEADLINE_WEIGHT = 6.0
+NEGLIGIBLE_S = 100e-6
+"""Nobody waits for a tenth of a millisecond."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedMetric:
+    """One number of a session, to be compared with the same of another."""
+
+    key: str
+    """``ttft_p99_s``, ``output_tokens_per_s``."""
+    of: str
+    """What it is a statistic of: the distribution, or the rate itself."""
+    statistic: str | None
+    """p50, p90, p99 or mean of a distribution; None of a rate."""
+    name: str
+    """For tables: ``TTFT``."""
+    unit: Unit
+    better: Better
+    vantage: Vantage
+    negligible: float = 0.0
+    """A smaller difference is none."""
+
+    @property
+    def share(self) -> float | None:
+        """Of a quantile."""
+        return STATISTICS.get(self.statistic or "")
+
+    @property
+    def weight(self) -> float:
+        """In the family: what people ask about first may be shown first."""
+        return HEADLINE_WEIGHT if self.key.removeprefix("client.") in HEADLINE else 1.0
+
+    @property
+    def needs_length(self) -> bool:
+        """In a short span its interval is not to be trusted: a far tail's."""
+        return self.share is not None and self.share > 0.95
+
+    @property
+    def least_n(self) -> int:
+        """So many values on either side; of fewer its interval is no interval."""
+        return LEAST_N.get(self.share or 0.0, LEAST_N_ELSE)
+
+
+def _of_distribution(source: str) -> Iterator[JudgedMetric]:
+    known = CATALOG[source]
+    stem = "step" if source == STEP else source.removesuffix("_s")
+    for statistic in (*STATISTICS, MEAN):
+        yield JudgedMetric(
+            key=f"{stem}_{statistic}_s",
+            of=source,
+            statistic=statistic,
+            name=known.abbr,
+            unit=known.unit,
+            better=known.better,
+            vantage=known.vantage or Vantage.ENGINE,
+            negligible=NEGLIGIBLE_S,
+        )
+
+
+def _rate(
+    key: str,
+    name: str,
+    unit: Unit,
+    vantage: Vantage,
+    better: Better = Better.HIGHER,
+) -> JudgedMetric:
+    return JudgedMetric(
+        key=key,
+        of=key,
+        statistic=None,
+        name=name,
+        unit=unit,
+        better=better,
+        vantage=vantage,
+    )
+
+
+RATES = (
+    _rate("output_tokens_per_s", "tokens/s", Unit.TOKENS_PER_SECOND, Vantage.ENGINE),
+    _rate("goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.FRONTEND),
+    # A slower engine has a fuller batch at the same load: neither good nor bad.
+    _rate("batch_mean", "batch", Unit.REQUESTS, Vantage.ENGINE, Better.NEITHER),
+    _rate(
+        "client.output_tokens_per_s",
+        "tokens/s",
+        Unit.TOKENS_PER_SECOND,
+        Vantage.CLIENT,
+    ),
+    _rate("client.goodput_per_s", "goodput", Unit.PER_SECOND, Vantage.CLIENT),
+)
+_BY_KEY = {each.key: each for each in RATES}
+GPU = (
+    # Much is moved by an engine that is busy, and by one that wastes: neither is good.
+    _rate(
+        "hbm_gbps_mean",
+        "HBM GB/s",
+        Unit.GIGABYTES_PER_SECOND,
+        Vantage.GPU,
+        Better.NEITHER,
+    ),
+    _rate("sm_active_mean", "SM active", Unit.SHARE, Vantage.GPU, Better.NEITHER),
+    _rate("power_w_mean", "power W", Unit.WATTS, Vantage.GPU, Better.NEITHER),
+    _rate(
+        "joules_per_token", "J/token", Unit.JOULES_PER_TOKEN, Vantage.GPU, Better.LOWER
+    ),
+)
+
+JUDGED: tuple[JudgedMetric, ...] = (
+    *(each for source in FRONTEND for each in _of_distribution(source)),
+    _BY_KEY["goodput_per_s"],
+    *(each for source in ENGINE for each in _of_distribution(source)),
+    _BY_KEY["output_tokens_per_s"],
+    _BY_KEY["batch_mean"],
+    *GPU,
+    *(each for source in CLIENT for each in _of_distribution(source)),
+    _BY_KEY["client.output_tokens_per_s"],
+    _BY_KEY["client.goodput_per_s"],
+)
+KEYS = {each.key: each for each in JUDGED}

@@ -1,0 +1,241 @@
+"""How a session was set up: engine, versions, hardware, load plan."""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import msgspec
+
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.printing.summary.session import ENGINE_FIELDS
+from inferwatch.record.sessions.sessions import SessionRow
+from inferwatch.record.tables.load_plans import load_plans
+from inferwatch.studies.compare.reading.live_limits import limits_turned
+from inferwatch.studies.compare.reading.span import ComparedSpan
+
+OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}
+"""Of a plan: where and as which run, not what."""
+
+CACHE_SALT = "cache_salt"
+"""Keeps prompts out of each other's prefix cache, whatever it is."""
+LOAD = "load "
+FLAG = "flag "
+"""What an engine is set to, by the name of vLLM's flag."""
+TOLD_ANYWAY = {
+    *ENGINE_FIELDS,
+    "block_size",
+    "data_parallel_size",
+    "enable_prefix_caching",
+    "pipeline_parallel_size",
+    "tensor_parallel_size",
+}
+"""Flags that the engine's own fields repeat."""
+NOTHING: tuple[object, ...] = (None, (), [], {})
+Configuration = Mapping[str, str | None]
+"""By name; None is unknown, which differs from nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferingSetting:
+    """A setting that is not the same in all sessions, with the value of each."""
+
+    name: str
+    values: tuple[str | None, ...]
+
+
+def configuration(
+    connection: sqlite3.Connection, row: SessionRow, span: ComparedSpan | None = None
+) -> Configuration:
+    """What the record knows of it; limits are those in force in the span."""
+    return {
+        "inferwatch": row.inferwatch_version,
+        **_engine(connection, row.session),
+        **_limits(connection, row.session, span),
+        "engines": _text(_count(connection, row.session)),
+        **_flags(connection, row.session),
+        **_gpus(connection, row.session),
+        **_plan(connection, row),
+    }
+
+
+def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
+    """The settings that are known to differ."""
+    names = list(dict.fromkeys(name for known in each for name in known))
+    found = []
+    for name in names:
+        values = tuple(known.get(name) for known in each)
+        if name.startswith(FLAG) and len(set(values) - {None}) < 2:
+            continue  # records of version 9 and before have none
+        if len(set(values)) > 1 and not _as_ever_or_unknown(name, values):
+            found.append(DifferingSetting(name=name, values=values))
+    return found
+
+
+def _as_ever_or_unknown(name: str, values: Sequence[str | None]) -> bool:
+    """Nobody said anything of that setting of the load: no news."""
+    field = name.removeprefix(LOAD)
+    ever = _text(_as_ever().get(field)) if field != name else None
+    return ever is not None and set(values) == {None, ever}
+
+
+def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
+    """The latest life's."""
+    row = connection.execute(
+        f"SELECT {', '.join(ENGINE_FIELDS)} FROM engines WHERE session = ? "  # noqa: S608  our own names
+        "ORDER BY ordinal DESC LIMIT 1",
+        (session,),
+    ).fetchone()
+    values = dict(zip(ENGINE_FIELDS, row or [None] * len(ENGINE_FIELDS), strict=True))
+    if (ranks := _ranks(connection, session)) > (values["data_parallel"] or 1):
+        values["data_parallel"] = ranks
+    return {f"engine {name}": _text(value) for name, value in values.items()}
+
+
+def _limits(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan | None
+) -> dict[str, str | None]:
+    """One that was turned to is as good as one that the engine was started with."""
+    turned = limits_turned(connection, session, span)
+    return {f"engine {name}": text for name, text in turned.items()}
+
+
+def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
+    """The latest; one that is not set is none, which is known."""
+    row = connection.execute(
+        "SELECT settings FROM engine_settings WHERE session = ? "
+        "ORDER BY ordinal DESC LIMIT 1",
+        (session,),
+    ).fetchone()
+    told: dict[str, object] = json.loads(row[0]) if row else {}
+    return {
+        f"{FLAG}{name}": "none" if value is None else _text(value)
+        for name, value in told.items()
+        if name not in TOLD_ANYWAY
+    }
+
+
+def _ranks(connection: sqlite3.Connection, session: int) -> int:
+    """Of one engine: ranks that share no experts are told that each is the only one."""
+    (highest,) = connection.execute(
+        "SELECT max(rank) FROM engines WHERE session = ?", (session,)
+    ).fetchone()
+    return 1 if highest is None else int(highest) + 1
+
+
+def _count(connection: sqlite3.Connection, session: int) -> int:
+    (count,) = connection.execute(
+        "SELECT count(DISTINCT source || '/' || rank) FROM engines WHERE session = ?",
+        (session,),
+    ).fetchone()
+    return int(count)
+
+
+def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
+    """The UUIDs of those that engines run on; none where nobody knows.
+
+    As the engines say, else those of whose memory their processes have some.
+    """
+    rows = connection.execute("SELECT gpus FROM engines WHERE session = ?", (session,))
+    told = {uuid for (uuids,) in rows for uuid in json.loads(uuids)}
+    if told:
+        return told
+    users = connection.execute(
+        "SELECT DISTINCT name, memory_bytes FROM gpu_processes "
+        "JOIN sources USING (session, source) WHERE session = ?",
+        (session,),
+    ).fetchall()
+    if not users:
+        return set()
+    pids = connection.execute(
+        "SELECT pid FROM engines WHERE session = ?1 UNION SELECT pid "
+        "FROM host_processes WHERE session = ?1 AND role IN ('core', 'worker')",
+        (session,),
+    )
+    own = {str(pid) for (pid,) in pids}
+    return {uuid for uuid, held in users if own & json.loads(held).keys()}
+
+
+def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
+    """Of those that the engines run on; of all where nobody knows which these are."""
+    rows = connection.execute(
+        "SELECT uuid, name, profile, driver FROM gpus "
+        "WHERE session = ? AND name IS NOT NULL ORDER BY ordinal",
+        (session,),
+    ).fetchall()
+    ours = engine_gpus(connection, session)
+    latest = {row[0] or place: row for place, row in enumerate(rows)}
+    found = [row for uuid, row in latest.items() if uuid in ours or not ours]
+    models = Counter(" ".join(filter(None, row[1:3])) for row in found)
+    return {
+        "gpu": ", ".join(
+            f"{count} × {model}" if count > 1 else model
+            for model, count in models.items()
+        )
+        or None,
+        "gpu driver": ", ".join(dict.fromkeys(row[3] for row in found if row[3]))
+        or None,
+        "gpu power limit": _power_limits(connection, session, ours),
+    }
+
+
+def _power_limits(
+    connection: sqlite3.Connection, session: int, ours: set[str]
+) -> str | None:
+    """Each there was: one that somebody lowered on the way is two."""
+    rows = connection.execute(
+        "SELECT DISTINCT name, power_limit_w FROM gpu_samples "
+        "JOIN sources USING (session, source) "
+        "WHERE session = ? AND power_limit_w IS NOT NULL",
+        (session,),
+    )
+    limits = {round(watts) for uuid, watts in rows if uuid in ours or not ours}
+    return ", ".join(f"{watts} W" for watts in sorted(limits)) or None
+
+
+def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | None]:
+    """As recorded; what a plan of ours leaves out has its default."""
+    plans = load_plans(connection, row.session)
+    try:
+        plan = json.loads(plans[-1].plan) if plans else None
+    except ValueError:
+        return {}
+    if not isinstance(plan, dict):
+        return {}
+    if row.imported_from is None:
+        plan = _as_ever() | plan
+    body = plan.get("extra_body")
+    if isinstance(body, dict):  # a tune's trials have one each: the same in effect
+        plan["extra_body"] = {k: v for k, v in body.items() if k != CACHE_SALT}
+    return {
+        f"{LOAD}{name}": _text(value)
+        for name, value in plan.items()
+        if name not in OF_THE_RUN
+    }
+
+
+@cache
+def _as_ever() -> dict[str, object]:
+    """What a plan asks for that does not say otherwise."""
+    told = {
+        each.encode_name: msgspec.to_builtins(_default(each))
+        for each in msgspec.structs.fields(LoadPlan)
+    }
+    return {name: value for name, value in told.items() if value not in NOTHING}
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return None if field.default is msgspec.NODEFAULT else field.default
+
+
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, dict) and value.keys() == {"type", "low", "high"}:
+        low, high = value["low"], value["high"]
+        return f"{low}" if low == high else f"{low} to {high}, evenly"
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,141 @@
+"""Requests that hold every limit at once, bin by bin.
+
+Each is judged as everywhere: by :meth:`Slo.missed`.
+"""
+
+import sqlite3
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.load.goodput import missed_by
+from inferwatch.metrics.requests.slo import Slo, untold
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.studies.compare.reading.requests import (
+    PROPER,
+    UNKNOWN,
+    ClientRequests,
+    ServerRequests,
+    TimedValues,
+)
+from inferwatch.studies.compare.reading.session_numbers import RatioSums
+from inferwatch.studies.compare.reading.span import ComparedSpan
+from inferwatch.studies.compare.reading.token_gaps import TokenGaps
+from inferwatch.studies.compare.statistics.resampling import BINS
+
+Objectives = Mapping[str, Slo]
+"""By class of requests; those of all other requests under the empty name."""
+
+
+def server_goodput(
+    requests: ServerRequests,
+    tokens: TokenGaps,
+    classes: Sequence[str],
+    objectives: Objectives,
+    span: ComparedSpan,
+) -> RatioSums | None:
+    """As front end and engine saw each request; once all gaps of these were read."""
+    columns, n = requests.columns, len(requests)
+    longest_ns, seen = tokens.longest()
+    measured = {
+        "ttft_s": _each(requests.ttft(), n),
+        "e2el_s": _each(requests.e2el(), n),
+        "tpot_s": _each(tokens.tpot(), n),
+        "itl_s": longest_ns,
+    }
+    front, engine = columns["output_tokens"], columns["engine_output_tokens"]
+    counts = np.where(front != UNKNOWN, front, engine)
+
+    def is_good(row: int) -> bool | None:
+        values = {
+            metric: int(each[row]) / NS_PER_S
+            for metric, each in measured.items()
+            if each[row] != UNKNOWN
+        }
+        count = int(counts[row])
+        known = count != UNKNOWN
+        unknown = untold(
+            values, single=known and count < 2, all_gaps=known and seen[row] >= count
+        )
+        slo = objectives.get(classes[row], objectives[""])
+        missed = slo.missed(values, unknown, failed=False)
+        return None if missed is None else not missed
+
+    ended_ns = np.where(columns[PROPER] == 1, columns["finished_ns"], UNKNOWN)
+    return _sums(is_good, requests.came_ns, ended_ns, span)
+
+
+def client_goodput(
+    connection: sqlite3.Connection,
+    session: int,
+    client: ClientRequests,
+    objectives: Objectives,
+    span: ComparedSpan,
+) -> RatioSums | None:
+    """As the client saw each request, by the objectives of its class."""
+    answered = list(client.answered())
+    told = dict(_classes_and_gaps(connection, session))
+    ordinals = client.columns["ordinal"].tolist()
+
+    def is_good(row: int) -> bool | None:
+        name, gaps_ns = told[ordinals[row]]
+        slo = objectives.get(name, objectives.get(""))
+        if slo is None:
+            return False
+        missed = missed_by(answered[row], gaps_ns, slo)
+        return None if missed is None else not missed
+
+    return _sums(is_good, client.came_ns, client.last_ns, span)
+
+
+def _each(latency: TimedValues, n: int) -> Ints:
+    """One value for each request."""
+    values_ns = np.full(n, UNKNOWN, np.int64)
+    values_ns[latency.rows] = latency.values_ns
+    return values_ns
+
+
+def _sums(
+    is_good: Callable[[int], bool | None],
+    came_ns: Ints,
+    ended_ns: Ints,
+    span: ComparedSpan,
+) -> RatioSums | None:
+    """Of those that came in the span, whenever they ended.
+
+    None where nobody can tell of one of them: a part of the good is not their rate.
+    """
+    place = span.bin_of(came_ns)
+    rows = np.flatnonzero((place >= 0) & (ended_ns != UNKNOWN))
+    good = [is_good(row) for row in rows.tolist()]
+    if None in good:
+        return None
+    counts = np.bincount(place[rows], np.array(good, float), minlength=BINS)
+    return RatioSums(
+        above=counts.astype(float),
+        below=np.full(BINS, span.length_s / BINS),
+        n=len(rows),
+    )
+
+
+def _classes_and_gaps(
+    connection: sqlite3.Connection, session: int
+) -> Iterator[tuple[int, tuple[str, list[int]]]]:
+    """By the ordinal of a request: its class and its longest gap."""
+    rows = connection.execute(
+        "SELECT ordinal, coalesce(class_name, ''), gaps_ns FROM client_requests "
+        "LEFT JOIN (SELECT external_id AS id, gaps_ns FROM token_times "
+        "WHERE session = ?1) ON id = external_id WHERE session = ?1",
+        (session,),
+    )
+    for ordinal, name, blob in rows:
+        yield ordinal, (name, _longest_ns(blob))
+
+
+def _longest_ns(blob: bytes | None) -> list[int]:
+    """Of the gaps only the longest, if any: it is all that is judged."""
+    gaps_ns = msgspec.json.decode(zlib.decompress(blob)) if blob else []
+    return [max(gaps_ns)] if gaps_ns else []

@@ -1,0 +1,229 @@
+"""What the engine's GPUs did in a span, together and bin by bin.
+
+A sample tells of the time up to it, and samples of two GPUs never end together: what
+each tells is spread evenly over the bins it covers, and only time in which all of them
+were measured counts.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.studies.compare.reading.configuration import engine_gpus
+from inferwatch.studies.compare.reading.session_numbers import RatioSums
+from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
+from inferwatch.studies.compare.statistics.resampling import BINS, Floats
+
+BEYOND_NS = 60 * NS_PER_S
+"""Samples that come so long after a span may tell of its end."""
+LONGEST_NS = 10 * NS_PER_S
+"""Between two readings of the power without knowing the energy: else it is a gap."""
+LEAST_S = 5.0
+"""Energy is counted in steps of a tenth of a second; fewer seconds say too little."""
+WHOLE = 0.999
+"""Of a bin: what rounding leaves of one that was measured throughout."""
+
+COLUMNS = (
+    "t_ns",
+    "span_ns",
+    "dram_active * peak_bytes_per_s",
+    "sm_active",
+    "power_w",
+    "energy_mj",
+)
+T, SPAN, HBM, SM, POWER, ENERGY = range(len(COLUMNS))
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What one GPU, or all, did of a thing in each bin, and how much of it is known."""
+
+    amounts: Floats
+    seconds: Floats
+    n: int
+    """How many readings tell it, of the GPU with the fewest."""
+    gpus: int = 1
+
+
+def gpu_sums(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan, tokens: Floats
+) -> dict[str, RatioSums]:
+    """Means over the span, and energy by output token; what was not measured is absent.
+
+    Args:
+        connection: Reads the file.
+        session: Its number.
+        span: What is compared.
+        tokens: Output tokens of steps, one a bin; where there is none, what servers
+            count is taken.
+    """
+    ours = engine_gpus(connection, session)
+    samples = _samples(connection, session, span)
+    known = [rows for uuid, rows in samples.items() if uuid in ours or not ours]
+    if ours - samples.keys():
+        return {}
+    every = bool(ours)  # a GPU that nobody runs on need not tell
+    bytes_moved = _together([_averages(rows, HBM, span) for rows in known], every=every)
+    active = _together([_averages(rows, SM, span) for rows in known], every=every)
+    energy = _together([_energy(rows, span) for rows in known], every=every)
+    found: dict[str, RatioSums] = {}
+    if bytes_moved:
+        found["hbm_gbps_mean"] = _mean(bytes_moved, 1e-9)
+    if active:
+        found["sm_active_mean"] = _mean(active, 1 / active.gpus)
+    if energy:
+        found["power_w_mean"] = _mean(energy)
+        least_s = WHOLE * span.length_s / BINS
+        whole = energy.seconds >= least_s
+        if not tokens.any() and (scraped := _scraped(connection, session, span)):
+            tokens, whole = scraped.amounts, whole & (scraped.seconds >= least_s)
+        if tokens[whole].any() and energy.seconds[whole].sum() >= LEAST_S:
+            found["joules_per_token"] = RatioSums(
+                above=np.where(whole, energy.amounts, 0.0),
+                below=np.where(whole, tokens, 0.0),
+                n=energy.n,
+            )
+    return found
+
+
+def gpu_means(
+    connection: sqlite3.Connection, session: int, duration_ns: int
+) -> dict[str, float]:
+    """The same numbers over a whole session, warm-up and rest included."""
+    first = "SELECT 1 FROM gpu_samples WHERE session = ? LIMIT 1"
+    if connection.execute(first, (session,)).fetchone() is None:
+        return {}  # steps may be many, and nothing would come of reading them
+    span = ComparedSpan(
+        origin_ns=0,
+        start_ns=0,
+        end_ns=max(duration_ns, 1),
+        cut=WarmupCut.NONE,
+        load_runs=0,
+    )
+    tokens = tokens_over(connection, session, span.start_ns, span.end_ns)
+    sums = gpu_sums(connection, session, span, tokens)
+    return {
+        key: float(each.above.sum() / each.below.sum()) for key, each in sums.items()
+    }
+
+
+def tokens_over(
+    connection: sqlite3.Connection, session: int, start_ns: int, length_ns: int
+) -> Floats:
+    """Output tokens of the steps that ended in such a time, one a bin."""
+    rows = connection.execute(
+        "SELECT (end_ns - ?1) * ?2 / ?3 AS bin, sum(output_tokens) FROM steps "
+        "WHERE session = ?4 AND end_ns >= ?1 AND end_ns < ?1 + ?3 GROUP BY bin",
+        (start_ns, BINS, length_ns, session),
+    ).fetchall()
+    tokens = np.zeros(BINS)
+    for place, count in rows:
+        tokens[place] = count
+    return tokens
+
+
+def _mean(told: _Told, scale: float = 1.0) -> RatioSums:
+    return RatioSums(above=told.amounts * scale, below=told.seconds, n=told.n)
+
+
+def _samples(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan
+) -> dict[str, Floats]:
+    """Of each GPU, in order of time; a reading that is not there is NaN."""
+    rows = connection.execute(
+        f"SELECT name, {', '.join(COLUMNS)} FROM gpu_samples "  # noqa: S608  our own names
+        "JOIN sources USING (session, source) "
+        "WHERE session = ? AND t_ns >= ? AND t_ns < ? ORDER BY name, t_ns",
+        (session, span.start_ns - BEYOND_NS, span.end_ns + BEYOND_NS),
+    )
+    return {
+        uuid: np.array([row[1:] for row in of_one], np.float64)
+        for uuid, of_one in groupby(rows, itemgetter(0))
+    }
+
+
+def _scraped(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan
+) -> _Told | None:
+    """Output tokens as servers that tell no steps count them."""
+    rows = connection.execute(
+        "SELECT source, rank, model, t_ns, output_tokens FROM engine_samples "
+        "JOIN sample_layouts USING (session, layout) "
+        "WHERE session = ? AND t_ns >= ? AND t_ns < ? AND output_tokens IS NOT NULL "
+        "ORDER BY source, rank, model, t_ns",
+        (session, span.start_ns - BEYOND_NS, span.end_ns + BEYOND_NS),
+    )
+    counters = [
+        np.array([row[3:] for row in of_one], np.float64)
+        for _, of_one in groupby(rows, itemgetter(0, 1, 2))
+    ]
+    return _together([_risen(each, span) for each in counters], every=False)
+
+
+def _risen(counted: Floats, span: ComparedSpan) -> _Told:
+    """By how much a counter rose from moment to moment, unless it began anew."""
+    starts, ends, rise = counted[:-1, 0], counted[1:, 0], np.diff(counted[:, 1])
+    goes_on = (rise >= 0) & (ends > starts)
+    starts, ends, rise = starts[goes_on], ends[goes_on], rise[goes_on]
+    return _spread(starts, ends, rise / (ends - starts) * NS_PER_S, span)
+
+
+def _together(told: Sequence[_Told], *, every: bool) -> _Told | None:
+    """All GPUs, in the time in which each of them was measured.
+
+    None where there is no such time, or where one never was although every one counts.
+    """
+    each = [one for one in told if one.n]
+    if not each or (every and len(each) < len(told)):
+        return None
+    seconds = np.min([one.seconds for one in each], axis=0)
+    amounts = np.zeros(BINS)
+    for one in each:
+        share = np.zeros(BINS)
+        np.divide(seconds, one.seconds, out=share, where=one.seconds > 0)
+        amounts += one.amounts * share
+    if not seconds.any():
+        return None
+    return _Told(amounts, seconds, min(one.n for one in each), len(each))
+
+
+def _averages(rows: Floats, column: int, span: ComparedSpan) -> _Told:
+    """Of averages, each over the time up to its sample that it says it covers."""
+    known = rows[np.isfinite(rows[:, column]) & (rows[:, SPAN] > 0)]
+    ends = known[:, T]
+    starts = ends - known[:, SPAN]
+    starts[1:] = np.maximum(starts[1:], ends[:-1])
+    return _spread(starts, ends, known[:, column], span)
+
+
+def _energy(rows: Floats, span: ComparedSpan) -> _Told:
+    """Joules: by the board's counter, else by what power it drew from time to time."""
+    counted = rows[np.isfinite(rows[:, ENERGY])][:, [T, ENERGY]]
+    if len(counted):
+        return _risen(counted / (1.0, 1e3), span)
+    drawn = rows[np.isfinite(rows[:, POWER])]
+    starts, ends = drawn[:-1, T], drawn[1:, T]
+    near = (ends > starts) & (ends - starts <= LONGEST_NS)
+    mean_w = (drawn[:-1, POWER] + drawn[1:, POWER]) / 2
+    return _spread(starts[near], ends[near], mean_w[near], span)
+
+
+def _spread(
+    starts_ns: Floats, ends_ns: Floats, per_s: Floats, span: ComparedSpan
+) -> _Told:
+    """Rates over stretches of time, which do not overlap, as amounts in bins."""
+    lasted_s = (ends_ns - starts_ns) / NS_PER_S
+    edges = np.linspace(span.start_ns, span.end_ns, BINS + 1)
+    at_ns = np.column_stack((starts_ns, ends_ns)).ravel()
+
+    def in_bins(each: Floats) -> Floats:
+        upto = np.repeat(np.concatenate(([0.0], np.cumsum(each))), 2)[1:-1]
+        return np.diff(np.interp(edges, at_ns, upto)) if len(upto) else np.zeros(BINS)
+
+    inside = (ends_ns > span.start_ns) & (starts_ns < span.end_ns)
+    return _Told(in_bins(per_s * lasted_s), in_bins(lasted_s), int(inside.sum()))

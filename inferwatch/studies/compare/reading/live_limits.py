@@ -1,0 +1,69 @@
+"""Under which limits a session went, where they may be changed while it runs."""
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import pairwise
+
+from inferwatch.studies.compare.reading.span import ComparedSpan
+
+MOST_NAMED = 4
+LIMITS = ("max_num_seqs", "max_num_batched_tokens")
+"""In the order of their values, by the names of vLLM's flags."""
+Values = tuple[int, int]
+TOLD = """
+SELECT t_ns, max_num_seqs, max_num_batched_tokens, start_max_num_seqs,
+       start_max_num_batched_tokens FROM live_limits
+WHERE session = ?1 AND (source, rank) = (
+  SELECT source, rank FROM live_limits WHERE session = ?1 ORDER BY ordinal DESC LIMIT 1)
+ORDER BY ordinal
+"""
+"""Of one rank: they are changed together."""
+
+
+def limits_held(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan | None = None
+) -> tuple[Values, ...]:
+    """Those in force in a span, else in all of it, in order; none without control."""
+    held = [(seqs, tokens) for _, seqs, tokens, *_ in _rows(connection, session, span)]
+    return tuple(held[:1] + [now for was, now in pairwise(held) if now != was])
+
+
+def limits_turned(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan | None = None
+) -> dict[str, str]:
+    """By its name what a limit was that was lower than at start, as text.
+
+    What was never lowered the engine told as it was typed.
+    """
+    rows = _rows(connection, session, span)
+    held = [(seqs, tokens) for _, seqs, tokens, *_ in rows]
+    return {
+        name: limit_text(held, name) or ""
+        for place, name in enumerate(LIMITS, 1)
+        if any(row[place] < row[place + len(LIMITS)] for row in rows)
+    }
+
+
+def _rows(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan | None
+) -> list[tuple[int, ...]]:
+    """When limits were told, these, and those at start.
+
+    An engine tells them when it is born, or when it is first listened to: so the
+    first told were in force before.
+    """
+    told: list[tuple[int, ...]] = connection.execute(TOLD, (session,)).fetchall()
+    if span is None:
+        return told
+    before = [row for row in told if row[0] <= span.start_ns]
+    inside = [row for row in told if span.start_ns < row[0] < span.end_ns]
+    return [*(before[-1:] or told[:1]), *inside]
+
+
+def limit_text(held: Sequence[Values], name: str) -> str | None:
+    """What a limit was: ``8``, or ``32 → 8`` where it was changed on the way."""
+    each = [values[LIMITS.index(name)] for values in held]
+    changed = each[:1] + [now for was, now in pairwise(each) if now != was]
+    if len(changed) > MOST_NAMED:
+        return f"{min(changed)}–{max(changed)}, changed {len(changed) - 1} times"
+    return " → ".join(map(str, changed)) or None

@@ -1,0 +1,184 @@
+"""Of which kind each request was: how long its prompt, its class, its turn.
+
+Kinds are numbers, so that latencies can be counted by kind, time and size at one go:
+what is kept of a session grows with its kinds, and not with its requests.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferwatch.metrics.requests.outcomes import client_id
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.studies.compare.reading.place import Cut
+from inferwatch.studies.compare.reading.requests import (
+    UNKNOWN,
+    ClientRequests,
+    ServerRequests,
+    TimedValues,
+)
+from inferwatch.studies.compare.statistics.resampling import (
+    BINS,
+    CELLS,
+    PIECES,
+    cells_of,
+    middle_of,
+)
+
+NOT_KNOWN = 0
+"""The label of what has none."""
+PROMPTS, CLASSES, TURNS = 64, 64, 32
+"""Labels of a cut; what goes beyond is not told apart."""
+FINER = 8
+"""Cells of a duration that are counted together: half a percent wide then."""
+COARSE = CELLS // FINER + 1
+ASKED = (
+    "SELECT ordinal, external_id, coalesce(class_name, ''), coalesce(turn, 0) "
+    "FROM client_requests WHERE session = ? AND phase != 'warmup'"
+)
+TOLD = (
+    "SELECT max(class_name IS NOT NULL), max(coalesce(turn, 0)) > 1 "
+    "FROM client_requests WHERE session = ?"
+)
+NAMED = "SELECT ordinal, external_id FROM requests WHERE session = ?"
+
+
+def prompt_label(tokens: Ints) -> Ints:
+    """1 of a single token, 2 up to two, 3 up to four; by powers of two."""
+    known = tokens > 0
+    power = np.ceil(np.log2(np.where(known, tokens, 1))).astype(np.int64)
+    return np.where(known, np.minimum(power + 1, PROMPTS - 1), NOT_KNOWN)
+
+
+def most_tokens(label: int) -> int:
+    """In a prompt of that label."""
+    return 1 << (label - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class KindCounts:
+    """A latency's values counted by kind of request, piece of time, and size."""
+
+    labels: Mapping[Cut, Ints]
+    """One of each cell that holds something, as are the next three."""
+    pieces: Ints
+    cells: Ints
+    counts: Ints
+    classes: tuple[str, ...]
+    """What the labels of classes stand for; the first is of those without one."""
+
+    def in_blocks(self, block_of: Ints) -> "KindCounts":
+        """By other stretches of time: one for each piece, or -1 to leave it out."""
+        blocks = block_of[self.pieces]
+        kept = blocks >= 0
+        return KindCounts(
+            labels={cut: labels[kept] for cut, labels in self.labels.items()},
+            pieces=blocks[kept],
+            cells=self.cells[kept],
+            counts=self.counts[kept],
+            classes=self.classes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The kind of each request of a table, in its order."""
+
+    numbers: Ints
+    classes: tuple[str, ...]
+
+    @classmethod
+    def made_of(
+        cls, prompt_tokens: Ints, classes: Ints, turns: Ints, names: tuple[str, ...]
+    ) -> "Kinds":
+        """One number of three labels."""
+        turns = np.clip(turns, NOT_KNOWN, TURNS - 1)
+        numbers = (prompt_label(prompt_tokens) * CLASSES + classes) * TURNS + turns
+        return cls(numbers, names)
+
+    def class_names(self) -> list[str]:
+        """The class of each request; empty of one that has none."""
+        labels = self.numbers // TURNS % CLASSES
+        return [self.classes[label] for label in labels.tolist()]
+
+    def counted(self, place: Ints, timed: TimedValues) -> KindCounts:
+        """By the bin that the request of each value came in."""
+        inside = (place >= 0) & (place < BINS)
+        piece = place[inside] // (BINS // PIECES)
+        cell = cells_of(timed.values_ns[inside]) // FINER
+        kind = self.numbers[timed.rows[inside]]
+        keys, counts = np.unique(
+            (kind * PIECES + piece) * COARSE + cell, return_counts=True
+        )
+        kind, pieces = np.divmod(keys // COARSE, PIECES)
+        return KindCounts(
+            labels={
+                Cut.PROMPT: kind // TURNS // CLASSES,
+                Cut.CLASS: kind // TURNS % CLASSES,
+                Cut.TURN: kind % TURNS,
+            },
+            pieces=pieces,
+            cells=keys % COARSE,
+            counts=counts,
+            classes=self.classes,
+        )
+
+
+def middle_of_coarse(cells: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """What a cell's durations are taken for, in ns."""
+    return np.asarray(middle_of(cells * FINER + FINER // 2), np.float64)
+
+
+class KindReader:
+    """Asks a session once of what class and turn its requests were."""
+
+    def __init__(self, connection: sqlite3.Connection, session: int) -> None:
+        self._connection, self._session = connection, session
+        self._by_ordinal: dict[int, tuple[int, int]] = {}
+        self._by_name: dict[str, tuple[int, int]] = {}
+        self._names = [""]
+        # Most sessions have neither, and are not read for it.
+        if any(connection.execute(TOLD, (session,)).fetchone()):
+            self._read()
+
+    def _read(self) -> None:
+        known = {"": NOT_KNOWN}
+        for ordinal, name, class_name, turn in self._connection.execute(
+            ASKED, (self._session,)
+        ):
+            if class_name not in known and len(known) < CLASSES:
+                known[class_name] = len(known)
+            kind = known.get(class_name, NOT_KNOWN), turn
+            self._by_ordinal[ordinal] = self._by_name[name] = kind
+        self._names = list(known)
+
+    def of_client(self, client: ClientRequests) -> Kinds:
+        """By what was planned."""
+        found = (
+            self._by_ordinal.get(each) for each in client.columns["ordinal"].tolist()
+        )
+        return self._kinds(client.columns["prompt_tokens"], found)
+
+    def of_server(self, requests: ServerRequests) -> Kinds:
+        """Classes and turns by the client's name for each."""
+        known: dict[int, tuple[int, int]] = {}
+        if self._by_name:
+            for ordinal, name in self._connection.execute(NAMED, (self._session,)):
+                kind = self._by_name.get(client_id(name or ""))
+                if kind is not None:
+                    known[ordinal] = kind
+        found = (known.get(each) for each in requests.columns["ordinal"].tolist())
+        return self._kinds(requests.columns["prompt_tokens"], found)
+
+    def _kinds(
+        self, prompt_tokens: Ints, found: Iterator[tuple[int, int] | None]
+    ) -> Kinds:
+        tokens = np.where(prompt_tokens == UNKNOWN, 0, prompt_tokens)
+        nothing = np.zeros(len(tokens), np.int64)
+        if not self._by_ordinal:
+            return Kinds.made_of(tokens, nothing, nothing, ("",))
+        pairs = np.array([each or (NOT_KNOWN, 0) for each in found], np.int64)
+        classes, turns = pairs.reshape(-1, 2).T
+        return Kinds.made_of(tokens, classes, turns, tuple(self._names))

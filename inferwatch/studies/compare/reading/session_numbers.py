@@ -1,0 +1,276 @@
+"""One session, ready to be compared: everything by block of time."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean, geometric_mean
+
+import numpy as np
+
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.load.client_verdict import ClientState, ClientVerdict
+from inferwatch.record.sessions.sessions import SessionRow
+from inferwatch.studies.compare.metrics import MEAN, JudgedMetric
+from inferwatch.studies.compare.reading.conditions import Conditions
+from inferwatch.studies.compare.reading.configuration import Configuration
+from inferwatch.studies.compare.reading.request_kinds import KindCounts
+from inferwatch.studies.compare.reading.span import ComparedSpan
+from inferwatch.studies.compare.statistics.resampling import (
+    CHANCES,
+    CountedValues,
+    Draws,
+    Floats,
+    as_many_blocks,
+    left_over,
+    memories,
+    merged,
+)
+from inferwatch.studies.compare.statistics.significance import Resampled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioSums:
+    """A rate or a mean: sums above and below the line, one a bin."""
+
+    above: Floats
+    below: Floats
+    n: int
+    """How many requests or steps it stands on."""
+
+    @property
+    def means(self) -> Floats:
+        """One a bin; not a number where nothing is known."""
+        found = np.full(len(self.above), np.nan)
+        np.divide(self.above, self.below, out=found, where=self.below > 0)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadFacts:
+    """The load that a session got; None is unknown."""
+
+    requests: int
+    per_s: float | None
+    prompt_tokens: float | None
+    """Mean, of the requests that came in the span; as is the next."""
+    output_tokens: float | None
+    burstiness: float | None
+    """Coefficient of variation of the gaps between arrivals: 1 is Poisson.
+
+    Between the moments that a load planned, where nobody else sent anything.
+    """
+    failed: int
+    unended: int = 0
+    """Of those that came in the span, when the recording ended."""
+    sent_burstiness: float | None = None
+    """Of the gaps between the sends of that load; None where its cap held some back."""
+    ours: bool = False
+    """That load sent nearly all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """Tokens per second over time, from the origin of the span on."""
+
+    bin_s: float
+    per_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Sessions that were sent the same requests at the same times."""
+
+    requests: int
+    """That all of them have answered."""
+    of: int
+    """That were due in the compared part of the schedule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionNumbers:
+    """All numbers of one session that a comparison needs."""
+
+    row: SessionRow
+    span: ComparedSpan
+    load: LoadFacts
+    configuration: Configuration
+    counted: Mapping[str, CountedValues] = field(default_factory=dict)
+    sums: Mapping[str, RatioSums] = field(default_factory=dict)
+    kinds: Mapping[str, KindCounts] = field(default_factory=dict)
+    """Latencies again, by kind of request."""
+    kv_peak: float | None = None
+    """Share of the blocks, 0-1."""
+    throughput: Throughput | None = None
+    client: ClientVerdict = field(default_factory=ClientVerdict)
+    """On its load generator: that of the worst of its runs."""
+    pairing: Pairing | None = None
+    """With the others that have the same one: bins are of one schedule."""
+    label: str | None = None
+    """Tells it from another one of its name."""
+    conditions: Conditions = field(default_factory=Conditions)
+    """Under which it was measured."""
+    priced: bool = False
+    """Somebody said what time or energy costs."""
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return self.label or self.row.name or self.row.id
+
+    def client_alone(self, metric: JudgedMetric) -> bool:
+        """The number tells of a client that was too slow, and not of the server."""
+        bound = self.client.state is ClientState.CLIENT_BOUND
+        return bound and metric.vantage is Vantage.CLIENT
+
+    def n_of(self, metric: JudgedMetric) -> int:
+        """On how many values a number stands."""
+        if metric.statistic is None:
+            return self.sums[metric.of].n if metric.of in self.sums else 0
+        return self.counted[metric.of].n if metric.of in self.counted else 0
+
+    def value_of(self, metric: JudgedMetric) -> float | None:
+        """The number as it was; None when nothing is known."""
+        if not self.n_of(metric):
+            return None
+        if metric.share is not None:
+            return self.counted[metric.of].quantile_s(metric.share)
+        above, below = self.line(metric)
+        return float(above.sum() / below.sum()) if below.sum() else None
+
+    def memories(self, metric: JudgedMetric) -> float:
+        """How many times its memory the number's own series is long."""
+        return memories(self.means(metric))
+
+    def means(self, metric: JudgedMetric) -> Floats:
+        """Over time: a mean for each bin; not a number where nothing is known."""
+        of_rate = metric.statistic is None
+        return (self.sums if of_rate else self.counted)[metric.of].means
+
+    def drawn(self, metric: JudgedMetric, draws: Draws, long: float) -> Resampled:
+        """The number as it was and as it might have been; it must be known.
+
+        Args:
+            metric: What.
+            draws: Of so many blocks.
+            long: How many memories the span is long.
+        """
+        value = self.value_of(metric)
+        drawn = self._drawn(metric, draws)
+        return Resampled(
+            value or 0.0,
+            drawn,
+            self.as_many_blocks(metric, draws.blocks),
+            left_over(long, draws.blocks),
+        )
+
+    def as_many_blocks(self, metric: JudgedMetric, blocks: int) -> float:
+        """How many blocks would say as much if each held as much."""
+        of_rate = metric.statistic is None
+        held = self.sums[metric.of].below if of_rate else self.counted[metric.of].bins
+        return as_many_blocks(merged(held, blocks))
+
+    def parts(self, metric: JudgedMetric) -> Floats:
+        """What each of its blocks adds to the number, as a share of it or of values.
+
+        Of a quantile by how many of its values are beyond: Hampel's influence curve.
+        """
+        if metric.share is not None:
+            counted = self.counted[metric.of]
+            upto = counted.upto_in(CHANCES)
+            below = upto[counted.cell_of(metric.share)]
+            return np.asarray((metric.share * upto[-1] - below) / counted.n)
+        above, below = (merged(each, CHANCES) for each in self.line(metric))
+        whole = above.sum() / below.sum()
+        return np.asarray((above - whole * below) / (abs(above.sum()) or 1.0))
+
+    def _drawn(self, metric: JudgedMetric, draws: Draws) -> Floats:
+        if metric.share is not None:
+            return draws.quantiles(self.counted[metric.of], metric.share)
+        lines = (merged(each, draws.blocks) for each in self.line(metric))
+        return draws.ratios(*lines)
+
+    def line(self, metric: JudgedMetric) -> tuple[Floats, Floats]:
+        """What is above and below the line of a rate or a mean, one a bin each."""
+        if metric.statistic == MEAN:
+            values = self.counted[metric.of]
+            return values.sums_s, values.bins
+        sums = self.sums[metric.of]
+        return sums.above, sums.below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One side of a comparison: the runs of one setting, mostly a single one."""
+
+    runs: tuple[SessionNumbers, ...]
+    label: str | None = None
+    """What people call them together."""
+    unpaired_because: str | None = None
+    """Why it is not compared with the first side request by request."""
+
+    @classmethod
+    def of(cls, run: SessionNumbers) -> "Side":
+        """A single run."""
+        return cls(runs=(run,))
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return self.label or self.runs[0].name
+
+    @property
+    def first(self) -> SessionNumbers:
+        """The run that stands for all where one must."""
+        return self.runs[0]
+
+    @property
+    def is_repeated(self) -> bool:
+        """There are several runs, so how much runs differ is known."""
+        return len(self.runs) > 1
+
+    @property
+    def load(self) -> LoadFacts:
+        """Of all runs: counts together, the rest on average."""
+        if not self.is_repeated:
+            return self.first.load
+        loads = [run.load for run in self.runs]
+        return LoadFacts(
+            requests=sum(each.requests for each in loads),
+            per_s=_mean(each.per_s for each in loads),
+            prompt_tokens=_mean(each.prompt_tokens for each in loads),
+            output_tokens=_mean(each.output_tokens for each in loads),
+            burstiness=_mean(each.burstiness for each in loads),
+            failed=sum(each.failed for each in loads),
+            unended=sum(each.unended for each in loads),
+            ours=all(each.ours for each in loads),
+        )
+
+    @property
+    def kv_peak(self) -> float | None:
+        """The highest of any run."""
+        peaks = [run.kv_peak for run in self.runs if run.kv_peak is not None]
+        return max(peaks) if len(peaks) == len(self.runs) else None
+
+    def n_of(self, metric: JudgedMetric) -> int:
+        """Values of all runs; 0 where one of them has none."""
+        counts = [run.n_of(metric) for run in self.runs]
+        return sum(counts) if all(counts) else 0
+
+    def value_of(self, metric: JudgedMetric) -> float | None:
+        """Of several runs the geometric mean, as ratios are what is compared."""
+        values = [run.value_of(metric) for run in self.runs]
+        known = [each for each in values if each is not None]
+        if len(known) < len(values):
+            return None
+        if len(known) > 1 and min(known) > 0:
+            return geometric_mean(known)
+        return fmean(known)
+
+    def client_alone(self, metric: JudgedMetric) -> bool:
+        """See the same of a run."""
+        return any(run.client_alone(metric) for run in self.runs)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    present = [each for each in known if each is not None]
+    return fmean(present) if len(present) == len(known) else None

@@ -1,0 +1,405 @@
+"""The words and figures of a comparison, for whoever shows one: screen, text, page."""
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from collectors.contract.readings import Vantage
+from inferwatch.formatting import (
+    UNKNOWN,
+    counted,
+    format_about,
+    format_change,
+    format_count,
+    format_duration,
+    format_durations,
+    format_figure,
+    format_share,
+)
+from inferwatch.metrics.catalog import Unit
+from inferwatch.studies.compare.comparison import (
+    Comparison,
+    ConditionCheck,
+    MetricResult,
+    SessionPair,
+)
+from inferwatch.studies.compare.fail_if import Condition, ConditionOutcome
+from inferwatch.studies.compare.quality import doubts
+from inferwatch.studies.compare.reading.configuration import (
+    LOAD,
+    DifferingSetting,
+    differing,
+)
+from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
+from inferwatch.studies.compare.runs.matching import NOT_TOLD, OTHER_REQUESTS
+from inferwatch.studies.compare.statistics.far_tail import FARTHEST
+from inferwatch.studies.compare.statistics.significance import Interval
+from inferwatch.studies.compare.verdicts import MetricVerdict
+
+SHOWN = (MetricVerdict.WORSE, MetricVerdict.BETTER, MetricVerdict.DIFFERS)
+PROBABLE = (
+    MetricVerdict.PROBABLY_WORSE,
+    MetricVerdict.PROBABLY_BETTER,
+    MetricVerdict.PROBABLY_DIFFERS,
+)
+WORDS = {
+    **{each: each.value for each in (*SHOWN, *PROBABLE)},
+    MetricVerdict.DIFFERS: "different",
+    MetricVerdict.PROBABLY_DIFFERS: "probably different",
+}
+"""In a sentence that goes on with "in"."""
+GLYPHS = {
+    MetricVerdict.WORSE: "▼",
+    MetricVerdict.BETTER: "▲",
+    MetricVerdict.DIFFERS: "≠",
+    MetricVerdict.PROBABLY_WORSE: "▽",
+    MetricVerdict.PROBABLY_BETTER: "△",
+    MetricVerdict.PROBABLY_DIFFERS: "≈",
+    MetricVerdict.SAME: "=",
+    MetricVerdict.OPEN: "?",
+}
+"""Beside the word and the colour; in the order in which rows are worth reading."""
+MOST_NAMED = 3
+NONE_AT_ALL = 0.001
+"""Of two chances below, which is smaller says nothing."""
+ENERGY = "joules_per_token"
+MORE = "+N req: about that many more requests in each session would settle it."
+A_PEAK = "one observation, so not judged"
+
+
+def values_text(result: MetricResult) -> tuple[str, str]:
+    """Before and after, in one unit, nine columns at most."""
+    before, after = _texts((result.a, result.b), result.metric.unit)
+    return before, after
+
+
+def _texts(values: Iterable[float | None], unit: Unit) -> tuple[str, ...]:
+    if unit is Unit.SECONDS:
+        return format_durations(values)
+    show = format_share if unit is Unit.SHARE else format_figure
+    return tuple(map(show, values))
+
+
+def change_text(ratio: float | None) -> str:
+    """Of a ratio, six columns at most: ``+38%``, ``×12.5``."""
+    return format_change(ratio)
+
+
+def span_text(span: Interval | None) -> str:
+    """Of ratios: ``+22% … +57%``."""
+    if span is None:
+        return UNKNOWN
+    return _one_sided(span) or f"{change_text(span[0])} … {change_text(span[1])}"
+
+
+def short_span(span: Interval | None) -> str:
+    """Of ratios, in a sentence: ``+22 … +57%``."""
+    if span is None:
+        return UNKNOWN
+    if said := _one_sided(span):
+        return said
+    low, high = map(change_text, span)
+    return f"{low.removesuffix('%') if high.endswith('%') else low} … {high}"
+
+
+def _one_sided(span: Interval) -> str | None:
+    """Where an end is not known."""
+    low, high = span
+    if high >= FARTHEST:
+        return f"at least {change_text(low)}"
+    return f"at most {change_text(high)}" if low <= 0 else None
+
+
+def verdict_text(result: MetricResult) -> str:
+    """The word, and what it would take; MORE explains it."""
+    if result.client_alone:
+        return f"{result.verdict}: client"
+    if result.verdict is MetricVerdict.OPEN and result.more_runs:
+        return f"{result.verdict} +{counted(result.more_runs, 'run')}"
+    if result.verdict is MetricVerdict.OPEN and result.more_requests:
+        more = format_count(result.more_requests).strip()
+        return f"{result.verdict} +{more} req"
+    return str(result.verdict)
+
+
+def more_text(result: MetricResult, pair: SessionPair) -> str | None:
+    """Of each side: ``+400 requests (27 s)``, ``+2 runs``; None: out of reach."""
+    if result.more_runs:
+        return f"+{counted(result.more_runs, 'run')}"
+    if not result.more_requests:
+        return None
+    said = f"+{counted(result.more_requests, 'request')}"
+    rates = [each.load.per_s for each in (pair.a, pair.b)]
+    slower = min((each for each in rates if each), default=None)
+    if slower is None:
+        return said
+    return f"{said} ({format_about(result.more_requests / slower)})"
+
+
+def title(result: MetricResult) -> str:
+    """``TTFT p99``, ``tokens/s``."""
+    if result.metric.statistic is None:
+        return result.metric.name
+    return f"{result.metric.name} {result.metric.statistic}"
+
+
+def sentence(pair: SessionPair) -> str:
+    """The verdict over all metrics, first of all."""
+    names = f"{pair.b.name} against {pair.a.name}"
+    if pair.void:
+        return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
+    load = "; all of it at another load" if at_another_load(pair) else ""
+    return f"{names}: {_said(pair)}{load}"
+
+
+def at_another_load(pair: SessionPair) -> bool:
+    """The sides were given different work, so no number is better by itself."""
+    return any(check.subject == LOAD.strip() for check in doubts(pair.quality))
+
+
+def _said(pair: SessionPair) -> str:
+    all_of = len(pair.results)
+    counts = {each: len(pair.of(each)) for each in MetricVerdict}
+    for verdict, word in (
+        (MetricVerdict.SAME, "no difference shown in any"),
+        (MetricVerdict.OPEN, "cannot tell, in any"),
+    ):
+        if counts[verdict] == all_of:
+            return f"{word} of {counted(all_of, 'row')}"
+    parts = [f"{WORDS[v]} in {_named(pair.of(v))}" for v in SHOWN if counts[v]]
+    rest = [verdict for verdict in PROBABLE if counts[verdict]]
+    if rest and not parts:
+        parts.append("nothing surely worse or better")
+        parts.append(f"{WORDS[rest[0]]} in {_named(pair.of(rest.pop(0)))}")
+    else:
+        parts += _nothing(counts)
+    rest += [MetricVerdict.SAME, MetricVerdict.OPEN]
+    left = [verdict for verdict in rest if counts[verdict]]
+    for verdict in left:
+        many = counts[verdict]
+        of = counted(many, "row") if verdict is left[0] else f"{many}"
+        parts.append(f"{WORDS.get(verdict, verdict)} in {of}")
+    return "; ".join(parts)
+
+
+def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
+    """What is not there is news only beside its opposite."""
+    worse = counts[MetricVerdict.WORSE], counts[MetricVerdict.PROBABLY_WORSE]
+    better = counts[MetricVerdict.BETTER], counts[MetricVerdict.PROBABLY_BETTER]
+    if worse[0] and not any(better):
+        yield "nothing better"
+    if better[0] and not any(worse):
+        yield "nothing worse"
+
+
+def _named(found: Sequence[MetricResult]) -> str:
+    """One of each name, what people ask about first, with its interval."""
+    first: dict[str, MetricResult] = {}
+    for each in sorted(found, key=_asked_first):
+        first.setdefault(each.metric.name, each)
+    named = list(first.values())[:MOST_NAMED]
+    said = [f"{whose(each)} {_change(each)}" for each in named]
+    if rest := len(found) - len(named):
+        said.append(f"{rest} more {'row' if rest == 1 else 'rows'}")
+    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+
+
+def _change(result: MetricResult) -> str:
+    change, spread = change_text(result.ratio), short_span(result.ratio_span)
+    return change if spread == f"{change} … {change}" else f"{change} ({spread})"
+
+
+def _asked_first(result: MetricResult) -> tuple[float, float]:
+    """Headline rows first, of them the largest change."""
+    ratio = result.ratio
+    change = abs(math.log(ratio)) if ratio else math.inf
+    return -result.metric.weight, -change
+
+
+def whose(result: MetricResult) -> str:
+    """``client TTFT p99``: a server's is called as it is."""
+    client = result.metric.vantage is Vantage.CLIENT
+    return f"{'client ' if client else ''}{title(result)}"
+
+
+def meaning(verdict: MetricVerdict, matters: float) -> str:
+    """What a verdict rests on, in half a line."""
+    if verdict in PROBABLE:
+        return "by its own interval alone, as 1 row in 20 is by chance"
+    if verdict in SHOWN:
+        return "holds over all rows together"
+    if verdict is MetricVerdict.SAME:
+        return f"a change of {matters:.0%} would have been"
+    return "too few requests for how much they vary"
+
+
+def in_order(pair: SessionPair) -> dict[MetricVerdict, list[MetricResult]]:
+    """By verdict, what says something first; within it the surest first."""
+    found = {verdict: pair.of(verdict) for verdict in GLYPHS}
+    for verdict in (*SHOWN, *PROBABLE):
+        found[verdict].sort(key=_surest)
+    return {verdict: results for verdict, results in found.items() if results}
+
+
+def _surest(result: MetricResult) -> tuple[float, float, float]:
+    """By the chance of an alarm over the table; where there is none, as people ask."""
+    known = (result.adjusted_p, result.p_value)
+    shared, own = (1.0 if each is None else each for each in known)
+    own = max(own, NONE_AT_ALL)
+    return max(shared, NONE_AT_ALL), -result.metric.weight, own
+
+
+def pairing_sentence(pair: SessionPair) -> str:
+    """Were both sent the same requests? If not, why, and how to get there."""
+    if pair.is_repeated:
+        return pair.about_runs
+    if pair.pairing is not None:
+        return (
+            f"paired: {pair.pairing.requests:,} of "
+            f"{counted(pair.pairing.of, 'request')}, sent to both at the same times "
+            "and answered by both"
+        )
+    why = pair.unpaired_because or OTHER_REQUESTS
+    repeating = why == OTHER_REQUESTS or why.startswith(NOT_TOLD)
+    again = _again(pair.a.first) if repeating else ""
+    return f"not paired ({why_unpaired(pair)}){again}"
+
+
+def why_unpaired(pair: SessionPair) -> str | None:
+    """As far as settings tell; None: it is paired, or runs are repeated."""
+    if pair.is_repeated or pair.pairing is not None:
+        return None
+    if pair.unpaired_because not in {None, OTHER_REQUESTS}:
+        return pair.unpaired_because
+    sides = (pair.a, pair.b)
+    found = differing([each.first.configuration for each in sides])
+    said = [
+        f"{each.name.removeprefix(LOAD)} "
+        f"{' and '.join(value or UNKNOWN for value in each.values)}"
+        for each in found
+        if each.name.startswith(LOAD)
+    ]
+    if not said:
+        return OTHER_REQUESTS
+    return f"their loads differ: {'; '.join(said[:MOST_NAMED])}"
+
+
+def _again(run: SessionNumbers) -> str:
+    """How to send the same; what another tool recorded may lack what it takes."""
+    if run.row.imported_from is not None:
+        return ""
+    again = f"`inferwatch load --like {shlex.quote(run.row.name or run.row.id)}`"
+    return f"; {again} sends the same requests, and pairs tell more"
+
+
+def by_side(comparison: Comparison, setting: DifferingSetting) -> list[str]:
+    """The value of each side; of runs that differ among themselves, each once."""
+    values = iter(setting.values)
+    sides = [[next(values) for _ in side.runs] for side in comparison.sides]
+    return [
+        " or ".join(dict.fromkeys(UNKNOWN if v is None else v for v in of_side))
+        for of_side in sides
+    ]
+
+
+def too_small(result: MetricResult, matters: float) -> str | None:
+    """Why an interval that is wide, or clear of zero, shows no difference."""
+    seconds, ratios = result.difference_span, result.ratio_span
+    if result.verdict is not MetricVerdict.SAME or not seconds or not ratios:
+        return None
+    wide = max(abs(end - 1) for end in ratios) > matters
+    if not wide and ratios[0] <= 1 <= ratios[1]:
+        return None
+    if max(map(abs, seconds)) <= result.metric.negligible:
+        least = format_duration(result.metric.negligible).strip()
+        return f"less than {least} apart, which nobody waits for"
+    return None if wide else "too small a change to count"
+
+
+def window_text(numbers: SessionNumbers) -> str:
+    """Which part of it was compared, and why that one."""
+    span = numbers.span
+    return (
+        f"{numbers.name} ({numbers.row.id}): {span.from_s:.1f} to {span.to_s:.1f} s "
+        f"after its load began, warm-up cut: {span.cut}, "
+        f"{counted(numbers.load.requests, 'request')}"
+    )
+
+
+def check_text(check: ConditionCheck) -> str:
+    """A condition and what came of it."""
+    open_ends = "fails" if check.open_fails else "passes"
+    said = {
+        ConditionOutcome.FAILED: "FAILED",
+        ConditionOutcome.HELD: "held",
+        ConditionOutcome.OPEN: f"cannot tell, so it {open_ends}",
+    }[check.outcome]
+    if check.span is None:
+        why = f": {check.why}" if check.why else ""
+        return f"--fail-if {check.condition.text!r}: {said}{why}{_status(check)}"
+    spread = _spread(check.span, check.condition)
+    return f"--fail-if {check.condition.text!r}: {said} ({spread}){_status(check)}"
+
+
+def _spread(span: Interval, condition: Condition) -> str:
+    """Of ratios, or in the metric's unit; the end of a far tail may not be known."""
+    if condition.relative:
+        return span_text(span)
+    known = [each for each in span if each < FARTHEST]
+    sizes = _texts(map(abs, known), condition.metric.unit)
+    said = [
+        f"{'-' if value < 0 else '+'}{size.strip()}"
+        for value, size in zip(known, sizes, strict=True)
+    ]
+    return " … ".join(said) if len(said) > 1 else f"at least {said[0]}"
+
+
+def _status(check: ConditionCheck) -> str:
+    if check.outcome is not ConditionOutcome.OPEN:
+        return ""
+    if check.open_fails:
+        return "; exit status 4, unless another one failed"
+    return "; with --inconclusive-fails it would end with exit status 4"
+
+
+def method_text(comparison: Comparison) -> str:
+    """How it was judged, in a few lines."""
+    rules = comparison.rules
+    repeated = {pair.is_repeated for pair in comparison.pairs}
+    ways = [
+        *(["by Welch's t over what each run measured"] if True in repeated else []),
+        *([_drawn(rules.draws, rules.seed)] if False in repeated else []),
+    ]
+    said = f"95% intervals of each metric by itself, {' and '.join(ways)}."
+    if comparison.judged:
+        said += (
+            " Verdicts share one 5% chance of a false alarm over "
+            f"{counted(comparison.judged, 'row')} (Westfall and Young)."
+        )
+    return f"{said} Differences below {rules.matters:.0%} may go unnoticed."
+
+
+def _drawn(draws: int, seed: int) -> str:
+    return f"from {draws:,} resamplings of blocks of time (seed {seed})"
+
+
+def not_compared(comparison: Comparison) -> str:
+    """What people look for and do not find."""
+    known = {each.metric.key for pair in comparison.pairs for each in pair.results}
+    if any(run.priced for run in comparison.sessions):
+        energy = "" if ENERGY in known else "GPU energy is not recorded of both. "
+        return f"{energy}Prices are recorded; what they come to is not compared."
+    if ENERGY in known:
+        return "Cost is not recorded, so it is not compared."
+    return "GPU energy and cost are not recorded, so they are not compared."
+
+
+def peak_text(pair: SessionPair) -> str | None:
+    """The KV peaks, where both are known."""
+    both = (pair.a, pair.b)
+    if any(each.kv_peak is None for each in both):
+        return None
+    before, after = (
+        f"{each.name} {format_share(each.kv_peak).strip()}" for each in both
+    )
+    return f"KV peak: {before}, {after} of all blocks ({A_PEAK})."

@@ -1,0 +1,101 @@
+"""Which runs are compared request by request, which part, and why others are not."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from inferwatch.studies.compare.reading.pairing import (
+    SharedSchedule,
+    common_spans,
+    shared,
+)
+from inferwatch.studies.compare.reading.session_numbers import Pairing
+from inferwatch.studies.compare.reading.session_reader import PairedPart, Survey
+from inferwatch.studies.compare.reading.span import SpanChoice
+
+OTHER_PART = "other parts of each were asked for"
+OTHER_REQUESTS = "they were not sent the same requests at the same times"
+NOT_TOLD = "no load generator told what"
+NOTHING_SHARED = "no request is in the compared part of all"
+
+
+@dataclass(frozen=True, slots=True)
+class SurveyedRun:
+    """What a run was sent, and which part of it is wanted."""
+
+    name: str
+    choice: SpanChoice
+    survey: Survey
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """What is paired, run by run of each side."""
+
+    parts: tuple[tuple[PairedPart | None, ...], ...]
+    because: tuple[str | None, ...]
+    """Why a side is not paired with the first; None where it is, and of the first."""
+
+
+def matched(sides: Sequence[Sequence[SurveyedRun]]) -> Matched:
+    """Each side with the first, where all runs of both were sent the same.
+
+    Those that are paired are so together: one part of the schedule, the same requests.
+    """
+    first, *others = sides
+    because = [_why_not([*first, *side]) for side in others]
+    together = [side for side, why in zip(others, because, strict=True) if why is None]
+    runs = [run for side in [first, *together] for run in side]
+    found = _parts(runs) if together else None
+    if found is None:
+        because = [why or NOTHING_SHARED for why in because]
+        return Matched(tuple((None,) * len(each) for each in sides), (None, *because))
+    left = iter(found)
+    paired = [why is None for why in (None, *because)]
+    return Matched(
+        parts=tuple(
+            tuple(next(left) if is_paired else None for _ in side)
+            for side, is_paired in zip(sides, paired, strict=True)
+        ),
+        because=(None, *because),
+    )
+
+
+def _why_not(runs: Sequence[SurveyedRun]) -> str | None:
+    """What keeps these runs from being paired; fit to stand in brackets."""
+    if any(run.choice != runs[0].choice for run in runs):
+        return OTHER_PART
+    for run in runs:
+        if run.survey.loads == 0:
+            return f"{NOT_TOLD} {run.name} was sent"
+        if run.survey.loads > 1:
+            return f"{run.name} holds {run.survey.loads} load runs"
+        if run.survey.closed:
+            return (
+                f"{run.name} was loaded in a closed loop, where a request comes when "
+                "another ends"
+            )
+    return None if _shared(runs) else OTHER_REQUESTS
+
+
+def _shared(runs: Sequence[SurveyedRun]) -> SharedSchedule | None:
+    return shared([run.survey.schedule for run in runs])
+
+
+def _parts(runs: Sequence[SurveyedRun]) -> list[PairedPart] | None:
+    """The same part of each; None where they share none."""
+    same = _shared(runs)
+    if same is None:
+        return None
+    spans = common_spans([run.survey.span for run in runs], same.late_ns)
+    if spans is None:
+        return None
+    inside = same.due_ns >= spans[0].start_ns
+    inside &= same.due_ns < spans[0].end_ns
+    asked = inside & same.answered
+    if not asked.any():
+        return None
+    pairing = Pairing(requests=int(asked.sum()), of=int(inside.sum()))
+    return [
+        PairedPart(span=span, numbers=numbers[asked], pairing=pairing)
+        for span, numbers in zip(spans, same.numbers, strict=True)
+    ]

@@ -1,0 +1,140 @@
+"""From what people type to sessions that have been read."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from inferwatch.errors import UsageError
+from inferwatch.metrics.load.plan import plan_facts
+from inferwatch.metrics.requests.objectives import parse_objectives
+from inferwatch.metrics.requests.slo import Slo
+from inferwatch.record.connections import open_for_reading
+from inferwatch.record.tables.load_plans import load_plans
+from inferwatch.studies.compare.comparison import Comparison, ComparisonRules, compare
+from inferwatch.studies.compare.reading.goodput import Objectives
+from inferwatch.studies.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.studies.compare.reading.session_reader import (
+    ProgressListener,
+    SessionQuery,
+    read_session,
+    survey,
+)
+from inferwatch.studies.compare.reading.span import SpanChoice
+from inferwatch.studies.compare.runs.matching import SurveyedRun, matched
+from inferwatch.studies.compare.runs.sides import (
+    FoundSession,
+    FoundSide,
+    ResultFiles,
+    find_sides,
+)
+
+WATCHED = "SELECT DISTINCT slo FROM watched_slos WHERE session = ?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRequest:
+    """Which sessions to compare, which part of each, and by which rules."""
+
+    database: Path
+    sessions: tuple[str, ...]
+    """Ids, names, ``last``, files, ``FILE:SESSION``, ``tag:x``, directories. Each is a
+    side, unless ``--`` stands between sides of several runs."""
+    choices: tuple[SpanChoice, ...] = ()
+    """One a side; those that are missing are as they come."""
+    slo: Slo | None = None
+    rules: ComparisonRules = field(default_factory=ComparisonRules)
+    results: ResultFiles | None = None
+    """Reads files of other tools; None: they are no sessions."""
+
+
+def run_comparison(
+    wanted: ComparisonRequest, tell: ProgressListener = lambda _: None
+) -> Comparison:
+    """Find, read and judge.
+
+    Raises:
+        UsageError: they cannot be compared.
+        StorageError: one is not there, or cannot be read.
+    """
+    sides = find_all(wanted)
+    found = [run for side in sides for run in side.runs]
+    objectives: Objectives | None = {"": wanted.slo} if wanted.slo else None
+    objectives = (
+        objectives
+        or _common([_plan_objectives(each) for each in found])
+        or _common([_watched_objectives(each) for each in found])
+    )
+    choices = _choices(wanted, len(sides))
+    pairs = matched(
+        [
+            [_survey(*run, choice) for run in zip(side.runs, side.labels, strict=True)]
+            for side, choice in zip(sides, choices, strict=True)
+        ]
+    )
+    read = []
+    for place, side in enumerate(sides):
+        runs = []
+        for run, label, part in zip(
+            side.runs, side.labels, pairs.parts[place], strict=True
+        ):
+            query = SessionQuery(
+                choice=choices[place], objectives=objectives, paired=part
+            )
+            runs.append(replace(_read(run, query, tell), label=label))
+        because = pairs.because[place]
+        read.append(Side(runs=tuple(runs), label=side.label, unpaired_because=because))
+    tell("resampling")
+    return compare(read, wanted.rules)
+
+
+def find_all(wanted: ComparisonRequest) -> list[FoundSide]:
+    """The sessions of each side, none of them read yet.
+
+    Raises:
+        UsageError: they cannot be compared.
+        StorageError: one is not there.
+    """
+    return find_sides(wanted.sessions, wanted.database, wanted.results)
+
+
+def _choices(wanted: ComparisonRequest, sides: int) -> list[SpanChoice]:
+    """One a side."""
+    missing = [SpanChoice()] * max(sides - len(wanted.choices), 0)
+    return [*wanted.choices, *missing][:sides]
+
+
+def _survey(found: FoundSession, label: str, choice: SpanChoice) -> SurveyedRun:
+    with closing(open_for_reading(found.path)) as connection:
+        return SurveyedRun(label, choice, survey(connection, found.row, choice))
+
+
+def _read(
+    found: FoundSession, ask: SessionQuery, tell: ProgressListener
+) -> SessionNumbers:
+    with closing(open_for_reading(found.path)) as connection:
+        return read_session(connection, found.row, ask, tell)
+
+
+def _plan_objectives(found: FoundSession) -> Objectives:
+    """Of the session's latest load plan."""
+    with closing(open_for_reading(found.path)) as connection:
+        plans = load_plans(connection, found.row.session)
+    facts = plan_facts(plans[-1]) if plans else None
+    return facts.objectives() if facts else {}
+
+
+def _watched_objectives(found: FoundSession) -> Objectives:
+    """Of the session's watch, where the same limits are for all requests."""
+    with closing(open_for_reading(found.path)) as connection:
+        rows = connection.execute(WATCHED, (found.row.session,)).fetchall()
+    with suppress(UsageError):  # what a later version wrote
+        said = [parse_objectives(text) for (text,) in rows if text.strip()]
+        if len(said) == 1 and said[0].every is not None and not said[0].classes:
+            return {"": said[0].every}
+    return {}
+
+
+def _common(plans: Sequence[Mapping[str, Slo]]) -> Objectives | None:
+    """What all of them wanted, if they wanted the same."""
+    return plans[0] if plans[0] and all(each == plans[0] for each in plans) else None

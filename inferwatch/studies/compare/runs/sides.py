@@ -1,0 +1,306 @@
+"""From what people type to the sessions it means: sides of one or several runs."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
+from inferwatch.formatting import counted
+from inferwatch.record.sessions.sessions import LAST, SessionRow, list_sessions, pick
+from inferwatch.record.tables.session_state import SessionState
+from inferwatch.studies.compare.runs.side_labels import distinct, label_of
+
+PARTS = "--"
+"""Between two sides; without it every word is a side."""
+TAG = "tag:"
+MOST_RUNS = 50
+"""On a side: each is read whole, and more say little about how much runs differ."""
+MOST_SIDES = 50
+"""More are runs whose sides nobody parted."""
+SESSION_FILES = frozenset({".db", ".sqlite", ".sqlite3"})
+RESULT_FILES = frozenset({".json", ".jsonl"})
+SQLITE = b"SQLite format 3\0"
+AIPERF_SUMMARY = "_aiperf.json"
+"""Of a folder with one of these only they are results; the rest stands beside them."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSession:
+    """A session and the file it is in."""
+
+    path: Path
+    row: SessionRow
+    result: Path | None = None
+    """The file of another tool that it was made of."""
+
+    @property
+    def name(self) -> str:
+        """As people call it."""
+        return self.row.name or self.row.id
+
+    @property
+    def key(self) -> tuple[Path, int]:
+        """The same session has the same, however it was named."""
+        return self.path.resolve(), self.row.session
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSide:
+    """The runs of a setting, none of them read yet."""
+
+    runs: tuple[FoundSession, ...]
+    label: str
+    labels: tuple[str, ...]
+    """Of its runs."""
+
+
+class ResultFiles(Protocol):
+    """Makes sessions of other tools' results, for as long as they are compared."""
+
+    def sessions_in(self, path: Path) -> list[FoundSession]:
+        """One a run that stands in the file; the same when asked again.
+
+        Raises:
+            UsageError: no tool we know wrote it, or without its requests.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """What one word means."""
+
+    runs: list[FoundSession]
+    label: str | None = None
+    """What people call them together."""
+
+
+def grouped(words: Sequence[str]) -> list[tuple[str, ...]]:
+    """The words of each side.
+
+    Raises:
+        UsageError: there are not two sides, or nothing stands on one.
+    """
+    sides: list[tuple[str, ...]] = [()]
+    if PARTS not in words:
+        sides = [(word,) for word in words]
+    else:
+        for word in words:
+            if word == PARTS:
+                sides.append(())
+            else:
+                sides[-1] = (*sides[-1], word)
+        if not all(sides):
+            raise UsageError(
+                f"a side is empty: runs stand before and after {PARTS}, as in "
+                f"`inferwatch compare before1 before2 {PARTS} after1 after2`"
+            )
+    if len(sides) < 2:
+        raise UsageError("compare needs two sessions: inferwatch compare A B")
+    if len(sides) > MOST_SIDES:
+        raise UsageError(
+            f"these are {len(sides):,} sides, each to be compared with the first, and "
+            f"there may be {MOST_SIDES}: write {PARTS} between the runs of one side "
+            "and those of the next"
+        )
+    for side in sides:
+        _refuse_many(_in_short(side), len(side))
+    return sides
+
+
+def _in_short(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{words[0]} … {words[-1]}"
+
+
+def find_sides(
+    words: Sequence[str], database: Path, results: ResultFiles | None = None
+) -> list[FoundSide]:
+    """What the words mean.
+
+    Raises:
+        UsageError: they cannot be compared.
+        StorageError: one is not there, or cannot be read.
+    """
+    finder = _Finder(database, results)
+    found = [[finder.find(word) for word in side] for side in grouped(words)]
+    sides = [[run for word in side for run in word.runs] for side in found]
+    for typed, runs in zip(grouped(words), sides, strict=True):
+        _refuse_many(_in_short(typed), len(runs))
+    _refuse([run for runs in sides for run in runs])
+    names = _run_labels(sides)
+    said = [word[0].label if len(word) == 1 else None for word in found]
+    labels = [label_of(names[place], label) for place, label in enumerate(said)]
+    return [
+        FoundSide(tuple(runs), label, tuple(of_runs))
+        for runs, label, of_runs in zip(
+            sides, distinct(labels, names), names, strict=True
+        )
+    ]
+
+
+def _refuse_many(what: str, n: int) -> None:
+    if n > MOST_RUNS:
+        raise UsageError(
+            f"{what} means {n:,} runs: a side may have up to {MOST_RUNS}, as each is "
+            "read whole. Name those that matter"
+        )
+
+
+def _refuse(runs: Sequence[FoundSession]) -> None:
+    """What cannot be compared, with what to do."""
+    seen: set[tuple[Path, int]] = set()
+    for each in runs:
+        if each.key in seen:
+            raise UsageError(
+                f"{each.name} is given twice: a session does not differ from itself, "
+                "and is one run"
+            )
+        seen.add(each.key)
+        if each.row.state is SessionState.RECORDING:
+            raise UsageError(
+                f"{each.name} is still being recorded: compare it once it has ended"
+            )
+
+
+def _run_labels(sides: Sequence[Sequence[FoundSession]]) -> list[list[str]]:
+    """Names; where two are the same, with what tells them apart."""
+    runs = [run for side in sides for run in side]
+    ways = (
+        [run.name for run in runs],
+        [_with_folder(run) for run in runs],
+        [(run.result or run.path).stem for run in runs],
+        [f"{run.row.id} {run.name}" for run in runs],
+    )
+    left = iter(next((n for n in ways if len(set(n)) == len(runs)), ways[-1]))
+    return [[next(left) for _ in side] for side in sides]
+
+
+def _with_folder(run: FoundSession) -> str:
+    """Of results: all that a tool writes may be called the same."""
+    return f"{run.result.parent.name}/{run.name}" if run.result else run.name
+
+
+class _Finder:
+    """Finds what words mean; of each file the sessions are listed once."""
+
+    def __init__(self, database: Path, results: ResultFiles | None) -> None:
+        self._database = database
+        self._results = results
+        self._listed: dict[Path, list[SessionRow]] = {}
+
+    def find(self, word: str) -> _Word:
+        """Sessions of the usual file, or of files that are named."""
+        path, _, tag = word.rpartition(f":{TAG}")
+        if word.startswith(TAG):
+            return self._tagged(self._database, word.removeprefix(TAG))
+        if path and Path(path).is_file():
+            return self._tagged(Path(path), tag)
+        if Path(word).is_dir():
+            return self._folder(Path(word), word)
+        return _Word([self._one(word)])
+
+    def _one(self, word: str) -> FoundSession:
+        path, _, session = word.rpartition(":")
+        if Path(word).is_file():
+            return self._in_file(Path(word), "")
+        if path and Path(path).is_file():
+            return self._in_file(Path(path), session)
+        meant_a_file = "/" in word or Path(word).suffix in SESSION_FILES | RESULT_FILES
+        try:
+            row = pick(self._rows(self._database), word, self._database)
+        except StorageError as error:
+            none = isinstance(error, NoSuchSessionError) or not self._database.exists()
+            if not (meant_a_file and none):
+                raise
+            raise NoSuchSessionError(
+                f"{word}: there is no such file, and no session in {self._database} "
+                "is called so"
+            ) from error
+        return FoundSession(self._database, row)
+
+    def _in_file(self, path: Path, session: str) -> FoundSession:
+        if self._results is None or not _is_result(path):
+            row = pick(self._rows(path), session or LAST, path)
+            return FoundSession(path, row)
+        runs = self._results.sessions_in(path)
+        names = [run.name for run in runs]
+        for number, run in enumerate(runs, 1):
+            if session in {str(number), run.name} or (not session and len(runs) == 1):
+                return run
+        raise UsageError(
+            f"{path} holds {counted(len(runs), 'run')}: name one, as "
+            f"{path}:1 ({', '.join(names[:10])})"
+        )
+
+    def _tagged(self, database: Path, tag: str) -> _Word:
+        rows = self._rows(database)
+        found = [row for row in rows if tag in row.tags.split()]
+        if not found:
+            tags = sorted({each for row in rows for each in row.tags.split()})
+            known = f"there are {', '.join(tags[:20])}" if tags else "none has a tag"
+            raise NoSuchSessionError(
+                f"No session in {database} has the tag {tag!r}: {known}. "
+                "`inferwatch sessions tag SESSION WORD` gives one"
+            )
+        _refuse_many(f"{TAG}{tag}", len(found))
+        return _Word([FoundSession(database, row) for row in reversed(found)], tag)
+
+    def _folder(self, folder: Path, word: str) -> _Word:
+        """All runs in a folder; a session of that name in the record comes in doubt."""
+        if "/" not in word and self._is_named(word):
+            raise UsageError(
+                f"{word} is a session of {self._database} and a directory: write "
+                f"{word}/ for the directory, and the session by its id"
+            )
+        files = list(_files_in(folder))
+        if not files:
+            raise UsageError(
+                f"{folder} holds no sessions and no results: there is no file in it "
+                f"that ends with {', '.join(sorted(SESSION_FILES | RESULT_FILES))}"
+            )
+        runs = {run.key: run for file in files for run in [self._in_file(file, "")]}
+        return _Word(list(runs.values()), folder.resolve().name)
+
+    def _is_named(self, word: str) -> bool:
+        if not self._database.exists():
+            return False
+        rows = self._rows(self._database)
+        return any(word in {row.id, row.name} for row in rows)
+
+    def _rows(self, path: Path) -> list[SessionRow]:
+        if path not in self._listed:
+            self._listed[path] = list_sessions(path)
+        return self._listed[path]
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    """Its files that may hold runs, in order of their names.
+
+    Raises:
+        UsageError: it cannot be read, or there are too many.
+    """
+    ends = SESSION_FILES | RESULT_FILES
+    try:
+        paths = [
+            path
+            for path in folder.iterdir()
+            if path.suffix in ends and not path.name.startswith(".") and path.is_file()
+        ]
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}") from error
+    summaries = [path for path in paths if path.name.endswith(AIPERF_SUMMARY)]
+    if summaries:
+        paths = [p for p in paths if p in summaries or p.suffix in SESSION_FILES]
+    _refuse_many(str(folder), len(paths))
+    yield from sorted(paths)
+
+
+def _is_result(path: Path) -> bool:
+    """It is no session file of ours, and does not claim to be one."""
+    if path.suffix in SESSION_FILES:
+        return False
+    try:
+        with path.open("rb") as file:
+            return file.read(len(SQLITE)) != SQLITE
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,248 @@
+"""How two sessions differ in one number, and how sure that is.
+
+The interval is the expanded percentile interval: quantiles of the resampled
+differences at levels a little further out, so that few blocks make it as wide as
+Student's t would (Hesterberg 2015, What Teachers Should Know About the Bootstrap,
+The American Statistician 69). It follows the skew of a p99, which mean ± 2 s.e. cannot.
+
+Levels so far out that few draws lie there are not read off the draws: six blocks can be
+drawn in so few ways that the outermost draws say nothing of one chance in a thousand.
+There the interval and the p-value go on as a normal distribution would, on each side
+from the last level that enough draws support.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Protocol
+
+import numpy as np
+
+from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.studies.compare.statistics.resampling import Floats
+
+NORMAL = NormalDist()
+FEWEST_BEYOND = 10
+"""With fewer draws on the other side of zero their share is no probability."""
+DUST = 1e-12
+"""Of a number: what sums of floats leave of no difference."""
+MOST_LOG = 700.0
+"""Of a ratio: beyond, it is no number of a computer's."""
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Resampled:
+    """One number of one session as measured, and as it might have been by chance."""
+
+    value: float
+    draws: Floats
+    blocks: float
+    """That hold as much: see :func:`resampling.as_many_blocks`."""
+    left_over: float = 1.0
+    """By how much blocks that are too short understate the spread."""
+
+
+class AnyDifference(Protocol):
+    """How one number of side B differs from that of A, by whatever statistic."""
+
+    a: float
+    b: float
+
+    @property
+    def difference(self) -> float:
+        """B - a."""
+
+    @property
+    def ratio(self) -> float | None:
+        """B / a; None where a is nothing."""
+
+    def span(self, alpha: float = ALPHA) -> Interval:
+        """The interval of the difference."""
+
+    def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
+        """The interval of the ratio; None where there is no ratio."""
+
+    @property
+    def p_value(self) -> float:
+        """How often chance alone would make them differ as much."""
+
+
+class Difference:
+    """How one number of session B differs from that of A, with interval and p-value.
+
+    Paired sessions were resampled together: each draw has the same blocks of both, so
+    what both had in common (a burst, a long prompt) is in neither's favour.
+    """
+
+    def __init__(self, a: Resampled, b: Resampled, *, paired: bool = False) -> None:
+        self.a, self.b = a.value, b.value
+        known = np.isfinite(a.draws) & np.isfinite(b.draws)
+        drawn_a, drawn_b = a.draws[known], b.draws[known]
+        differences = drawn_b - drawn_a
+        dust = DUST * max(abs(a.value), abs(b.value))
+        self._differences = np.where(np.abs(differences) < dust, 0.0, differences)
+        self._ratios = _ratios(drawn_a, drawn_b, a.value, b.value)
+        self._logs = self._ratios is not None and bool((drawn_b > 0).all())
+        fewest = min(a.blocks, b.blocks)
+        self._freedom = fewest - 1
+        self._widening = math.sqrt(fewest / (fewest - 1))
+        if not paired:
+            blocks = a.blocks, b.blocks
+            variances = _variances(drawn_a, drawn_b, logs=self._logs)
+            self._freedom = freedom_of(variances, blocks)
+            self._widening = widening(variances, blocks)
+        self._widening *= max(a.left_over, b.left_over)
+
+    @property
+    def difference(self) -> float:
+        """B - a."""
+        return self.b - self.a
+
+    @property
+    def ratio(self) -> float | None:
+        """B / a; None where a is nothing."""
+        return self.b / self.a if self.a else None
+
+    def span(self, alpha: float = ALPHA) -> Interval:
+        """The interval of the difference; on the same side of zero as the ratio's of 1.
+
+        Beyond the draws both go on as a normal distribution would, each on its own
+        scale, and might say different things: there the ratio's decides.
+        """
+        low, high = self._between(self._differences, self.difference, alpha)
+        ratios = self.ratio_span(alpha)
+        if ratios is not None and (low > 0) != (ratios[0] > 1):
+            low = self.a * (ratios[0] - 1)
+        if ratios is not None and (high < 0) != (ratios[1] < 1):
+            high = self.a * (ratios[1] - 1)
+        return low, high
+
+    def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
+        """The interval of the ratio; None where there is no ratio."""
+        if self._ratios is None:
+            return None
+        if not self._logs:
+            return self._between(self._ratios, self.b / self.a, alpha)
+        found = self._between(np.log(self._ratios), math.log(self.b / self.a), alpha)
+        low, high = (math.exp(max(min(end, MOST_LOG), -MOST_LOG)) for end in found)
+        return low, high
+
+    def _between(self, drawn: Floats, value: float, alpha: float) -> Interval:
+        """So many standard errors off; on either side as its own draws say."""
+        deviate = t_beyond(alpha, int(self._freedom)) * self._widening
+        tail, least = NORMAL.cdf(-deviate), FEWEST_BEYOND / len(drawn)
+        low, high = map(
+            float, np.quantile(drawn, (max(tail, least), 1 - max(tail, least)))
+        )
+        if tail >= least:
+            return low, high
+        times = deviate / NORMAL.inv_cdf(1 - least)
+        return (
+            value - max(value - low, 0.0) * times,
+            value + max(high - value, 0.0) * times,
+        )
+
+    @property
+    def p_value(self) -> float:
+        """How often chance alone would make them differ as much."""
+        below = float((self._differences < 0).sum())
+        below += float((self._differences == 0).sum()) / 2
+        draws = len(self._differences)
+        if min(below, draws - below) >= FEWEST_BEYOND:
+            deviate = abs(NORMAL.inv_cdf(below / draws))
+        else:
+            deviate = self._far_off()
+        return beyond_t(deviate / self._widening, self._freedom)
+
+    def _far_off(self) -> float:
+        """How many standard errors, when draws do not reach zero.
+
+        By the spread on the side of zero: a p99 is skewed, and the other tail says
+        nothing of whether there is a difference.
+        """
+        if self._ratios is not None and self._logs:
+            drawn, away = np.log(self._ratios), math.log(self.b / self.a)
+        else:
+            drawn, away = self._differences, self.difference
+        tail = FEWEST_BEYOND / len(drawn)
+        edge = float(np.quantile(drawn, tail if away > 0 else 1 - tail))
+        reach = abs(away - edge)
+        if reach == 0:
+            return math.inf if away else 0.0
+        return abs(away) / reach * NORMAL.inv_cdf(1 - tail)
+
+
+def _ratios(
+    drawn_a: Floats, drawn_b: Floats, value_a: float, value_b: float
+) -> Floats | None:
+    if value_a <= 0 or value_b < 0 or (drawn_a <= 0).any():
+        return None
+    return np.asarray(drawn_b / drawn_a, np.float64)
+
+
+def _variances(drawn_a: Floats, drawn_b: Floats, *, logs: bool) -> Interval:
+    if logs:
+        drawn_a, drawn_b = np.log(drawn_a), np.log(drawn_b)
+    return float(drawn_a.var()), float(drawn_b.var())
+
+
+# How much wider an interval from few blocks must be than one from many: Student's t.
+#
+# Its distribution is a finite sum for whole degrees of freedom (Abramowitz and Stegun,
+# Handbook of Mathematical Functions, 26.7.3 and 26.7.4); between them a straight line
+# errs to the wide side by little. It is all that we would have scipy for.
+
+FARTHEST = 1e6
+HALVINGS = 60
+
+
+def beyond_t(t: float, freedom: float) -> float:
+    """How often chance goes as far as t, on either side."""
+    whole = max(math.floor(freedom), 1)
+    if freedom > whole:
+        part = freedom - whole
+        return (1 - part) * beyond_t(t, whole) + part * beyond_t(t, whole + 1)
+    if math.isinf(t):
+        return 0.0
+    angle = math.atan(abs(t) / math.sqrt(whole))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    term = sine * (cosine if whole % 2 else 1.0)
+    within = 0.0 if whole == 1 else term
+    for k in range(3 if whole % 2 else 2, whole - 1, 2):
+        term *= (k - 1) / k * cosine**2
+        within += term
+    if whole % 2:
+        within = 2 / math.pi * (angle + within)
+    return max(1 - within, 0.0)
+
+
+@lru_cache(maxsize=4096)
+def t_beyond(share: float, freedom: float) -> float:
+    """The t that chance goes beyond so often, on either side."""
+    low, high = 0.0, FARTHEST
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        if beyond_t(middle, freedom) > share:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def freedom_of(variances: Interval, blocks: tuple[float, float]) -> float:
+    """Welch's degrees of freedom of a difference (Welch 1947)."""
+    parts = [v / (b - 1) * v for v, b in zip(variances, blocks, strict=True)]
+    together = sum(variances)
+    return together * together / sum(parts) if sum(parts) > 0 else sum(blocks) - 2.0
+
+
+def widening(variances: Interval, blocks: tuple[float, float]) -> float:
+    """Resampling b blocks makes 1 - 1/b of the variance: what makes up for it."""
+    together = sum(variances)
+    if together <= 0:
+        return 1.0
+    whole = sum(v * b / (b - 1) for v, b in zip(variances, blocks, strict=True))
+    return math.sqrt(whole / together)

@@ -1,0 +1,168 @@
+"""Requests of two sides in groups that can be compared: lengths, classes, turns."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from inferwatch.metrics.series.quantiles import Ints
+from inferwatch.studies.compare.reading.place import Cut
+from inferwatch.studies.compare.reading.request_kinds import (
+    NOT_KNOWN,
+    KindCounts,
+    most_tokens,
+)
+from inferwatch.studies.compare.where.measure import FEWEST
+
+UNLABELLED = 0.05
+"""Of the requests of a side; of more there is no telling."""
+FEWEST_SHARE = 0.005
+"""Of the requests of a side, for a group of their own."""
+MOST_GROUPS = 10
+LABELS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the groups, which people have a word for."""
+
+    groups: tuple[int, ...]
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """How one cut tells the requests of both sides apart."""
+
+    cut: Cut
+    group_of: tuple[Ints, ...]
+    """By run, the first side's before the other's: a group for each label, or -1."""
+    count: int
+    parts: tuple[Part, ...]
+
+
+def groups_of(
+    cut: Cut, a: Sequence[KindCounts], b: Sequence[KindCounts]
+) -> "Groups | None":
+    """None where there are not two groups that are large enough."""
+    if cut is Cut.CLASS:
+        return _classes(a, b)
+    n_a, n_b = _numbers(cut, a), _numbers(cut, b)
+    for numbers in (n_a, n_b):
+        if numbers[NOT_KNOWN] > UNLABELLED * numbers.sum():
+            return None
+    tops = _tops(n_a, n_b)
+    if len(tops) < 2:
+        return None
+    group = np.searchsorted(tops, np.arange(LABELS))
+    group = np.minimum(group, len(tops) - 1)
+    group[NOT_KNOWN] = -1
+    name = _prompt_name if cut is Cut.PROMPT else _turn_name
+    ranges = [
+        (first, last)
+        for first in range(len(tops))
+        for last in range(first, len(tops))
+        if last - first < len(tops) - 1
+    ]
+    return Groups(
+        cut=cut,
+        group_of=(group,) * (len(a) + len(b)),
+        count=len(tops),
+        parts=tuple(
+            Part(tuple(range(first, last + 1)), name(tops, first, last))
+            for first, last in ranges
+        ),
+    )
+
+
+def _numbers(cut: Cut, runs: Sequence[KindCounts]) -> npt.NDArray[np.float64]:
+    """How many values have each label."""
+    counts = [np.bincount(r.labels[cut], r.counts, minlength=LABELS) for r in runs]
+    return np.asarray(np.sum(counts, axis=0), np.float64)
+
+
+def _tops(n_a: npt.NDArray[np.float64], n_b: npt.NDArray[np.float64]) -> list[int]:
+    """The last label of each group, neighbours joined until there are enough."""
+    least_a, least_b = (max(FEWEST, FEWEST_SHARE * n.sum()) for n in (n_a, n_b))
+    tops: list[int] = []
+    a = b = 0.0
+    for label in range(1, LABELS):
+        a, b = a + n_a[label], b + n_b[label]
+        if a >= least_a and b >= least_b:
+            tops.append(label)
+            a = b = 0.0
+    if tops:
+        tops[-1] = max(tops[-1], int(np.flatnonzero(n_a + n_b)[-1]))
+    while len(tops) > MOST_GROUPS:
+        del tops[0]
+    return tops
+
+
+def _prompt_name(tops: Sequence[int], first: int, last: int) -> str:
+    if last == len(tops) - 1:
+        return f"over {_tokens(tops[first - 1])}"
+    if first == 0:
+        return f"up to {_tokens(tops[last])}"
+    return f"{_tokens(tops[first - 1])} to {_tokens(tops[last])}"
+
+
+def _tokens(label: int) -> str:
+    """``64``, ``1k``: powers of two."""
+    most = most_tokens(label)
+    for unit, size in (("M", 1 << 20), ("k", 1 << 10)):
+        if most >= size:
+            return f"{most // size}{unit}"
+    return str(most)
+
+
+def _turn_name(tops: Sequence[int], first: int, last: int) -> str:
+    begin = tops[first - 1] + 1 if first else 1
+    if last == len(tops) - 1:
+        return f"turns from {begin} on"
+    if begin == tops[last]:
+        return f"turn {begin}"
+    return (
+        f"turns up to {tops[last]}" if begin == 1 else f"turns {begin} to {tops[last]}"
+    )
+
+
+def _classes(a: Sequence[KindCounts], b: Sequence[KindCounts]) -> Groups | None:
+    """Those with enough requests each; all others are one that has no name."""
+    n_a, n_b = _by_name(a), _by_name(b)
+    names = [
+        name
+        for name in sorted(n_a.keys() & n_b.keys() - {""})
+        if min(n_a[name], n_b[name]) >= FEWEST
+    ][:MOST_GROUPS]
+    others = any(n.keys() - set(names) for n in (n_a, n_b))
+    if len(names) + others < 2 or not names:
+        return None
+    place = {name: index for index, name in enumerate(names)}
+    return Groups(
+        cut=Cut.CLASS,
+        group_of=tuple(
+            _padded([place.get(name, len(names)) for name in run.classes])
+            for run in (*a, *b)
+        ),
+        count=len(names) + 1,
+        parts=tuple(Part((index,), name) for name, index in place.items()),
+    )
+
+
+def _by_name(runs: Sequence[KindCounts]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for run in runs:
+        for name, n in _counted(run):
+            found[name] = found.get(name, 0.0) + n
+    return found
+
+
+def _counted(run: KindCounts) -> Iterator[tuple[str, float]]:
+    numbers = np.bincount(run.labels[Cut.CLASS], run.counts, minlength=1)
+    for label in np.flatnonzero(numbers):
+        yield run.classes[label], float(numbers[label])
+
+
+def _padded(groups: Sequence[int]) -> Ints:
+    return np.array([*groups, *[-1] * (LABELS - len(groups))], np.int64)

@@ -1,0 +1,96 @@
+"""A statistic of values that are counted, and how much of its change is a part's.
+
+A part explains what would have changed, had only it become as it is on the other side;
+taken both ways round, as shares then add up to one (Shapley 1953, A Value for n-Person
+Games, with the part and the rest as its two players).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferwatch.studies.compare.metrics import STATISTICS
+from inferwatch.studies.compare.statistics.resampling import (
+    CountedValues,
+    Draws,
+    Floats,
+)
+
+BEYOND = 10
+"""Values beyond a quantile, or it says nothing of a part."""
+FEWEST = 30
+"""Values of a part on either side."""
+SMALLER = {**STATISTICS, "p95": 0.95}
+"""What a part is judged by, where it is too small for the metric's own."""
+_NONE = np.zeros(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A statistic of rows of counts, or of sums above and below a line."""
+
+    above: Floats
+    """What a column is worth: its value, or 1 if it is the sum above the line."""
+    below: Floats
+    share: float | None = None
+    """Of a quantile; None: a mean, or a rate."""
+    other: str | None = None
+    """Its name, where it is not the statistic that was asked for."""
+
+    def of(self, rows: Floats) -> float:
+        """Of all rows together; not a number of nothing."""
+        return float(self.of_each(rows.sum(axis=0, keepdims=True))[0])
+
+    def of_each(self, rows: Floats) -> Floats:
+        """Of every row alone."""
+        n = rows @ self.below
+        if self.share is None:
+            found = rows @ self.above / np.where(n > 0, n, np.nan)
+            return np.asarray(found, np.float64)
+        upto = np.cumsum(rows, axis=1)
+        rank = (upto < self.share * upto[:, -1:] - 1e-6).sum(axis=1)
+        found = self.above[np.minimum(rank, rows.shape[1] - 1)]
+        return np.where(n > 0, found, np.nan)
+
+    def drawn(self, rows: Floats, draws: Draws) -> Floats:
+        """Rows drawn anew."""
+        below = rows @ self.below
+        if self.share is None:
+            return draws.ratios(rows @ self.above, below)
+        values = CountedValues(
+            counts=rows.astype(np.int64), values_s=self.above, sums_s=_NONE, bins=_NONE
+        )
+        found = draws.quantiles(values, self.share)
+        return np.where(draws.weights @ below > 0, found, np.nan)
+
+    def fit_for(self, fewest: float) -> "Measure | None":
+        """The nearest to it that says something of so few values."""
+        if fewest < FEWEST:
+            return None
+        if self.share is None or fewest * min(self.share, 1 - self.share) >= BEYOND:
+            return self
+        for name, share in sorted(SMALLER.items(), reverse=True):
+            if share < self.share and fewest * min(share, 1 - share) >= BEYOND:
+                return Measure(self.above, self.below, share, name)
+        return Measure(self.above, self.below, None, "mean")
+
+
+def explained(
+    measure: Measure, parts: tuple[Floats, Floats], whole: tuple[Floats, Floats]
+) -> Floats:
+    """The share of the change of the whole that is each part's.
+
+    Args:
+        measure: Of what.
+        parts: Of either side: rows of parts, each summed over time.
+        whole: Of either side: all of it, a single row.
+    """
+    scale = float((whole[0] @ measure.below).sum() / (whole[1] @ measure.below).sum())
+    (part_a, part_b), (all_a, all_b) = parts, whole
+    part_b, all_b = part_b * scale, all_b * scale
+    with np.errstate(divide="ignore", invalid="ignore"):
+        before, after = (np.log(measure.of_each(each)) for each in (all_a, all_b))
+        only_it = np.log(measure.of_each(all_a - part_a + part_b)) - before
+        all_else = np.log(measure.of_each(part_a + all_b - part_b)) - before
+        total = after - before
+        return np.asarray((only_it + total - all_else) / 2 / total, np.float64)

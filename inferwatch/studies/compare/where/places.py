@@ -1,0 +1,270 @@
+"""Finds for whom, and when, the metrics of two sides changed the most.
+
+Nothing is said of a part unless its change differs from that of the rest, at a level
+that all parts looked at share (Bonferroni), and unless it explains most of the change:
+who looks at a hundred corners finds something in five of them.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from inferwatch.formatting import format_change
+from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.studies.compare.metrics import JudgedMetric
+from inferwatch.studies.compare.reading.between_runs import may_be_why
+from inferwatch.studies.compare.reading.pairing import Truths
+from inferwatch.studies.compare.reading.place import Cut, Place
+from inferwatch.studies.compare.reading.session_numbers import Side
+from inferwatch.studies.compare.statistics.resampling import (
+    CHOICES,
+    MEMORIES_A_BLOCK,
+    PIECES,
+    Draws,
+    blocks_for,
+    memories,
+)
+from inferwatch.studies.compare.verdicts import MetricVerdict
+from inferwatch.studies.compare.where.common_time import (
+    CommonTime,
+    TimedRows,
+    in_blocks,
+)
+from inferwatch.studies.compare.where.kind_groups import Groups, Part
+from inferwatch.studies.compare.where.kind_table import KindTable
+from inferwatch.studies.compare.where.onset import leanings, onset
+from inferwatch.studies.compare.where.split import (
+    Judged,
+    Split,
+    across,
+    in_turn,
+    standing_out,
+)
+
+DRAWS = 1000
+"""Enough for one interval; fewer than for verdicts, as there are many parts."""
+MOST = 2 / 3
+"""Of the change: what explains less is not where it is."""
+CHANGED = frozenset(MetricVerdict) - {MetricVerdict.SAME, MetricVerdict.OPEN}
+RATES = frozenset(("output_tokens_per_s", "client.output_tokens_per_s"))
+"""Of rates only these are looked at; all distributions are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Of common time: which pieces, and of how many blocks."""
+
+    inside: Truths
+    blocks: int
+
+
+class PlaceFinder:
+    """Looks at one pair of sides; draws are made once."""
+
+    def __init__(self, a: Side, b: Side, seed: int, allowed: float = 0.0) -> None:
+        """So much, as a share, may come of what else the hosts did."""
+        self._a, self._b = a.runs, b.runs
+        self._seed, self._allowed = seed, allowed
+        pairing = None if a.is_repeated or b.is_repeated else a.first.pairing
+        self._paired = pairing is not None and pairing == b.first.pairing
+        self._draws: dict[tuple[int, int], Draws] = {}
+        self._tables: dict[str, KindTable] = {}
+        self._time = CommonTime.of([*a.runs, *b.runs])
+        self._rows_of = ""
+        self._rows: TimedRows | None = None
+
+    def places(
+        self,
+        changed: Sequence[JudgedMetric],
+        unclear: Sequence[JudgedMetric] = (),
+        matters: float = 0.0,
+    ) -> Iterator[Place]:
+        """One at most of each metric.
+
+        Args:
+            changed: Of these a difference is shown, or probable.
+            unclear: Of these it could not be told, perhaps as there is one for a time
+                only. That is said if it surely matters.
+            matters: As a share.
+        """
+        asked = [*changed, *unclear]
+        alpha = ALPHA / max(len({each.of for each in asked}), 1)
+        for metric in asked:
+            stretch, when = self._when(metric, alpha) or (None, None)
+            least = matters if metric in unclear else 0.0
+            if when and may_be_why(when.ratio_span, max(least, self._allowed)):
+                stretch = when = None
+            whom = self._for_whom(metric, alpha) if metric in changed else None
+            if whom is None and stretch is not None:
+                whom = self._for_whom(metric, alpha, stretch)
+            if whom and may_be_why(whom.ratio_span, self._allowed):
+                whom = None
+            found = replace(whom, also=when) if whom else when
+            if found is not None:
+                yield replace(found, sentence=sentence(found))
+
+    def _when(self, metric: JudgedMetric, alpha: float) -> tuple[Stretch, Place] | None:
+        if metric.statistic is None and metric.of not in RATES:
+            return None
+        rows = self._timed_rows(metric.of)
+        if self._time is None or rows is None:
+            return None
+        own = rows.measure(metric.share)
+        leaning = leanings(rows.b, own) - leanings(rows.a, own)
+        found = onset(leaning, rows.log_ratios, self._seed)
+        if found is None or found.p_value > alpha:
+            return None
+        for inside in (found.inside, ~found.inside):
+            split, parts = in_blocks(rows, own, inside, found.blocks)
+            judged = self._judge_stretch(rows, split, parts)
+            if (
+                judged is not None
+                and judged.split.explained >= MOST
+                and judged.is_apart(ALPHA)
+                and abs(judged.change) > metric.negligible
+            ):
+                part = self._time.name_of(inside)
+                place = place_of(metric, Cut.TIME, part, judged)
+                return Stretch(inside, parts[0]), place
+        return None
+
+    def _judge_stretch(
+        self, rows: TimedRows, split: Split, parts: tuple[int, int]
+    ) -> Judged | None:
+        if not rows.is_rate:
+            measure = split.measure.fit_for(min(split.counts))
+            if measure is None:
+                return None
+            split = replace(split, measure=measure)
+        other = 0 if self._paired else 1
+        draws = [
+            (self._drawn(place, n), self._drawn(place + other, n))
+            for place, n in zip((2, 4), parts, strict=True)
+        ]
+        return in_turn(split, (draws[0], draws[1]), paired=self._paired)
+
+    def _timed_rows(self, of: str) -> TimedRows | None:
+        """Statistics of one distribution follow each other: one is kept."""
+        if self._rows_of != of and self._time is not None:
+            self._rows_of = of
+            self._rows = TimedRows.of(of, self._time, (self._a, self._b))
+        return self._rows
+
+    def _for_whom(
+        self, metric: JudgedMetric, alpha: float, stretch: Stretch | None = None
+    ) -> Place | None:
+        """Of the whole time, or of a stretch of it."""
+        table = self._table(metric.of, stretch)
+        if table is None or not table.groups:
+            return None
+        looked = sum(len(each.parts) for each in table.groups)
+        tried = [self._best(metric, table, groups) for groups in table.groups]
+        found = [each for each in tried if each is not None]
+        found.sort(key=lambda each: each[0], reverse=True)
+        for _, groups, part, split in found:
+            judged = self._judge(split, table)
+            beyond = abs(judged.change) > metric.negligible
+            if beyond and judged.is_apart(alpha / looked):
+                return place_of(metric, groups.cut, part.name, judged)
+        return None
+
+    def _best(
+        self, metric: JudgedMetric, table: KindTable, groups: Groups
+    ) -> tuple[float, Groups, Part, Split] | None:
+        """The part of a cut that stands out most, of those that explain it."""
+        found = table.explaining(metric, groups, MOST)
+        if not found:
+            return None
+        changes = table.changes(metric, groups, paired=self._paired)
+        scored = [(standing_out(changes, part.groups), part, s) for part, s in found]
+        score, part, share = max(scored, key=lambda each: each[0])
+        split = table.split(metric, groups, part, share)
+        return None if split is None else (score, groups, part, split)
+
+    def _judge(self, split: Split, table: KindTable) -> Judged:
+        blocks = len(split.part_a), len(split.part_b)
+        draws_a = self._drawn(0, blocks[0])
+        draws_b = self._drawn(0 if self._paired else 1, blocks[1])
+        return across(split, (draws_a, draws_b), table.long, paired=self._paired)
+
+    def _drawn(self, side: int, blocks: int) -> Draws:
+        key = side, blocks
+        if key not in self._draws:
+            self._draws[key] = Draws.make(blocks, (self._seed, *key), DRAWS)
+        return self._draws[key]
+
+    def _table(self, of: str, stretch: Stretch | None) -> KindTable | None:
+        runs = (*self._a, *self._b)
+        if not all(of in run.kinds and of in run.counted for run in runs):
+            return None
+        if stretch is not None:
+            return self._table_of(of, stretch)
+        if of not in self._tables:
+            long = self._memories(of)
+            blocks = blocks_for(long)
+            block_of = np.arange(PIECES) * blocks // PIECES
+            kinds = [run.kinds[of].in_blocks(block_of) for run in runs]
+            self._tables[of] = KindTable(kinds, len(self._a), blocks, long)
+        return self._tables[of]
+
+    def _table_of(self, of: str, stretch: Stretch) -> KindTable | None:
+        if self._time is None or stretch.blocks < CHOICES[-1]:
+            return None
+        kinds = [
+            run.kinds[of].in_blocks(
+                self._time.blocks_in(run.span, stretch.inside, stretch.blocks)
+            )
+            for run in (*self._a, *self._b)
+        ]
+        long = stretch.blocks * float(MEMORIES_A_BLOCK)
+        return KindTable(kinds, len(self._a), stretch.blocks, long)
+
+    def _memories(self, of: str) -> float:
+        """How many memories it is long; of pairs, that of their ratio."""
+        means = [[run.counted[of].means for run in runs] for runs in (self._a, self._b)]
+        if not self._paired:
+            return min(memories(each) for side in means for each in side)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.log(means[1][0] / means[0][0])
+        return memories(np.where(np.isfinite(ratios), ratios, np.nan))
+
+
+def place_of(metric: JudgedMetric, cut: Cut, part: str, judged: Judged) -> Place:
+    """What was found, not yet in words."""
+    n_a, n_b, *_ = judged.split.counts
+    return Place(
+        metric=metric,
+        cut=cut,
+        part=part,
+        a=judged.part.a,
+        b=judged.part.b,
+        n_a=round(n_a),
+        n_b=round(n_b),
+        ratio=judged.part.ratio or 0.0,
+        ratio_span=judged.part_span,
+        rest_ratio=judged.rest.ratio,
+        statistic=judged.split.measure.other,
+        is_all=judged.is_all(metric.negligible),
+    )
+
+
+WHERE = {Cut.PROMPT: "in prompts ", Cut.CLASS: "in class ", Cut.TURN: "in "}
+
+
+def sentence(place: Place) -> str:
+    """``all of it in prompts over 1k (+340%, elsewhere +2%), from 00:40``."""
+    many = "all of it" if place.is_all else "mostly"
+    where = f"{WHERE.get(place.cut, '')}{place.part}"
+    said = f"{many} {where} ({_figures(place)})"
+    if place.also is None:
+        return said
+    return f"{said}, {'' if place.also.is_all else 'mostly '}{place.also.part}"
+
+
+def _figures(place: Place) -> str:
+    its = f"{place.statistic} " if place.statistic else ""
+    here, elsewhere = map(format_change, (place.ratio, place.rest_ratio))
+    word = place.part.split(" ", 1)[0] if place.cut is Cut.TIME else ""
+    other = {"from": "before", "until": "afterwards"}.get(word, "elsewhere")
+    return f"{its}{here}, {other} {elsewhere}"

@@ -1,0 +1,201 @@
+"""The values of two sides in two: a part, and the rest. Is the change in the part?"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferwatch.metrics.series.intervals import ALPHA
+from inferwatch.studies.compare.statistics.resampling import Draws, Floats, left_over
+from inferwatch.studies.compare.statistics.significance import (
+    Difference,
+    Interval,
+    Resampled,
+)
+from inferwatch.studies.compare.where.measure import Measure
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Rows are blocks of time; columns are what the measure makes of them."""
+
+    part_a: Floats
+    rest_a: Floats
+    part_b: Floats
+    rest_b: Floats
+    measure: Measure
+    explained: float
+    """The part's share of the change of all."""
+
+    @property
+    def counts(self) -> tuple[float, float, float, float]:
+        """Values: of the part on either side, then of the rest."""
+        parts = self.part_a, self.part_b, self.rest_a, self.rest_b
+        a, b, c, d = (float((each @ self.measure.below).sum()) for each in parts)
+        return a, b, c, d
+
+    @property
+    def changes(self) -> tuple[float, float]:
+        """Logarithms of the ratios of the part and of the rest."""
+        of = self.measure.of
+        part = _log(of(self.part_b), of(self.part_a))
+        return part, _log(of(self.rest_b), of(self.rest_a))
+
+
+def _log(above: float, below: float) -> float:
+    """Of a ratio; not a number where there is none."""
+    ratio = above / below if below else math.nan
+    return math.log(ratio) if ratio > 0 else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A split, and how sure it is that its part changed more than the rest."""
+
+    split: Split
+    apart: Difference
+    """Of the ratios in the part and in the rest."""
+    part: Difference
+    rest: Difference
+
+    def is_apart(self, alpha: float) -> bool:
+        """The part changed more than the rest, and not only less the other way."""
+        span = self.apart.ratio_span(alpha)
+        if span is None or self.part.ratio is None:
+            return False
+        low, high = span
+        return low > 1 if self.part.ratio > 1 else high < 1
+
+    @property
+    def change(self) -> float:
+        """In the part, in the metric's own unit."""
+        return self.part.difference
+
+    @property
+    def part_span(self) -> Interval | None:
+        """Of the ratio in the part."""
+        return self.part.ratio_span(ALPHA)
+
+    def is_all(self, negligible: float) -> bool:
+        """Of the change: no other is shown elsewhere."""
+        if abs(self.rest.difference) <= negligible:
+            return True
+        change, elsewhere = self.split.changes
+        left = abs(elsewhere / change) if change else math.inf
+        if self.split.explained < 1 - LEFT or left > LEFT:
+            return False
+        low, high = self.rest.span()
+        return low <= 0 <= high or left <= NEXT_TO_NOTHING
+
+
+LEFT = 0.1
+"""What others may have of a change before it is not all in the part."""
+NEXT_TO_NOTHING = 0.05
+"""So little is not worth a word, however surely it is there."""
+
+
+def across(
+    split: Split, draws: tuple[Draws, Draws], long: float, *, paired: bool
+) -> Judged:
+    """Part and rest lived at the same time: they are drawn together."""
+    measure, (draws_a, draws_b) = split.measure, draws
+    drawn = [
+        measure.drawn(rows, each)
+        for rows, each in (
+            (split.part_a, draws_a),
+            (split.part_b, draws_b),
+            (split.rest_a, draws_a),
+            (split.rest_b, draws_b),
+        )
+    ]
+    values = [
+        measure.of(rows)
+        for rows in (split.part_a, split.part_b, split.rest_a, split.rest_b)
+    ]
+    found = [
+        Resampled(value, each, draws_a.blocks, left_over(long, draws_a.blocks))
+        for value, each in zip(values, drawn, strict=True)
+    ]
+    part_a, part_b, rest_a, rest_b = found
+    return Judged(
+        split=split,
+        apart=Difference(_over(part_a, rest_a), _over(part_b, rest_b), paired=paired),
+        part=Difference(part_a, part_b, paired=paired),
+        rest=Difference(rest_a, rest_b, paired=paired),
+    )
+
+
+def in_turn(
+    split: Split, draws: tuple[tuple[Draws, Draws], ...], *, paired: bool
+) -> Judged:
+    """One lived after the other: each is drawn by its own blocks."""
+    measure = split.measure
+    (part_draws_a, part_draws_b), (rest_draws_a, rest_draws_b) = draws
+    part_a, part_b, rest_a, rest_b = (
+        Resampled(measure.of(rows), measure.drawn(rows, each), each.blocks)
+        for rows, each in (
+            (split.part_a, part_draws_a),
+            (split.part_b, part_draws_b),
+            (split.rest_a, rest_draws_a),
+            (split.rest_b, rest_draws_b),
+        )
+    )
+    return Judged(
+        split=split,
+        apart=Difference(_over(rest_b, rest_a), _over(part_b, part_a)),
+        part=Difference(part_a, part_b, paired=paired),
+        rest=Difference(rest_a, rest_b, paired=paired),
+    )
+
+
+def _over(above: Resampled, below: Resampled) -> Resampled:
+    """Draw by draw."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drawn = above.draws / below.draws
+    ratio = above.value / below.value if below.value else math.nan
+    return Resampled(ratio, drawn, above.blocks, max(above.left_over, below.left_over))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """By how much a group changed: a logarithm, and how well that is known."""
+
+    log_ratio: float
+    weight: float
+
+    @classmethod
+    def of(
+        cls, a: Floats, b: Floats, measure: Measure, *, paired: bool
+    ) -> "GroupChange":
+        """The weight by leaving out each block (jackknife)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            drawn = [
+                np.log(measure.drawn(rows, Draws.each_left_out(len(rows))))
+                for rows in (a, b)
+            ]
+            parts = [drawn[1] - drawn[0]] if paired else drawn
+        spread = sum((len(each) - 1) * float(each.var()) for each in parts)
+        found = _log(measure.of(b), measure.of(a))
+        if not math.isfinite(found) or not math.isfinite(spread):
+            return cls(0.0, 0.0)
+        return cls(found, 1 / (spread + LEAST_SPREAD))
+
+
+LEAST_SPREAD = 1e-4
+"""Of logarithms: nothing is known better than to a percent."""
+
+
+def standing_out(changes: Sequence[GroupChange], part: Sequence[int]) -> float:
+    """How much of what groups vary is explained by this part against the rest."""
+    inside = [changes[each] for each in part]
+    outside = [each for place, each in enumerate(changes) if place not in part]
+    means, weights = [], []
+    for groups in (inside, outside):
+        weight = sum(each.weight for each in groups)
+        if not weight:
+            return 0.0
+        weights.append(weight)
+        means.append(sum(each.log_ratio * each.weight for each in groups) / weight)
+    apart = (means[0] - means[1]) ** 2
+    return apart * weights[0] * weights[1] / sum(weights)

@@ -1,0 +1,351 @@
+"""Does a setting change what is answered? Fixed prompts at temperature 0, compared.
+
+Greedy answers are equal as long as the arithmetic is. It need not be: another dtype,
+another quantisation, even another batch may turn one token, and all after it follow.
+So the yardstick is the present setting, compared with itself: asked again, and asked
+all at once instead of one after the other.
+
+Only hashes are kept of what was answered, one for each beginning of each answer: they
+tell where two answers part, and nothing of what was said.
+"""
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from http import HTTPStatus
+from secrets import token_hex
+from statistics import median
+from typing import Any
+
+import httpx
+import msgspec
+
+from collectors.contract.clock import monotonic_ns
+from collectors.contract.readings import AnswerHashes, Phase
+from collectors.http.bounded_get import NoAnswerError, post
+from collectors.http.http_client import http_client
+from inferwatch.errors import SourceError
+from inferwatch.formatting import counted
+from inferwatch.loadgen.plan.lengths import Range, fixed
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.loadgen.prompts.prompts import Prompts
+from inferwatch.loadgen.prompts.tokenizer import Vocabulary
+from inferwatch.loadgen.target_server import TargetServer
+from inferwatch.studies.tune.space import Point, Space
+from inferwatch.studies.tune.trial import Trial
+
+PROMPTS = 32
+ANSWER_TOKENS = 32
+PROMPT_TOKENS = Range(16, 256)
+ORDINARY = Range(300, 999)
+"""Ids of ordinary tokens in most vocabularies, as a load plan has them."""
+SEED = 20_26
+TIMEOUT_S = 120.0
+HASH_BYTES = 6
+"""Of each beginning: by chance one of 2**48 looks like another."""
+FIND = (
+    "SELECT reading FROM other_readings "
+    "WHERE session = ? AND kind = 'AnswerHashes' ORDER BY ordinal"
+)
+ASKED_TIMES = 2
+"""The present setting is asked so often, others once."""
+UNTOLD_S = (NoAnswerError, msgspec.MsgspecError, UnicodeDecodeError)
+NOT_FOR_IDS = {401, 403, 429}
+"""Statuses that words in place of token ids would not change."""
+
+SAME_ANSWERS = frozenset(
+    {
+        "api-server-count",
+        "async-scheduling",
+        "block-size",
+        "cpu-offload-gb",
+        "enable-prefix-caching",
+        "gpu-memory-utilization",
+        "kv-cache-memory-bytes",
+        "long-prefill-token-threshold",
+        "max-long-partial-prefills",
+        "max-model-len",
+        "max-num-batched-tokens",
+        "max-num-partial-prefills",
+        "max-num-seqs",
+        "num-gpu-blocks-override",
+        "prefix-caching-hash-algo",
+        "scheduling-policy",
+        "stream-interval",
+        "swap-space",
+    }
+)
+"""Flags that say when something is computed, or where it is kept, and not what. They
+move requests between batches, which no more changes answers than other traffic does."""
+
+
+def may_change_answers(flag: str) -> bool:
+    """Whether a flag may change what a model says; one that we do not know may."""
+    return flag.removeprefix("no-") not in SAME_ANSWERS
+
+
+# Asking.
+
+
+class _Choice(msgspec.Struct):
+    text: str = ""
+    token_ids: list[int] | None = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+def answer_prompts(count: int, token_ids: Range = ORDINARY) -> list[list[int]]:
+    """So many prompts of fixed lengths, as token ids: always the same ones."""
+    plan = LoadPlan(
+        run_id="answers",
+        model="any",
+        rate_per_s=1.0,
+        seed=SEED,
+        prompt_tokens=PROMPT_TOKENS,
+        output_tokens=fixed(ANSWER_TOKENS),
+        token_ids=token_ids,
+    )
+    prompts = Prompts(plan)
+    return [prompts.make(Phase.STEADY, number).token_ids for number in range(count)]
+
+
+async def ask_answers(
+    target: TargetServer, model: str, prompts: Sequence[Any], *, source: str = ""
+) -> AnswerHashes:
+    """Ask each prompt alone, then all of them at once; the hashes of the answers.
+
+    A server that does not take token ids gets words instead, of the same number.
+
+    Raises:
+        SourceError: it does not answer.
+    """
+    async with http_client(
+        target.url,
+        uds=target.uds,
+        headers=target.headers,
+        timeout_s=TIMEOUT_S,
+        verify=target.verify_tls,
+    ) as client:
+        try:
+            prompts = await _accepted(client, model, prompts)
+            alone = [await _ask(client, model, each) for each in prompts]
+            together = await asyncio.gather(
+                *(_ask(client, model, each) for each in prompts)
+            )
+        except UNTOLD_S as error:
+            why = str(error) or type(error).__name__
+            raise SourceError(f"the answers cannot be compared: {why}") from error
+    by_tokens = all(each.token_ids is not None for each in (*alone, *together))
+    return AnswerHashes(
+        source=source,
+        t_ns=monotonic_ns(),
+        model=model,
+        asked=_number(sha256(repr((ANSWER_TOKENS, by_tokens, prompts)).encode())),
+        by_tokens=by_tokens,
+        alone=[_chain(each, by_tokens=by_tokens) for each in alone],
+        together=[_chain(each, by_tokens=by_tokens) for each in together],
+    )
+
+
+async def _accepted(
+    client: httpx.AsyncClient, model: str, prompts: Sequence[Any]
+) -> list[Any]:
+    """The prompts as ids, where the server takes them, else as words."""
+    try:
+        await _ask(client, model, prompts[0])
+    except NoAnswerError as error:
+        refused = error.status is not None and error.status >= HTTPStatus.BAD_REQUEST
+        if not refused or error.status in NOT_FOR_IDS:
+            raise
+    else:
+        return list(prompts)
+    return [Vocabulary().say(each) for each in prompts]
+
+
+async def _ask(client: httpx.AsyncClient, model: str, prompt: object) -> _Choice:
+    body = {
+        "model": model,
+        "prompt": prompt,
+        "max_tokens": ANSWER_TOKENS,
+        "temperature": 0,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        "cache_salt": token_hex(8),  # nothing of it is to come from a prefix cache
+    }
+    answer = await post(client, "/v1/completions", body, timeout_s=TIMEOUT_S)
+    completion = msgspec.json.decode(answer.body, type=_Completion)
+    return completion.choices[0] if completion.choices else _Choice()
+
+
+def _chain(answer: _Choice, *, by_tokens: bool) -> list[int]:
+    """A hash for each beginning of an answer."""
+    pieces: Iterable[Any] = (
+        (answer.token_ids or ()) if by_tokens else re.findall(r"\S+\s*", answer.text)
+    )
+    state, found = sha256(), []
+    for piece in pieces:
+        state.update(f"{piece}\0".encode())
+        found.append(_number(state))
+    return found
+
+
+def _number(state: Any) -> int:  # noqa: ANN401 - hashlib gives its hashes no name
+    return int.from_bytes(state.digest()[:HASH_BYTES], "big")
+
+
+def kept_answers(connection: sqlite3.Connection, session: int) -> AnswerHashes | None:
+    """What was answered in a session; None where nobody asked."""
+    for (blob,) in connection.execute(FIND, (session,)):
+        with suppress(msgspec.MsgspecError):  # of a damaged file
+            return msgspec.msgpack.decode(blob, type=AnswerHashes)
+    return None
+
+
+# Comparing.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerDifference:
+    """How far two askings of the same prompts gave the same answers."""
+
+    prompts: int
+    differ: int
+    """Prompts whose answers part somewhere."""
+    tokens: int
+    equal: int
+    """Tokens before the first difference of their answer."""
+    first: int | None = None
+    """Token, from 1, at which the earliest difference is."""
+    first_median: float | None = None
+    """The same, the median of those that differ."""
+
+    @property
+    def share(self) -> float | None:
+        """Of tokens, those that come before any difference."""
+        return self.equal / self.tokens if self.tokens else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerComparison:
+    """A setting's answers against the present's, and the present's against itself."""
+
+    by_tokens: bool
+    against: AnswerDifference
+    """Each prompt asked alone."""
+    again: AnswerDifference | None = None
+    """The present setting asked a second time; None where it was asked once."""
+    at_once: AnswerDifference | None = None
+    """The present setting: prompts asked alone, and all at once."""
+
+    @property
+    def differs(self) -> bool:
+        """More than the present differs from itself."""
+        known = [each.differ for each in (self.again, self.at_once) if each is not None]
+        return self.against.differ > max(known, default=0)
+
+    @property
+    def sentence(self) -> str:
+        """All of it in a sentence, fit to show."""
+        noun = "token" if self.by_tokens else "word"
+        found = self.against
+        if not found.tokens:
+            return "nothing was answered, so no answers can be compared"
+        said = f"{_share(found)} of {counted(found.tokens, noun)} equal"
+        if found.differ:
+            verb = "differs" if found.differ == 1 else "differ"
+            said += (
+                f"; {found.differ} of {counted(found.prompts, 'prompt')} {verb}, first "
+                f"at {noun} {found.first}"
+            )
+        return f"{said}; {self._yardstick()}"
+
+    def _yardstick(self) -> str:
+        """How far the present differs from itself."""
+        ways = (("asked again", self.again), ("asked all at once", self.at_once))
+        known = [
+            f"{_rest(each)} {how}"
+            for how, each in ways
+            if each is not None and each.tokens
+        ]
+        if not known:
+            return "how far the present differs from itself was not asked"
+        return f"the present differs from itself in {', '.join(known)}"
+
+
+def compare_answers(
+    present: Sequence[AnswerHashes], other: AnswerHashes
+) -> AnswerComparison | None:
+    """A setting's answers against the present's first; None where they do not compare.
+
+    ``present``: every time that the present setting was asked, oldest first.
+    """
+    known = [each for each in present if each.asked == other.asked]
+    if not known:
+        return None
+    first, *again = known
+    return AnswerComparison(
+        by_tokens=other.by_tokens,
+        against=difference(first.alone, other.alone),
+        again=difference(first.alone, again[0].alone) if again else None,
+        at_once=difference(first.alone, first.together),
+    )
+
+
+def answers_by_point(
+    space: Space, trials: Sequence[Trial]
+) -> dict[Point, AnswerComparison]:
+    """Each setting that was asked against the present one."""
+    asked: dict[Point, list[AnswerHashes]] = {}
+    for trial in trials:
+        if trial.numbers is not None and trial.numbers.answers is not None:
+            asked.setdefault(trial.point, []).append(trial.numbers.answers)
+    present = asked.pop(space.present, [])
+    found = {
+        point: compare_answers(present, answers[0]) for point, answers in asked.items()
+    }
+    return {point: each for point, each in found.items() if each is not None}
+
+
+def difference(
+    one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]
+) -> AnswerDifference:
+    """How far two askings agree."""
+    pairs = list(zip(one, other, strict=True))
+    equal = [_equal(a, b) for a, b in pairs]
+    longest = [max(len(a), len(b)) for a, b in pairs]
+    parts = [same + 1 for same, most in zip(equal, longest, strict=True) if same < most]
+    return AnswerDifference(
+        prompts=len(pairs),
+        differ=len(parts),
+        tokens=sum(longest),
+        equal=sum(equal),
+        first=min(parts, default=None),
+        first_median=median(parts) if parts else None,
+    )
+
+
+def _equal(one: Sequence[int], other: Sequence[int]) -> int:
+    """So many at the beginning."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))
+
+
+def _share(found: AnswerDifference) -> str:
+    """Rounded, but all only where it is all, and none only where it is none."""
+    if found.equal == found.tokens:
+        return "100%"
+    return f"{min(max(found.equal / found.tokens, 0.001), 0.999):.1%}"
+
+
+def _rest(found: AnswerDifference) -> str:
+    if found.equal == found.tokens:
+        return "0%"
+    return f"{max(1 - found.equal / found.tokens, 0.001):.1%}"

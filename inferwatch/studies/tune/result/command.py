@@ -1,0 +1,62 @@
+"""The best setting as a command line to paste."""
+
+import shlex
+from collections.abc import Sequence
+
+from inferwatch.studies.tune.flags import plain_name
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.space import Point
+
+DEMO = "demo"
+"""The model that no other server has."""
+
+
+def serve_words(point: Point, plan: TunePlan) -> list[str]:
+    """What follows the model: the flags that people gave, and those of the setting."""
+    varied = {flag for flag, _ in point.flags}
+    return [*without(plan.engine_flags, varied), *point.command_flags]
+
+
+def vllm_command(point: Point, plan: TunePlan) -> str | None:
+    """``vllm serve …``, quoted for a shell; None where we do not know how it began."""
+    if plan.url is not None or plan.model == DEMO:
+        return None
+    return shlex.join(["vllm", "serve", plan.model, *serve_words(point, plan)])
+
+
+def inferwatch_command(point: Point, plan: TunePlan) -> str | None:
+    """``inferwatch serve … -- …``, likewise."""
+    if plan.url is not None or plan.model == DEMO:
+        return None
+    words = serve_words(point, plan)
+    told = ["--", *words] if words else []
+    return shlex.join(["inferwatch", "serve", plan.model, *told])
+
+
+def flags_line(point: Point) -> str:
+    """The flags alone, where people start the server in a way of their own."""
+    return shlex.join(point.command_flags)
+
+
+def without(words: Sequence[str], flags: set[str]) -> list[str]:
+    """The words of a command line less those flags, each with its value.
+
+    >>> without(["--max-num-seqs", "8", "--seed=1", "--no-x"], {"max-num-seqs", "x"})
+    ['--seed=1']
+    """
+    kept: list[str] = []
+    skipping = False
+    for word in words:
+        if skipping and not word.startswith("--"):
+            skipping = False
+            continue
+        skipping = False
+        name, equals, _ = word.partition("=")
+        plain = plain_name(name)
+        ours = word.startswith("--") and (
+            plain in flags or plain.removeprefix("no-") in flags
+        )
+        skipping = ours and not equals and plain in flags
+        if not ours:
+            kept.append(word)
+    return kept

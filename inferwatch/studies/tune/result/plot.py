@@ -1,0 +1,277 @@
+"""Throughput against p99 in characters: what the screen, the text and the log show.
+
+Up is more tokens per second, left is a lower p99, so what no other setting beats lies
+towards the top left: the frontier, whose points have capital letters and are joined by
+dots. Intervals are drawn through each point. Letters are those of the table.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby, pairwise
+from operator import itemgetter
+from string import ascii_lowercase
+
+from inferwatch.studies.tune.result.axis import PlotAxis
+from inferwatch.studies.tune.result.tune_result import PointResult, TuneResult
+
+LEAST_WIDTH, LEAST_HEIGHT = 40, 8
+GUTTER = 8
+"""Columns for what stands beside the axis."""
+COLUMNS_A_TICK, ROWS_A_TICK = 14, 4
+NO_MARK = "•"
+"""From the 27th setting on there are no letters left."""
+BEHIND = "behind another: "
+
+
+class PlotStyle(StrEnum):
+    """What a piece of a row is; whoever draws chooses the colour."""
+
+    NONE = "none"
+    AXIS = "axis"
+    LABEL = "label"
+    STAIRS = "stairs"
+    """Between points of the frontier."""
+    INTERVAL = "interval"
+    POINT = "point"
+    """One that another beats in both."""
+    FRONTIER = "frontier"
+    BEST = "best"
+    PRESENT = "present"
+
+
+PlotRow = tuple[tuple[str, PlotStyle], ...]
+"""Pieces of text from left to right; the end of the line is not among them."""
+
+
+class PlotLatency(StrEnum):
+    """Which p99 the tokens per second are drawn against."""
+
+    TTFT = "TTFT"
+    TPOT = "TPOT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlotPoint:
+    """A setting that has both numbers; spans are its 95% intervals."""
+
+    result: PointResult
+    mark: str
+    latency_s: float
+    latency_span: tuple[float, float] | None
+    tokens_per_s: float
+    tokens_span: tuple[float, float] | None
+    on_frontier: bool
+    style: PlotStyle
+
+
+def latencies_of(slo: str | None) -> tuple[PlotLatency, ...]:
+    """TTFT, and TPOT where somebody said what it should be."""
+    asked = slo is not None and "tpot_s" in slo
+    return (PlotLatency.TTFT, *([PlotLatency.TPOT] if asked else []))
+
+
+def marks_of(result: TuneResult) -> dict[int, str]:
+    """A small letter for each measured setting, by its place in the result."""
+    places = [n for n, each in enumerate(result.points) if each.score is not None]
+    letters = dict(enumerate(ascii_lowercase))
+    return {place: letters.get(n, NO_MARK) for n, place in enumerate(places)}
+
+
+def plot_points(
+    result: TuneResult, latency: PlotLatency = PlotLatency.TTFT
+) -> list[PlotPoint]:
+    """What can be drawn, the best first; marks of the frontier are capitals."""
+    found = []
+    for place, mark in marks_of(result).items():
+        each = result.points[place]
+        ttft = latency is PlotLatency.TTFT
+        latency_s = each.ttft_p99_s if ttft else each.tpot_p99_s
+        leads = each.on_frontier if ttft else each.on_tpot_frontier
+        if latency_s is not None and each.tokens_per_s is not None:
+            found.append(
+                PlotPoint(
+                    result=each,
+                    mark=mark.upper() if leads else mark,
+                    latency_s=latency_s,
+                    latency_span=each.ttft_p99_s_span if ttft else each.tpot_p99_s_span,
+                    tokens_per_s=each.tokens_per_s,
+                    tokens_span=each.tokens_per_s_span,
+                    on_frontier=leads,
+                    style=_style(result, each, leads=leads),
+                )
+            )
+    return found
+
+
+def _style(result: TuneResult, each: PointResult, *, leads: bool) -> PlotStyle:
+    if result.best is not None and each.point == result.best.point:
+        return PlotStyle.BEST
+    if result.present is not None and each.point == result.present.point:
+        return PlotStyle.PRESENT
+    return PlotStyle.FRONTIER if leads else PlotStyle.POINT
+
+
+def plot_axes(points: Sequence[PlotPoint]) -> tuple[PlotAxis, PlotAxis]:
+    """Of latencies and of tokens per second; there must be a point."""
+    return (
+        PlotAxis.of([(p.latency_s, p.latency_span) for p in points], may_be_log=True),
+        PlotAxis.of([(p.tokens_per_s, p.tokens_span) for p in points]),
+    )
+
+
+def stairs(points: Sequence[PlotPoint]) -> list[tuple[float, float]]:
+    """The corners of the frontier, latency and tokens per second, from the left."""
+    leading = sorted((p.latency_s, p.tokens_per_s) for p in points if p.on_frontier)
+    corners = leading[:1]
+    for (_, below), (x, y) in pairwise(leading):
+        corners += [(x, below), (x, y)]
+    return corners
+
+
+def tune_plot(
+    result: TuneResult,
+    width: int = 80,
+    height: int = 18,
+    latency: PlotLatency = PlotLatency.TTFT,
+) -> list[PlotRow]:
+    """So many rows, and one more where a point hides another; none is wider.
+
+    None at all where fewer than two settings can be drawn.
+    """
+    points = plot_points(result, latency)
+    if len(points) < 2:
+        return []
+    room = max(width, LEAST_WIDTH) - GUTTER - 1, max(height, LEAST_HEIGHT) - 3
+    canvas = _Canvas(*room, *plot_axes(points))
+    canvas.draw_stairs(stairs(points))
+    for point in reversed(points):
+        canvas.draw_interval(point)
+    for point in points:
+        canvas.draw_mark(point)
+    return [*_head(latency, width), *canvas.rows(), *_behind(canvas.behind, width)]
+
+
+def _head(latency: PlotLatency, width: int) -> Iterator[PlotRow]:
+    what = f"output tokens/s against {latency} p99"
+    better = f"{what}; better: up and left"
+    forms = (f"{better}; capitals: the frontier", better, what.removeprefix("output "))
+    said = next((each for each in forms if len(each) <= width), forms[-1])
+    yield ((said, PlotStyle.LABEL),)
+
+
+def _behind(behind: Sequence[str], width: int) -> Iterator[PlotRow]:
+    """A point that another hides is told all the same."""
+    if behind:
+        said = f"{BEHIND}{', '.join(behind)}"
+        cut = said if len(said) <= width else f"{said[: width - 1]}…"
+        yield ((cut, PlotStyle.LABEL),)
+
+
+class _Canvas:
+    """Cells, of which the first drawn of a kind stays; marks cover all else."""
+
+    def __init__(self, width: int, height: int, x: PlotAxis, y: PlotAxis) -> None:
+        self._width, self._height, self._x, self._y = width, height, x, y
+        self._cells: dict[tuple[int, int], tuple[str, PlotStyle]] = {}
+        self._marks: dict[tuple[int, int], str] = {}
+        self.behind: list[str] = []
+        """``c (A)``: the mark, and the one before it."""
+
+    def _column(self, latency_s: float) -> int:
+        return round(self._x.share(latency_s) * (self._width - 1))
+
+    def _row(self, tokens_per_s: float) -> int:
+        return round((1 - self._y.share(tokens_per_s)) * (self._height - 1))
+
+    def draw_stairs(self, corners: Sequence[tuple[float, float]]) -> None:
+        for (x, y), (to_x, to_y) in pairwise(corners):
+            for column in range(self._column(x), self._column(to_x) + 1):
+                self._put(column, self._row(y), "·", PlotStyle.STAIRS)
+            for row in range(self._row(to_y), self._row(y) + 1):
+                self._put(self._column(to_x), row, "·", PlotStyle.STAIRS)
+
+    def draw_interval(self, point: PlotPoint) -> None:
+        """A line each way, with an arrow where it goes on beyond the axis."""
+        column, row = self._column(point.latency_s), self._row(point.tokens_per_s)
+        if point.latency_span is not None:
+            low, high = map(self._column, point.latency_span)
+            for each in range(low, high + 1):
+                self._cross(each, row, "─")
+            self._arrows(self._x, point.latency_span, [(low, row), (high, row)], "◂▸")
+        if point.tokens_span is not None:
+            high, low = map(self._row, point.tokens_span)
+            for each in range(low, high + 1):
+                self._cross(column, each, "│")
+            ends = [(column, high), (column, low)]
+            self._arrows(self._y, point.tokens_span, ends, "▾▴")
+
+    def _arrows(
+        self,
+        axis: PlotAxis,
+        span: tuple[float, float],
+        ends: Sequence[tuple[int, int]],
+        signs: str,
+    ) -> None:
+        for value, end, sign in zip(span, ends, signs, strict=True):
+            if not axis.holds(value):
+                self._cells[end] = sign, PlotStyle.INTERVAL
+
+    def draw_mark(self, point: PlotPoint) -> None:
+        at = self._column(point.latency_s), self._row(point.tokens_per_s)
+        if at in self._marks:
+            self.behind.append(f"{point.mark} ({self._marks[at]})")
+            return
+        self._marks[at] = point.mark
+        self._cells[at] = point.mark, point.style
+
+    def _cross(self, column: int, row: int, sign: str) -> None:
+        there, _ = self._cells.get((column, row), ("", PlotStyle.NONE))
+        crossing = there in {"─", "│", "┼"} and there != sign
+        self._cells[column, row] = "┼" if crossing else sign, PlotStyle.INTERVAL
+
+    def _put(self, column: int, row: int, sign: str, style: PlotStyle) -> None:
+        self._cells.setdefault((column, row), (sign, style))
+
+    def rows(self) -> Iterator[PlotRow]:
+        marks = {
+            self._row(value): text
+            for value, text in self._y.counts(self._height // ROWS_A_TICK + 1)
+        }
+        for row in range(self._height):
+            label = marks.get(row, "").rjust(GUTTER)
+            edge = "┤" if row in marks else "│"
+            cells = [
+                self._cells.get((column, row), (" ", PlotStyle.NONE))
+                for column in range(self._width)
+            ]
+            yield (
+                (label, PlotStyle.LABEL),
+                (edge, PlotStyle.AXIS),
+                *_pieces(cells),
+            )
+        yield from self._below()
+
+    def _below(self) -> Iterator[PlotRow]:
+        """The axis and what stands under it."""
+        line, words = ["─"] * self._width, [" "] * (self._width + GUTTER + 1)
+        free = 0
+        for value, text in self._x.durations(self._width // COLUMNS_A_TICK + 1):
+            column = self._column(value)
+            line[column] = "┬"
+            begin = min(GUTTER + 1 + column - len(text) // 2, len(words) - len(text))
+            if begin >= free:
+                words[begin : begin + len(text)] = text
+                free = begin + len(text) + 2
+        yield (
+            (" " * GUTTER, PlotStyle.NONE),
+            ("└" + "".join(line), PlotStyle.AXIS),
+        )
+        yield (("".join(words).rstrip(), PlotStyle.LABEL),)
+
+
+def _pieces(cells: Sequence[tuple[str, PlotStyle]]) -> Iterator[tuple[str, PlotStyle]]:
+    """Neighbours of one style together; nothing after the last."""
+    last = max((n for n, (sign, _) in enumerate(cells) if sign != " "), default=-1)
+    for style, run in groupby(cells[: last + 1], itemgetter(1)):
+        yield "".join(sign for sign, _ in run), style

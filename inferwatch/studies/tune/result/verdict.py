@@ -1,0 +1,191 @@
+"""What a tune came to in a sentence, and no more than its intervals say."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from inferwatch.formatting import counted, format_change
+from inferwatch.loadgen.plan.parts import Arrivals
+from inferwatch.loadgen.plan.plan import LoadPlan
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.result.scores import score_sentence
+from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import Standing
+from inferwatch.studies.tune.space import Point, Space
+
+MOST_NAMES = 3
+MANY_TIMES = 3.0
+"""Times the present: from here on a percentage is no way to say it."""
+GOAL_NAMES = {
+    Goal.GOODPUT: "goodput",
+    Goal.TOKENS: "output tokens/s",
+    Goal.LATENCY: "TTFT p99",
+    Goal.COST: "cost of a million good output tokens",
+    Goal.KNEE: "highest rate that meets the objectives",
+}
+NOTHING_YET = "nothing has been measured yet"
+
+
+def verdict_of(
+    space: Space,
+    rules: SearchRules,
+    found: Sequence[Standing],
+    plan: TunePlan | None = None,
+) -> str:
+    """One sentence without its stop.
+
+    ``max-num-seqs 32: better than the present (8) by 18-26% (paired, 5 repeats) in
+    goodput at 20 requests/s; not told apart from max-num-seqs 48``.
+    """
+    best = next((each for each in found if each.is_best), None)
+    if best is None:
+        tried = [each.dropped for each in found if each.dropped]
+        return "no setting could be measured" if tried else NOTHING_YET
+    present = next((each for each in found if each.point == space.present), None)
+    if best == present and sum(each.score is not None for each in found) == 1:
+        return f"only the present setting ({values_text(best.point)}) has a number"
+    said = _against_present(best, present, rules, goal_text(rules.goal, plan))
+    return "; ".join([said, *_unsure(best, present, found, rules)])
+
+
+def _unsure(
+    best: Standing,
+    present: Standing | None,
+    found: Sequence[Standing],
+    rules: SearchRules,
+) -> Iterator[str]:
+    """What it is not told apart from, and what throws doubt on it."""
+    others = [each for each in found if each.score is not None and each != best]
+    like = [each for each in others if each.like_best]
+    if (
+        best.span is not None
+        and len(others) > 1
+        and all(e.close_to_best for e in others)
+    ):
+        yield f"all {len(found)} settings are within {rules.matters:.0%} of each other"
+    elif best.span is not None and len(others) > 1 and len(like) == len(others):
+        yield f"nothing was told apart among all {len(others) + 1} that were measured"
+    elif best.span is not None:
+        beside = [each.point for each in like if each != present]
+        if beside:
+            yield f"not told apart from {_names(beside)}"
+    doubted = [each for each in (best, present) if each is not None and each.doubts]
+    if doubted:
+        kind, _, _ = doubted[0].doubts[0].partition(":")  # the rest stands below
+        yield f"but doubtful: {kind}"
+
+
+def _against_present(
+    best: Standing, present: Standing | None, rules: SearchRules, goal: str
+) -> str:
+    name = best.point.text
+    if best == present:
+        said = f"{name}: the present setting is the best in {goal}"
+        few = "" if best.span is not None else _too_few(best.trials)
+        return f"{said}{few}"
+    if present is None or present.score is None:
+        why = present.dropped if present is not None else None
+        return (
+            f"{name}: the best in {goal}; the present setting has no number "
+            f"({why or 'it was not measured'})"
+        )
+    of = f"the present ({values_text(present.point)})"
+    ends = sorted(_gain(each, rules.goal) for each in best.against_present or ())
+    fewest = min(best.trials, present.trials)
+    paired = f"(paired, {counted(fewest, 'repeat')}) in {goal}"
+    if not ends:
+        known = paired if best.beats_present else f"in {goal}{_too_few(fewest)}"
+        return f"{name}: {_how_much(best, present, of, rules.goal)} {known}"
+    low, high = ends
+    if low > 0:
+        few = ", which is less than matters" if high < rules.matters else ""
+        if high >= MANY_TIMES - 1:
+            times = f"{1 + low:.1f} to {1 + high:.1f} times as good as {of}"
+            return f"{name}: {times} {paired}"
+        return f"{name}: better than {of} by {_range(low, high)} {paired}{few}"
+    return (
+        f"{name}: measured best, but not told apart from {of}: between {_change(low)} "
+        f"and {_change(high)} {paired}"
+    )
+
+
+def _how_much(best: Standing, present: Standing, of: str, goal: Goal) -> str:
+    """Without an interval. No number of times is better than nothing: both are told."""
+    if best.ratio_to_present is not None:
+        return f"{_change(_gain(best.ratio_to_present, goal))} than {of}"
+    own, others = (score_sentence(goal, each.score) for each in (best, present))
+    return f"{own}, where {of} has {others}"
+
+
+def _too_few(repeats: int) -> str:
+    only = counted(repeats, "repeat")
+    return f", but with only {only} nobody can tell how sure that is"
+
+
+def _gain(ratio: float | None, goal: Goal) -> float:
+    """By what share it is better: of what is to be low, lower."""
+    if ratio is None:
+        return 0.0
+    return 1 - ratio if goal.lower_is_better else ratio - 1
+
+
+def _range(low: float, high: float) -> str:
+    """Of gains above zero: ``18-26%``."""
+    first, last = f"{low:.0%}", f"{high:.0%}"
+    if first == last or high < 0.02:
+        first, last = f"{low:.1%}", f"{high:.1%}"
+    return last if first == last else f"{first.removesuffix('%')}–{last}"
+
+
+def _change(gain: float) -> str:
+    """``3% worse``."""
+    if gain >= MANY_TIMES - 1:
+        return f"{format_change(1 + gain)} better"
+    return f"{abs(gain):.{1 if abs(gain) < 0.02 else 0}%} {_word(gain)}"
+
+
+def _word(gain: float) -> str:
+    return "better" if gain >= 0 else "worse"
+
+
+def _names(points: Iterable[Point]) -> str:
+    """Where only one flag varies it is named once."""
+    every = list(points)
+    texts = [every[0].text]
+    alone = len(every[0].flags) == 1
+    texts += [values_text(each) if alone else each.text for each in every[1:]]
+    more = len(texts) - MOST_NAMES
+    if more > 0:
+        return f"{', '.join(texts[:MOST_NAMES])} and {counted(more, 'other')}"
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
+
+
+def values_text(point: Point) -> str:
+    """Without the names of the flags: ``16 · 512``."""
+    return " · ".join(value for _, value in point.flags)
+
+
+def goal_text(goal: Goal, plan: TunePlan | None) -> str:
+    """What was ranked by, and at which load."""
+    if plan is None:
+        return GOAL_NAMES[goal]
+    if goal is Goal.KNEE:
+        share = f"for {DEFAULT_SHARE:.0%} of requests"
+        return f"the highest rate that meets {plan.load.slo or 'nothing'} {share}"
+    of = f" ({plan.load.slo})" if goal is Goal.GOODPUT and plan.load.slo else ""
+    return f"{GOAL_NAMES[goal]}{of} at {load_text(plan.load, plan.like)}"
+
+
+def load_text(load: LoadPlan, like: str | None = None) -> str:
+    """What each setting was given to do, in a few words."""
+    if like is not None:
+        return f"the requests of {like}"
+    if load.arrivals is Arrivals.TRACE:
+        return f"the requests of {load.trace_of or 'a trace'}"
+    if load.arrivals is Arrivals.CLOSED:
+        return counted(load.concurrency, "user")
+    if load.rates is not None:
+        return "a rate that changes"
+    if load.rate_per_s is None:
+        return "a rate of its own"
+    return f"{load.rate_per_s:g} requests/s"

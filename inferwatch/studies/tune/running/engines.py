@@ -1,0 +1,479 @@
+"""The engine that a tune measures: turned to a setting, or started with it.
+
+Limits go only down from what an engine was started with. So one of ours is started
+with the largest values of those flags that can be turned, and serves all settings that
+differ in nothing else; what cannot be turned is had by a restart.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Protocol
+
+from collectors.contract.collector import CollectorError
+from collectors.contract.readings import LiveLimits, Note, NoteKind
+from collectors.probe.control import BETWEEN_CHANGES_S
+from collectors.probe.discover import AmbiguousProbeError, probe_at
+from collectors.probe.limit_control import LimitControl, LimitRefusedError
+from embedded_engine.engine.config import (
+    EngineConfig,
+    cpu_defaults,
+    demo_config,
+    new_engine_id,
+)
+from embedded_engine.engine.errors import EngineDiedError, EngineError
+from embedded_engine.engine.launch import Engine, check
+from embedded_engine.engine.logs import new_log_path
+from embedded_engine.probe_settings import ProbeSettings
+from inferwatch.errors import SourceError, UsageError
+from inferwatch.live.engine_source import LiveEngine, OnStage, require_vllm
+from inferwatch.loadgen.idle_server import drained, refuse_traffic
+from inferwatch.loadgen.target_server import TargetServer
+from inferwatch.studies.tune.flags import split_present
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.progress import TuneStage
+from inferwatch.studies.tune.search.lives import EngineLife
+from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Point, Space, Variable
+
+DEMO = "demo"
+"""The model that stands for the demo's engine and its flags."""
+DRAIN_S = 20.0
+MARGIN_S = 0.2
+"""Clocks of two processes do not tick alike."""
+ONLY_LIFE = 1
+"""Of an engine that is not ours."""
+MOST_CAUSE = 400
+"""Characters of a cause that are kept."""
+
+StartEngine = Callable[[EngineConfig, OnStage], Awaitable[LiveEngine]]
+
+
+class PointRefusedError(Exception):
+    """No engine can be had with that setting; the message says why."""
+
+    def __init__(self, message: str, point: Point) -> None:
+        super().__init__(message)
+        self.point = point
+        """It may be what an engine was to be started with to be turned down then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """An engine that goes by the setting asked for."""
+
+    target: TargetServer
+    model: str
+    live: bool
+    """It was turned to it; else it was started so."""
+    life: int
+    """Counts the starts."""
+    engine: LiveEngine | None = None
+    """Where it is ours: it tells when it died."""
+
+
+@dataclass(slots=True, kw_only=True)
+class EngineNews:
+    """Whom an engine's comings and goings are told."""
+
+    stage: Callable[[TuneStage], None]
+    say: Callable[[str], None]
+
+
+class TunedEngines(Protocol):
+    """Brings an engine to each setting that is to be measured."""
+
+    @property
+    def life(self) -> EngineLife | None:
+        """What the engine that runs was started with; None while none does."""
+        ...
+
+    async def present(self, space: Space) -> Point:
+        """How the engine is set, as it tells itself where nobody said.
+
+        Raises:
+            UsageError: it cannot be tuned so.
+            SourceError: it cannot be reached.
+        """
+        ...
+
+    async def reach(self, point: Point, start: Point) -> Reached:
+        """Turn the engine to a point; where it cannot be, start one so and turn that.
+
+        Nothing is in flight then.
+
+        Raises:
+            PointRefusedError: it cannot be had.
+            SourceError: no engine can be had at all.
+        """
+        ...
+
+    async def renew(self) -> None:
+        """The engine failed: what comes next has another, if we may start one."""
+        ...
+
+    async def close(self) -> None:
+        """End what is ours; of what is not, the start-up values return."""
+        ...
+
+
+class LimitTurner:
+    """Turns one engine's limits, no faster than it takes changes."""
+
+    def __init__(self, control: LimitControl) -> None:
+        self._control = control
+        self._changed_s = -BETWEEN_CHANGES_S
+
+    @property
+    def limits(self) -> LiveLimits:
+        """As last told, of the first rank: all are turned alike."""
+        return self._control.known[0]
+
+    @property
+    def start(self) -> dict[str, str]:
+        """What it was started with, by flag."""
+        limits = self.limits
+        values = (limits.start_max_num_seqs, limits.start_max_num_batched_tokens)
+        return dict(zip(LIVE_FLAGS, map(str, values), strict=True))
+
+    async def turn(self, point: Point) -> None:
+        """To the point's values; flags that it leaves alone are as at start.
+
+        Raises:
+            LimitRefusedError: the engine says why not.
+            CollectorError: it is gone.
+        """
+        now = await self._look()
+        values = now.max_num_seqs, now.max_num_batched_tokens
+        are = dict(zip(LIVE_FLAGS, values, strict=True))
+        wanted = {f: point.value(f) or value for f, value in self.start.items()}
+        changed = {f: int(v) for f, v in wanted.items() if int(v) != are[f]}
+        if not changed:
+            return
+        if wanted == self.start:
+            await self._control.reset()
+        else:
+            wait_s = self._changed_s + BETWEEN_CHANGES_S + MARGIN_S - monotonic()
+            await asyncio.sleep(max(wait_s, 0.0))
+            seqs, tokens = (changed.get(flag) for flag in LIVE_FLAGS)
+            await self._control.set(max_num_seqs=seqs, max_num_batched_tokens=tokens)
+        self._changed_s = monotonic()
+
+    async def begin(self) -> None:
+        """See that they are ours to turn; what a tuner that was killed left goes.
+
+        Raises:
+            CollectorError: somebody else has turned them, or it is gone.
+        """
+        if (await self._look()).in_force:
+            await self._control.reset()
+
+    async def close(self) -> None:
+        """The start-up values return, unless somebody else has chosen others."""
+        with suppress(CollectorError):
+            if (await self._look()).in_force:
+                await self._control.reset()
+        await self._control.close()
+
+    async def _look(self) -> LiveLimits:
+        """As they are now.
+
+        Raises:
+            CollectorError: somebody else has turned them, or it is gone.
+        """
+        now, *_ = await self._control.limits()
+        if now.in_force and now.by != self._control.by:
+            who = now.by or "somebody else"
+            raise CollectorError(f"{who} turns its limits: they are to be reset first")
+        return now
+
+
+class OwnEngines:
+    """Starts engines of a plan, and turns those that run."""
+
+    def __init__(
+        self,
+        plan: TunePlan,
+        news: EngineNews,
+        start: StartEngine = Engine.start,
+        *,
+        lives: int = 0,
+    ) -> None:
+        """So many ``lives`` there were before, of the same tune."""
+        self._plan = plan
+        self._news = news
+        self._start_engine = start
+        self._engine: LiveEngine | None = None
+        self._turner: LimitTurner | None = None
+        self._life: EngineLife | None = None
+        self._lives = lives
+        self._failed: dict[Point, str] = {}
+        """Starts that did not come up, and why: they are not tried again."""
+        self._is_fixed = False
+        """What was started cannot be turned, so each setting has its own start."""
+
+    @property
+    def life(self) -> EngineLife | None:
+        """Of the engine that runs."""
+        return self._life
+
+    async def present(self, space: Space) -> Point:
+        """As people said, as our flags say, or as an engine started so tells."""
+        said = dict(space.present.flags)
+        base = self._config(Point(flags=())).flags
+        _, chosen = split_present(base, space.variables)
+        said = {**dict(chosen), **said}
+        if any(each.is_live and each.flag not in said for each in space.variables):
+            await self._ask(space, said)
+        return _point(space.variables, said)
+
+    async def _ask(self, space: Space, said: dict[str, str]) -> None:
+        """Start an engine as it is at present, and see which limits it chose."""
+        try:
+            await self._begin(_point(space.variables, said))
+        except PointRefusedError as error:
+            raise SourceError(f"the engine did not start: {error}") from error
+        if self._turner is None:
+            raise UsageError(
+                "the engine does not tell its limits: say after -- what "
+                f"{' and '.join(LIVE_FLAGS)} are at present"
+            )
+        for flag, value in self._turner.start.items():
+            said.setdefault(flag, value)
+        self._life = EngineLife(start=_point(space.variables, said), number=self._lives)
+
+    async def reach(self, point: Point, start: Point) -> Reached:
+        """By turning where that can be, else by a start."""
+        if not await self._turned(point):
+            await self._started(point, start)
+        if self._engine is None or self._life is None:
+            raise SourceError("the engine is gone")
+        target = _target(self._engine)
+        await drained(target, DRAIN_S)
+        return Reached(
+            target=target,
+            model=self._engine.endpoint.model,
+            live=self._life.start != point,
+            life=self._lives,
+            engine=self._engine,
+        )
+
+    async def renew(self) -> None:
+        """End the engine; the next setting starts one."""
+        await self._end()
+
+    async def close(self) -> None:
+        """End the engine."""
+        await self._end()
+
+    async def _turned(self, point: Point) -> bool:
+        """Whether the engine that runs goes by a point now."""
+        life, turner = self._life, self._turner
+        if self._engine is None or life is None:
+            return False
+        if turner is None:
+            return point == life.start
+        if not life.reaches(point):
+            return False
+        self._news.stage(TuneStage.TURNING)
+        try:
+            await turner.turn(point)
+        except LimitRefusedError as error:
+            self._news.say(f"cannot turn to {point.text}: {error}")
+        except CollectorError:
+            return False  # it has died meanwhile
+        else:
+            return True
+        return False
+
+    async def _started(self, point: Point, start: Point) -> None:
+        """An engine that goes by the point; if it may, one that serves others, too."""
+        if start != point and not self._is_fixed:
+            await self._begin(start)
+            if await self._turned(point):
+                return
+        await self._begin(point)
+
+    async def _begin(self, start: Point) -> None:
+        if start in self._failed:
+            raise PointRefusedError(self._failed[start], start)
+        await self._end()
+        self._news.stage(TuneStage.STARTING)
+        self._lives += 1
+        config = self._config(start)
+        try:
+            check(config)
+            self._engine = await self._start_engine(config, self._heard)
+        except EngineDiedError as error:
+            why = " ".join(str(error).split("\n", 1)[0].split())[:MOST_CAUSE]
+            self._failed[start] = why
+            raise PointRefusedError(why, start) from error
+        except EngineError as error:
+            raise SourceError(str(error)) from error
+        self._life = EngineLife(start=start, number=self._lives)
+        self._turner = await self._opened(self._engine.engine_id)
+
+    async def _opened(self, engine_id: str) -> LimitTurner | None:
+        try:
+            return LimitTurner(await LimitControl.open(engine_id, by=self._by))
+        except CollectorError as error:
+            self._is_fixed = True
+            self._news.say(f"its limits cannot be turned ({error}): each has its start")
+            return None
+
+    @property
+    def _by(self) -> str:
+        return f"tune {self._plan.tune_id}"
+
+    async def _end(self) -> None:
+        turner, self._turner = self._turner, None
+        engine, self._engine, self._life = self._engine, None, None
+        if turner is not None:
+            await turner.close()
+        if engine is not None:
+            await engine.stop()
+
+    def _heard(self, note: Note) -> None:
+        if note.kind is NoteKind.HOST:
+            self._news.say(note.text)
+
+    def _config(self, start: Point) -> EngineConfig:
+        """Of several flags of one name, vLLM goes by the last."""
+        probe = ProbeSettings(control=True)
+        flags = (*self._plan.engine_flags, *start.command_flags)
+        if self._plan.model == DEMO:
+            demo = demo_config(probe)
+            return replace(demo, flags=(*demo.flags, *flags))
+        require_vllm()
+        engine_id = new_engine_id()
+        env, notice = cpu_defaults(flags)
+        return EngineConfig(
+            model=self._plan.model,
+            flags=flags,
+            engine_id=engine_id,
+            log_path=new_log_path(engine_id),
+            env=env,
+            probe=probe,
+            notice=notice,
+        )
+
+
+class AttachedEngine:
+    """An engine that others started with control: its limits are turned, no more."""
+
+    def __init__(
+        self,
+        plan: TunePlan,
+        news: EngineNews,
+        headers: Mapping[str, str],
+        *,
+        allow_load: bool,
+    ) -> None:
+        self._plan = plan
+        self._news = news
+        self._target = TargetServer.at(
+            plan.url or "", None, headers, verify_tls=plan.load.verify_tls
+        )
+        self._allow_load = allow_load
+        self._model = plan.load.model
+        self._turner: LimitTurner | None = None
+        self._life: EngineLife | None = None
+
+    @property
+    def life(self) -> EngineLife | None:
+        """The only one it has."""
+        return self._life
+
+    async def present(self, space: Space) -> Point:
+        """What it was started with."""
+        fixed = [each.flag for each in space.variables if not each.is_live]
+        if fixed:
+            raise UsageError(
+                f"{self._target.name} is not ours to restart, and {fixed[0]} needs "
+                f"that: vary {' or '.join(LIVE_FLAGS)}, or give a model to start"
+            )
+        turner = await self._opened()
+        try:
+            await turner.begin()
+        except CollectorError as error:
+            raise UsageError(f"{self._target.name}: {error}") from error
+        present = _point(space.variables, turner.start)
+        self._life = EngineLife(start=present, number=ONLY_LIFE)
+        return present
+
+    async def reach(self, point: Point, start: Point) -> Reached:  # noqa: ARG002
+        """By turning; what it was not started for cannot be had."""
+        self._news.stage(TuneStage.TURNING)
+        await self._until_idle()
+        turner = await self._opened()
+        try:
+            await turner.turn(point)
+        except LimitRefusedError as error:
+            raise PointRefusedError(str(error), point) from error
+        except CollectorError as error:
+            raise SourceError(f"{self._target.name}: {error}") from error
+        return Reached(
+            target=self._target,
+            model=self._model,
+            live=self._life is None or self._life.start != point,
+            life=ONLY_LIFE,
+        )
+
+    async def renew(self) -> None:
+        """It is not ours to restart."""
+
+    async def close(self) -> None:
+        """The start-up values return."""
+        if self._turner is not None:
+            await self._turner.close()
+            self._turner = None
+
+    async def _opened(self) -> LimitTurner:
+        """Its watcher, for as long as the tune goes on."""
+        if self._turner is None:
+            served = await self._target.models()
+            self._model = self._model or (served[0] if served else "")
+            if not self._allow_load:
+                await refuse_traffic(self._target, "--allow-load")
+            try:
+                probe = await asyncio.to_thread(probe_at, self._target.url)
+                if probe is None:
+                    raise UsageError(
+                        f"no probe listens at {self._target.name}: only an engine on "
+                        "this host that has one, and control, can be turned"
+                    )
+                control = await LimitControl.open(probe.engine_id, by=self._by)
+            except (AmbiguousProbeError, CollectorError) as error:
+                raise UsageError(f"{self._target.name}: {error}") from error
+            self._turner = LimitTurner(control)
+        return self._turner
+
+    async def _until_idle(self) -> None:
+        """Our own requests are over; those of others are not ours to disturb."""
+        if self._allow_load or await drained(self._target, DRAIN_S):
+            return
+        raise UsageError(
+            f"{self._target.name} is serving other traffic. "
+            "Add --allow-load to tune it anyway"
+        )
+
+    @property
+    def _by(self) -> str:
+        return f"tune {self._plan.tune_id}"
+
+
+def _point(variables: Iterable[Variable], values: Mapping[str, str]) -> Point:
+    """In the order of the variables; what nobody said is the engine's to choose."""
+    return Point(
+        flags=tuple(
+            (each.flag, values.get(each.flag, UNSET))
+            for each in variables
+            if each.flag in values or not each.is_live
+        )
+    )
+
+
+def _target(engine: LiveEngine) -> TargetServer:
+    endpoint = engine.endpoint
+    return TargetServer(url=endpoint.url or "http://localhost", uds=endpoint.uds)

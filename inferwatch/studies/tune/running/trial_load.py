@@ -1,0 +1,221 @@
+"""The load of one trial, recorded as a session of its own.
+
+Every trial asks the same requests at the same moments: the seed of the plan says which,
+and no trial changes it. Each has a cache salt of its own, though: without one, a trial
+would find the prompts of the one before in the prefix cache, and whoever was measured
+first would look slow.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from collectors.contract.clock import SessionClock, monotonic_ns
+from collectors.contract.readings import Note, NoteKind
+from collectors.contract.runtime_dir import ProbeSocket
+from collectors.probe.discover import AmbiguousProbeError, probe_at
+from inferwatch.errors import SourceError, StorageError
+from inferwatch.live.load.load_points import PointRun, at_rate
+from inferwatch.live.load.load_session import FollowedPlan, LoadSession
+from inferwatch.live.load.running_load import new_run_id
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, objectives
+from inferwatch.loadgen.rate_search import RateSearch
+from inferwatch.loadgen.scenarios.scenario import fitted_plan
+from inferwatch.loadgen.target_server import TargetServer
+from inferwatch.metrics.load.result import load_result
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.slo import DEFAULT_SHARE
+from inferwatch.record.sessions.housekeeping import fitting_name
+from inferwatch.record.writing.recorder import Recorder
+from inferwatch.studies.tune.answers import answer_prompts, ask_answers
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.running.engines import Reached
+from inferwatch.watchdog import before_the_end
+
+COMMAND = "tune"
+"""What the sessions of trials are recorded by."""
+STARTS_S = 1.5
+"""About what probe, generator and record need around a load."""
+
+
+class TrialFailedError(Exception):
+    """A trial measured nothing; the message says why."""
+
+    def __init__(self, message: str, session: str | None = None) -> None:
+        super().__init__(message)
+        self.session = session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialTask:
+    """What is to be measured at which engine."""
+
+    name: str
+    """Of its session."""
+    salt: str
+    """Prompts are cached for this trial alone."""
+    plan: TunePlan
+    at: Reached
+    longest: int | None = None
+    """Tokens that prompt and answer may have together, where the engine says so."""
+    ask_answers: Callable[[], None] | None = None
+    """Fixed prompts are asked after the load, and this is called before."""
+    tell_rate: Callable[[float], None] | None = None
+    """Is told each rate that is tried, in requests/s, where one is looked for."""
+
+    @property
+    def load(self) -> LoadPlan:
+        """The load, aimed at the engine."""
+        load = fitted_plan(self.plan.load, self.longest)
+        return msgspec.structs.replace(
+            load,
+            run_id=new_run_id(),
+            model=self.at.model,
+            url=self.at.target.url,
+            uds=self.at.target.uds,
+            headers={**load.headers, **self.at.target.headers},
+            extra_body={**load.extra_body, "cache_salt": self.salt},
+        )
+
+
+MeasureTrial = Callable[[TrialTask, Path, asyncio.Event], Awaitable[str]]
+"""Loads the engine and records it; the id of the session."""
+
+
+async def measured(task: TrialTask, database: Path, stop: asyncio.Event) -> str:
+    """Follow the load of a trial to its end, or until told to stop; its session's id.
+
+    Raises:
+        TrialFailedError: the engine died, or answered nobody.
+        StorageError: nothing can be recorded.
+    """
+    clock = SessionClock()
+    recorder = Recorder.open(
+        database, clock=clock, name=fitting_name(task.name), command=COMMAND
+    )
+    before_the_end(recorder.close)
+    if not recorder.session_id:
+        recorder.close()
+        raise StorageError(recorder.health.message or "nothing can be recorded")
+    probe = await asyncio.to_thread(_probe, task.at.target)
+    task = replace(task, longest=await task.at.target.longest(task.at.model))
+    session = LoadSession(
+        clock, Pipeline(Model(), recorder), task.at.target, probe, task.at.engine
+    )
+    failure: str | None = None
+    async with session.opened():
+        try:
+            failure = await _unless_it_dies(_all(session, task, stop), task.at)
+        except SourceError as error:
+            failure = str(error)
+    if failure is not None:
+        raise TrialFailedError(failure, recorder.session_id)
+    return recorder.session_id
+
+
+async def _unless_it_dies(loading: Awaitable[str | None], at: Reached) -> str | None:
+    """Why the load measured nothing; None where it did."""
+    load = asyncio.ensure_future(loading)
+    if at.engine is None:
+        return await load
+    death = asyncio.ensure_future(at.engine.wait())
+    try:
+        await asyncio.wait({load, death}, return_when=asyncio.FIRST_COMPLETED)
+        if death.done():
+            return death.result().split("\n", 1)[0]
+        return await load
+    finally:
+        for each in (load, death):
+            each.cancel()
+        await asyncio.gather(load, death, return_exceptions=True)
+
+
+async def _all(
+    session: LoadSession, task: TrialTask, stop: asyncio.Event
+) -> str | None:
+    """The load, and the prompts whose answers are compared where that is asked for."""
+    failure = await _load(session, task, stop)
+    if failure is None and task.ask_answers is not None and not stop.is_set():
+        task.ask_answers()
+        prompts = answer_prompts(task.plan.answers, task.plan.load.token_ids)
+        try:
+            told = await ask_answers(task.at.target, task.at.model, prompts)
+        except SourceError as error:  # what was measured stands
+            session.take(
+                Note(t_ns=monotonic_ns(), kind=NoteKind.CANARY, text=str(error))
+            )
+        else:
+            session.take(told)
+    return failure
+
+
+async def _load(
+    session: LoadSession, task: TrialTask, stop: asyncio.Event
+) -> str | None:
+    if task.plan.goal is Goal.KNEE:
+        return await _find_knee(session, task, stop)
+    run = await session.follow(task.load, stop)
+    return None if stop.is_set() else _fault(run)
+
+
+async def _find_knee(
+    session: LoadSession, task: TrialTask, stop: asyncio.Event
+) -> str | None:
+    """Look for the highest rate that holds; all its runs are in one session."""
+    load = task.load
+    search = RateSearch(load.rate_per_s or 1.0, DEFAULT_SHARE)
+    while (rate := search.next_rate()) is not None and not stop.is_set():
+        runs = (each.runs for each in search.points if each.rate_per_s == rate)
+        plan = at_rate(load, new_run_id(), rate, next(runs, 0))
+        if task.tell_rate is not None:
+            task.tell_rate(rate)
+        run = await session.follow(plan, stop)
+        if stop.is_set():
+            break
+        point = PointRun(plan=plan, result=load_result(run.book, *objectives(plan)))
+        if point.refused or not run.book.records:
+            return _fault(run) or "nothing was sent"
+        if untold := point.untold(DEFAULT_SHARE):
+            return untold
+        search.add(point.point())
+    return None
+
+
+def _fault(run: FollowedPlan) -> str | None:
+    """Why a run says nothing of the engine; None where it says something.
+
+    Where nothing failed and nothing was answered to its end, the engine is slow.
+    """
+    failures = run.book.failures()
+    if run.book.succeeded or (run.book.records and not failures):
+        return None
+    first = next(iter(failures.values()), None)
+    said = first.first if first else "nothing was sent"
+    return f"no request was answered: {said}"
+
+
+def expected_s(plan: TunePlan) -> float | None:
+    """About how long a trial's load takes; None where that is found out by doing it."""
+    load = plan.load
+    if plan.goal is Goal.KNEE:
+        return None
+    lasts: list[float] = []
+    if load.duration_s is not None:
+        lasts.append(load.duration_s)
+    if load.requests is not None and load.rate_per_s:
+        lasts.append(load.requests / load.rate_per_s)
+    if load.arrivals is Arrivals.TRACE and load.trace:
+        lasts.append(load.trace[-1].offset_s / load.speed)
+    return load.warmup_s + min(lasts) + STARTS_S if lasts else None
+
+
+def _probe(target: TargetServer) -> ProbeSocket | None:
+    try:
+        return probe_at(target.url, target.uds)
+    except AmbiguousProbeError:
+        return None  # the load itself needs none

@@ -1,0 +1,288 @@
+"""Leaves out what cannot win, by what the what-if model makes of a trial's session.
+
+A point is left out only where the model can tell, and where even with its own error
+counted threefold the point stays behind the best that was measured. What the model says
+is taken as a ratio: of the point to the session that it was given, simulated as it was.
+That, times what the trial scored, is the prediction: so it does not matter that the
+model sees requests as the engine does, while the score is the client's.
+
+Never left out are the present setting, the neighbours of the best, and whatever differs
+in other flags than those the model knows. Who becomes a neighbour of the best later is
+measured after all (:mod:`inferwatch.studies.tune.search.standings` sees to that).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferwatch.formatting import format_durations, format_figure
+from inferwatch.loadgen.plan.plan import LoadPlan, objectives
+from inferwatch.metrics.requests.slo import Limit, Slo
+from inferwatch.record.connections import reading
+from inferwatch.record.lookup.chosen_readings import chosen_readings
+from inferwatch.record.sessions.sessions import find
+from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import Standing, neighbours, standings
+from inferwatch.studies.tune.space import Point, Space
+from inferwatch.studies.tune.trial import Trial, TrialOutcome
+from inferwatch.studies.what_if.heard import KINDS, CannotTellError
+from inferwatch.studies.what_if.outcome import Outcome
+from inferwatch.studies.what_if.prediction import (
+    MOST_RATE_ERROR,
+    Prediction,
+    WhatIf,
+    what_if,
+)
+from inferwatch.studies.what_if.recorded import RecordedRun, recorded_run
+from inferwatch.studies.what_if.setting import Change, Setting
+
+SEQS, TOKENS = "max-num-seqs", "max-num-batched-tokens"
+BLOCKS = "num-gpu-blocks-override"
+LEFT_OUT = TrialOutcome.LEFT_OUT
+PREDICTED = (SEQS, TOKENS, BLOCKS)
+"""Flags of which the model knows what they do."""
+JUDGED = {Goal.TOKENS, Goal.LATENCY, Goal.GOODPUT}
+"""Goals of which the model can say something."""
+TIMES_ERROR = 3
+LEAST_ERROR = 0.05
+"""A self-check that misses by less was lucky: it knows nothing of other settings."""
+NULL_BLOCK = 1
+"""Of the cache, one block that vLLM keeps for itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOut:
+    """A point that need not be measured."""
+
+    point: Point
+    cause: str
+    """``predicted 41 tokens/s ± 8, the best measured 97``."""
+
+
+def left_out_by(
+    database: Path,
+    space: Space,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    plan: LoadPlan,
+) -> tuple[LeftOut, ...]:
+    """The points that need not be measured, as the latest trial's session tells.
+
+    Asked of the present setting's first trial, and of the first of each engine as it
+    was started: it took the largest steps, and of others the model knows nothing.
+
+    Raises:
+        StorageError: the record cannot be read.
+        UsageError: the session is gone.
+    """
+    base = next((e for e in trials[::-1] if e.record.outcome is not LEFT_OUT), None)
+    if base is None or base.numbers is None or base.record.repeat:
+        return ()
+    if base.record.live and base.point != space.present:
+        return ()
+    run = run_of_trial(database, base)
+    asked = objectives(plan)
+    slo = None if asked.classes else asked.slo
+    return () if run is None else cannot_win(space, rules, trials, base, run, slo)
+
+
+def run_of_trial(database: Path, trial: Trial) -> RecordedRun | None:
+    """What its session tells the model; None where nothing can be predicted from it.
+
+    Raises:
+        StorageError: the record cannot be read.
+        UsageError: the session is gone.
+    """
+    if trial.record.session is None:
+        return None
+    row = find(database, trial.record.session)
+    with reading(database) as connection:
+        connection.execute("BEGIN")
+        try:
+            return recorded_run(chosen_readings(connection, row.session, KINDS))
+        except CannotTellError:
+            return None
+
+
+def cannot_win(
+    space: Space,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    base: Trial,
+    run: RecordedRun,
+    slo: Slo | None = None,
+) -> tuple[LeftOut, ...]:
+    """The points that need not be measured, as the session of ``base`` tells."""
+    found = standings(space, rules, trials)
+    best = next((each for each in found if each.is_best), None)
+    sure = base.numbers is not None and not base.numbers.doubts
+    if best is None or not sure or not _is_of(run.setting, base.point):
+        return ()
+    if rules.goal not in JUDGED or (rules.goal is Goal.GOODPUT and slo is None):
+        return ()
+    kept = {space.present, best.point, *neighbours(space, best.point)}
+    tried = {each.point for each in trials}
+    asked = {
+        each.point: change
+        for each in found
+        if each.point not in kept | tried
+        if (change := _change(base.point, each.point)) is not None
+    }
+    if not asked:
+        return ()
+    try:
+        told = what_if(run, list(asked.values()))
+    except CannotTellError:
+        return ()
+    judge = _Judge(rules.goal, best, base, told, slo)
+    return tuple(
+        LeftOut(point=point, cause=cause)
+        for point, predicted in zip(asked, told.predictions, strict=True)
+        if (cause := judge.why_not(predicted)) is not None
+    )
+
+
+def _is_of(setting: Setting, point: Point) -> bool:
+    """The session's engine went by the point's limits, as far as it says."""
+    known = {
+        SEQS: setting.max_num_seqs,
+        TOKENS: setting.max_num_batched_tokens,
+    }
+    return all(point.value(flag) in {None, str(is_)} for flag, is_ in known.items())
+
+
+def _change(base: Point, point: Point) -> Change | None:
+    """What is asked of the model; None where it does not know one of the flags."""
+    was, wanted = dict(base.flags), dict(point.flags)
+    differs = {flag: v for flag, v in wanted.items() if was.get(flag) != v}
+    numbers = {flag: int(v) for flag, v in differs.items() if v.isdecimal()}
+    if not differs or set(differs) - set(PREDICTED) or len(numbers) < len(differs):
+        return None
+    blocks = numbers.get(BLOCKS)
+    return Change(
+        max_num_seqs=numbers.get(SEQS),
+        max_num_batched_tokens=numbers.get(TOKENS),
+        kv_blocks=None if blocks is None else blocks - NULL_BLOCK,
+    )
+
+
+class _Judge:
+    """Whether a prediction can still win, the model's error counted threefold."""
+
+    def __init__(
+        self, goal: Goal, best: Standing, base: Trial, told: WhatIf, slo: Slo | None
+    ) -> None:
+        self._goal, self._best, self._base = goal, best, base
+        self._told, self._slo = told, slo
+
+    def why_not(self, predicted: Prediction) -> str | None:
+        """Why it cannot; None where it may, or where nobody can tell."""
+        outcome, score = predicted.outcome, self._base.score(self._goal)
+        if outcome is None or predicted.notes or not score:
+            return None
+        if self._goal is Goal.TOKENS:
+            return self._of_tokens(outcome, score)
+        if self._goal is Goal.LATENCY:
+            return self._of_latency(outcome, score, predicted)
+        if self._goal is Goal.GOODPUT and self._slo is not None:
+            half = (self._of_goodput(e, outcome, predicted) for e in self._slo.limits)
+            return next((cause for cause in half if cause is not None), None)
+        return None
+
+    def _of_tokens(self, outcome: Outcome, score: float) -> str | None:
+        was = self._told.simulated.output_tokens_per_s
+        ratio, error = _ratio(outcome.output_tokens_per_s, was), self._rate_error()
+        if ratio is None or error is None:
+            return None
+        at = score * ratio
+        if at * (1 + error) >= self._least_of_best:
+            return None
+        return (
+            f"predicted {_figure(at)} tokens/s ± {_figure(at * error)}, "
+            f"the best measured {_figure(self._best.score)}"
+        )
+
+    def _of_latency(
+        self, outcome: Outcome, score: float, predicted: Prediction
+    ) -> str | None:
+        was = self._told.simulated.latencies["ttft_s"].p99
+        ratio = _ratio(outcome.latencies["ttft_s"].p99, was)
+        error = self._error("ttft_s", "p99", predicted)
+        if ratio is None or error is None:
+            return None
+        at = score * ratio
+        if at * (1 - error) <= self._most_of_best:
+            return None
+        texts = format_durations([at, at * error, self._best.score])
+        said, off, best = (each.strip() for each in texts)
+        return f"predicted TTFT p99 {said} ± {off}, the best measured {best}"
+
+    def _of_goodput(
+        self, limit: Limit, outcome: Outcome, predicted: Prediction
+    ) -> str | None:
+        """Where a median breaks the limit, no more than half is good.
+
+        A client waits no less than the engine says, so that bound is one for it, too.
+        """
+        if limit.metric == "itl_s":
+            return None  # The limit is of a request's longest gap; these are all gaps.
+        half_s = outcome.latencies[limit.metric].p50
+        error = self._error(limit.metric, "p50", predicted)
+        most = self._most_per_s(outcome)
+        if half_s is None or error is None or most is None:
+            return None
+        if limit.holds(half_s * (1 - error)) or most / 2 >= self._least_of_best:
+            return None
+        said, off = (e.strip() for e in format_durations([half_s, half_s * error]))
+        name = limit.metric.removesuffix("_s").upper()
+        return (
+            f"predicted {name} p50 {said} ± {off}: at most {_figure(most / 2)} "
+            f"good requests/s, the best measured {_figure(self._best.score)}"
+        )
+
+    def _most_per_s(self, outcome: Outcome) -> float | None:
+        """So many requests could be answered, good or not."""
+        numbers, error = self._base.numbers, self._rate_error()
+        ratio = _ratio(outcome.requests_per_s, self._told.simulated.requests_per_s)
+        if numbers is None or not numbers.requests_per_s or error is None:
+            return None
+        return numbers.requests_per_s * max(ratio or 1.0, 1.0) * (1 + error)
+
+    @property
+    def _least_of_best(self) -> float:
+        """By its interval, where it has one."""
+        score = self._best.score or 0.0
+        return min(score, self._best.span[0]) if self._best.span else score
+
+    @property
+    def _most_of_best(self) -> float:
+        score = self._best.score or math.inf
+        return max(score, self._best.span[1]) if self._best.span else score
+
+    def _rate_error(self) -> float | None:
+        """Three times the self-check's; None where it proves the model wrong."""
+        was = self._told.measured.output_tokens_per_s
+        ratio = _ratio(self._told.simulated.output_tokens_per_s, was)
+        if ratio is None or abs(ratio - 1) > MOST_RATE_ERROR:
+            return None
+        return TIMES_ERROR * max(abs(ratio - 1), self._told.step_error, LEAST_ERROR)
+
+    def _error(self, metric: str, percent: str, predicted: Prediction) -> float | None:
+        """The same of a latency, and what it changes by if steps take longer."""
+        name = f"{metric} {percent}"
+        missed = self._told.error_of(metric, percent)
+        if missed is None or name in self._told.untold:
+            return None
+        hangs = abs(predicted.unsure.get(name, 0.0))
+        error = TIMES_ERROR * max(abs(missed), hangs, LEAST_ERROR)
+        return error if error < 1 else None
+
+
+def _ratio(value: float | None, by: float | None) -> float | None:
+    return value / by if value is not None and by else None
+
+
+def _figure(value: float | None) -> str:
+    return format_figure(value).strip()

@@ -1,0 +1,356 @@
+"""Chooses what to measure next, given all that was measured before.
+
+A race. First each point once in random order, the present setting between them again
+and again, so that the machine's drift shows, which
+:mod:`inferwatch.studies.tune.search.standings` takes out. Then whoever is
+clearly below the best is out, and the rest is measured again, and again: of the others
+only the foremost third goes on from round to round, as there repeats tell most; who
+rests is *not told apart*, never called worse. It ends when the best is told apart from
+all who go on, or the difference would not matter, or is so small that all repeats would
+hardly show it, or repeats are used up.
+
+Restarts cost what a few trials do: all that an engine can be turned to is measured
+before the next one starts. The present setting is measured at the beginning of each
+life that reaches it, and whenever what was measured since has cost EVERY times as much
+as measuring it would: in a life of its own, where it has to be, so less often.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import ceil, log, sqrt
+
+from inferwatch.studies.tune.search.lives import EngineLife, life_for
+from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import Standing, standings
+from inferwatch.studies.tune.space import Point, Space
+from inferwatch.studies.tune.trial import Trial, TrialOutcome
+
+__all__ = [
+    "EngineLife",
+    "NextTrial",
+    "SearchRules",
+    "life_for",
+    "next_trial",
+    "trials_left",
+]
+
+EVERY = 4
+"""What was measured since the present setting was may cost so many times as much."""
+EVERY_OF_FEW = 3
+FEW = 12
+"""Points: there the present's repeats tell how much trials differ at all."""
+GO_ON = 3
+"""Of so many, one goes on to the next round."""
+FINALISTS = 3
+"""Go on in any case, while they are not told apart."""
+CONFIRMED = 3
+"""Trials of the best and of the present, however clear it is: who comes first of many
+by one trial was lucky, too."""
+SEEN = 2
+"""Trials of a rival before it may be given up as too near to be told apart."""
+HOPE = 2.0
+"""Times the difference, as measured, that would have to be outside of an interval."""
+IN_ONE_LIFE = 2
+"""Trials of a point before the engine ends, where starting one costs more."""
+SHRINKS = 0.6
+"""Of those who may go on to a round, so many do: for the time that is left, no more."""
+SEVERAL = 2
+KEPT = 4
+"""Trials kept for the leaders when time is short."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NextTrial:
+    """What to measure now, and why."""
+
+    point: Point
+    repeat: int
+    why: str
+    """Fit to show: ``the present setting again: has the machine drifted?``"""
+
+
+def next_trial(
+    space: Space,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    life: EngineLife | None,
+) -> NextTrial | None:
+    """The next trial; None when more would tell nothing more.
+
+    A function of what was measured alone, so a tune that was killed goes on where it
+    was. ``life`` is the engine that runs now, so that restarts are few.
+    """
+    return _Race(space, rules, trials, life).next()
+
+
+def trials_left(
+    space: Space,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    life: EngineLife | None,
+) -> tuple[int, int]:
+    """About so many trials and starts of an engine are to come."""
+    return _Race(space, rules, trials, life).left()
+
+
+class _Race:
+    """Who is measured next, as things stand."""
+
+    def __init__(
+        self,
+        space: Space,
+        rules: SearchRules,
+        trials: Sequence[Trial],
+        life: EngineLife | None,
+    ) -> None:
+        self._rules, self._life = rules, life
+        self._trials = [
+            each for each in trials if each.record.outcome is not TrialOutcome.LEFT_OUT
+        ]
+        self._attempts = Counter(each.point for each in self._trials)
+        self._standings = {
+            each.point: each
+            for each in standings(space, rules, trials)
+            if rules.can_restart or life is None or life.reaches(each.point)
+        }
+        few = len(self._standings) <= FEW
+        self._every = EVERY_OF_FEW if few else EVERY
+        self._best = next((e for e in self._standings.values() if e.is_best), None)
+        self._present = space.present
+
+    def next(self) -> NextTrial | None:
+        """The choice; None: it is over."""
+        wanted = self._leaders() if self._time_is_short() else self._wanted()
+        here = [point for point in wanted if self._reaches(point)]
+        if (why := self._why_present(wanted, here)) is not None:
+            return self._told(self._present, f"the present setting {why}")
+        if not wanted:
+            return None
+        point = min(here or self._while_here() or wanted, key=self._order)
+        return self._told(point, self._why(point)) if self._pays(point) else None
+
+    def left(self) -> tuple[int, int]:
+        """Trials and starts, about, if rivals fall behind as they mostly do."""
+        new = self._new()
+        racing = self._alive() if new else self._contenders()
+        rounds = [len(new)] if new else []
+        first = 2 if new else 1 + min((self._attempts[p] for p in racing), default=0)
+        size = float(len(racing))
+        for _ in range(first, self._rules.repeats + 1):
+            size = max(size / GO_ON, min(size, FINALISTS)) if new else size * SHRINKS
+            rounds.append(ceil(size * SHRINKS))
+        trials = sum(rounds)
+        trials += trials // self._every + 1
+        return self._within_time(trials, self._starts_of(racing, rounds))
+
+    def _starts_of(self, racing: Sequence[Point], rounds: Sequence[int]) -> int:
+        """Each round visits the engines of those who are still in it."""
+        groups = {point.restart_flags for point in racing}
+        runs = self._life is not None and self._life.start.restart_flags in groups
+        if len(groups) < SEVERAL:
+            return len(groups) - runs
+        shares = (SHRINKS**place for place in range(len(rounds)))
+        visits = (
+            min(ceil(len(groups) * share), size)
+            for share, size in zip(shares, rounds, strict=True)
+        )
+        return max(sum(visits) - runs, 0)
+
+    def _within_time(self, trials: int, starts: int) -> tuple[int, int]:
+        left_s = self._rules.left_s
+        if left_s is None:
+            return trials, starts
+        takes_s = trials * self._rules.trial_s + starts * self._rules.start_s
+        share = min(left_s / takes_s, 1.0) if takes_s > 0 else 1.0
+        return int(trials * share), ceil(starts * share)
+
+    # Who is measured: new ones first, then the foremost, round by round.
+
+    def _wanted(self) -> list[Point]:
+        return self._new() or self._contenders()
+
+    def _alive(self) -> list[Point]:
+        return [point for point, each in self._standings.items() if each.alive]
+
+    def _new(self) -> list[Point]:
+        return [p for p in self._alive() if not self._standings[p].trials]
+
+    def _contenders(self, ahead: int = 1) -> list[Point]:
+        """Of those who go on, who has fewest trials; with one more, if ``ahead``."""
+        if self._best is None:
+            return []
+        ranked = self._ranked()
+        going = [p for place, p in enumerate(ranked) if self._is_rival(p, place)]
+        if going or self._best.trials < CONFIRMED:
+            going.append(self._best.point)
+        if self._trials_of(self._present) in range(1, CONFIRMED):
+            going.append(self._present)
+        able = {p for p in going if self._attempts[p] < self._rules.repeats}
+        fewest = min((self._attempts[point] for point in able), default=0)
+        return [p for p in ranked if p in able and self._attempts[p] < fewest + ahead]
+
+    def _ranked(self) -> list[Point]:
+        """All that run and have a score, the best first."""
+        sign = 1 if self._rules.goal.lower_is_better else -1
+        every = self._standings.values()
+        scored = [e for e in every if e.score is not None and not e.fails]
+        scored.sort(key=lambda each: sign * (each.score or 0.0))
+        return [each.point for each in scored]
+
+    def _is_rival(self, point: Point, place: int) -> bool:
+        """One more trial of it may tell something."""
+        each = self._standings[point]
+        if each.is_best or not each.alive or each.close_to_best:
+            return False
+        if self._is_hopeless(each):
+            return False
+        if not each.like_best:  # Apart and yet alive: it had bad luck, perhaps.
+            return True
+        places = ceil(len(self._standings) / float(GO_ON) ** self._attempts[point])
+        return place < max(FINALISTS, places)
+
+    def _is_hopeless(self, each: Standing) -> bool:
+        """All repeats would hardly tell it from the best, as near as it is measured.
+
+        Its interval would shrink with the root of the trials, and the difference would
+        have to be outside of it: were it twice as large as it seems, it still is not.
+        """
+        tried = self._attempts[each.point]
+        if tried < SEEN or each.against_best is None or not each.ratio_to_best:
+            return False
+        low, high = each.against_best
+        reach = log(high / low) / 2 * sqrt(tried / self._rules.repeats)
+        return abs(log(each.ratio_to_best)) * HOPE < reach
+
+    def _leaders(self) -> list[Point]:
+        """For whom the last of the time is: the first two and the present."""
+        first = [*self._ranked()[:2], self._present]
+        able = {
+            point
+            for point in first
+            if self._attempts[point] < self._rules.repeats and self._pays(point)
+        }
+        fewest = min((self._attempts[point] for point in able), default=0)
+        return [point for point in able if self._attempts[point] == fewest]
+
+    # The present setting, between the others.
+
+    def _why_present(
+        self, wanted: Sequence[Point], here: Sequence[Point]
+    ) -> str | None:
+        """Why it is its turn; None where it is not."""
+        each = self._standings.get(self._present)
+        if each is None or each.fails or not self._pays(self._present):
+            return None
+        if not each.trials:
+            return "first: all is judged against it"
+        if self._reaches(self._present):
+            return self._why_in_between(wanted)
+        # No engine ends for its sake: its turn is between two lives.
+        if here or not wanted or not self._has_cost_enough():
+            return None
+        return "again, in an engine of its own: has the machine drifted?"
+
+    def _why_in_between(self, wanted: Sequence[Point]) -> str | None:
+        """The same where the engine that runs can be turned to it."""
+        if self._present not in {each.point for each in self._in_life()} and wanted:
+            return "in this engine, too: what else is measured in it is judged by it"
+        since = self._since_present()
+        round_is_over = since and not self._new() and not self._repeated()
+        if len(since) >= self._every or (since and not wanted) or round_is_over:
+            return "again: has the machine drifted?"
+        return None
+
+    def _has_cost_enough(self) -> bool:
+        """What came since its last trial, against a start and a trial for it alone."""
+        since = self._since_present()
+        starts = len({each.record.life for each in since})
+        spent_s = len(since) * self._rules.trial_s + starts * self._rules.start_s
+        return spent_s >= EVERY * (self._rules.trial_s + self._rules.start_s)
+
+    def _since_present(self) -> list[Trial]:
+        found: list[Trial] = []
+        for each in self._trials[::-1]:
+            if each.point == self._present:
+                break
+            found.append(each)
+        return found
+
+    def _repeated(self) -> bool:
+        """Another than the present was measured twice: the first round is long over."""
+        return any(n > 1 for p, n in self._attempts.items() if p != self._present)
+
+    # Engines: what runs, what can be turned, what time there is.
+
+    def _reaches(self, point: Point) -> bool:
+        return self._life is not None and self._life.reaches(point)
+
+    def _in_life(self) -> list[Trial]:
+        """What was measured of the engine that runs."""
+        if self._life is None or not self._trials:
+            return []
+        number = self._life.number
+        number = self._trials[-1].record.life if number is None else number
+        return [each for each in self._trials if each.record.life == number]
+
+    def _while_here(self) -> list[Point]:
+        """Who may be measured once more before the engine ends, as starts cost more."""
+        if self._new():
+            return []
+        here = Counter(each.point for each in self._in_life())
+        again = [
+            point
+            for point in self._contenders(ahead=IN_ONE_LIFE)
+            if self._reaches(point) and here[point] < IN_ONE_LIFE
+        ]
+        cheap = self._rules.start_s > len(again) * self._rules.trial_s
+        return again if cheap else []
+
+    def _pays(self, point: Point) -> bool:
+        """There is time for it."""
+        left_s = self._rules.left_s
+        return left_s is None or self._costs_s(point) <= left_s
+
+    def _costs_s(self, point: Point) -> float:
+        start_s = 0.0 if self._reaches(point) else self._rules.start_s
+        return self._rules.trial_s + start_s
+
+    def _time_is_short(self) -> bool:
+        """One more for the others would take from what is kept for the leaders."""
+        if self._rules.left_s is None or self._best is None:
+            return False
+        best_s = self._costs_s(self._best.point)
+        kept_s = (KEPT - 1) * self._rules.trial_s + best_s
+        return self._rules.left_s < kept_s + self._rules.trial_s
+
+    def _trials_of(self, point: Point) -> int:
+        each = self._standings.get(point)
+        return each.trials if each is not None else 0
+
+    # In which order, and why.
+
+    def _order(self, point: Point) -> tuple[int, bytes]:
+        """By chance, the same for the same seed; who failed comes later."""
+        attempts = self._attempts[point]
+        text = f"{self._rules.seed} {attempts} {point.text}"
+        return attempts, blake2b(text.encode(), digest_size=8).digest()
+
+    def _told(self, point: Point, why: str) -> NextTrial:
+        return NextTrial(point=point, repeat=self._attempts[point], why=why)
+
+    def _why(self, point: Point) -> str:
+        each = self._standings[point]
+        if not each.trials:
+            if self._attempts[point]:
+                return "once more: the first time it failed"
+            done = sum(bool(e.trials) or not e.alive for e in self._standings.values())
+            return f"each setting once: {done + 1} of {len(self._standings)}"
+        if each.is_best and each.doubts:
+            return f"the best so far again, as it is in doubt: {each.doubts[0]}"
+        if each.is_best:
+            return "the best so far again: how sure is it?"
+        if each.like_best:
+            return "again: not told apart from the best so far"
+        return "again, as it is next to the best: one trial may have had bad luck"

@@ -1,0 +1,110 @@
+"""When simulated requests come: at their own time, or because another was answered."""
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heappop, heappush
+
+from inferwatch.studies.what_if.past_requests import PastRequest
+from inferwatch.studies.what_if.recorded import ClosedLoop, RecordedRun
+from inferwatch.studies.what_if.scheduler import Asked
+
+
+class ReplayedArrivals:
+    """The requests of a recorded run.
+
+    Those of an open loop come when they came, faster by the rate. Those of a closed
+    loop come in their order, each when a user is free for it; a server that is faster
+    than the recorded one gets the same requests once more, until the loop's end.
+    """
+
+    def __init__(self, run: RecordedRun, rate: float) -> None:
+        self._run = run
+        self.start_ns = run.requests[0].due_ns
+        self._due: list[tuple[int, int, Asked]] = []
+        self._turn = 0
+        self._loops = {loop.run_id: _Users(loop) for loop in run.loops}
+        for index, past in enumerate(run.requests):
+            loop = self._loops.get(past.run_id or "")
+            if loop is not None:
+                loop.take(self._asked(index, past), past)
+                continue
+            passed_ns = (past.due_ns - self.start_ns) / rate
+            self._push(self.start_ns + int(passed_ns), self._asked(index, past))
+        for loop in self._loops.values():
+            for due_ns, asked in loop.begin():
+                self._push(due_ns, asked)
+
+    def _asked(self, index: int, past: PastRequest) -> Asked:
+        blocks = past.cached_tokens // self._run.setting.block_tokens
+        return Asked(
+            index=index,
+            prompt_tokens=past.prompt_tokens,
+            output_tokens=past.output_tokens,
+            cached_tokens=past.cached_tokens,
+            shared_blocks=round(blocks * self._run.shared),
+            priority=past.priority,
+            patience_ns=past.patience_ns,
+        )
+
+    def _push(self, due_ns: int, asked: Asked) -> None:
+        self._turn += 1
+        heappush(self._due, (due_ns, self._turn, asked))
+
+    def due(self, now_ns: int) -> Iterable[tuple[int, Asked]]:
+        """Those that came up to then, with the moment, in order."""
+        due = self._due
+        while due and due[0][0] <= now_ns:
+            came_ns, _, asked = heappop(due)
+            yield came_ns, asked
+
+    def next_ns(self) -> int | None:
+        """When the next one comes; None: nobody will."""
+        return self._due[0][0] if self._due else None
+
+    def ended(self, asked: Asked, now_ns: int) -> None:
+        """Its user, where it has one, asks again."""
+        loop = self._loops.get(self._run.requests[asked.index].run_id or "")
+        if loop is not None and (following := loop.free(now_ns)) is not None:
+            self._push(*following)
+
+
+class _Users:
+    """The users of a closed loop."""
+
+    def __init__(self, loop: ClosedLoop) -> None:
+        self._loop = loop
+        self._asked: deque[Asked] = deque()
+        self._begun: list[int] = []
+        """When the first of them asked."""
+        self._present = 0
+
+    def take(self, asked: Asked, past: PastRequest) -> None:
+        """One of its requests, in order."""
+        self._asked.append(asked)
+        self._begun.append(past.due_ns)
+
+    def begin(self) -> Iterable[tuple[int, Asked]]:
+        """What the first users ask, when they did, and those who joined them later."""
+        first = self._begun[: self._loop.users[0][1]]
+        for due_ns in first:
+            yield due_ns, self._next()
+        self._present = len(first)
+        for since_ns, count in self._loop.users[1:]:
+            for _ in range(count - self._present):
+                yield since_ns, self._next()
+            self._present = max(self._present, count)
+
+    def free(self, now_ns: int) -> tuple[int, Asked] | None:
+        """What the user who was answered asks next; None: nothing more."""
+        due_ns = now_ns + self._loop.pause_ns
+        if due_ns >= self._loop.until_ns:
+            return None
+        if self._present > self._loop.users_at(due_ns):
+            self._present -= 1
+            return None
+        return due_ns, self._next()
+
+    def _next(self) -> Asked:
+        asked = self._asked.popleft()
+        self._asked.append(asked)
+        return asked

@@ -1,0 +1,112 @@
+"""Readings of a session by kind, as far as a prediction needs them."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from collectors.contract.readings import (
+    AnyReading,
+    EngineInfo,
+    EngineSettings,
+    EventKind,
+    LiveLimits,
+    LoadEvent,
+    LoadPlanned,
+    RequestEvent,
+    Step,
+    Vantage,
+)
+from inferwatch.errors import UsageError
+
+KINDS = (
+    Step,
+    RequestEvent,
+    EngineInfo,
+    EngineSettings,
+    LiveLimits,
+    LoadPlanned,
+    LoadEvent,
+)
+"""The readings that tell of it."""
+MOMENTS = {
+    (EventKind.ARRIVED, Vantage.FRONTEND): "arrived_ns",
+    (EventKind.FIRST_TOKEN, Vantage.FRONTEND): "sent_ns",
+    (EventKind.FINISHED, Vantage.FRONTEND): "finished_ns",
+    (EventKind.ADDED, Vantage.ENGINE): "added_ns",
+    (EventKind.SCHEDULED, Vantage.ENGINE): "scheduled_ns",
+    (EventKind.FINISHED, Vantage.ENGINE): "engine_finished_ns",
+}
+LEARNT = (
+    *("tokenised_ns", "prompt_tokens", "max_tokens", "cached_tokens"),
+    *("ordinal", "external_id", "priority"),
+)
+
+
+class CannotTellError(UsageError):
+    """A session from which nothing can be predicted, and why."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What was told of a request."""
+
+    arrived_ns: int | None = None
+    tokenised_ns: int | None = None
+    sent_ns: int | None = None
+    finished_ns: int | None = None
+    added_ns: int | None = None
+    scheduled_ns: int | None = None
+    engine_finished_ns: int | None = None
+    prompt_tokens: int | None = None
+    max_tokens: int | None = None
+    cached_tokens: int | None = None
+    ordinal: int | None = None
+    external_id: str | None = None
+    priority: int | None = None
+
+
+@dataclass(slots=True)
+class Heard:
+    """The readings of a recorded run that a simulation needs, by kind."""
+
+    steps: dict[tuple[str, int], list[Step]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    """By source and rank."""
+    requests: dict[tuple[str, str], Told] = field(
+        default_factory=lambda: defaultdict(Told)
+    )
+    """By source and internal id."""
+    engines: list[EngineInfo] = field(default_factory=list)
+    settings: list[EngineSettings] = field(default_factory=list)
+    limits: list[LiveLimits] = field(default_factory=list)
+    plans: list[LoadPlanned] = field(default_factory=list)
+    load: list[LoadEvent] = field(default_factory=list)
+
+    def take(self, reading: AnyReading) -> None:
+        """Keep it, if it tells of requests, steps or loads."""
+        if isinstance(reading, Step):
+            self.steps[reading.source, reading.rank].append(reading)
+        elif isinstance(reading, RequestEvent):
+            self._event(reading)
+        elif isinstance(reading, EngineInfo):
+            self.engines.append(reading)
+        elif isinstance(reading, EngineSettings):
+            self.settings.append(reading)
+        elif isinstance(reading, LiveLimits):
+            self.limits.append(reading)
+        elif isinstance(reading, LoadPlanned):
+            self.plans.append(reading)
+        elif isinstance(reading, LoadEvent):
+            self.load.append(reading)
+
+    def _event(self, event: RequestEvent) -> None:
+        moment = MOMENTS.get((event.kind, event.vantage))
+        if moment is None:
+            return
+        told = self.requests[event.source, event.request_id]
+        if getattr(told, moment) is None:
+            setattr(told, moment, event.t_ns)
+        for name in LEARNT:
+            value = getattr(event, name)
+            if value is not None and getattr(told, name) is None:
+                setattr(told, name, value)

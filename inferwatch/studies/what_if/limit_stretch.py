@@ -1,0 +1,129 @@
+"""Of a run on whose way limits were changed, the stretch under the same ones.
+
+What is simulated has one setting from its beginning to its end. So a run is cut where
+somebody changed its limits: what came before or after says nothing of how it would
+have been under them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import LiveLimits, Step
+from inferwatch.formatting import counted
+from inferwatch.metrics.steps.live_limits import Values, start_values, values_of
+from inferwatch.studies.what_if.heard import CannotTellError, Told
+from inferwatch.studies.what_if.setting import Setting
+from inferwatch.studies.what_if.step_cost import FEWEST_STEPS
+
+NEVER_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitStretch:
+    """Steps that went by the same limits."""
+
+    values: Values | None
+    """None where nobody may change them."""
+    steps: list[Step]
+    from_ns: int = -NEVER_NS
+    to_ns: int = NEVER_NS
+    """When they were changed; never, at the ends of the run."""
+    note: str | None = None
+    """What of the run this is; None: all of it."""
+
+    def setting(self, told: Setting) -> Setting:
+        """What the engine told that it was started with, under these."""
+        if self.values is None:
+            return told
+        seqs, tokens = self.values
+        return replace(
+            told,
+            max_num_seqs=min(told.max_num_seqs, seqs),
+            max_num_batched_tokens=min(told.max_num_batched_tokens, tokens),
+        )
+
+    def requests(self, told: Mapping[int, Told]) -> dict[int, Told]:
+        """Those that came in it; who ended after it did not end in sight."""
+        return {
+            ordinal: self._in_sight(each)
+            for ordinal, each in told.items()
+            if self.from_ns <= (each.added_ns or self.from_ns) < self.to_ns
+        }
+
+    def whole(self, told: Mapping[int, Told]) -> int:
+        """How many requests came and ended in it, which is what it can tell of."""
+        return sum(_ended_ns(each) is not None for each in self.requests(told).values())
+
+    def _in_sight(self, told: Told) -> Told:
+        ended_ns = _ended_ns(told)
+        if ended_ns is None or ended_ns < self.to_ns:
+            return told
+        return replace(told, engine_finished_ns=None, finished_ns=None)
+
+
+def _ended_ns(told: Told) -> int | None:
+    return told.engine_finished_ns or told.finished_ns
+
+
+def limit_stretch(
+    steps: Sequence[Step],
+    limits: Iterable[LiveLimits],
+    told: Mapping[int, Told],
+    *,
+    latest: bool,
+) -> LimitStretch:
+    """The stretch with most requests, or the latest: that of the present.
+
+    Raises:
+        CannotTellError: it is too short to say what a step costs.
+    """
+    stretches = _stretches(steps, limits)
+    if len(stretches) == 1:
+        return stretches[0]
+    found = stretches[-1]
+    if not latest:
+        long = [each for each in stretches if len(each.steps) >= FEWEST_STEPS]
+        found = max(long or stretches, key=lambda each: each.whole(told))
+    if len(found.steps) < FEWEST_STEPS:
+        since = "since then" if latest else "between two changes"
+        raise CannotTellError(
+            f"its limits were changed on the way, and there are only "
+            f"{counted(len(found.steps), 'step')} {since}: it takes {FEWEST_STEPS} to "
+            "say what one costs"
+        )
+    return replace(found, note=_note(found, len(stretches)))
+
+
+def _stretches(
+    steps: Sequence[Step], limits: Iterable[LiveLimits]
+) -> list[LimitStretch]:
+    """In order; those without a step are left out."""
+    told = sorted(limits, key=lambda each: each.t_ns)
+    if not told:
+        return [LimitStretch(values=None, steps=list(steps))]
+    spans: list[tuple[int, Values]] = [(-NEVER_NS, start_values(told[0]))]
+    for each in told:
+        if values_of(each) != spans[-1][1]:
+            spans.append((each.t_ns, values_of(each)))
+    ends = [*(from_ns for from_ns, _ in spans[1:]), NEVER_NS]
+    found = []
+    for (from_ns, values), to_ns in zip(spans, ends, strict=True):
+        inside = [step for step in steps if from_ns <= step.start_ns < to_ns]
+        if inside:
+            found.append(
+                LimitStretch(values=values, steps=inside, from_ns=from_ns, to_ns=to_ns)
+            )
+    return found
+
+
+def _note(found: LimitStretch, of: int) -> str:
+    seqs, tokens = found.values or (0, 0)
+    lasted_ns = found.steps[-1].end_ns - found.steps[0].start_ns
+    begins = found.from_ns > -NEVER_NS
+    without = "; what was there when it began is left out" if begins else ""
+    return (
+        f"limits were changed on the way: this is of the {lasted_ns / NS_PER_S:,.0f} s "
+        f"under max_num_seqs {seqs:,} and max_num_batched_tokens {tokens:,} alone, one "
+        f"of {of} stretches{without}"
+    )

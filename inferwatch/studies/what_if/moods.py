@@ -1,0 +1,154 @@
+"""How the machine was at each moment: how far steps lay beside what they should take.
+
+It is kept as it was, in order and by the moment, and laid over simulated steps: a
+stretch in which the machine was slow is slow for all requests of then, and that is what
+makes a p99. Nothing is drawn at random.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.studies.what_if.recorded_steps import RecordedSteps
+from inferwatch.studies.what_if.scheduler import StepLoad
+from inferwatch.studies.what_if.step_cost import StepCost
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+WINDOW_NS = NS_PER_S // 4
+FEWEST_BESIDE = 20
+"""Steps of a moment from which is taken how far they lay beside."""
+RATIO = 0.25, 2.0
+"""A step that took longer by more was held up: for so long, whatever it computed."""
+LONG_GAP_NS = 3_000_000
+"""Beyond what is usual between two steps: held up, likewise."""
+NEAR_NS = 20_000_000
+"""A hold-up of so short a while ago still hits who computes now."""
+REACH = 1.25
+"""How far beyond the largest batch that was seen the curve is drawn on."""
+
+
+class Beside:
+    """How far the steps of a kind lay beside what was expected, by moment."""
+
+    def __init__(
+        self, steps: RecordedSteps, chosen: Bools, ratios: Floats, gaps: Floats
+    ) -> None:
+        self.count = int(chosen.sum())
+        self.ratios: list[float] = ratios[chosen].tolist()
+        self.gaps_ns: list[float] = gaps[chosen].tolist()
+        first_ns = int(steps.start_ns.min())
+        self.windows = (int(steps.end_ns.max()) - first_ns) // WINDOW_NS + 1
+        edges = first_ns + np.arange(self.windows + 1) * WINDOW_NS
+        cuts = np.searchsorted(steps.start_ns[chosen], edges)
+        lows, highs = cuts[:-1], cuts[1:]
+        missing = np.maximum(FEWEST_BESIDE - (highs - lows), 0)
+        self.lows: list[int] = np.maximum(lows - (missing + 1) // 2, 0).tolist()
+        wide = np.minimum(highs + (missing + 1) // 2, self.count)
+        self.highs: list[int] = wide.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class HoldUps:
+    """When the machine did nothing for a while, since its first step, and for how long.
+
+    They belong to their moment, not to a step: whatever is computed then waits.
+    """
+
+    moments_ns: list[int]
+    lengths_ns: list[int]
+    span_ns: int
+    """After which they begin anew: a simulation may last longer."""
+
+
+class Moods:
+    """Of the machine, over a run."""
+
+    def __init__(self, cost: StepCost, steps: RecordedSteps) -> None:
+        took, expected = steps.took_ns.astype(float), cost.expected(steps)
+        ratios = np.clip(took / expected, *RATIO)
+        known = steps.gap_ns >= 0
+        gaps = np.where(known, steps.gap_ns - cost.expected_gaps(steps), 0.0)
+        long = gaps > LONG_GAP_NS
+        prefills, usual = steps.prefill_tokens > 0, np.where(long, 0.0, gaps)
+        self.of_prefills = Beside(steps, prefills, ratios, usual)
+        self.of_decodes = Beside(steps, ~prefills, ratios, usual)
+        if not self.of_prefills.count:
+            self.of_prefills = self.of_decodes
+        if not self.of_decodes.count:
+            self.of_decodes = self.of_prefills
+        self.hold_ups = _hold_ups(steps, took - ratios * expected, gaps * long)
+
+
+class ReplayedCost:
+    """Tells what simulated steps take, with the machine's moods as they were."""
+
+    def __init__(
+        self, cost: StepCost, moods: Moods, start_ns: int, rate: float
+    ) -> None:
+        """From a moment on that is the moods' first one."""
+        self._cost, self._moods = cost, moods
+        self._start_ns, self._rate = start_ns, rate
+        self.longer = 1.0
+        """Steps take so many times what they should."""
+        self._next: dict[tuple[bool, int], int] = {}
+        self.beyond_ns = 0
+        """In steps with more requests, or prompt tokens, than were ever seen."""
+        self._most_members = int(cost.most_members * REACH)
+        self._most_tokens = int(cost.most_prefill_tokens * REACH)
+        self._past = 0
+        """How many of the hold-ups are past, rounds included."""
+
+    def step_ns(self, load: StepLoad, now_ns: int) -> tuple[int, int]:
+        """What a step of that takes that begins then, and what lies behind it."""
+        cost, prefills = self._cost, load.prefill_tokens > 0
+        beside = self._moods.of_prefills if prefills else self._moods.of_decodes
+        moment_ns = int((now_ns - self._start_ns) * self._rate)
+        window = moment_ns // WINDOW_NS % beside.windows
+        low, high = beside.lows[window], beside.highs[window]
+        turn = self._next.get((prefills, window), 0)
+        self._next[prefills, window] = turn + 1
+        like = low + turn % (high - low)
+        took = cost.expected_ns(load) * beside.ratios[like] * self.longer
+        members = load.decoding + load.prefilling
+        gap = max(cost.gap_ns(members) + beside.gaps_ns[like], 0.0)
+        end_ns = moment_ns + int((took + gap) * self._rate)
+        took_ns = max(int(took) + self._held_up(moment_ns, end_ns), 1)
+        if members > self._most_members or load.prefill_tokens > self._most_tokens:
+            self.beyond_ns += took_ns
+        return took_ns, int(gap)
+
+    def _held_up(self, start_ns: int, end_ns: int) -> int:
+        """For how long in that span; what came while nothing was computed is past."""
+        hold_ups = self._moods.hold_ups
+        count, held_ns = len(hold_ups.moments_ns), 0
+        while count:
+            lap, place = divmod(self._past, count)
+            at_ns = hold_ups.moments_ns[place] + lap * hold_ups.span_ns
+            if at_ns >= end_ns:
+                break
+            if at_ns >= start_ns - NEAR_NS:
+                held_ns += hold_ups.lengths_ns[place]
+            self._past += 1
+        return held_ns
+
+
+def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> HoldUps:
+    """What steps, and what lay behind them, took beyond all measure."""
+    first_ns, last_ns = int(steps.start_ns.min()), int(steps.end_ns.max())
+    usual_ns = steps.took_ns - more_ns
+    middles = (steps.start_ns - first_ns + usual_ns / 2).astype(np.int64)
+    ends = steps.end_ns - first_ns
+    found = [
+        *zip(middles.tolist(), more_ns.tolist(), strict=True),
+        *zip(ends.tolist(), gaps_ns.tolist(), strict=True),
+    ]
+    held = sorted((at_ns, int(for_ns)) for at_ns, for_ns in found if for_ns >= 1)
+    return HoldUps(
+        [at_ns for at_ns, _ in held],
+        [for_ns for _, for_ns in held],
+        last_ns - first_ns + 1,
+    )

@@ -1,0 +1,161 @@
+"""What came of a load: measured, or simulated, by the same definitions."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import BoundBy
+from inferwatch.metrics.series.quantiles import of_weighted
+from inferwatch.metrics.series.window import Quantiles
+from inferwatch.studies.what_if.past_requests import PastRequest
+from inferwatch.studies.what_if.recorded import RecordedRun
+from inferwatch.studies.what_if.scheduler import Live, Run
+
+LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "e2el_s")
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Latencies and throughput of one load under one setting."""
+
+    requests: int = 0
+    latencies: dict[str, Quantiles] = field(default_factory=dict)
+    """By key: ttft_s, queue_s, tpot_s, itl_s, e2el_s, by the catalog's definitions."""
+    output_tokens_per_s: float | None = None
+    """From the first arrival to the last token."""
+    requests_per_s: float | None = None
+    batch_mean: float | None = None
+    batch_max: int | None = None
+    kv_peak_blocks: int | None = None
+    preemptions: int = 0
+    bound_share: dict[BoundBy, float] = field(default_factory=dict)
+    """Of the time in steps, by what kept the head of the queue waiting."""
+
+    @property
+    def binds(self) -> BoundBy:
+        """What kept requests waiting for longest; nothing, where hardly any waited."""
+        shares = {**self.bound_share, BoundBy.NOTHING: LEAST_BOUND}
+        return max(shares, key=lambda bound: shares[bound])
+
+
+LEAST_BOUND = 0.02
+"""Of the time: what binds for less does not bind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """One request; how long it took."""
+
+    ttft_ns: int
+    queue_ns: int | None
+    e2el_ns: int
+    decode_ns: int
+    tokens: int
+    arrived_ns: int
+    last_ns: int
+
+
+def measured(run: RecordedRun) -> Outcome:
+    """As it was."""
+    ended = [
+        _Ended(
+            past.first_ns + past.send_ns - past.arrived_ns,
+            past.queue_ns,
+            past.last_ns + past.end_send_ns - past.arrived_ns,
+            past.last_ns - past.first_ns,
+            past.output_tokens,
+            past.arrived_ns,
+            past.last_ns,
+        )
+        for past in run.requests
+        if past.counts and past.first_ns is not None and past.last_ns is not None
+    ]
+    steps = run.steps
+    batches = Outcome(
+        batch_mean=float(steps.members.mean()),
+        batch_max=int(steps.members.max()),
+        kv_peak_blocks=run.kv_peak_blocks,
+        preemptions=run.preemptions,
+        bound_share=run.bound_share,
+    )
+    return _outcome(ended, _gaps_of(run), batches)
+
+
+def simulated(run: RecordedRun, result: Run, kv_blocks: int | None) -> Outcome:
+    """As it would have been."""
+    ended = list(_ended(run.requests, result.ended))
+    total_ns = sum(result.bound_ns.values())
+    shares = {b: ns / total_ns for b, ns in result.bound_ns.items()} if total_ns else {}
+    gaps = np.array(result.gaps_ns, np.int64), np.array(result.gap_weights, np.int64)
+    batches = Outcome(
+        batch_mean=result.members / result.steps if result.steps else None,
+        batch_max=result.most_members,
+        kv_peak_blocks=None if kv_blocks is None else result.peak_blocks,
+        preemptions=result.preemptions,
+        bound_share=shares,
+    )
+    return _outcome(ended, gaps, batches)
+
+
+def _ended(requests: Sequence[PastRequest], lives: Iterable[Live]) -> Iterator[_Ended]:
+    for live in lives:
+        past = requests[live.asked.index]
+        if past.counts:
+            came_ns = live.due_ns - past.api_ns if past.by_front_end else live.added_ns
+            yield _Ended(
+                live.first_ns - came_ns + past.send_ns,
+                live.started_ns - live.added_ns,
+                live.last_ns - came_ns + past.end_send_ns,
+                live.last_ns - live.first_ns,
+                live.outputs,
+                came_ns,
+                live.last_ns,
+            )
+
+
+def _gaps_of(run: RecordedRun) -> tuple[Ints, Ints]:
+    """Each gap between two tokens of a request: here all have the same weight."""
+    flat, end_ns = run.steps.flat, run.steps.end_ns
+    made = flat.produced > 0
+    member, step = flat.member[made], flat.step[made]
+    order = np.lexsort((step, member))
+    member, moments = member[order], end_ns[step[order]]
+    same = member[1:] == member[:-1]
+    gaps = np.diff(moments)[same]
+    return gaps, np.ones(len(gaps), np.int64)
+
+
+def _outcome(
+    ended: Sequence[_Ended],
+    gaps: tuple[Ints, Ints],
+    batches: Outcome,
+) -> Outcome:
+    many = [each for each in ended if each.tokens > 1]
+    latencies = {
+        "ttft_s": _quantiles([each.ttft_ns for each in ended]),
+        "queue_s": _quantiles([e.queue_ns for e in ended if e.queue_ns is not None]),
+        "tpot_s": _quantiles([each.decode_ns // (each.tokens - 1) for each in many]),
+        "itl_s": of_weighted(*gaps, NS_PER_S) if len(gaps[0]) else Quantiles(),
+        "e2el_s": _quantiles([each.e2el_ns for each in ended]),
+    }
+    first_ns = min((each.arrived_ns for each in ended), default=0)
+    span_s = (max((e.last_ns for e in ended), default=0) - first_ns) / NS_PER_S
+    tokens = sum(each.tokens for each in ended)
+    return replace(
+        batches,
+        requests=len(ended),
+        latencies=latencies,
+        output_tokens_per_s=tokens / span_s if span_s > 0 else None,
+        requests_per_s=len(ended) / span_s if span_s > 0 else None,
+    )
+
+
+def _quantiles(values: Sequence[int]) -> Quantiles:
+    if not values:
+        return Quantiles()
+    found = np.array(values, np.int64)
+    return of_weighted(found, np.ones(len(found), np.int64), NS_PER_S)

@@ -1,0 +1,204 @@
+"""Requests of one engine as they went: when they could be had, and what they took."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+import numpy.typing as npt
+
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import LoadEvent, LoadKind
+from inferwatch.studies.what_if.heard import Told
+from inferwatch.studies.what_if.recorded_steps import FlatMembers, RecordedSteps
+
+Ints = npt.NDArray[np.int64]
+BEFORE_NS = 5 * NS_PER_S
+"""Before the first step that was seen, an engine had no others: it had just started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRequest:
+    """A request as it went."""
+
+    ordinal: int
+    due_ns: int
+    """When the engine could have it: it had left the front end."""
+    api_ns: int = 0
+    """From its arrival there to that."""
+    send_ns: int = 0
+    """From the engine's first token to the front end's."""
+    end_send_ns: int = 0
+    """Likewise of the last."""
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    priority: int = 0
+    patience_ns: int | None = None
+    """It was given up without a token after so long."""
+    by_front_end: bool = True
+    """Its arrival there is known; else it is measured from when the engine took it."""
+    counts: bool = True
+    """It is measured: it came and ended in sight, and not in a warm-up."""
+    run_id: str | None = None
+    """Of the closed loop that sent it: it came because another was answered."""
+    # As it went.
+    added_ns: int = 0
+    """The engine took it."""
+    first_ns: int | None = None
+    last_ns: int | None = None
+    queue_ns: int | None = None
+
+    @property
+    def arrived_ns(self) -> int:
+        """At the front end, or where that does not tell, in the engine's queue."""
+        return self.due_ns - self.api_ns if self.by_front_end else self.added_ns
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Where a request's tokens stand in the steps."""
+
+    first_ns: int
+    last_ns: int
+    tokens: int
+
+
+def walks(flat: FlatMembers, end_ns: Ints) -> dict[int, Walk]:
+    """By ordinal, its first and last token and how many there were."""
+    made = flat.produced > 0
+    if not made.any():
+        return {}
+    member, step, produced = flat.member[made], flat.step[made], flat.produced[made]
+    order = np.lexsort((step, member))
+    member, step, produced = member[order], step[order], produced[order]
+    starts = np.flatnonzero(np.r_[True, member[1:] != member[:-1]])
+    ends = np.r_[starts[1:], len(member)] - 1
+    found = zip(
+        member[starts].tolist(),
+        end_ns[step[starts]].tolist(),
+        end_ns[step[ends]].tolist(),
+        np.add.reduceat(produced, starts).tolist(),
+        strict=True,
+    )
+    return {ordinal: Walk(*walk) for ordinal, *walk in found}
+
+
+def transit_ns(mine: Mapping[int, Told], steps: RecordedSteps) -> int:
+    """From front end to engine, where that was at rest: it took them at once."""
+    idle = steps.gap_ns < 0
+    since, until = steps.end_ns[idle], np.append(steps.start_ns[1:], 1 << 62)[idle]
+    found = []
+    for told in mine.values():
+        if told.tokenised_ns is None or told.added_ns is None:
+            continue
+        place = int(np.searchsorted(since, told.tokenised_ns)) - 1
+        if place >= 0 and told.added_ns <= until[place]:
+            found.append(told.added_ns - told.tokenised_ns)
+    return int(median(found)) if found else 0
+
+
+def past_requests(
+    mine: Mapping[int, Told],
+    steps: RecordedSteps,
+    load: Sequence[LoadEvent],
+    closed_runs: Sequence[str],
+) -> list[PastRequest]:
+    """Those whose coming was seen, in the order in which the engine could have them."""
+    walked = walks(steps.flat, steps.end_ns)
+    passing_ns = transit_ns(mine, steps)
+    warm = warm_ups(load)
+    begin_ns = int(steps.start_ns[0]) - BEFORE_NS
+    found = []
+    for ordinal, told in mine.items():
+        if told.added_ns is None or told.prompt_tokens is None:
+            continue
+        came_ns = told.arrived_ns or told.added_ns
+        inside = told.added_ns >= begin_ns
+        warming = any(low <= came_ns < high for low, high in warm)
+        name = told.external_id or ""
+        past = _past(
+            told,
+            walked.get(ordinal),
+            steps,
+            passing_ns,
+            counts=inside and not warming,
+            run_id=next((run for run in closed_runs if run and run in name), None),
+        )
+        if past is not None:
+            found.append(past)
+    return sorted(found, key=lambda past: past.due_ns)
+
+
+def _past(
+    told: Told,
+    walk: Walk | None,
+    steps: RecordedSteps,
+    passing_ns: int,
+    *,
+    counts: bool,
+    run_id: str | None,
+) -> PastRequest | None:
+    added_ns = told.added_ns or 0
+    if told.tokenised_ns is not None:
+        due_ns = min(told.tokenised_ns + passing_ns, added_ns)
+    else:
+        due_ns = _middle(added_ns, steps)
+    ended_ns = told.engine_finished_ns or told.finished_ns
+    tokens, patience_ns = (walk.tokens, None) if walk else (0, None)
+    if ended_ns is None:
+        tokens = max(told.max_tokens or 0, tokens)
+    elif walk is None:
+        patience_ns = max(ended_ns - added_ns, 0)
+    by_front_end = told.arrived_ns is not None
+    came_ns = due_ns if told.arrived_ns is None else told.arrived_ns
+    due_ns = max(due_ns, came_ns)
+    first_ns, last_ns = (walk.first_ns, walk.last_ns) if walk else (None, None)
+    return PastRequest(
+        ordinal=told.ordinal or 0,
+        due_ns=due_ns,
+        api_ns=due_ns - came_ns,
+        send_ns=_after(first_ns, told.sent_ns) if by_front_end else 0,
+        end_send_ns=_after(last_ns, told.finished_ns) if by_front_end else 0,
+        prompt_tokens=max(told.prompt_tokens or 1, 1),
+        output_tokens=tokens,
+        cached_tokens=told.cached_tokens or 0,
+        priority=told.priority or 0,
+        patience_ns=patience_ns,
+        by_front_end=by_front_end,
+        counts=counts and ended_ns is not None and walk is not None,
+        run_id=run_id,
+        first_ns=first_ns,
+        last_ns=last_ns,
+        added_ns=added_ns,
+        queue_ns=None if told.scheduled_ns is None else told.scheduled_ns - added_ns,
+    )
+
+
+def _middle(added_ns: int, steps: RecordedSteps) -> int:
+    """Of the step in which it came, as the engine took it when that had ended.
+
+    One that an engine at rest took came just then.
+    """
+    place = int(np.searchsorted(steps.end_ns, added_ns, side="right")) - 1
+    if place < 0 or steps.gap_ns[place] < 0:
+        return added_ns
+    return (int(steps.start_ns[place]) + added_ns) // 2
+
+
+def _after(then_ns: int | None, sent_ns: int | None) -> int:
+    if then_ns is None or sent_ns is None:
+        return 0
+    return max(sent_ns - then_ns, 0)
+
+
+def warm_ups(load: Sequence[LoadEvent]) -> list[tuple[int, int]]:
+    """Spans of session time in which a load warmed up."""
+    found, begun_ns = [], None
+    for event in load:
+        if event.kind is LoadKind.STARTED:
+            begun_ns = event.t_ns
+        elif event.kind is LoadKind.WARMUP_ENDED and begun_ns is not None:
+            found.append((begun_ns, event.t_ns))
+            begun_ns = None
+    return found

@@ -1,0 +1,307 @@
+"""What another setting would have made of a recorded load, and how far to trust it.
+
+First the load is simulated under the setting it was recorded with: what that misses of
+what was measured is the error that every prediction is told with. A number whose
+self-check misses by more than it may is not predicted, nor is one that rests on steps
+the like of which were never seen.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import counted, format_share
+from inferwatch.metrics.series.window import Quantiles
+from inferwatch.studies.what_if.arrivals import ReplayedArrivals
+from inferwatch.studies.what_if.heard import CannotTellError
+from inferwatch.studies.what_if.moods import Moods, ReplayedCost
+from inferwatch.studies.what_if.outcome import LATENCIES, Outcome, measured, simulated
+from inferwatch.studies.what_if.recorded import RecordedRun
+from inferwatch.studies.what_if.recorded_steps import RecordedSteps
+from inferwatch.studies.what_if.scheduler import Run, Scheduler
+from inferwatch.studies.what_if.setting import Change, Setting
+from inferwatch.studies.what_if.step_cost import StepCost
+
+Progress = Callable[[int], None]
+MOST_ERROR = {"p50": 0.10, "p99": 0.20}
+"""A self-check that misses by more proves the model wrong of that number."""
+MOST_RATE_ERROR = 0.10
+LONGER = 1.1
+"""A machine is not the same twice: steps may take as much longer as that."""
+FEWEST_REQUESTS = 20
+MOST_BEYOND = 0.01
+"""Of the simulated time, in steps larger than any that was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One number: as measured, as simulated under the same setting, and the miss."""
+
+    metric: str
+    percent: str
+    measured_s: float
+    simulated_s: float
+
+    @property
+    def error(self) -> float:
+        """Of the simulation, as a share of what was measured."""
+        if not self.measured_s:
+            return 0.0 if not self.simulated_s else 1.0
+        return self.simulated_s / self.measured_s - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One setting: what would have come of the load."""
+
+    setting: Setting
+    outcome: Outcome | None = None
+    """None where it cannot be said."""
+    cannot: str | None = None
+    """Why not, fit to show."""
+    unsure: dict[str, float] = field(default_factory=dict)
+    """By ``ttft_s p99``: by what share it changes if steps take LONGER; too much."""
+    notes: tuple[str, ...] = ()
+    waiting_at_end: int = 0
+    """Requests without a token when the last one came: the queue had grown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """A recorded load under its own setting and others."""
+
+    setting: Setting
+    measured: Outcome
+    simulated: Outcome
+    """Under the same setting: what it misses is the error of the predictions."""
+    step_error: float
+    """Of what a step is expected to take: half of them are nearer."""
+    near_s: float
+    """Half a step: what waited for less did not wait."""
+    most_members: int
+    """The largest batch that was seen."""
+    figures: tuple[Figure, ...] = ()
+    untold: dict[str, str] = field(default_factory=dict)
+    """By ``ttft_s p99``: why that number is not predicted."""
+    predictions: tuple[Prediction, ...] = ()
+    closed_loop: bool = False
+    """Users asked again when answered: arrivals follow from the answers."""
+    notes: tuple[str, ...] = ()
+
+    def is_near(self, figure: Figure) -> bool:
+        """Both queued for less than the step under way takes: there is no error."""
+        longest_s = max(figure.measured_s, figure.simulated_s)
+        return figure.metric == "queue_s" and longest_s < self.near_s
+
+    def error_of(self, metric: str, percent: str) -> float | None:
+        """Of the self-check; None where nothing was measured."""
+        for figure in self.figures:
+            if (figure.metric, figure.percent) == (metric, percent):
+                return figure.error
+        return None
+
+
+def what_if(
+    run: RecordedRun,
+    changes: Sequence[Change],
+    progress: Progress = lambda _: None,
+    *,
+    machine: RecordedSteps | None = None,
+) -> WhatIf:
+    """Predict what each change would have made of the run.
+
+    ``progress`` hears how many steps are simulated, and may raise to end it.
+    Predictions are for the machine as it was then; with ``machine``, as it was in
+    another run, whose steps these are: what neighbours do there nobody can foretell.
+
+    Raises:
+        CannotTellError: too little was recorded.
+    """
+    counted_requests = sum(past.counts for past in run.requests)
+    if counted_requests < FEWEST_REQUESTS:
+        raise CannotTellError(
+            f"only {counted(counted_requests, 'request')} came and ended in sight: it "
+            f"takes {FEWEST_REQUESTS} to say how well they can be predicted"
+        )
+    cost = StepCost(run.steps)
+    was = measured(run)
+    simulator = _Simulator(run, cost, progress)
+    moods = Moods(cost, run.steps)
+    result, _ = simulator.simulate(run.setting, moods)
+    as_was = simulated(run, result, run.setting.kv_blocks)
+    figures = tuple(_figures(was, as_was))
+    if machine is not None:
+        moods = Moods(cost, machine)
+    told = WhatIf(
+        setting=run.setting,
+        measured=was,
+        simulated=as_was,
+        step_error=cost.error,
+        near_s=cost.typical_ns / 2e9,
+        most_members=cost.most_members,
+        figures=figures,
+        predictions=tuple(_predict(simulator, change, moods) for change in changes),
+        closed_loop=bool(run.loops),
+        notes=run.notes,
+    )
+    return replace(told, untold=_untold(figures, told.is_near))
+
+
+class _Simulator:
+    """Puts the run through one setting after the other."""
+
+    def __init__(self, run: RecordedRun, cost: StepCost, progress: Progress) -> None:
+        self.run, self.cost, self._progress = run, cost, progress
+        self._steps = 0
+
+    def simulate(
+        self, setting: Setting, moods: Moods, longer: float = 1.0
+    ) -> tuple[Run, int]:
+        """What came of it, and the time in steps beyond any seen."""
+        arrivals = ReplayedArrivals(self.run, setting.rate)
+        start_ns = int(self.run.steps.start_ns.min())
+        costs = ReplayedCost(self.cost, moods, start_ns, setting.rate)
+        costs.longer = longer
+        scheduler = Scheduler(setting, costs, arrivals)
+        before = self._steps
+        for steps in scheduler.go_on(arrivals.start_ns):
+            self._progress(before + steps)
+        self._steps += scheduler.run.steps
+        return scheduler.run, costs.beyond_ns
+
+
+def _figures(was: Outcome, as_was: Outcome) -> list[Figure]:
+    found = []
+    for metric in LATENCIES:
+        for percent in MOST_ERROR:
+            before = _at(was.latencies[metric], percent)
+            after = _at(as_was.latencies[metric], percent)
+            if before is not None and after is not None:
+                found.append(
+                    Figure(
+                        metric=metric,
+                        percent=percent,
+                        measured_s=before,
+                        simulated_s=after,
+                    )
+                )
+    return found
+
+
+def _at(quantiles: Quantiles, percent: str) -> float | None:
+    value: float | None = getattr(quantiles, percent)
+    return value
+
+
+def _untold(
+    figures: Sequence[Figure], near: Callable[[Figure], bool]
+) -> dict[str, str]:
+    """Numbers in which the simulation of what was misses too much."""
+    return {
+        f"{each.metric} {each.percent}": (
+            "simulated as it was, it misses what was measured by "
+            f"{format_share(abs(each.error)).strip()}"
+        )
+        for each in figures
+        if abs(each.error) > MOST_ERROR[each.percent] and not near(each)
+    }
+
+
+def _predict(simulator: _Simulator, change: Change, moods: Moods) -> Prediction:
+    run, cost = simulator.run, simulator.cost
+    setting = change.of(run.setting)
+    cannot = _refused(run, change)
+    if cannot is not None:
+        return Prediction(setting=setting, cannot=cannot)
+    result, beyond_ns = simulator.simulate(setting, moods)
+    cannot = _beyond(result, beyond_ns, cost)
+    if cannot is not None:
+        return Prediction(setting=setting, cannot=cannot)
+    if result.too_big:
+        longest = max(asked.prompt_tokens for asked in result.too_big)
+        return Prediction(
+            setting=setting,
+            cannot=f"a prompt of {longest:,} tokens does not fit into "
+            f"{counted(setting.kv_blocks, 'block')} of {setting.block_tokens} tokens",
+        )
+    outcome = simulated(run, result, setting.kv_blocks)
+    slower, _ = simulator.simulate(setting, moods, LONGER)
+    return Prediction(
+        setting=setting,
+        outcome=outcome,
+        unsure=_unsure(outcome, simulated(run, slower, setting.kv_blocks), cost),
+        notes=tuple(_doubts(run, setting)),
+        waiting_at_end=_waiting_at_end(result),
+    )
+
+
+def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
+    """Numbers that hang on little: near what an engine can do, queues grow from it.
+
+    They change by more than steps do.
+    """
+    found = {}
+    for each in _figures(outcome, slower):
+        longest_ns = max(each.measured_s, each.simulated_s) * NS_PER_S
+        queued = each.metric != "queue_s" or longest_ns >= cost.typical_ns / 2
+        if queued and (1 + each.error) / LONGER - 1 > MOST_ERROR[each.percent]:
+            found[f"{each.metric} {each.percent}"] = each.error
+    return found
+
+
+def _refused(run: RecordedRun, change: Change) -> str | None:
+    if change.rate not in {None, 1.0} and run.loops:
+        users = run.loops[0].users[0][1]
+        return (
+            f"a closed loop of {counted(users, 'user')} asks when it is answered: it "
+            "has no rate to change"
+        )
+    if change.kv_blocks is not None and run.setting.kv_blocks is None:
+        return "the engine did not tell how many KV blocks it has"
+    return None
+
+
+def _beyond(result: Run, beyond_ns: int, cost: StepCost) -> str | None:
+    """Whether it rests on steps the like of which nobody saw."""
+    if beyond_ns <= MOST_BEYOND * result.busy_ns:
+        return None
+    if result.most_members > cost.most_members:
+        return (
+            f"no step with more than {counted(cost.most_members, 'request')} was seen, "
+            f"and it would take steps with {result.most_members:,}"
+        )
+    return (
+        f"no step with more than {cost.most_prefill_tokens:,} prompt tokens was seen, "
+        f"and it would take steps with {result.most_prefill_tokens:,}"
+    )
+
+
+def _doubts(run: RecordedRun, setting: Setting) -> list[str]:
+    """What makes this one less sure than the error says."""
+    doubts = []
+    blocks, before = setting.kv_blocks, run.setting.kv_blocks
+    fewer = blocks is not None and before is not None and blocks < before
+    hits = sum(past.cached_tokens for past in run.requests)
+    if fewer and hits:
+        doubts.append(
+            "prefix-cache hits are those of the recording; a smaller cache may have "
+            "fewer"
+        )
+    longest = run.engine.max_model_len
+    if (
+        fewer
+        and longest
+        and blocks is not None
+        and blocks * setting.block_tokens < longest
+    ):
+        doubts.append(
+            f"vLLM starts with so few blocks only if max_model_len ({longest:,}) is "
+            "lowered, too"
+        )
+    return doubts
+
+
+def _waiting_at_end(result: Run) -> int:
+    """How many waited when the last came."""
+    last_ns = max((live.due_ns for live in result.ended), default=0)
+    return sum(live.started_ns > last_ns for live in result.ended)

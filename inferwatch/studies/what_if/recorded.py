@@ -1,0 +1,275 @@
+"""What a session tells of one engine, made ready to be replayed.
+
+Readings in, plain facts out. Whatever cannot be replayed is refused with a reason that
+is fit to show.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from collectors.contract.readings import (
+    AnyReading,
+    BoundBy,
+    EngineInfo,
+    LoadEvent,
+    LoadKind,
+    Step,
+    rank_of,
+)
+from inferwatch.formatting import counted
+from inferwatch.metrics.load.plan import PlanFacts, plan_facts
+from inferwatch.studies.what_if.heard import CannotTellError, Heard, Told
+from inferwatch.studies.what_if.limit_stretch import limit_stretch
+from inferwatch.studies.what_if.past_requests import PastRequest, past_requests
+from inferwatch.studies.what_if.recorded_steps import RecordedSteps, recorded_steps
+from inferwatch.studies.what_if.setting import Setting, setting_of
+from inferwatch.studies.what_if.step_cost import FEWEST_STEPS
+
+NEVER_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedLoop:
+    """Users who ask again as soon as they are answered."""
+
+    run_id: str
+    users: tuple[tuple[int, int], ...]
+    """Since when there were how many."""
+    until_ns: int
+    pause_ns: int
+    """From an answer to the next question, at the engine."""
+
+    def users_at(self, now_ns: int) -> int:
+        """How many there are then."""
+        found = [count for since_ns, count in self.users if since_ns <= now_ns]
+        return found[-1] if found and now_ns < self.until_ns else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordedRun:
+    """One engine's session, or a stretch of it."""
+
+    setting: Setting
+    engine: EngineInfo
+    requests: tuple[PastRequest, ...]
+    """In the order in which the engine could have them."""
+    steps: RecordedSteps
+    loops: tuple[ClosedLoop, ...] = ()
+    shared: float = 0.0
+    """Of the blocks found in the prefix cache, the share that others held anyway."""
+    bound_share: dict[BoundBy, float] = field(default_factory=dict)
+    """Of the time in steps, by what kept the head of the queue waiting."""
+    kv_peak_blocks: int | None = None
+    preemptions: int = 0
+    notes: tuple[str, ...] = ()
+    """What makes a prediction less sure."""
+
+
+def recorded_run(
+    readings: Iterable[AnyReading], source: str | None = None
+) -> RecordedRun:
+    """One engine's part of a session: of a source, else of the busiest.
+
+    Raises:
+        CannotTellError: nothing can be predicted from it.
+    """
+    heard = Heard()
+    for reading in readings:
+        heard.take(reading)
+    return run_of(heard, source)
+
+
+def run_of(
+    heard: Heard, source: str | None = None, *, latest: bool = False
+) -> RecordedRun:
+    """The same of readings by kind.
+
+    Where limits were changed on the way, of the stretch under the same with most
+    requests, or of the latest.
+
+    Raises:
+        CannotTellError: nothing can be predicted from them.
+    """
+    (source, rank), steps = _busiest(heard, source)
+    engine = _engine(heard, source, rank)
+    told = next((s.settings for s in heard.settings[::-1] if s.source == source), {})
+    started = setting_of(engine, told)
+    if started is None:
+        raise CannotTellError(
+            "the engine did not tell its max_num_seqs and max_num_batched_tokens: "
+            "what binds its batch is not known"
+        )
+    _refuse(steps, engine, told)
+    steps.sort(key=lambda step: step.end_ns)
+    limits = [e for e in heard.limits if (e.source, e.rank) == (source, rank)]
+    every = {
+        told.ordinal: told
+        for (of, _), told in heard.requests.items()
+        if of == source and told.ordinal is not None and rank_of(told.ordinal) == rank
+    }
+    stretch = limit_stretch(steps, limits, every, latest=latest)
+    steps, setting = stretch.steps, stretch.setting(started)
+    mine = stretch.requests(every)
+    columns = recorded_steps(
+        steps, {ordinal: told.prompt_tokens or 0 for ordinal, told in every.items()}
+    )
+    plans = [plan for each in heard.plans if (plan := plan_facts(each)) is not None]
+    closed = [plan for plan in plans if plan.closed]
+    requests = past_requests(
+        mine, columns, heard.load, [plan.run_id for plan in closed]
+    )
+    if not any(request.counts for request in requests):
+        raise CannotTellError("no request was seen from its beginning to its end")
+    return RecordedRun(
+        setting=setting,
+        engine=engine,
+        requests=tuple(requests),
+        steps=columns,
+        loops=_loops(closed, heard.load, requests),
+        shared=_shared(steps, columns, mine, setting),
+        bound_share=_bound_share(steps),
+        kv_peak_blocks=max(
+            (s.kv_used_blocks for s in steps if s.kv_used_blocks is not None),
+            default=None,
+        ),
+        preemptions=sum(len(step.preempted) for step in steps),
+        notes=(*filter(None, [stretch.note]), *_notes(heard, engine)),
+    )
+
+
+def _bound_share(steps: Sequence[Step]) -> dict[BoundBy, float]:
+    bound_ns: dict[BoundBy, int] = {}
+    for step in steps:
+        bound_ns[step.bound_by] = bound_ns.get(step.bound_by, 0) + step.duration_ns
+    total_ns = sum(bound_ns.values())
+    return {bound: ns / total_ns for bound, ns in bound_ns.items()} if total_ns else {}
+
+
+def _busiest(heard: Heard, source: str | None) -> tuple[tuple[str, int], list[Step]]:
+    """The engine with most steps, of a source where one is wanted."""
+    wanted = {
+        key: steps for key, steps in heard.steps.items() if source in {None, key[0]}
+    }
+    key = max(wanted, key=lambda key: len(wanted[key]), default=None)
+    if key is None:
+        raise CannotTellError(
+            "no steps of an engine were recorded: what a batch costs is told by the "
+            "probe alone"
+        )
+    if len(wanted[key]) < FEWEST_STEPS:
+        raise CannotTellError(
+            f"only {counted(len(wanted[key]), 'step')} of the engine: it takes "
+            f"{FEWEST_STEPS} to say what one costs"
+        )
+    return key, wanted[key]
+
+
+def _engine(heard: Heard, source: str, rank: int) -> EngineInfo:
+    found = [e for e in heard.engines if e.source == source]
+    if not found:
+        raise CannotTellError("the engine did not tell what it is set to")
+    return next((e for e in found[::-1] if e.rank == rank), found[-1])
+
+
+def _refuse(steps: Sequence[Step], engine: EngineInfo, told: Mapping[str, Any]) -> None:
+    """What the scheduler here does not do as vLLM's does.
+
+    Raises:
+        CannotTellError: this engine does such a thing.
+    """
+    if any(step.drafted_tokens for step in steps):
+        raise CannotTellError(
+            "it decodes speculatively: how many tokens a step brings would change with "
+            "the batch, and is not modelled"
+        )
+    if (engine.pipeline_parallel or 1) > 1:
+        raise CannotTellError("it computes in a pipeline, which is not modelled")
+    if told.get("kv_connector"):
+        raise CannotTellError("it shares KV blocks with others, which is not modelled")
+
+
+def _loops(
+    closed: Sequence[PlanFacts],
+    load: Sequence[LoadEvent],
+    requests: Sequence[PastRequest],
+) -> tuple[ClosedLoop, ...]:
+    loops = []
+    for plan in closed:
+        own = [each for each in requests if each.run_id == plan.run_id]
+        if not own:
+            continue
+        begun_ns = own[0].due_ns
+        events = [e for e in load if e.t_ns >= begun_ns and e.users is not None]
+        stops = [
+            e.t_ns
+            for e in load
+            if e.kind in {LoadKind.STOPPED, LoadKind.DRAINING} and e.t_ns > begun_ns
+        ]
+        until_ns = min(stops, default=own[-1].due_ns + 1)
+        changes = [(e.t_ns, e.users) for e in events if e.users and e.t_ns < until_ns]
+        users = [(0, plan.concurrency), *changes]
+        loops.append(
+            ClosedLoop(
+                run_id=plan.run_id,
+                users=tuple(users),
+                until_ns=until_ns,
+                pause_ns=_pause(own, plan.concurrency),
+            )
+        )
+    return tuple(loops)
+
+
+def _pause(own: Sequence[PastRequest], users: int) -> int:
+    """From the engine's last token to the next question: who is first, asks first."""
+    ends = sorted(each.last_ns for each in own if each.last_ns is not None)
+    asks = [each.due_ns for each in own][users:]
+    pauses = [ask - end for end, ask in zip(ends, asks, strict=False)]
+    return int(max(median(pauses), 0)) if pauses else 0
+
+
+def _shared(
+    steps: Sequence[Step],
+    columns: RecordedSteps,
+    mine: Mapping[int, Told],
+    setting: Setting,
+) -> float:
+    """Of the blocks found in the prefix cache, the share that others held anyway.
+
+    Each member has blocks for its tokens; what fewer are in use, they share.
+    """
+    size = setting.block_tokens
+    found = {
+        ordinal: (told.cached_tokens or 0) // size for ordinal, told in mine.items()
+    }
+    if not any(found.values()):
+        return 0.0
+    flat = columns.flat
+    own = np.bincount(flat.step, -(-flat.after // size), minlength=len(steps))
+    cached = np.array([found.get(int(n), 0) for n in flat.member])
+    hits = np.bincount(flat.step, cached, minlength=len(steps))
+    used = np.array(
+        [-1 if s.kv_used_blocks is None else s.kv_used_blocks for s in steps]
+    )
+    known = (used >= 0) & (hits > 0)
+    # Whoever ended in a step has given its blocks back by the time they are counted.
+    known &= ~columns.ended
+    if not known.any():
+        return 0.0
+    share = (own[known] - used[known]).sum() / hits[known].sum()
+    return float(np.clip(share, 0.0, 1.0))
+
+
+def _notes(heard: Heard, engine: EngineInfo) -> tuple[str, ...]:
+    notes = []
+    if len(heard.steps) > 1:
+        notes.append(f"of {len(heard.steps)} engines, this is of the busiest alone")
+    if engine.async_scheduling:
+        notes.append(
+            "the engine schedules a step ahead; here each step begins when the one "
+            "before it has ended"
+        )
+    return tuple(notes)

@@ -1,0 +1,128 @@
+"""How an engine is set: what its scheduler goes by, and what may be changed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from collectors.contract.readings import EngineInfo
+from inferwatch.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What vLLM's scheduler goes by, and how fast requests come."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    kv_blocks: int | None = None
+    """That requests can use; None: the cache never binds."""
+    block_tokens: int = 16
+    long_prefill_tokens: int = 0
+    """``long_prefill_token_threshold``; 0: none."""
+    fair_prefill: bool = False
+    """``long_prefill_token_threshold_adaptive``: that is at least a request's share of
+    the token budget."""
+    chunked_prefill: bool = True
+    prefix_caching: bool = True
+    whole_prompt_must_fit: bool = True
+    """``scheduler_reserve_full_isl``: who is admitted finds blocks for all it has."""
+    watermark_blocks: int = 0
+    by_priority: bool = False
+    rate: float = 1.0
+    """How many times as fast requests arrive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What somebody asks about; None: as it was."""
+
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    kv_blocks: int | None = None
+    rate: float | None = None
+
+    def of(self, setting: Setting) -> Setting:
+        """The setting with this changed."""
+        return Setting(
+            max_num_seqs=self.max_num_seqs or setting.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens
+            or setting.max_num_batched_tokens,
+            kv_blocks=self.kv_blocks or setting.kv_blocks,
+            block_tokens=setting.block_tokens,
+            long_prefill_tokens=setting.long_prefill_tokens,
+            fair_prefill=setting.fair_prefill,
+            chunked_prefill=setting.chunked_prefill,
+            prefix_caching=setting.prefix_caching,
+            whole_prompt_must_fit=setting.whole_prompt_must_fit,
+            watermark_blocks=setting.watermark_blocks,
+            by_priority=setting.by_priority,
+            rate=self.rate or setting.rate,
+        )
+
+
+MOST_CHANGES = 12
+"""Side by side."""
+
+
+def combined(
+    *,
+    max_num_seqs: Sequence[int] = (),
+    max_num_batched_tokens: Sequence[int] = (),
+    kv_blocks: Sequence[int] = (),
+    rate: Sequence[float] = (),
+) -> list[Change]:
+    """A change for each combination of these values; none where there are none.
+
+    Raises:
+        UsageError: that makes too many.
+    """
+    if not (max_num_seqs or max_num_batched_tokens or kv_blocks or rate):
+        return []
+    changes = [
+        Change(
+            max_num_seqs=seqs, max_num_batched_tokens=tokens, kv_blocks=blocks, rate=by
+        )
+        for seqs, tokens, blocks, by in product(
+            max_num_seqs or (None,),
+            max_num_batched_tokens or (None,),
+            kv_blocks or (None,),
+            rate or (None,),
+        )
+    ]
+    if len(changes) > MOST_CHANGES:
+        raise UsageError(
+            f"that makes {len(changes)} columns: give at most {MOST_CHANGES}"
+        )
+    return changes
+
+
+def setting_of(
+    engine: EngineInfo, told: Mapping[str, Any] | None = None
+) -> Setting | None:
+    """As the engine told it, by vLLM's flags too; None where it keeps its limits."""
+    told = told or {}
+    seqs = told.get("max_num_seqs", engine.max_num_seqs)
+    tokens = told.get("max_num_scheduled_tokens") or told.get(
+        "max_num_batched_tokens", engine.max_num_batched_tokens
+    )
+    if not seqs or not tokens:
+        return None
+    blocks = engine.num_kv_blocks
+    return Setting(
+        max_num_seqs=int(told.get("max_num_active_seqs") or seqs),
+        max_num_batched_tokens=int(tokens),
+        kv_blocks=blocks if engine.kv_block_tokens else None,
+        block_tokens=engine.kv_block_tokens or 16,
+        long_prefill_tokens=int(told.get("long_prefill_token_threshold") or 0),
+        fair_prefill=bool(told.get("long_prefill_token_threshold_adaptive")),
+        chunked_prefill=bool(told.get("enable_chunked_prefill", True)),
+        prefix_caching=engine.prefix_caching is not False,
+        whole_prompt_must_fit=bool(told.get("scheduler_reserve_full_isl", True)),
+        watermark_blocks=int(float(told.get("watermark") or 0) * (blocks or 0)),
+        by_priority=_policy(told) == "priority",
+    )
+
+
+def _policy(told: Mapping[str, Any]) -> str:
+    return str(told.get("scheduling_policy", "fcfs"))

@@ -1,0 +1,268 @@
+"""A prediction as a table for people and as JSON, the same on screen and in print."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any
+
+import msgspec
+
+from collectors.contract.readings import BoundBy
+from inferwatch.formatting import (
+    TimeUnit,
+    about,
+    bound_text,
+    counted,
+    format_count,
+    format_in,
+    format_rate,
+    format_share,
+    shared_unit,
+)
+from inferwatch.studies.what_if.outcome import LATENCIES, Outcome
+from inferwatch.studies.what_if.prediction import LONGER, MOST_ERROR, Prediction, WhatIf
+from inferwatch.studies.what_if.setting import Setting
+
+NAMES = {
+    "ttft_s": "TTFT",
+    "queue_s": "queue",
+    "tpot_s": "TPOT",
+    "itl_s": "ITL",
+    "e2el_s": "E2EL",
+}
+KNOBS = {
+    BoundBy.SEQS: "max_num_seqs",
+    BoundBy.TOKENS: "max_num_batched_tokens",
+    BoundBy.KV: "KV blocks",
+}
+WIDTH = 80
+NOT_TOLD = "?"
+"""In place of a number that is not predicted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """A line of the table: its name, a cell a column, and the error of the model."""
+
+    name: str
+    measured: str
+    as_was: str
+    error: str
+    predicted: tuple[str, ...]
+    """One a setting asked about."""
+
+
+def heads(told: WhatIf) -> tuple[str, ...]:
+    """What the columns of the predictions are called: what is changed in each."""
+    return tuple(changed(told.setting, each.setting) for each in told.predictions)
+
+
+def changed(was: Setting, now: Setting) -> str:
+    """What is changed, in a few words."""
+    parts = []
+    if now.max_num_seqs != was.max_num_seqs:
+        parts.append(f"seqs {now.max_num_seqs:,}")
+    if now.max_num_batched_tokens != was.max_num_batched_tokens:
+        parts.append(f"tokens {now.max_num_batched_tokens:,}")
+    if now.kv_blocks != was.kv_blocks:
+        parts.append(f"KV {now.kv_blocks:,}")
+    if now.rate != was.rate:
+        parts.append(f"rate ×{now.rate:g}")
+    return ", ".join(parts) or "as it was"
+
+
+def setting_text(setting: Setting) -> str:
+    """The present values."""
+    parts = [
+        f"max_num_seqs {setting.max_num_seqs:,}",
+        f"max_num_batched_tokens {setting.max_num_batched_tokens:,}",
+    ]
+    if setting.kv_blocks is not None:
+        parts.append(
+            f"{counted(setting.kv_blocks, 'KV block')} of {setting.block_tokens} tokens"
+        )
+    return ", ".join(parts)
+
+
+def rows(told: WhatIf) -> Iterator[TableRow]:
+    """The table, line by line."""
+    for metric in LATENCIES:
+        yield from _latency_rows(told, metric)
+    yield _plain("tokens/s", told, lambda o: format_rate(o.output_tokens_per_s))
+    yield _plain("requests/s", told, lambda o: format_rate(o.requests_per_s))
+    yield _plain("batch", told, lambda o: format_rate(o.batch_mean))
+    if told.setting.kv_blocks is not None:
+        yield _plain("KV peak", told, lambda o: format_count(o.kv_peak_blocks))
+    yield _plain("preemptions", told, lambda o: format_count(o.preemptions))
+    yield _plain("binds", told, _bind_text)
+
+
+def _latency_rows(told: WhatIf, metric: str) -> Iterator[TableRow]:
+    outcomes = [told.measured, told.simulated]
+    outcomes += [p.outcome for p in told.predictions if p.outcome is not None]
+    for percent in MOST_ERROR:
+        every = [getattr(each.latencies[metric], percent) for each in outcomes]
+        unit = shared_unit(every)
+        error = told.error_of(metric, percent)
+        untold = f"{metric} {percent}" in told.untold
+        yield TableRow(
+            name=f"{NAMES[metric]} {percent}, {unit.name}",
+            measured=_cell(told.measured, metric, percent, unit),
+            as_was=_cell(told.simulated, metric, percent, unit),
+            error="" if error is None else _error_text(told, metric, percent),
+            predicted=tuple(
+                _predicted(each, metric, percent, unit, untold=untold)
+                for each in told.predictions
+            ),
+        )
+
+
+def _cell(outcome: Outcome, metric: str, percent: str, unit: TimeUnit) -> str:
+    quantiles = outcome.latencies[metric]
+    text = format_in(unit, getattr(quantiles, percent))
+    return about(f" {text}").strip() if percent in quantiles.weak else text.strip()
+
+
+def _predicted(
+    each: Prediction, metric: str, percent: str, unit: TimeUnit, *, untold: bool
+) -> str:
+    if each.outcome is None or untold or f"{metric} {percent}" in each.unsure:
+        return NOT_TOLD
+    return _cell(each.outcome, metric, percent, unit)
+
+
+def _error_text(told: WhatIf, metric: str, percent: str) -> str:
+    """How far the simulation lies beside what was measured."""
+    for figure in told.figures:
+        if (figure.metric, figure.percent) == (metric, percent):
+            return "< ½ step" if told.is_near(figure) else f"{figure.error:+.1%}"
+    return ""
+
+
+def _plain(name: str, told: WhatIf, text: Any) -> TableRow:  # noqa: ANN401 - of an outcome
+    return TableRow(
+        name=name,
+        measured=text(told.measured).strip(),
+        as_was=text(told.simulated).strip(),
+        error="",
+        predicted=tuple(
+            NOT_TOLD if each.outcome is None else text(each.outcome).strip()
+            for each in told.predictions
+        ),
+    )
+
+
+def _bind_text(outcome: Outcome) -> str:
+    bound = outcome.binds
+    if bound is BoundBy.NOTHING:
+        return "nothing"
+    return f"{bound_text(bound)} {format_share(outcome.bound_share[bound]).strip()}"
+
+
+def sentences(told: WhatIf) -> Iterator[str]:
+    """What the numbers do not say."""
+    for head, each in zip(heads(told), told.predictions, strict=True):
+        yield from (f"{head}: {sentence}." for sentence in _about(each))
+    for name, why in told.untold.items():
+        yield f"{_named(name)} is not predicted: {why}."
+    if told.closed_loop:
+        yield "Users asked again when answered: arrivals follow from the answers."
+    for note in told.notes:
+        yield f"Less sure: {note}."
+    yield (
+        "error: the same load, simulated under the setting it was recorded with, "
+        "against what was measured. Half of the steps lie within "
+        f"{format_share(told.step_error).strip()} of what is expected of them."
+    )
+
+
+def _about(each: Prediction) -> Iterator[str]:
+    if each.cannot is not None:
+        yield f"cannot say: {each.cannot}"
+    if each.unsure:
+        most = max(each.unsure.values(), key=abs)
+        names = ", ".join(map(_named, each.unsure))
+        yield (
+            f"cannot say {names}: steps that take {LONGER - 1:.0%} longer would change "
+            f"that by up to {most:+.0%}, and no machine is the same twice"
+        )
+    if each.waiting_at_end > GROWN:
+        yield (
+            f"{counted(each.waiting_at_end, 'request')} waited when the last one came: "
+            "the queue grew, and latencies with it, for as long as the load went on"
+        )
+    yield from each.notes
+
+
+def _named(name: str) -> str:
+    metric, percent = name.split()
+    return f"{NAMES[metric]} {percent}"
+
+
+GROWN = 10
+"""Requests in the queue when nobody comes any more: more is no accident."""
+
+
+def text(told: WhatIf, session_id: str) -> str:
+    """Lines for people."""
+    head = ["", "measured", "as it was", "error", *heads(told)]
+    body = [
+        [row.name, row.measured, row.as_was, row.error, *row.predicted]
+        for row in rows(told)
+    ]
+    widths = [max(len(row[n]) for row in [head, *body]) for n in range(len(head))]
+    table = [_line(row, widths) for row in [head, *body]]
+    asked = counted(told.measured.requests, "request")
+    lead = f"{session_id}: {asked} under {setting_text(told.setting)}"
+    told_of = [wrapped for each in sentences(told) for wrapped in wrap(each, WIDTH)]
+    return "\n".join([*wrap(lead, WIDTH), "", *table, "", *told_of])
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    first, *others = zip(cells, widths, strict=True)
+    right = "  ".join(cell.rjust(width) for cell, width in others)
+    return f"{first[0].ljust(first[1])}  {right}".rstrip()
+
+
+def as_json(told: WhatIf, session_id: str) -> dict[str, Any]:
+    """For other programs; seconds, shares 0-1."""
+    return {
+        "session_id": session_id,
+        "setting": msgspec.to_builtins(told.setting),
+        "measured": _outcome_json(told.measured),
+        "simulated_as_it_was": _outcome_json(told.simulated),
+        "errors": [
+            {
+                "metric": each.metric,
+                "percent": each.percent,
+                "measured_s": each.measured_s,
+                "simulated_s": each.simulated_s,
+                "error": each.error,
+            }
+            for each in told.figures
+        ],
+        "not_predicted": told.untold,
+        "step_error": told.step_error,
+        "most_members": told.most_members,
+        "closed_loop": told.closed_loop,
+        "notes": list(told.notes),
+        "predictions": [
+            {
+                "changed": head,
+                "setting": msgspec.to_builtins(each.setting),
+                "outcome": None
+                if each.outcome is None
+                else _outcome_json(each.outcome),
+                "cannot": each.cannot,
+                "not_predicted": each.unsure,
+                "notes": list(each.notes),
+                "waiting_at_end": each.waiting_at_end,
+            }
+            for head, each in zip(heads(told), told.predictions, strict=True)
+        ],
+    }
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    told: dict[str, Any] = msgspec.to_builtins(outcome)
+    return told | {"binds": outcome.binds.value}

@@ -1,0 +1,298 @@
+"""What is different from a reference, over a screen: the traffic or the server?"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.widget import Widget
+
+from collectors.contract.clock import monotonic_ns, wall_offset_ns
+from inferwatch.errors import InferwatchError
+from inferwatch.feed import Feed, FeedState
+from inferwatch.formatting import (
+    UNKNOWN,
+    format_count,
+    format_durations,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.catalog import CATALOG, Unit, label_of
+from inferwatch.metrics.changes import (
+    ComparedNumber,
+    Differences,
+    Side,
+    change_text,
+    changes,
+    verdict,
+)
+from inferwatch.metrics.configuration import Configuration, configuration_of
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.record.file.location import default_database
+from inferwatch.record.replay.reference import (
+    BASELINE,
+    YESTERDAY,
+    FoundBaseline,
+    Reference,
+    ReferencePlace,
+    baseline_of,
+    read_reference,
+    reference_place,
+)
+from inferwatch.record.sessions.sessions import find, list_sessions
+from inferwatch.ui.frame.session_screen import SessionScreen
+from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, join, ruled
+from inferwatch.ui.messages import LookAgain
+
+FORMATS: dict[Unit, Callable[[float | None], str]] = {
+    Unit.PER_SECOND: format_rate,
+    Unit.SHARE: format_share,
+}
+"""Of all other units but seconds: as a count."""
+SUGGESTED = 4
+"""Sessions that the question names."""
+NAME_WIDTH = 10
+VALUE_WIDTH = 9
+CHANGE_WIDTH = 14
+COLUMN_WIDTH = NAME_WIDTH + 2 * VALUE_WIDTH + CHANGE_WIDTH + 2
+TITLES = {Side.TRAFFIC: "traffic", Side.RESULT: "result, means"}
+
+
+class ChangesDrawer(Panel, can_focus=True):
+    """Now beside the reference: traffic, result and set-up, and what that says."""
+
+    DEFAULT_CSS = """
+    ChangesDrawer {
+        layer: drawer; dock: bottom; height: 16; max-height: 70%;
+        margin-bottom: 1; background: $surface;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "screen.choose_reference", "other", tooltip="Another reference"),
+        Binding("x", "screen.drop_reference", "none", tooltip="Without a reference"),
+        Binding("escape", "screen.changes", "close", tooltip="Close this drawer"),
+    ]
+
+    _shown: Snapshot | None = None
+    _reference: Reference | None = None
+
+    def show(self, shown: Snapshot, reference: Reference) -> None:
+        """Take what is shown and what it is held against."""
+        self._shown, self._reference = shown, reference
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The verdict first, then the numbers side by side, then settings."""
+        if self._shown is None or self._reference is None:
+            return ()
+        compared = changes(self._shown, self._reference.snapshot)
+        said = wrap(verdict(compared), max(width - 2, 20))
+        sides = [_side(compared, side) for side in Side]
+        beside = width >= len(sides) * COLUMN_WIDTH
+        lines = _beside(sides) if beside else [row for rows in sides for row in rows]
+        rows = [
+            self._head(width),
+            *((TextRun(f" {text}", "strong"),) for text in said),
+            (),
+            *lines,
+            *_settings(compared, width),
+        ]
+        return [fit(row, width) for row in rows[:height]]
+
+    def _head(self, width: int) -> Line:
+        shown, reference = self._shown, self._reference
+        if shown is None or reference is None:
+            return ()
+        title = (
+            TextRun("against ", "muted"),
+            TextRun(reference.title, "strong"),
+            TextRun(f" · {reference.span} · now: {shown.window.span}", "muted"),
+        )
+        chance = (("C", "is it chance?"),) if reference.session else ()
+        keys = (("a", "other"), *chance, ("x", "none"), ("esc", "closes"))
+        runs = [
+            (TextRun(k, "accent"), TextRun(f" {does}", "muted")) for k, does in keys
+        ]
+        return ruled(title, join(runs, "  "), width)
+
+
+def _side(compared: Differences, side: Side) -> list[Line]:
+    head = (
+        cells(f" {TITLES[side]}", NAME_WIDTH + 5, "muted"),
+        cells("now", VALUE_WIDTH - 5, "muted", right=True),
+        cells("then", VALUE_WIDTH, "muted", right=True),
+        TextRun(" " * (CHANGE_WIDTH + 2)),
+    )
+    return [head, *(_row(each) for each in compared.numbers if each.side is side)]
+
+
+def _row(change: ComparedNumber) -> Line:
+    now, then = _values(change)
+    ink = "warn" if change.large else ""
+    text = change_text(change).removeprefix(label_of(change.key)).strip()
+    mark = "▲ " if change.large else "  "
+    if not change.comparable:
+        text = "" if None in {change.now, change.then} else "seen elsewhere"
+    elif not change.large:
+        text = "as before" if not change.ratio else text
+    return (
+        cells(f" {label_of(change.key)}", NAME_WIDTH, "strong" if change.large else ""),
+        cells(now, VALUE_WIDTH, ink, right=True),
+        cells(then, VALUE_WIDTH, "muted", right=True),
+        cells(f" {mark}{text}", CHANGE_WIDTH + 2, ink or "faint"),
+    )
+
+
+def _values(change: ComparedNumber) -> tuple[str, str]:
+    unit = CATALOG[change.key].unit
+    if unit is Unit.SECONDS:
+        now, then = format_durations((change.now, change.then))
+        return now.strip(), then.strip()
+    form = FORMATS.get(unit, format_count)
+    return form(change.now).strip(), form(change.then).strip()
+
+
+def _beside(sides: Sequence[Sequence[Line]]) -> list[Line]:
+    """Columns of equal width, the shorter one filled up."""
+    most = max(map(len, sides))
+    gap: Line = (TextRun(" " * COLUMN_WIDTH),)
+    full = [[*rows, *[gap] * (most - len(rows))] for rows in sides]
+    return [
+        tuple(run for line in row for run in line) for row in zip(*full, strict=True)
+    ]
+
+
+def _settings(compared: Differences, width: int) -> list[Line]:
+    """What of the configuration differs, a line each."""
+    return [
+        fit(
+            (
+                TextRun(" set-up  ", "muted"),
+                TextRun(f"{each.name} ", "strong"),
+                TextRun(each.now or UNKNOWN, "warn"),
+                TextRun(f", then {each.then or UNKNOWN}", "muted"),
+            ),
+            width,
+        )
+        for each in compared.settings
+    ]
+
+
+class ReferenceControl:
+    """Chooses what a screen's picture is held against, and shows what differs."""
+
+    def __init__(self, screen: SessionScreen) -> None:
+        self._screen = screen
+        self._focused_before: Widget | None = None
+
+    def show(self, shown: Snapshot) -> None:
+        """Another moment is shown."""
+        if reference := self._screen.view.reference:
+            for drawer in self._screen.query(ChangesDrawer):
+                drawer.show(shown, reference)
+
+    async def toggle(self) -> None:
+        """Open or close the drawer; without a reference ask for one first."""
+        if self._screen.query(ChangesDrawer):
+            self._close()
+        elif self._screen.view.reference is None:
+            await self.choose()
+        else:
+            self._open()
+
+    async def choose(self) -> None:
+        """Ask for a reference, read it, and show what differs."""
+        screen, record = self._screen, self._screen.feed.record
+        database = screen.view.database or default_database()
+        but = record.session_id if record else None
+        wall_ns = await _wall_ns(screen.feed, database)
+
+        known = screen.present or screen.feed.present(screen.view.source)
+        shown = configuration_of(known)
+        found = await asyncio.to_thread(_found_baseline, database, but, shown)
+        first = BASELINE if found and found.exact else YESTERDAY
+
+        def place(text: str) -> ReferencePlace:
+            wanted = text.strip() or first
+            return reference_place(
+                database, wanted, wall_ns=wall_ns, but=but, shown=shown
+            )
+
+        def wrong(text: str) -> str | None:
+            try:
+                place(text)
+            except InferwatchError as error:
+                return str(error)
+            return None
+
+        names = await asyncio.to_thread(_suggested, database, but)
+        kept = [f"{BASELINE} ({found.title})"] if found else []
+        yesterday = f"{YESTERDAY} (this time a day ago)"
+        hint = ", ".join((*kept, yesterday, *names))
+        title = "What to hold this against: a session, or the same time yesterday"
+        text = await screen.app.push_screen_wait(PromptScreen(title, hint, wrong))
+        if text is None:
+            return
+        screen.notify("reading the reference ...", timeout=2)
+        try:
+            screen.view.reference = await asyncio.to_thread(
+                read_reference, database, place(text), source=screen.view.source
+            )
+        except InferwatchError as error:
+            screen.notify(str(error), severity="error", timeout=8, markup=False)
+            return
+        self._open()
+
+    def drop(self) -> None:
+        """Hold it against nothing any more."""
+        self._screen.view.reference = None
+        self._close()
+
+    def _open(self) -> None:
+        if not self._screen.query(ChangesDrawer):
+            drawer = ChangesDrawer()
+            self._focused_before = self._screen.focused
+            self._screen.mount(drawer)
+            drawer.focus()
+        self._screen.post_message(LookAgain())
+
+    def _close(self) -> None:
+        self._screen.query(ChangesDrawer).remove()
+        self._screen.set_focus(self._focused_before)
+
+
+def _found_baseline(
+    database: Path, but: str | None, shown: Configuration | None
+) -> FoundBaseline | None:
+    try:
+        rows = [row for row in list_sessions(database) if row.id != but]
+    except InferwatchError:
+        return None
+    return baseline_of(rows, shown)
+
+
+def _suggested(database: Path, but: str | None) -> list[str]:
+    """The latest sessions, by id and name."""
+    try:
+        rows = [row for row in list_sessions(database) if row.id != but]
+    except InferwatchError:
+        return []
+    return [f"{row.id} {row.name}" if row.name else row.id for row in rows[:SUGGESTED]]
+
+
+async def _wall_ns(feed: Feed, database: Path) -> int:
+    """Unix time of what is shown; a feed is asked on the thread that fills it."""
+    if feed.state is FeedState.REPLAYING and feed.record:
+        now_ns, session_id = feed.now_ns(), feed.record.session_id
+        session = await asyncio.to_thread(find, database, session_id)
+        return session.started_ns + now_ns
+    return monotonic_ns() + wall_offset_ns() - _behind_ns(feed)
+
+
+def _behind_ns(feed: Feed) -> int:
+    """How far back the view of a session that goes on is held."""
+    return max(feed.present().now_ns - feed.now_ns(), 0)

@@ -1,0 +1,259 @@
+"""What is wrong, how we know, which knob to turn and what that costs; over a screen."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.widget import Widget
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import UNKNOWN
+from inferwatch.metrics.findings.finding import Evidence, Finding, Knob
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.frame.session_screen import SessionScreen
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    age_text,
+    fit,
+    join,
+    ruled,
+    spread,
+)
+from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest
+from inferwatch.ui.widgets.finding_strip import mark_of
+
+INDENT = "   "
+NOTHING = "nothing is wrong that we know of: every diagnosis is judged once a second"
+EFFORT_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A line of the drawer, and where Enter leads from it."""
+
+    line: Line
+    evidence: Evidence | None = None
+
+
+class FindingsDrawer(Panel, can_focus=True):
+    """Each finding with its evidence, which leads to where it is seen."""
+
+    DEFAULT_CSS = """
+    FindingsDrawer {
+        layer: drawer; dock: bottom; height: auto; max-height: 60%;
+        margin-bottom: 1; background: $surface;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "open", "look there", tooltip="To the screen that shows it"),
+        Binding("up", "choose(-1)", "evidence", key_display="↑↓"),
+        Binding("down", "choose(1)", "next evidence", show=False),
+        Binding("pageup", "scroll_page(-1)", "page up", show=False),
+        Binding("pagedown", "scroll_page(1)", "page down", show=False),
+        Binding("escape", "screen.findings", "close", tooltip="Close this drawer"),
+    ]
+
+    @dataclass
+    class Chosen(Message):
+        """People want to see where that is known from."""
+
+        evidence: Evidence
+
+    _findings: Sequence[Finding] = ()
+    _now_ns = 0
+    _clock: Callable[[int], str] = str
+    _at = 0
+    """Which evidence of all is chosen."""
+    _top = 0
+    _tallest = 0
+    """In lines, since it was opened: it grows, and never jumps back."""
+
+    def show(self, shown: Snapshot, clock: Callable[[int], str]) -> None:
+        """Take what holds at the moment shown."""
+        self._findings, self._now_ns, self._clock = shown.findings, shown.now_ns, clock
+        self._at = min(self._at, max(len(self._evidence) - 1, 0))
+        if len(self._rows(self.size.width)) + 1 > self._tallest:
+            self.refresh(layout=True)
+        self.redraw()
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As much as there is to tell, as far as there is room."""
+        del container, viewport
+        self._tallest = max(self._tallest, len(self._rows(width)) + 1)
+        return self._tallest
+
+    @property
+    def _evidence(self) -> list[Evidence]:
+        return [each for finding in self._findings for each in finding.evidence]
+
+    def action_choose(self, by: int) -> None:
+        """Another piece of evidence."""
+        self._at = min(max(self._at + by, 0), max(len(self._evidence) - 1, 0))
+        self._follow()
+
+    def action_scroll_page(self, pages: int) -> None:
+        """By as much as is in sight."""
+        rows = len(self._rows(self.size.width))
+        room = max(self.size.height - 1, 1)
+        self._top = min(max(self._top + pages * (room - 1), 0), max(rows - room, 0))
+        self.redraw()
+
+    def action_open(self) -> None:
+        """Go to what the chosen one is about."""
+        if self._at < len(self._evidence):
+            self.post_message(self.Chosen(self._evidence[self._at]))
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose what was clicked, and go there."""
+        rows = self._rows(self.size.width)
+        at = event.y - 1 + self._top
+        if event.y < 1 or at >= len(rows) or rows[at].evidence is None:
+            return
+        before = rows[:at]
+        told = [row.evidence for row in before if row.evidence is not None]
+        self._at = len(dict.fromkeys(map(id, told)) | {id(rows[at].evidence): None}) - 1
+        self.redraw()
+        self.action_open()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """A heading and as many lines as there is room for."""
+        rows = self._rows(width)
+        room = max(height - 1, 1)
+        self._top = min(self._top, max(len(rows) - room, 0))
+        shown = [fit(row.line, width) for row in rows[self._top : self._top + room]]
+        below = len(rows) - self._top - room
+        more = f" · {below:,} more lines below" if below > 0 else ""
+        title = (TextRun("findings", "strong"), TextRun(more, "muted"))
+        keys = (("↑↓", "evidence"), ("enter", "look there"), ("f", "closes"))
+        runs = [
+            (TextRun(k, "accent"), TextRun(f" {does}", "muted")) for k, does in keys
+        ]
+        return [ruled(title, join(runs, "  "), width), *shown]
+
+    def _follow(self) -> None:
+        """Keep the chosen one in sight."""
+        rows, room = self._rows(self.size.width), max(self.size.height - 1, 1)
+        chosen = self._evidence[self._at] if self._evidence else None
+        places = [i for i, row in enumerate(rows) if row.evidence is chosen]
+        if chosen is not None and places:
+            self._top = min(self._top, max(places[0] - 2, 0))
+            self._top = max(self._top, places[-1] - room + 1)
+        if self._at == 0:
+            self._top = 0
+        if self._at == len(self._evidence) - 1:
+            self._top = max(len(rows) - room, 0) if rows else 0
+        self.redraw()
+
+    def _rows(self, width: int) -> list[Row]:
+        if not self._findings:
+            return [Row((TextRun(f" {NOTHING}", "faint"),))]
+        rows: list[Row] = []
+        at = 0
+        for finding in self._findings:
+            rows += [Row(())] if rows else []
+            rows += self._told(finding, width)
+            for evidence in finding.evidence:
+                rows += _evidence_rows(evidence, width, chosen=at == self._at)
+                at += 1
+            for knob in finding.knobs:
+                rows += _knob_rows(knob, width)
+        return rows
+
+    def _told(self, finding: Finding, width: int) -> list[Row]:
+        age_s = max(self._now_ns - finding.since_ns, 0) / NS_PER_S
+        since = f"since {self._clock(finding.since_ns)}, {age_text(age_s)} "
+        head = (mark_of(finding), TextRun(finding.title, "strong"))
+        cost = TextRun(f"  costs {finding.cost_text}", "warn")
+        said = wrap(finding.sentence, max(width - len(INDENT) - 1, 20))
+        return [
+            Row(spread((*head, cost), (TextRun(since, "muted"),), width)),
+            *(Row((TextRun(f"{INDENT}{line}"),)) for line in said),
+        ]
+
+
+def _evidence_rows(evidence: Evidence, width: int, *, chosen: bool) -> list[Row]:
+    """What was seen, marked where it is chosen; folded under itself."""
+    place = f"  → {evidence.page}" if evidence.page else ""
+    room = max(width - len(INDENT) - 3 - len(place), 20)
+    first, *rest = wrap(evidence.text, room) or [""]
+    mark = TextRun(
+        f"{INDENT}{'▸' if chosen else '·'} ", "accent" if chosen else "muted"
+    )
+    ink = "strong" if chosen else "muted"
+    return [
+        Row((mark, TextRun(first, ink), TextRun(place, "accent")), evidence),
+        *(Row((TextRun(f"{INDENT}  {line}", ink),), evidence) for line in rest),
+    ]
+
+
+def _knob_rows(knob: Knob, width: int) -> list[Row]:
+    """What to do, its price at the edge; then the flag and what should change."""
+    price = ", ".join(knob.effort)
+    room = max(width - len(INDENT) - 3 - len(price) - 2, 20)
+    first, *rest = wrap(knob.text, room) or [""]
+    free = len(knob.effort) == 1 and knob.effort[0].name == "NOW"
+    rows = [
+        Row(
+            spread(
+                (TextRun(f"{INDENT}↻ ", "good" if free else "muted"), TextRun(first)),
+                (TextRun(f"{price} ", "good" if free else "warn"),),
+                width,
+            )
+        ),
+        *(Row((TextRun(f"{INDENT}  {line}"),)) for line in rest),
+    ]
+    runs: list[TextRun] = [TextRun(f"{INDENT}  ")]
+    if knob.flag is not None:
+        present = knob.present or f"{UNKNOWN} not told"
+        runs += [TextRun(knob.flag, "strong"), TextRun(f" (now {present}): ", "muted")]
+    runs.append(TextRun(knob.expected, "muted"))
+    return [*rows, Row(tuple(runs))]
+
+
+class FindingsControl:
+    """Opens and closes the drawer over a screen, and goes where it leads."""
+
+    def __init__(self, screen: SessionScreen) -> None:
+        self._screen = screen
+        self._focused_before: Widget | None = None
+
+    def show(self, shown: Snapshot) -> None:
+        """Another moment is shown."""
+        for drawer in self._screen.query(FindingsDrawer):
+            drawer.show(shown, self._screen.feed.wall_text)
+
+    def toggle(self) -> None:
+        """Open the drawer, or close it."""
+        screen = self._screen
+        if screen.query(FindingsDrawer):
+            self.close()
+            return
+        drawer = FindingsDrawer()
+        self._focused_before = screen.focused
+        screen.mount(drawer)
+        drawer.focus()
+        screen.post_message(LookAgain())
+
+    def close(self) -> None:
+        """Take it away; the keys are the screen's again."""
+        self._screen.query(FindingsDrawer).remove()
+        self._screen.set_focus(self._focused_before)
+
+    def look_at(self, evidence: Evidence) -> None:
+        """To the request, or the screen and the moment."""
+        screen = self._screen
+        self.close()
+        if evidence.t_ns is not None:
+            screen.view.cursor_ns = max(evidence.t_ns, 0)
+        if evidence.key is not None:
+            screen.post_message(OpenRequest(evidence.key))
+        elif evidence.page is not None:
+            screen.post_message(LookAt(evidence.page))
+        screen.post_message(LookAgain())

@@ -1,0 +1,430 @@
+"""Going through the time of a session by keys: play, seek, step, marks, bookmarks."""
+
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from textual.binding import Binding, BindingType
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.errors import InferwatchError
+from inferwatch.feed import Mark, Playback
+from inferwatch.ui.frame.session_screen import SessionScreen
+from inferwatch.ui.kit.dialogs import PromptScreen
+from inferwatch.ui.messages import LookAgain
+from inferwatch.ui.widgets.drawers import Key
+from inferwatch.ui.widgets.moment_text import UNDERSTOOD, Scale, moment_of
+
+PLAYBACK_BINDINGS: list[BindingType] = [
+    Binding("space", "pause", "pause", tooltip="Pause the view; recording goes on"),
+    Binding("space", "play", "play", tooltip="Let time go on from here"),
+    Binding("end", "go_live", "live", tooltip="Back to the present"),
+    Binding("end", "now", "now", tooltip="Let the time cursor follow time again"),
+    Binding("end", "go_to_end", "end", show=False, tooltip="To the end"),
+    Binding(
+        "n",
+        "mark(1)",
+        "marks",
+        key_display="n N",
+        tooltip="To the next or previous mark: load, loss, stall",
+    ),
+    Binding(
+        "N",
+        "mark(-1)",
+        "previous mark",
+        key_display="n N",
+        show=False,
+        tooltip="To the previous mark",
+    ),
+    Binding(
+        "g",
+        "go_to",
+        "go to",
+        tooltip="Go to a time: 12:03:40, 90s, +90s, -5m, 50% or end",
+    ),
+    Binding(
+        "b",
+        "bookmark",
+        "bookmark",
+        tooltip="Bookmark this time with a note that is kept",
+    ),
+    Binding(
+        "left_square_bracket",
+        "skip(-1)",
+        "second back",
+        key_display="[ ]",
+        show=False,
+        tooltip="A second back or forward; more while held",
+    ),
+    Binding(
+        "right_square_bracket",
+        "skip(1)",
+        "second forward",
+        key_display="[ ]",
+        show=False,
+        tooltip="A second forward",
+    ),
+    Binding(
+        "comma",
+        "engine_step(-1)",
+        "step back",
+        key_display=", .",
+        tooltip="One engine step back or forward",
+    ),
+    Binding(
+        "full_stop",
+        "engine_step(1)",
+        "step forward",
+        key_display=", .",
+        show=False,
+        tooltip="One engine step forward",
+    ),
+    Binding(
+        "minus",
+        "speed(-1)",
+        "slower",
+        key_display="- +",
+        show=False,
+        tooltip="Play slower or faster: 0.1× to 100×",
+    ),
+    Binding(
+        "plus,equals_sign",
+        "speed(1)",
+        "faster",
+        key_display="- +",
+        show=False,
+        tooltip="Play faster",
+    ),
+    Binding(
+        "home", "go_to_start", "start", show=False, tooltip="To the session's start"
+    ),
+]
+ELSEWHERE_KEYS: tuple[Key, ...] = (
+    (", .", "one engine step back or forward, once paused"),
+    ("- +", "play slower or faster, once paused"),
+)
+ANYWHERE = {"skip", "go_to", "go_to_start", "bookmark", "mark"}
+"""What makes sense while the present is followed, too."""
+ELSEWHERE = {"speed", "engine_step"}
+"""What has nowhere to go then."""
+STEP_NS = NS_PER_S
+"""What one ``[`` or ``]`` goes."""
+HELD_S = 0.15
+"""Keys that come faster than this are one key, held."""
+REPEATS = 5
+"""The step doubles every so many."""
+DOUBLINGS = 8
+"""At most: four minutes a key."""
+SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+
+
+class HeldKey:
+    """How far a key goes: the longer it is held, the further."""
+
+    def __init__(self) -> None:
+        self._way = 0
+        self._last_s = float("-inf")
+        self._repeats = 0
+
+    def step_ns(self, way: int, now_s: float) -> int:
+        """Signed; ``way`` is -1 or 1."""
+        held = way == self._way and now_s - self._last_s < HELD_S
+        self._repeats = self._repeats + 1 if held else 0
+        self._way, self._last_s = way, now_s
+        doublings = min(self._repeats // REPEATS, DOUBLINGS)
+        return way * STEP_NS * (1 << doublings)
+
+
+def next_speed(speed: float, by: int) -> float:
+    """The next slower or faster one of a few round speeds.
+
+    >>> next_speed(1.0, 1), next_speed(0.1, -1), next_speed(3.0, -1)
+    (2.0, 0.1, 2.0)
+    """
+    if by > 0:
+        return next((each for each in SPEEDS if each > speed * 1.001), SPEEDS[-1])
+    slower = [each for each in SPEEDS if each < speed * 0.999]
+    return slower[-1] if slower else SPEEDS[0]
+
+
+def mark_from(marks: Sequence[Mark], here_ns: int, by: int) -> Mark | None:
+    """The next mark after a moment, or the last one before it."""
+    if by > 0:
+        return next((mark for mark in marks if mark.t_ns > here_ns), None)
+    return next((mark for mark in reversed(marks) if mark.t_ns < here_ns), None)
+
+
+class SeekQueue:
+    """Carries out wishes one at a time; of those that wait only the newest counts.
+
+    So each picture on the way is seen, however fast keys come, and steps add up.
+    """
+
+    def __init__(self, playback: Playback) -> None:
+        self._playback = playback
+        self._target_ns: int | None = None
+        self._steps = 0
+        self._live = False
+        self._busy = False
+
+    @property
+    def here_ns(self) -> int:
+        """Where we are, or will be."""
+        target_ns = self._target_ns
+        return self._playback.position_ns if target_ns is None else target_ns
+
+    async def seek(self, t_ns: int) -> None:
+        """Go to a moment."""
+        start_ns, end_ns = self._playback.span_ns
+        self._target_ns = min(max(t_ns, start_ns), end_ns)
+        self._steps, self._live = 0, False
+        await self._go()
+
+    async def step(self, count: int) -> None:
+        """Go on by engine steps."""
+        self._steps += count
+        self._live = False
+        await self._go()
+
+    async def go_live(self) -> None:
+        """Go to the end."""
+        self._target_ns, self._steps, self._live = None, 0, True
+        await self._go()
+
+    async def _go(self) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while wish := self._next():
+                await wish()
+        finally:
+            self._busy = False
+
+    def _next(self) -> Callable[[], Awaitable[None]] | None:
+        playback = self._playback
+        if self._live:
+            self._live = False
+            return playback.go_live
+        if self._target_ns is not None:
+            return self._seek
+        if self._steps:
+            count, self._steps = self._steps, 0
+            return lambda: playback.step(count)
+        return None
+
+    async def _seek(self) -> None:
+        target_ns = self._target_ns
+        if target_ns is None:
+            return
+        try:
+            await self._playback.seek(target_ns)
+        finally:
+            if self._target_ns == target_ns:
+                self._target_ns = None
+
+
+class PlaybackControl:
+    """What the playback keys of a screen do: they change the moment that is shown."""
+
+    def __init__(self, screen: SessionScreen) -> None:
+        self._screen = screen
+        self._feed, self._view = screen.feed, screen.view
+        self._held = HeldKey()
+        self._queue: SeekQueue | None = None
+
+    def can(self, action: str) -> bool | None:
+        """Whether an action has a point now; None for one that is not of playback."""
+        playback = self._feed.playback
+        elsewhere = playback is not None and not playback.at_live
+        return {
+            **dict.fromkeys(ANYWHERE, playback is not None),
+            **dict.fromkeys(ELSEWHERE, elsewhere),
+            "engine_step": elsewhere or (playback is not None and self._points),
+            "pause": playback is not None and playback.playing,
+            "play": playback is not None and not playback.playing,
+            "go_live": playback is not None and playback.goes_on and elsewhere,
+            "go_to_end": playback is not None and not playback.goes_on,
+            "log": not elsewhere,
+            "now": not elsewhere and self._points,
+        }.get(action)
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """For the help: what there is to do once the present is left."""
+        return () if self._feed.playback is None else ELSEWHERE_KEYS
+
+    def pause(self) -> None:
+        """Hold the view."""
+        self._playback.pause()
+        self._look()
+
+    def play(self) -> None:
+        """Let time go on; at the end of a session from its start."""
+        playback = self._playback
+        if not playback.goes_on and playback.position_ns >= playback.span_ns[1]:
+            self._go(self._from_start(playback))
+            return
+        playback.play()
+        self._look()
+
+    async def _from_start(self, playback: Playback) -> None:
+        await self._seeking.seek(playback.span_ns[0])
+        playback.play()
+
+    def skip(self, way: int) -> None:
+        """A second back or forward, more while the key is held."""
+        step_ns = self._held.step_ns(way, time.monotonic())
+        self.seek(self._here_ns + step_ns)
+
+    def speed(self, by: int) -> None:
+        """The next speed."""
+        self._playback.set_speed(next_speed(self._playback.speed, by))
+        self._look()
+
+    def engine_step(self, by: int) -> None:
+        """To the next engine step, or the one before."""
+        if self._can_seek():
+            self._go(self._stepped(self._view.cursor_ns, by))
+
+    async def _stepped(self, cursor_ns: int | None, by: int) -> None:
+        """From the time cursor, where there is one: it is what people look at."""
+        self._view.cursor_ns = None
+        if cursor_ns is not None:
+            await self._seeking.seek(cursor_ns)
+        await self._seeking.step(by)
+
+    def mark(self, by: int) -> None:
+        """To the next mark, or the one before."""
+        marks, here_ns = self._playback.marks, self._here_ns
+        mark = mark_from(marks, here_ns, by)
+        if mark is None:
+            after, before = "after this time; N goes back", "before this time"
+            self._screen.notify(f"no mark {after if by > 0 else before}", timeout=2)
+            return
+        self.seek(mark.t_ns)
+
+    def go_to_start(self) -> None:
+        """The first moment."""
+        self.seek(self._playback.span_ns[0])
+
+    def go_to_end(self) -> None:
+        """The last moment, and no time cursor."""
+        self._view.cursor_ns = None
+        self._go(self._seeking.go_live())
+
+    def now(self) -> None:
+        """Let the time cursor follow time again."""
+        self._view.cursor_ns = None
+        self._look()
+
+    async def go_to(self) -> None:
+        """Ask for a time and go there; nothing typed is the time cursor's moment."""
+        if not self._can_seek():
+            return
+        cursor_ns = self._view.cursor_ns
+        here = "" if cursor_ns is None else "; enter alone goes to the time cursor"
+        ask = PromptScreen("Go to a time", UNDERSTOOD + here, self._wrong_time)
+        text = await self._screen.app.push_screen_wait(ask)
+        if text is None:
+            return
+        if text.strip():
+            self.seek(moment_of(text, self._scale()))
+        elif cursor_ns is not None:
+            self.seek(cursor_ns)
+
+    async def bookmark(self) -> None:
+        """Mark the moment shown, with a text."""
+        playback = self._playback
+        cursor_ns = self._view.cursor_ns
+        t_ns = playback.position_ns if cursor_ns is None else cursor_ns
+        title = f"Bookmark at {self._feed.wall_text(t_ns)}"
+        hint = "what happened here; kept with the session"
+        text = await self._screen.app.push_screen_wait(
+            PromptScreen(title, hint, _no_text)
+        )
+        if text is None:
+            return
+        try:
+            await playback.bookmark(text.strip(), t_ns)
+        except InferwatchError as error:
+            self._screen.notify(str(error), severity="error", timeout=10, markup=False)
+        else:
+            self._screen.notify(f"◆ {text.strip()}", title="Bookmarked", markup=False)
+        self._look()
+
+    @property
+    def _playback(self) -> Playback:
+        playback = self._feed.playback
+        if playback is None:  # check_action lets no key through
+            raise RuntimeError("nothing to play")
+        return playback
+
+    @property
+    def _points(self) -> bool:
+        """There is a time cursor."""
+        return self._view.cursor_ns is not None
+
+    @property
+    def _here_ns(self) -> int:
+        """The moment people look at: the time cursor, else where we are or will be."""
+        cursor_ns = self._view.cursor_ns
+        return self._seeking.here_ns if cursor_ns is None else cursor_ns
+
+    @property
+    def _seeking(self) -> SeekQueue:
+        if self._queue is None:
+            self._queue = SeekQueue(self._playback)
+        return self._queue
+
+    def seek(self, t_ns: int) -> None:
+        """Go to a moment, if any but the present can be had."""
+        if self._can_seek():
+            self._view.cursor_ns = None
+            self._go(self._seeking.seek(t_ns))
+
+    def _can_seek(self) -> bool:
+        why_not = self._playback.cannot_seek
+        if why_not is not None:
+            self._screen.notify(why_not, severity="warning", timeout=4, markup=False)
+        return why_not is None
+
+    def _go(self, going: Coroutine[Any, Any, None]) -> None:
+        self._screen.run_worker(
+            self._gone(going), group="playback", exit_on_error=False
+        )
+
+    async def _gone(self, going: Coroutine[Any, Any, None]) -> None:
+        """Look when it is done, and whenever the screen would look anyway."""
+        self._look()
+        try:
+            await going
+        except InferwatchError as error:
+            self._screen.notify(str(error), severity="error", timeout=10, markup=False)
+        self._look()
+
+    def _look(self) -> None:
+        self._screen.post_message(LookAgain())
+
+    def _scale(self) -> Scale:
+        playback = self._playback
+        start_ns, end_ns = playback.span_ns
+        return Scale(
+            start_ns=start_ns,
+            end_ns=end_ns,
+            here_ns=playback.position_ns,
+            wall_text=self._feed.wall_text,
+        )
+
+    def _wrong_time(self, text: str) -> str | None:
+        if not text.strip() and self._view.cursor_ns is not None:
+            return None
+        try:
+            moment_of(text, self._scale())
+        except InferwatchError as error:
+            return str(error)
+        return None
+
+
+def _no_text(text: str) -> str | None:
+    return None if text.strip() else "a bookmark needs a note; esc cancels"

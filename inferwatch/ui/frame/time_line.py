@@ -1,0 +1,279 @@
+"""Where in the session we are: its shape, its marks, what was played; a click goes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from textual import events
+from textual.message import Message
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.feed import Feed, FeedState, Mark, MarkKind
+from inferwatch.formatting import format_duration, format_rate
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text, fit, spread
+from inferwatch.ui.kit.renderables.time_axis import TimeTrack, bars, rail, two_inks
+
+MARGIN = 9
+"""Columns on either side: labels, clocks and peaks."""
+GLYPHS = {
+    MarkKind.LOST: ("✖", "bad"),
+    MarkKind.STALL: ("■", "bad"),
+    MarkKind.ALERT: ("!", "bad"),
+    MarkKind.BOOKMARK: ("◆", "accent"),
+    MarkKind.SLO: ("▲", "warn"),
+    MarkKind.LIMITS: ("k", "accent"),
+    MarkKind.LOAD: ("L", "decode"),
+    MarkKind.PREEMPTION: ("P", "waiting"),
+    MarkKind.FINDING: ("f", "warn"),
+    MarkKind.OTHER: ("i", "muted"),
+}
+"""Shape and ink, the most telling first: it is what a shared column shows."""
+RANK = {kind: rank for rank, kind in enumerate(GLYPHS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Everything the time line tells."""
+
+    start_ns: int
+    end_ns: int
+    here_ns: int
+    clocks: tuple[str, str, str]
+    """Of start, position and end."""
+    playing: bool
+    speed: float
+    seeking: bool
+    live: bool
+    """The end is now, and moves."""
+    cannot_seek: str | None
+    trouble: str | None = None
+    """What of the record cannot be shown."""
+    shape: Timeline | None
+    marks: tuple[Mark, ...]
+
+
+def position_of(feed: Feed) -> Position | None:
+    """For the time line; None while the present is followed."""
+    playback = feed.playback
+    if playback is None or playback.at_live:
+        return None
+    (start_ns, end_ns), here_ns = playback.span_ns, playback.position_ns
+    moments = start_ns, here_ns, end_ns
+    began, here, ended = map(feed.wall_text, moments)
+    return Position(
+        start_ns=start_ns,
+        end_ns=end_ns,
+        here_ns=here_ns,
+        clocks=(began, here, ended),
+        playing=playback.playing,
+        speed=playback.speed,
+        seeking=playback.seeking,
+        live=playback.goes_on,
+        cannot_seek=playback.cannot_seek,
+        trouble=_trouble(feed),
+        shape=playback.shape,
+        marks=playback.marks,
+    )
+
+
+def _trouble(feed: Feed) -> str | None:
+    """What of a recorded session cannot be shown."""
+    record = feed.record if feed.state is FeedState.REPLAYING else None
+    return record.message if record else None
+
+
+class TimeLine(Panel):
+    """Three rows, four and six where there is room; none while there is only now."""
+
+    DEFAULT_CSS = """
+    TimeLine { display: none; height: 4; background: $panel; }
+    TimeLine.-here { display: block; }
+    """
+
+    @dataclass
+    class SeekRequested(Message):
+        """A moment was clicked, or dragged to."""
+
+        t_ns: int
+
+    _shown: Position | None = None
+    _dragging = False
+
+    def show(self, position: Position | None) -> None:
+        """Take where we are; None hides."""
+        self._shown = position
+        self.set_class(position is not None, "-here")
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """What is shown, the shape in the rows that are left, the track."""
+        shown = self._shown
+        if shown is None:
+            return ()
+        track = TimeTrack(shown.start_ns, shown.end_ns, max(width - 2 * MARGIN, 1))
+        shape = _shape(shown, track, max(height - 2, 0))
+        return (_status(shown, width), *shape, _rail(shown, track))
+
+    def on_mouse_down(self, event: events.MouseDown) -> None:
+        """Take hold of the track; the first row has words that can be clicked."""
+        if event.y > 0:
+            self._dragging = True
+            self.capture_mouse()
+            self._point(event.x)
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """Drag the position along."""
+        if self._dragging:
+            self._point(event.x)
+
+    def on_mouse_up(self) -> None:
+        """Let go."""
+        self._dragging = False
+        self.release_mouse()
+
+    def _point(self, x: int) -> None:
+        shown = self._shown
+        if shown is not None:
+            columns = max(self.size.width - 2 * MARGIN, 1)
+            track = TimeTrack(shown.start_ns, shown.end_ns, columns)
+            self.post_message(self.SeekRequested(track.moment(x - MARGIN)))
+
+
+def _status(shown: Position, width: int) -> Line:
+    """State, time and speed keep their places; the last mark fills what is left."""
+    left = (*_state(shown), *_when(shown), *_speed(shown))
+    if shown.cannot_seek is not None:
+        return fit((*left, TextRun(f"  {shown.cannot_seek}", "muted")), width)
+    told = _last_mark(shown) if shown.trouble is None else _trouble_line(shown.trouble)
+    room = (*left, TextRun("  "), *told)
+    return spread(
+        room, (TextRun("seeking … ", "accent"),) if shown.seeking else (), width
+    )
+
+
+def _state(shown: Position) -> Line:
+    if shown.playing:
+        return (TextRun(" ▶ playing ", "accent", "screen.pause"),)
+    return (TextRun(" ‖ paused  ", "accent", "screen.play"),)
+
+
+def _when(shown: Position) -> Line:
+    whole_ns = shown.end_ns - shown.start_ns
+    whole = span_text(whole_ns)
+    at = span_text(shown.here_ns - shown.start_ns).rjust(len(whole))
+    return (
+        TextRun(f" {shown.clocks[1]} ", "strong"),
+        TextRun(f" {at} of {whole} ", "muted"),
+    )
+
+
+def _speed(shown: Position) -> Line:
+    return (
+        TextRun(" − ", "accent", "screen.speed(-1)"),
+        TextRun(f"{shown.speed:g}×".rjust(4)),
+        TextRun(" + ", "accent", "screen.speed(1)"),
+    )
+
+
+def _trouble_line(text: str) -> Line:
+    return (TextRun("! ", "bad bold"), TextRun(text, "bad"))
+
+
+def _last_mark(shown: Position) -> Line:
+    """What happened last, and how long before the moment shown."""
+    past = [mark for mark in shown.marks if mark.t_ns <= shown.here_ns]
+    if not past:
+        return ()
+    mark = past[-1]
+    glyph, ink = GLYPHS[mark.kind]
+    ago_ns = shown.here_ns - mark.t_ns
+    ago = f", {age_text(ago_ns / NS_PER_S)} before" if ago_ns >= NS_PER_S else ""
+    return (
+        TextRun(f"{glyph} ", ink),
+        TextRun(_first_line(mark.text)),
+        TextRun(ago, "muted"),
+    )
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _shape(shown: Position, track: TimeTrack, rows: int) -> list[Line]:
+    """Throughput, and the worst TTFT below it where there are rows for both.
+
+    Of a server that tells no single request it is the worst of the means.
+    """
+    shape = shown.shape
+    if shape is None:
+        looking = "scanning the session …"
+        if shown.trouble is not None:
+            looking = "its course over time is not known"
+        return [
+            (TextRun(" " * MARGIN), TextRun(looking, "faint")),
+            *(() for _ in range(rows - 1)),
+        ]
+    bins = shape.start_ns, shape.bin_ns
+    tokens = track.fold(shape.output_tokens, *bins, fmean)
+    rates = [None if n is None else n * NS_PER_S / shape.bin_ns for n in tokens]
+    here = track.column_at(shown.here_ns)
+    peak = format_rate(max((r for r in rates if r is not None), default=None))
+    if rows < 2:
+        return _bars("tok/s", rates, rows, here, "output", peak)
+    told = any(each is not None for each in shape.ttft_max_s)
+    worst_s = shape.ttft_max_s if told else shape.ttft_mean_s
+    ttft = track.fold(worst_s, *bins, max)
+    worst = format_duration(max((t for t in ttft if t is not None), default=None))
+    return [
+        *_bars("tok/s", rates, rows // 2, here, "output", peak),
+        *_bars("TTFT", ttft, rows // 2, here, "worst", worst),
+    ]
+
+
+def _bars(
+    label: str,
+    values: Sequence[float | None],
+    rows: int,
+    here: int,
+    ink: str,
+    peak: str,
+) -> list[Line]:
+    """Label on the left of the last row, the peak on the right of the first."""
+    drawn = bars(values, rows)
+    return [
+        (
+            TextRun(
+                (label if row == rows - 1 else "").rjust(MARGIN - 1) + " ", "muted"
+            ),
+            *two_inks(text, here, ink, "faint"),
+            TextRun(f" {peak}" if row == 0 else "", "muted"),
+        )
+        for row, text in enumerate(drawn)
+    ]
+
+
+def _rail(shown: Position, track: TimeTrack) -> Line:
+    """Start, marks on the track, end."""
+    telling = sorted(shown.marks, key=lambda mark: -RANK[mark.kind])
+    marks = [(mark.t_ns, *GLYPHS[mark.kind]) for mark in telling]
+    began, _, ended = shown.clocks
+    return (
+        TextRun(began.rjust(MARGIN - 1) + " ", "muted"),
+        *rail(track, shown.here_ns, marks),
+        TextRun(f" {'now' if shown.live else ended}", "muted"),
+    )
+
+
+def span_text(span_ns: int) -> str:
+    """Minutes and seconds, hours where there are any.
+
+    >>> span_text(74_900_000_000), span_text(3_723_000_000_000)
+    ('1:14', '1:02:03')
+    """
+    minutes, seconds = divmod(max(span_ns, 0) // NS_PER_S, 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}:{minutes:02}:{seconds:02}"
+    return f"{minutes}:{seconds:02}"

@@ -1,0 +1,1 @@
+"""Widgets, keys and drawing that know nothing of engines or requests."""

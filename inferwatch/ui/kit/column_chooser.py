@@ -1,0 +1,142 @@
+"""Which columns a table shows: a drawer under it, in which each is ticked or not."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    cells,
+    cells_of,
+    fit,
+    ruled,
+)
+from inferwatch.ui.kit.table import TableColumn
+
+TICKED, OPEN, NO_ROOM = "✓", "·", "▲"
+AROUND = 5
+"""Cells of an entry beside its name."""
+
+
+class ColumnChooser(Panel, can_focus=True):
+    """Ticks columns; what is ticked is shown at once, as far as there is room."""
+
+    DEFAULT_CSS = """
+    ColumnChooser {
+        layer: drawer; dock: bottom; margin-bottom: 1; background: $surface;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space,enter", "tick", "choose", key_display="space"),
+        Binding("d", "default", "default", tooltip="What suits the width"),
+        Binding("up", "move(-1)", "move", key_display="←↑↓→"),
+        Binding("down", "move(1)", "down", show=False),
+        Binding("left", "aside(-1)", "left", show=False),
+        Binding("right", "aside(1)", "right", show=False),
+        Binding("home", "move(-1000)", "first", show=False),
+        Binding("end", "move(1000)", "last", show=False),
+        Binding("escape,c", "close", "close", key_display="esc"),
+    ]
+
+    @dataclass
+    class Chosen(Message):
+        """These columns are wanted; None: those that suit the width."""
+
+        columns: tuple[str, ...] | None
+
+    class Closed(Message):
+        """People are done choosing, so the chooser can go."""
+
+    def __init__(self, columns: Sequence[TableColumn[Any]]) -> None:
+        super().__init__()
+        self._columns = [each for each in columns if each.rank]
+        self._ticked: Collection[str] = ()
+        self._without_room: Collection[str] = ()
+        self._is_default = True
+        self._at = 0
+
+    def show(
+        self, shown: Collection[str], without_room: Collection[str], *, default: bool
+    ) -> None:
+        """Take which are shown, and which were chosen and are not."""
+        self._ticked = {*shown, *without_room}
+        self._without_room, self._is_default = without_room, default
+        self.styles.height = self._rows(self.screen.size.width) + 2
+        self.redraw()
+
+    def _entry(self) -> int:
+        names = max((cells_of(each.name) for each in self._columns), default=0)
+        return names + AROUND
+
+    def _rows(self, width: int) -> int:
+        beside = max((width - 2) // self._entry(), 1)
+        return -(-len(self._columns) // beside)
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """A heading, the columns one under the other, what the one pointed at is."""
+        rows = max(height - 2, 1)
+        title = (TextRun("columns", "strong"),)
+        how = "suit the width" if self._is_default else "chosen"
+        aside: Line = (TextRun(how, "muted"),)
+        if self._without_room:
+            count = len(self._without_room)
+            aside = (*aside, TextRun(f" · {NO_ROOM} {count} without room", "warn"))
+        lines: list[Line] = [ruled(title, aside, width)]
+        for row in range(rows):
+            places = range(row, len(self._columns), rows)
+            entries = [run for place in places for run in self._drawn(place)]
+            lines.append(fit((TextRun("  "), *entries), width))
+        told = self._columns[self._at].tells
+        return [*lines, fit((TextRun(f"  {told}", "muted"),), width)]
+
+    def _drawn(self, place: int) -> Line:
+        column = self._columns[place]
+        glyph, ink = OPEN, "muted"
+        if column.key in self._without_room:
+            glyph, ink = NO_ROOM, "warn"
+        elif column.key in self._ticked:
+            glyph, ink = TICKED, "strong"
+        pointed = " chosen" if place == self._at else ""
+        text = cells(f" {glyph} {column.name}", self._entry() - 1).text
+        return (
+            TextRun(text, f"{ink}{pointed}", f"tick_at({place})"),
+            TextRun(" "),
+        )
+
+    def action_move(self, by: int) -> None:
+        """To another column."""
+        self._at = min(max(self._at + by, 0), len(self._columns) - 1)
+        self.redraw()
+
+    def action_aside(self, way: int) -> None:
+        """To the one beside it."""
+        at = self._at + way * max(self.size.height - 2, 1)
+        if 0 <= at < len(self._columns):
+            self._at = at
+            self.redraw()
+
+    def action_tick_at(self, place: int) -> None:
+        """It was clicked."""
+        self._at = place
+        self.action_tick()
+
+    def action_tick(self) -> None:
+        """Show the column, or no longer."""
+        key = self._columns[self._at].key
+        wanted = {*self._ticked} ^ {key}
+        self._ticked = wanted
+        keys = (each.key for each in self._columns)
+        self.post_message(self.Chosen(tuple(each for each in keys if each in wanted)))
+
+    def action_default(self) -> None:
+        """Those that suit the width."""
+        self.post_message(self.Chosen(None))
+
+    def action_close(self) -> None:
+        """Enough."""
+        self.post_message(self.Closed())

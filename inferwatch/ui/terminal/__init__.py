@@ -1,0 +1,1 @@
+"""The terminal below Textual: only cells that changed are written."""

@@ -1,0 +1,1 @@
+"""Widgets that show our numbers, used by several screens."""

@@ -1,0 +1,187 @@
+"""What slides over a screen: every number and key explained."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from textwrap import wrap
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Static
+
+from inferwatch.metrics.catalog import CATALOG, Metric
+from inferwatch.ui.kit.keys import HERE, known_keys
+from inferwatch.visible import visible
+
+Key = tuple[str, str]
+"""How a key is written, what it does."""
+KEY_WIDTH = 9
+WIDEST = 71
+"""Cells within the drawer where it has all its width."""
+
+
+class HelpDrawer(VerticalScroll, inherit_bindings=False):
+    """Keys and numbers of a screen explained, over its right side until closed."""
+
+    DEFAULT_CSS = """
+    HelpDrawer {
+        layer: drawer; dock: right; width: 76; max-width: 100%; height: 100%;
+        margin: 2 0 1 0; padding: 0 2; background: $surface;
+        border-left: outer $primary 60%; scrollbar-size-vertical: 1;
+        overflow-y: scroll;
+        scrollbar-color: $ink-faint; scrollbar-background: $surface;
+    }
+    HelpDrawer Static { height: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "screen.help", "close", tooltip="Close this help"),
+        Binding("up", "scroll_up", "scroll", key_display="↑↓"),
+        Binding("down", "scroll_down", "down", show=False),
+        Binding("pageup", "page_up", "page up", show=False),
+        Binding("pagedown", "page_down", "page down", show=False),
+    ]
+    """Not the arrows to the sides: they move the time cursor."""
+
+    def __init__(
+        self,
+        question: str,
+        keys: Mapping[str, Sequence[Key]],
+        metrics: Iterable[str] = (),
+        window: str = "",
+        told: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.focused_before: Widget | None = None
+        """Who gets the keys back."""
+        self._told = told or {}
+        self._question, self._keys = question, keys
+        self._metrics, self._window = tuple(metrics), window
+        self._width = WIDEST
+
+    def compose(self) -> ComposeResult:
+        """The question of the screen, then its keys, then its numbers."""
+        yield Static(self._explained(self._width), markup=False)
+
+    def on_resize(self) -> None:
+        """Lines that are folded stay under their own text."""
+        width = self.scrollable_content_region.width
+        if width != self._width:
+            self._width = width
+            self.query_one(Static).update(self._explained(width))
+
+    def _explained(self, width: int) -> Content:
+        keys = [
+            Content("\n").join(
+                [_title(group), *(_key(key, width) for key in keys)],
+            )
+            for group, keys in self._keys.items()
+        ]
+        numbers = [_explain(CATALOG[key], self._window) for key in self._metrics]
+        if numbers:
+            weak = Content("~ marks a percentile with fewer than 10/(1−p) samples.")
+            numbers = [_title("the numbers"), *numbers, weak]
+        head = Content.assemble(
+            "\n", (self._question, "bold"), ("   esc closes", "$ink-muted")
+        )
+        told = [
+            Content("\n").join([_title(title), *(_said(each, width) for each in texts)])
+            for title, texts in self._told.items()
+        ]
+        return Content("\n\n").join([head, *told, *keys, *numbers, Content("")])
+
+
+def toggle_help(
+    screen: Screen[None],
+    question: str,
+    more: Mapping[str, Sequence[Key]],
+    metrics: Iterable[str] = (),
+    window: str = "",
+    told: Mapping[str, Sequence[str]] | None = None,
+) -> None:
+    """Open the explanations over a screen, or close them.
+
+    ``more`` is what its bindings do not say, by group: of the mouse, of other times;
+    ``told`` comes before all keys and numbers.
+    """
+    for open_drawer in screen.query(HelpDrawer):
+        # before it goes: what goes with the keys leaves them to its neighbour
+        screen.set_focus(open_drawer.focused_before)
+        open_drawer.remove()
+        return
+    keys: dict[str, list[Key]] = {HERE: []}
+    listed: set[str] = set()
+    for each in known_keys(screen):
+        if each.tells and each.key not in listed:
+            listed.add(each.key)
+            keys.setdefault(each.group, []).append((each.key, each.tells))
+    for group, rows in more.items():
+        fresh = [each for each in rows if each[0] not in listed]
+        keys.setdefault(group, []).extend(fresh)
+    shown = {group: rows for group, rows in keys.items() if rows}
+    drawer = HelpDrawer(question, shown, metrics, window, told)
+    drawer.focused_before = screen.focused
+    screen.mount(drawer)
+    drawer.focus()
+
+
+def catalog_keys(part: str, names: str) -> tuple[str, ...]:
+    """Catalog keys of several numbers of one part of the snapshot."""
+    return tuple(f"{part}.{name}" for name in names.split())
+
+
+COST_KEYS = catalog_keys(
+    "cost",
+    "dropped_readings unrecorded_readings self_cpu_share process_cpu_share "
+    "probe_us_per_step",
+)
+"""What watching costs: the header of every screen shows it."""
+SLO_KEYS = catalog_keys(
+    "slo",
+    "slo judged good undetermined goodput_per_s missed burn burn_long budget_left "
+    "missed_since_ns classes",
+)
+"""Of objectives, where there are any."""
+SPENDING_KEYS = catalog_keys(
+    "spending",
+    "per_hour per_mtok per_mtok_good read_from joules_per_prefill_token "
+    "joules_per_decode_token",
+)
+"""What tokens cost, where anybody told a price, and what energy they took."""
+LATENCY_KEYS = tuple(key for key, metric in CATALOG.items() if metric.line)
+"""What the table of latencies shows."""
+FLOW_KEYS = tuple(key for key, metric in CATALOG.items() if metric.flow)
+"""What Overview's flow shows."""
+
+
+def _explain(metric: Metric, window: str) -> Content:
+    seen = f"seen by {metric.vantage.value}" if metric.vantage else "counted here"
+    span = metric.span or f"window {window}"
+    facts = [fact for fact in (metric.unit.value, seen, span) if fact]
+    return Content.assemble(
+        (metric.abbr, "bold"),
+        f"  {metric.title}",
+        (f"  {' · '.join(facts)}", "$ink-muted"),
+        f"\n{metric.definition}",
+    )
+
+
+def _said(text: str, width: int) -> Content:
+    """A text in lines of its own, the first of them marked."""
+    folded = wrap(visible(text), max(width - 2, 20), break_on_hyphens=False)
+    first, *rest = folded or [""]
+    below = "".join(f"\n  {each}" for each in rest)
+    return Content.assemble(("· ", "$primary"), f"{first}{below}")
+
+
+def _title(text: str) -> Content:
+    return Content.assemble((text, "bold $primary"))
+
+
+def _key(key: Key, width: int) -> Content:
+    name, what = key
+    first, *rest = wrap(what, max(width - KEY_WIDTH - 2, 20)) or [""]
+    below = "".join(f"\n{' ' * (KEY_WIDTH + 2)}{each}" for each in rest)
+    return Content.assemble((f"{name:>{KEY_WIDTH}}", "$primary"), f"  {first}{below}")

@@ -1,0 +1,61 @@
+"""What is wrong, a line each, under the verdict; no row where nothing is."""
+
+from collections.abc import Sequence
+
+from inferwatch.metrics.findings.finding import Finding
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, spread, width_of
+
+OPENS = "screen.findings"
+MARK = ("▲", "warn")
+GRAVE = 0.3
+"""Of the SLO or of throughput: from here on it is marked as bad."""
+GRAVE_MARK = ("✖", "bad")
+
+
+def mark_of(finding: Finding) -> TextRun:
+    """How grave it is, by shape and colour."""
+    glyph, ink = GRAVE_MARK if finding.cost >= GRAVE else MARK
+    return TextRun(f" {glyph} ", f"{ink} bold")
+
+
+class FindingStrip(Panel):
+    """At most three findings, what costs most first; the key to all about them."""
+
+    DEFAULT_CSS = """
+    FindingStrip { height: auto; max-height: 3; display: none; }
+    """
+
+    _findings: Sequence[Finding] = ()
+
+    def show(self, findings: Sequence[Finding], most: int) -> None:
+        """Take those that hold, of which so many have room."""
+        shown = findings[:most]
+        if len(shown) != len(self._findings[:most]) or self.display != bool(shown):
+            self.styles.height = max(len(shown), 1)
+            self.display = bool(shown)
+        self._findings = findings
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Title and sentence, and what it costs where there is room."""
+        lines = []
+        for number, each in enumerate(self._findings[:height]):
+            more = len(self._findings) - height
+            hint = f"+{more} " if more > 0 and number == height - 1 else ""
+            opens = (
+                TextRun(hint, "muted", OPENS),
+                TextRun("f ", "accent", OPENS),
+                TextRun("what to do ", "muted", OPENS),
+            )
+            said: Line = (
+                mark_of(each),
+                TextRun(f"{each.title} ", "strong", OPENS),
+                TextRun(each.sentence, "", OPENS),
+            )
+            cost = (*said, TextRun(f" · {each.cost_text}", "muted"))
+            right = opens if number == 0 or hint else ()
+            room = width - width_of(right) - 1
+            line = cost if width_of(cost) <= room else fit(said, room)
+            lines.append(spread(line, right, width))
+        return lines

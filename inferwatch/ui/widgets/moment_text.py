@@ -1,0 +1,96 @@
+"""Reads a moment of a session as people type it: ``12:03:40``, ``+90s``, ``50%``."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.errors import UsageError
+
+UNDERSTOOD = "12:03:40, 1:30 or 90s from the start, +90s or -5m from here, 50%, end"
+"""What to type, in one line."""
+DAY_S = 24 * 3600
+UNITS_S = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_PART = r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|)"
+_SPAN = re.compile(rf"([+-]?)\s*((?:{_PART}\s*)+)")
+_CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)")
+_MINUTES = re.compile(r"(\d+):(\d\d(?:\.\d+)?)")
+_SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What a moment is measured against."""
+
+    start_ns: int
+    end_ns: int
+    here_ns: int
+    """What ``+90s`` counts from."""
+    wall_text: Callable[[int], str]
+    """Session time as local clock time, HH:MM:SS."""
+
+
+def moment_of(text: str, scale: Scale) -> int:
+    """The moment meant, in session time.
+
+    Raises:
+        UsageError: it is not understood, or not in the session.
+    """
+    wanted = text.strip().lower()
+    meant = list(_meanings(wanted, scale))
+    if not meant:
+        raise UsageError(f"{text!r} is not a time: {UNDERSTOOD}")
+    inside = (t_ns for t_ns in meant if scale.start_ns <= t_ns <= scale.end_ns)
+    for t_ns in inside:
+        return t_ns
+    if wanted[:1] in {"+", "-"}:  # past an end means that end
+        return min(max(meant[0], scale.start_ns), scale.end_ns)
+    began, ended = scale.wall_text(scale.start_ns), scale.wall_text(scale.end_ns)
+    raise UsageError(f"{text!r} is not in the session, which is {began} to {ended}")
+
+
+def _meanings(wanted: str, scale: Scale) -> Iterator[int]:
+    """What it can mean, the likeliest first; nothing when it is no time."""
+    if wanted in {"start", "end"}:
+        yield scale.start_ns if wanted == "start" else scale.end_ns
+    elif share := _SHARE.fullmatch(wanted):
+        span_ns = scale.end_ns - scale.start_ns
+        yield scale.start_ns + round(span_ns * float(share[1]) / 100)
+    elif clock := _CLOCK.fullmatch(wanted):
+        hours, minutes, seconds = map(int, clock.groups())
+        yield from _on_the_clock(hours * 3600 + minutes * 60 + seconds, scale)
+        yield _after(scale, hours * 3600 + minutes * 60 + seconds)
+    elif two := _MINUTES.fullmatch(wanted):
+        yield _after(scale, int(two[1]) * 60 + float(two[2]))
+        if "." not in two[2]:
+            yield from _on_the_clock(int(two[1]) * 3600 + int(two[2]) * 60, scale)
+    elif span := _SPAN.fullmatch(wanted):
+        yield _spanned(span[1], span[2], scale)
+
+
+def _after(scale: Scale, seconds: float) -> int:
+    return scale.start_ns + round(seconds * NS_PER_S)
+
+
+def _spanned(sign: str, parts: str, scale: Scale) -> int:
+    """So long after the start, or from here."""
+    found = re.findall(_PART, parts)
+    seconds = sum(float(number) * UNITS_S[unit] for number, unit in found)
+    if not sign:
+        return _after(scale, seconds)
+    return scale.here_ns + round(seconds * NS_PER_S) * (-1 if sign == "-" else 1)
+
+
+def _on_the_clock(wanted_s: int, scale: Scale) -> Iterator[int]:
+    """Every day that has this clock time in the session, the nearest first."""
+    first_s = (wanted_s - _second_of_day(scale, scale.start_ns)) % DAY_S
+    days = range((scale.end_ns - scale.start_ns) // (DAY_S * NS_PER_S) + 1)
+    times = [_after(scale, first_s + day * DAY_S) for day in days]
+    for t_ns in sorted(times, key=lambda t_ns: abs(t_ns - scale.here_ns)):
+        off_s = wanted_s - _second_of_day(scale, t_ns)  # where clocks were changed
+        yield t_ns + ((off_s + DAY_S // 2) % DAY_S - DAY_S // 2) * NS_PER_S
+
+
+def _second_of_day(scale: Scale, t_ns: int) -> int:
+    hours, minutes, seconds = map(int, scale.wall_text(t_ns).split(":"))
+    return hours * 3600 + minutes * 60 + seconds

@@ -1,0 +1,73 @@
+"""Objectives that are missed, as the verdict of every screen leads with it."""
+
+from collections.abc import Callable, Sequence
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import (
+    format_in,
+    format_nines,
+    format_objective,
+    shared_unit,
+)
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.requests.slo import FAILED
+from inferwatch.metrics.series.window import Latency
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
+
+MISSED = "▲ SLO MISSED"
+BURNS = 1.0
+"""From here on the error budget runs out."""
+
+
+def missed_lines(shown: Snapshot, wall_text: Callable[[int], str]) -> Sequence[Line]:
+    """That they are missed, since when, and by what most; none while they are met."""
+    state = shown.slo
+    if state is None or state.missed_since_ns is None:
+        return ()
+    since_ns = state.missed_since_ns
+    lasts = age_text(max(shown.now_ns - since_ns, 0) / NS_PER_S)
+    head = (
+        TextRun(f" {MISSED} ", "warn bold"),
+        TextRun(f"{lasts}, since {wall_text(since_ns).strip()}"),
+    )
+    said = [
+        (TextRun(f" {text}"),) for text in (_worst(state, shown.latencies),) if text
+    ]
+    if state.share is not None:
+        said.append((TextRun(f" {format_nines(state.share)} good"),))
+    return (head, *said)
+
+
+def _worst(state: SloState, latencies: Sequence[Latency]) -> str | None:
+    """What most of the bad requests missed, and how far its p99 is beyond."""
+    missed = state.missed or {}
+    metric = max(missed, key=missed.__getitem__, default=None)
+    if metric is None:
+        return None
+    if metric == FAILED:
+        return f"{missed[metric]:,} failed"
+    row = next((each for each in latencies if each.metric == metric), None)
+    limit_s = row.objective_s if row is not None else None
+    p99_s = row.quantiles.p99 if row is not None else None
+    if row is None or limit_s is None or p99_s is None or p99_s <= limit_s:
+        return f"{label_of(metric)} missed by {missed[metric]:,}"
+    unit = shared_unit([p99_s])
+    p99 = f"{format_in(unit, p99_s).strip()} {unit.name}"
+    limit = format_objective(limit_s).removeprefix("< ")
+    return f"{label_of(metric)} p99 {p99} > {limit}"
+
+
+def share_line(shown: Snapshot) -> Line:
+    """The share of good requests and how fast the error budget burns, for a header."""
+    state = shown.slo
+    if state is None:
+        return ()
+    if state.share is None:
+        return (TextRun("SLO –", "muted"),)
+    burn = f" burn {state.burn:.1f}×" if state.burn and state.burn >= BURNS else ""
+    ink = "" if state.met else "warn"
+    mark = "" if state.met else "▲"
+    share = format_nines(state.share)
+    return (TextRun("SLO ", "muted"), TextRun(f"{mark}{share}{burn}", ink))

@@ -1,0 +1,279 @@
+"""The lines of every screen that watches: verdict, values, a lost engine."""
+
+from collections.abc import Iterable, Sequence
+from re import sub
+from textwrap import wrap
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import (
+    format_count,
+    format_durations,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.causes.cause import SlowRequests
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.health import Health, Verdict
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    age_text,
+    cells,
+    join,
+    join_whole,
+    spread,
+    width_of,
+)
+from inferwatch.ui.widgets.drawers import Key
+from inferwatch.ui.widgets.hardware_charts import bytes_per_s_text
+from inferwatch.ui.widgets.slow_line import slow_words
+from inferwatch.visible import visible
+
+GLYPHS = {
+    Health.STARTING: ("◌", "accent"),
+    Health.IDLE: ("○", "muted"),
+    Health.HEALTHY: ("●", "good"),
+    Health.QUEUEING: ("▲", "warn"),
+    Health.STALLED: ("■", "bad"),
+    Health.LOST: ("✖", "bad"),
+}
+"""Shape, word and colour say the same: colour is never the only signal."""
+GAP = 2
+"""Between what is so now and what made requests slow."""
+
+
+class VerdictLine(Panel):
+    """Is it all right, and if not, what binds: glyph, word, sentence, since when."""
+
+    _verdict: Verdict | None = None
+    _now_ns = 0
+    _slow: SlowRequests | None = None
+    _opener = ""
+    _missed: Sequence[Line] = ()
+
+    def show(
+        self,
+        verdict: Verdict,
+        now_ns: int,
+        slow: SlowRequests | None = None,
+        opener: str = "",
+        missed: Sequence[Line] = (),
+    ) -> None:
+        """Take the verdict as of now; and the slowest, with the key to the worst.
+
+        Where objectives are missed, parts of a sentence that says so go first.
+        """
+        self._missed = missed
+        self._verdict, self._now_ns = verdict, now_ns
+        self._slow, self._opener = slow, opener
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._verdict is None:
+            return ()
+        glyph, ink = GLYPHS[self._verdict.health]
+        first_line = self._verdict.headline
+        in_short = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
+        word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
+        if self._missed:
+            return (self._after_missed(word, in_short, width),)
+        for text in (first_line, in_short, sub(r", [\d,]+ tok/s$", "", in_short)):
+            said = (word, TextRun(f" {text}"))
+            room = width - width_of(said) - GAP - 1
+            slow = slow_words(self._slow, room, self._opener)
+            if slow:
+                return (spread(said, (*slow, TextRun(" ")), width),)
+        if width_of((word,)) + len(first_line) + 1 > width:
+            first_line = in_short
+        said = (word, TextRun(f" {first_line}"))
+        aside = self._aside()
+        if width_of(said) + width_of(aside) >= width:
+            aside = ()
+        return (spread(said, aside, width),)
+
+    def _after_missed(self, word: TextRun, text: str, width: int) -> Line:
+        """Health in full, or in a word, as there is room behind what is missed."""
+        for health in ((word, TextRun(text)), (word,)):
+            line = join((*self._missed, health), " ·")
+            if width_of(line) <= width:
+                return line
+        return join_whole(self._missed, width, " ·")
+
+    def _aside(self) -> Line:
+        if self._verdict is None or self._verdict.since_ns is None:
+            return ()
+        return (TextRun(f"{_lasted(self._verdict, self._now_ns)} ", "muted"),)
+
+
+def _lasted(verdict: Verdict, now_ns: int) -> str:
+    """How long it has been so by now."""
+    return f"for {age_text(max(now_ns - (verdict.since_ns or 0), 0) / NS_PER_S)}"
+
+
+class ReadoutLine(Panel):
+    """The values of the bin under the time cursor, the same on every screen."""
+
+    _when: Line = ()
+    _facts: Sequence[Line] = ()
+
+    def show(self, when: Line, snapshot: Snapshot, index: int | None) -> None:
+        """Take a time, as text, and its bin."""
+        self._when = when
+        self._facts = _facts(snapshot, index) if index is not None else ()
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        return (join_whole((self._when, *self._facts), width),)
+
+
+def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
+    """Only what is on other screens too, in their order and inks."""
+    timeline, kv = snapshot.timeline, snapshot.kv
+    if snapshot.without_steps:
+        return _counted(timeline, index)
+    ttft, itl, step = format_durations(
+        (
+            timeline.ttft_mean_s[index],
+            timeline.itl_mean_s[index],
+            timeline.step_max_s[index],
+        )
+    )
+    return (
+        _fact("TTFT", "mean", ttft),
+        _fact("ITL", "mean", itl),
+        _batch(timeline, index),
+        _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
+        _fact("KV used", "kv", _kv(timeline.kv_used_blocks[index], kv.total_blocks)),
+        _fact("out", "output", _rate(timeline, index)),
+        *_memory(timeline, index),
+        _fact("step max", "worst", step),
+    )
+
+
+def _memory(timeline: Timeline, index: int) -> Sequence[Line]:
+    """What memory moved, where anybody knows: measured, else what steps derive."""
+    for label, after, column in (
+        ("HBM", "", timeline.hbm_bytes_per_s),
+        ("memory", " derived", timeline.derived_bytes_per_s),
+    ):
+        if any(each is not None for each in column):
+            value = bytes_per_s_text(column[index] if index < len(column) else None)
+            return [(*_fact(label, "mean", value), TextRun(after, "faint"))]
+    return ()
+
+
+def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
+    """The same, as far as a server that tells no steps counts them."""
+    means = (timeline.ttft_mean_s[index], timeline.itl_mean_s[index])
+    ttft, itl = format_durations(means)
+    running, usage = timeline.running_max, timeline.kv_usage
+    return (
+        _fact("TTFT", "mean", ttft),
+        _fact("ITL", "mean", itl),
+        _fact("running", "decode", _whole(running[index] if running else None)),
+        _fact("waiting", "waiting", _whole(timeline.waiting_max[index])),
+        _fact("KV used", "kv", format_share(usage[index] if usage else None)),
+        _fact("out", "output", _rate(timeline, index)),
+        *_memory(timeline, index),
+    )
+
+
+def _fact(label: str, ink: str, value: str) -> Line:
+    return (TextRun(f"{label} ", ink), TextRun(value))
+
+
+def _batch(timeline: Timeline, index: int) -> Line:
+    decode, prefill = timeline.batch_decode[index], timeline.batch_prefill[index]
+    if decode is None and prefill is None:
+        return _fact("batch", "decode", "–")
+    return _fact("batch", "decode", f"{decode or 0:.1f}+{prefill or 0:.1f}")
+
+
+def _rate(timeline: Timeline, index: int) -> str:
+    tokens = timeline.output_tokens[index]
+    if tokens is None:
+        return "–"
+    return f"{format_rate(tokens * NS_PER_S / timeline.bin_ns)} tok/s"
+
+
+def _whole(value: int | None) -> str:
+    return format_count(value).strip().rjust(3)
+
+
+def _kv(used: int | None, total: int | None) -> str:
+    return format_share(used / total if used is not None and total else None)
+
+
+class LostBanner(Panel):
+    """The engine is gone: why, its last words, what to do; no row while all is well."""
+
+    DEFAULT_CSS = """
+    LostBanner { display: none; height: 1; background: $error 12%; }
+    """
+
+    _verdict: Verdict | None = None
+    _at = ""
+    _lasted = ""
+    _keys: Sequence[Key] = ()
+
+    def show(
+        self, lost: Snapshot | None, at: str = "", keys: Iterable[Key] = ()
+    ) -> None:
+        """Take a moment after the loss, when that was, and what can be done."""
+        self.display = lost is not None
+        if lost is None:
+            return
+        self._verdict, self._at, self._keys = lost.verdict, at, tuple(keys)
+        self._lasted = _lasted(lost.verdict, lost.now_ns)
+        screen = self.screen.size
+        wanted = len(self._cause(screen.width)) + len(self._log) + bool(self._keys)
+        at_most = max(len(self._cause(screen.width)) + 1, screen.height // 5)
+        self.styles.height = min(wanted, at_most, max(screen.height // 2, 3))
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The cause, log lines from the end, keys."""
+        if self._verdict is None:
+            return ()
+        keys = [_keys_line(self._keys)] if self._keys else []
+        cause = self._cause(width)[: max(height - len(keys), 1)]
+        room = max(height - len(cause) - len(keys), 0)
+        shown = self._log[-room:] if room else []
+        log = [
+            (TextRun("   │ ", "bad"), cells(line, width - 5, "muted")) for line in shown
+        ]
+        return [*cause, *log, *keys]
+
+    def _cause(self, width: int) -> list[Line]:
+        """Whole, in as many rows as it takes."""
+        head = f" ✖ LOST at {self._at}  "
+        aside = (TextRun(f"{self._lasted} ", "muted"),)
+        taken = " " * (len(head) + width_of(aside))
+        room = max(width - 2, len(taken) + 10)
+        text = wrap(self._sentence, room, initial_indent=taken, subsequent_indent="   ")
+        first, *rest = [line.removeprefix(taken) for line in text] or [""]
+        return [
+            spread((TextRun(head, "bad bold"), TextRun(first)), aside, width),
+            *((TextRun(line),) for line in rest),
+        ]
+
+    @property
+    def _sentence(self) -> str:
+        return visible(self._verdict.headline if self._verdict else "")
+
+    @property
+    def _log(self) -> list[str]:
+        return self._verdict.sentence.splitlines()[1:] if self._verdict else []
+
+
+def _keys_line(keys: Sequence[Key]) -> Line:
+    parts = [
+        (TextRun(f"{key} ", "accent"), TextRun(what, "muted")) for key, what in keys
+    ]
+    return (TextRun(" "), *join(parts, "   "))

@@ -1,0 +1,351 @@
+"""A chart over time: layers stacked on the axis that all charts of a screen share."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.strip import Strip
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.ui.kit.panel import Inked, Panel
+from inferwatch.ui.kit.renderables.bars import BlockCell, Texture, split, stack
+from inferwatch.ui.kit.renderables.plot import MARGIN, axis_top, ticks
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
+from inferwatch.ui.kit.renderables.time_axis import TimeAxis
+from inferwatch.ui.widgets.charts import ChartPlan, Columns, Series
+
+RESTART = "┊"
+"""A server began anew: what is left and right of it is of two lives."""
+LIMIT, DIVIDER, FRAME = -1, -2, -3
+"""Numbers of lines; those of layers are from 0."""
+LINE_INKS = {LIMIT: "warn", DIVIDER: "rule", FRAME: "faint"}
+TRACED = 1_000
+"""The number of a trace; that of the layer behind it is added, from one."""
+TRACE = "⣀⠤⠒⠉"
+"""From the lower edge of a cell to its upper one."""
+LINE = "╌"
+LINES = {LIMIT: LINE, DIVIDER: "─"}
+"""Where two axes meet there is a limit or nothing but a border: they look different."""
+BLANK = " ", None
+LATE_NS = 10 * NS_PER_S
+"""So long a value may be on its way."""
+FRAMED = 6
+"""Cells of a heading that are neither title nor legend."""
+Run = tuple[str, int | None]
+"""Text and its number; None: it has no colour of its own."""
+
+
+class TimeChart(Inked):
+    """Draws a plan; its layers have numbers, the theme gives them colours."""
+
+    DEFAULT_CSS = """
+    TimeChart { width: 1fr; height: 1fr; min-height: 3; }
+    """
+
+    @dataclass
+    class Clicked(Message):
+        """A moment was pointed at."""
+
+        t_ns: int
+
+    _axis: TimeAxis | None = None
+    _full: float | None = None
+    _limit: float | None = None
+    _lane_full: float | None = None
+    _rows: list[list[Run]] | None = None
+    _built = Size()
+    _heading: Line = ()
+    _marked: int | None = None
+    _restarts: tuple[int, ...] = ()
+
+    def __init__(self, plan: ChartPlan, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._declared = self._plan = plan
+        self._columns: list[Columns] = []
+
+    def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
+        """Take new values; draws only when a column changed."""
+        self._plan, before = self._declared.of(snapshot), self._plan
+        columns = [
+            axis.fold(series.values(snapshot), series.fold)
+            for series in self._plan.drawn
+        ]
+        full, limit = self._plan.full(snapshot), self._plan.limit(snapshot)
+        self._lane_full = self._plan.lane_full(snapshot)
+        found = map(axis.column_at, snapshot.timeline.restarts_ns)
+        restarts = tuple(column for column in found if column is not None)
+        shown = (columns, axis, full, limit, restarts)
+        known = (self._columns, self._axis, self._full, self._limit, self._restarts)
+        if shown != known or before != self._plan:
+            self._columns, self._axis, self._full, self._limit = shown[:4]
+            self._restarts = restarts
+            self._rows = None
+            self.refresh()
+
+    def head(self, snapshot: Snapshot, index: int | None) -> None:
+        """Head the chart with its values in a bin, which are its legend too."""
+        plan = self._declared.of(snapshot)
+        values = [_value(series, snapshot, index) for series in plan.drawn]
+        legend = list(map(_entry, plan.drawn, plan.texts(values)))
+        if plan.trace is not None:
+            *legend, _ = legend
+            if any(plan.trace.values(snapshot)):  # else nobody tells it here
+                text = plan.texts(values)[-1]
+                legend.append(_entry(plan.trace, text, TRACE[1]))
+        whole, limit = list(legend), plan.limit(snapshot)
+        if limit:
+            entry = _limit_entry(plan.limit_label, plan.show_limit(limit))
+            whole.insert(len(plan.series), entry)
+        title, width = (TextRun(plan.title, "strong"),), self.size.width
+        noted = (*title, TextRun(f" {plan.note}", "muted"))
+        heading = _heading(((noted, whole), (title, whole), (title, legend)), width)
+        if heading != self._heading:
+            self._heading = heading
+            self.refresh(Region(0, 0, self.size.width, 1))
+
+    def mark(self, t_ns: int | None) -> None:
+        """Draw a line at a moment, None for none."""
+        column = self._axis.column_at(t_ns) if self._axis and t_ns is not None else None
+        if column == self._marked:
+            return
+        for each in {self._marked, column} - {None}:
+            self.refresh(Region(MARGIN + (each or 0), 1, 1, self.size.height - 1))
+        self._marked = column
+
+    def on_click(self, event: events.Click) -> None:
+        """Point at the moment under the mouse."""
+        column = event.x - MARGIN
+        if self._axis is not None and column >= 0:
+            self.post_message(self.Clicked(self._axis.moment(column)))
+
+    def render_line(self, y: int) -> Strip:
+        """The heading, or a row with the marked column over it."""
+        width = self.size.width
+        if y == 0:
+            return self.strip_of(self._heading, width)
+        if self._rows is None or self._built != self.size:
+            self._built = self.size
+            self._rows = self._build(width, self.size.height - 1)
+        strip = Strip(
+            Segment(text, self._paint(number)) for text, number in self._rows[y - 1]
+        ).adjust_cell_length(width, self.ink(""))
+        for column in self._restarts:
+            strip = self._over(strip, column, RESTART, "warn")
+        if self._marked is not None:
+            strip = self._over(strip, self._marked, "│", "marker")
+        return strip
+
+    def _over(self, strip: Strip, column: int, glyph: str, ink: str) -> Strip:
+        """A row with one column under a line."""
+        at, width = MARGIN + column, self.size.width
+        line = Strip([Segment(glyph, self.ink(ink))])
+        return Strip.join([strip.crop(0, at), line, strip.crop(at + 1, width)])
+
+    def _build(self, width: int, rows: int) -> list[list[Run]]:
+        """Axis and cells; the rows from the top."""
+        plan, count = self._plan, len(self._plan.series)
+        low, high = split(rows) if plan.lane is not None else (rows, 0)
+        tops = plan.tops(self._columns[:count])
+        trace = self._columns[-1] if plan.trace and self._columns else ()
+        peak = max(_peak(tops), max(filter(None, trace), default=0))
+        top = self._full or axis_top(peak, plan.least, self._limit)
+        told = ticks(top, low, plan.unit)
+        textures = [series.texture for series in plan.series]
+        cells = _cells(tops, top, low, textures)
+        cells += _traced(trace, top, low, cells)
+        if plan.lane is not None and high:
+            base = rows - high
+            lane = plan.tops(self._columns[count : count + 1])
+            lane_top = self._lane_full or axis_top(_peak(lane), plan.least)
+            above = _cells(lane, lane_top, high, [plan.lane.texture])
+            cells += [cell._replace(row=base + cell.row, layer=count) for cell in above]
+            if base > low:
+                told[-1] = (low, told[-1][1])
+                line = LIMIT if top == self._limit else DIVIDER
+                glyph = LINES[line]
+                cells += [
+                    BlockCell(column, low, glyph, line) for column in range(len(tops))
+                ]
+                unit = plan.lane_unit or plan.unit
+                told += ticks(lane_top, high, unit, base) if _peak(lane) else []
+        labels = dict(told)
+        drawn = _drawn(cells, width - MARGIN, rows)
+        return [[*_axis(labels.get(row)), *drawn[row]] for row in reversed(range(rows))]
+
+    def _paint(self, number: int | None) -> Style:
+        """The theme's colours for a number."""
+        if number is None:
+            return self.ink("")
+        drawn = self._plan.drawn
+        if number >= TRACED:
+            ink, under = self.ink(drawn[-1].ink), number - TRACED - 1
+            back = self.ink(drawn[under].ink).color if under >= 0 else None
+            return ink + Style(bgcolor=back)
+        return self.ink(drawn[number].ink if number >= 0 else LINE_INKS[number])
+
+
+def _peak(tops: Sequence[Sequence[float]]) -> float:
+    return max(map(max, filter(None, tops)), default=0)
+
+
+def _cells(
+    tops: Sequence[Sequence[float]],
+    top: float,
+    rows: int,
+    textures: Sequence[Texture],
+) -> list[BlockCell]:
+    """The layers of all columns, on an axis that ends at ``top``."""
+    return [
+        cell
+        for column, edges in enumerate(tops)
+        for cell in stack([edge / top * rows for edge in edges], textures, column, rows)
+    ]
+
+
+def _traced(
+    values: Columns, top: float, rows: int, cells: Iterable[BlockCell]
+) -> list[BlockCell]:
+    """A line of dots, on what is drawn already."""
+    behind = {
+        (cell.column, cell.row): cell.layer for cell in cells if cell.glyph == "█"
+    }
+    found: list[BlockCell] = []
+    for column, value in enumerate(values):
+        if value:  # along the axis it would hide what it is held against
+            row, share = divmod(min(value / top * rows, rows - 0.01), 1)
+            number = TRACED + 1 + behind.get((column, int(row)), -1)
+            glyph = TRACE[int(share * len(TRACE))]
+            found.append(BlockCell(column, int(row), glyph, number))
+    return found
+
+
+def _axis(label: str | None) -> list[Run]:
+    """The y axis in one row."""
+    if label is None:
+        return [(" " * (MARGIN - 1), None), ("│", FRAME)]
+    return [(f"{label:>{MARGIN - 2}} ┤", FRAME)]
+
+
+def _drawn(cells: Iterable[BlockCell], width: int, rows: int) -> list[list[Run]]:
+    """The rows from the bottom; of two in one place the later one is seen."""
+    grid: list[dict[int, tuple[str, int]]] = [{} for _ in range(rows)]
+    for cell in cells:
+        if cell.row < rows and cell.column < width:
+            grid[cell.row][cell.column] = cell.glyph, cell.layer
+    return [
+        [
+            ("".join(glyph for glyph, _ in run), number)
+            for number, run in groupby(
+                (row.get(column, BLANK) for column in range(width)), itemgetter(1)
+            )
+        ]
+        for row in grid
+    ]
+
+
+def _heading(choices: Iterable[tuple[Line, Sequence[Line]]], width: int) -> Line:
+    """The first title and legend that fit, else the last ones as far as they go."""
+    heading: Line = ()
+    for title, entries in choices:
+        legend = join(entries, "  ")
+        heading = ruled(title, legend, width)
+        if width_of(title) + width_of(legend) + FRAMED <= width:
+            break
+    return heading
+
+
+def _limit_entry(label: str, limit: str) -> Line:
+    return (
+        TextRun(f"{LINE} ", LINE_INKS[LIMIT]),
+        TextRun(f"{label} ", "muted"),
+        TextRun(limit.strip()),
+    )
+
+
+def _value(series: Series, snapshot: Snapshot, index: int | None) -> float | None:
+    values = series.values(snapshot)
+    if index is None or index >= len(values):
+        return None
+    if series.late and all(value is None for value in values[index:]):
+        first = max(index - LATE_NS // snapshot.timeline.bin_ns, 0)
+        known = (each for each in reversed(values[first:index]) if each is not None)
+        return next(known, None)
+    return values[index]
+
+
+def _entry(series: Series, text: str, sample: str = "") -> Line:
+    return (
+        TextRun(f"{sample or series.texture.sample} ", series.ink),
+        TextRun(f"{series.label} ", "muted"),
+        TextRun(text),
+    )
+
+
+class TimeAxisLine(Panel):
+    """Seconds before the moment shown, and where the time cursor stands."""
+
+    _axis: TimeAxis | None = None
+    _marked: int | None = None
+    _label = ""
+    _end = "now"
+
+    def show(
+        self, axis: TimeAxis, marked_ns: int | None, label: str, end: str = "now"
+    ) -> None:
+        """Take the axis, the cursor with its wall time, and what its end is called."""
+        self._axis, self._label, self._end = axis, label, end
+        self._marked = None if marked_ns is None else axis.column_at(marked_ns)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._axis is None:
+            return ()
+        cursor = self._cursor(width)
+        text = list(" " * width)
+        span_s = self._axis.columns * self._axis.column_ns / NS_PER_S
+        taken = set(cursor[0]) if cursor else set[int]()
+        for part in (1.0, 0.0, 0.5, 0.25, 0.75):
+            label = self._end if part == 1.0 else _ago(span_s * (1 - part))
+            at = MARGIN + round(part * (self._axis.columns - 1))
+            start = max(min(at - len(label) // 2, width - len(label)), 0)
+            cells_ = set(range(start - 1, start + len(label) + 1))
+            if not cells_ & taken:
+                taken |= cells_
+                text[start : start + len(label)] = label
+        if cursor is None:
+            return ((TextRun("".join(text), "muted"),),)
+        (span, label), plain = cursor, "".join(text)
+        before, after = plain[: span.start], plain[span.stop :]
+        return (
+            (
+                TextRun(before, "muted"),
+                TextRun(label, "accent"),
+                TextRun(after, "muted"),
+            ),
+        )
+
+    def _cursor(self, width: int) -> tuple[range, str] | None:
+        """Where the cursor's own label goes, and it."""
+        if self._marked is None:
+            return None
+        label, start = f"▲ {self._label}", MARGIN + self._marked
+        if start + len(label) > width:
+            label, start = f"{self._label} ▲", start - len(self._label) - 1
+        return range(start, start + len(label)), label
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 0.5:
+        return ""
+    if seconds < 120:
+        return f"−{seconds:.3g} s"
+    return f"−{seconds / 60:.3g} min"

@@ -1,0 +1,77 @@
+"""Rows of labelled numbers: the totals of a screen."""
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    cells_of,
+    fit,
+    join,
+    ruled,
+    width_of,
+)
+
+Fact = tuple[str, str, str]
+"""Label, value, ink of the label."""
+
+ROOMY = 100
+
+
+class TotalsPanel(Panel):
+    """A heading and rows of labelled numbers; the screen says which."""
+
+    _title = ""
+    _aside = ""
+    _rows: Sequence[Sequence[Fact]] = ()
+
+    def show(self, title: str, aside: str, rows: Sequence[Sequence[Fact]]) -> None:
+        """Take the facts, already written out."""
+        self._title, self._aside, self._rows = title, aside, rows
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The heading, then a row per group of facts."""
+        del height
+        right = (TextRun(self._aside, "muted"),) if self._aside else ()
+        head = ruled((TextRun(self._title, "strong"),), right, width)
+        if width < ROOMY:
+            return [head, *(_row(row, "  ", width) for row in self._rows)]
+        rows = _aligned(self._rows)
+        return [head, *(_row(row, "   ", width) for row in rows)]
+
+
+def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
+    """The facts of all rows in columns, so that numbers stand under each other.
+
+    A fact alone in its row is a sentence, and no column.
+    """
+    several = [row for row in rows if len(row) > 1] or rows
+    columns = zip_longest(
+        *([cells_of(f"{a}{b}") for a, b, _ in row] for row in several)
+    )
+    sizes = [max(size or 0 for size in column) for column in columns]
+    return [
+        [
+            (label, value + " " * (size - cells_of(f"{label}{value}")), ink)
+            for (label, value, ink), size in zip(row, sizes, strict=False)
+        ]
+        if len(row) > 1
+        else row
+        for row in rows
+    ]
+
+
+def _row(row: Sequence[Fact], gap: str, width: int) -> Line:
+    """As many whole facts as fit: half a number would be a wrong one."""
+    facts = [
+        (TextRun(f"{label} ", ink or "muted"), TextRun(value))
+        for label, value, ink in row
+    ]
+    for count in range(len(facts), 1, -1):
+        line = (TextRun("  "), *join(facts[:count], gap))
+        if width_of(line) <= width:
+            return line
+    return fit((TextRun("  "), *join(facts[:1])), width)

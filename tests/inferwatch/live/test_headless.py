@@ -1,0 +1,66 @@
+"""A watch without a screen says what came of it, and no more than that."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from collectors.contract.clock import NS_PER_S, SessionClock
+from collectors.contract.readings import Note, NoteKind
+from embedded_engine.engine.errors import EngineError
+from inferwatch.cli.headless import HeadlessProgress, watch_headless
+from inferwatch.cli.options import WatchOptions
+from inferwatch.errors import SourceError
+from inferwatch.live.engine.engine_session import EngineSession
+from inferwatch.live.pipeline import Pipeline
+from inferwatch.metrics.model.model import Model
+
+
+class NoEngine:
+    """A source whose engine never comes up."""
+
+    served = False
+    can_restart = False
+    log_path = None
+
+    def prepare(self) -> str:
+        return "engine-1"
+
+    async def open(self, on_stage: object) -> Any:  # noqa: ARG002 - it never gets so far
+        raise EngineError("no room on the GPU")
+
+
+async def start_that_fails(*, as_json: bool) -> None:
+    watch = EngineSession(SessionClock(), Pipeline(Model()), NoEngine())
+    with pytest.raises(SourceError, match="no room on the GPU"):
+        await watch_headless(watch, WatchOptions(headless=True, as_json=as_json))
+
+
+async def test_a_start_that_fails_is_told_by_its_cause_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    await start_that_fails(as_json=False)
+
+    assert capsys.readouterr().out == ""
+
+
+async def test_a_start_that_fails_is_one_valid_object_for_programs(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    await start_that_fails(as_json=True)
+
+    found = json.loads(capsys.readouterr().out)
+    assert found["engine"] is None
+
+
+def test_of_a_note_that_carries_a_log_the_first_line_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = "EngineCore (pid 7) exited\nTraceback (most recent call last):"
+    lost = Note(t_ns=NS_PER_S, kind=NoteKind.LOST, text=text)
+    watch: Any = SimpleNamespace(notes=(lost,))
+
+    HeadlessProgress(watch, None)._tell_stages()
+
+    assert capsys.readouterr().err == "   1.0 s  EngineCore (pid 7) exited\n"

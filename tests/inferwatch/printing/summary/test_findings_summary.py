@@ -1,0 +1,52 @@
+"""Findings in ``--json`` and in what people read."""
+
+from typing import Any
+
+from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.series.window import Window
+from inferwatch.printing.summary.findings import finding_lines, finding_rows
+from tests.inferwatch.metrics.findings.simulated_engine import Engine
+
+
+def told(engine: Engine, seconds: float) -> dict[str, Any]:
+    model = Model()
+    for reading in engine.run(seconds):
+        model.fold(reading)
+    return finding_rows(model.snapshot(round(seconds * 1e9), Window.SESSION))
+
+
+def test_what_holds_is_told_with_evidence_and_knobs() -> None:
+    rows = told(Engine(max_num_seqs=2, rate_per_s=5), 40)
+
+    (found,) = rows["findings"]
+    assert found["name"] == "batch_too_small"
+    assert found["until_s"] is None
+    assert found["evidence"][0]["page"] == "steps"
+    assert found["knobs"][-1] == {
+        "text": "Raise the sequences that may run at once",
+        "flag": "--max-num-seqs",
+        "present": "2",
+        "expected": "TTFT falls, tokens/s rise, ITL rises a little",
+        "effort": ["needs a restart"],
+    }
+    assert finding_lines(rows)[0].startswith("▲ batch too small: ")
+    assert "(works now)" in finding_lines(rows)[1]
+
+
+def test_what_is_over_is_told_with_its_span() -> None:
+    busy = Engine(max_num_seqs=4, rate_per_s=lambda t_s: 8 if t_s < 25 else 0.05)
+
+    rows = told(busy, 150)
+
+    (found,) = rows["findings"]
+    assert found["name"] == "batch_too_small"
+    assert found["since_s"] < 15
+    assert 30 < found["until_s"] < 120
+    assert finding_lines(rows)[0].startswith("· for ")
+
+
+def test_a_healthy_session_tells_nothing() -> None:
+    rows = told(Engine(), 60)
+
+    assert rows == {"findings": []}
+    assert finding_lines(rows) == []

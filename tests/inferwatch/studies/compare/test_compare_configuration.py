@@ -1,0 +1,111 @@
+"""How sessions were set up differently, and not what their notes leave out."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collectors.contract.readings import EngineInfo, EngineSettings, LoadPlanned
+from inferwatch.loadgen.plan.lengths import fixed
+from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
+from inferwatch.record.connections import open_for_reading
+from inferwatch.record.sessions.sessions import list_sessions
+from inferwatch.record.writing.recorder import Recorder
+from inferwatch.studies.compare.reading.configuration import (
+    DifferingSetting,
+    configuration,
+    differing,
+)
+
+PLAN = LoadPlan(run_id="r", model="m", rate_per_s=2.0)
+Differ = Callable[..., list[DifferingSetting]]
+
+
+@pytest.fixture
+def differ(record: Callable[..., Recorder], path: Path) -> Differ:
+    """``differ(plan, plan, imported="s2")``: the settings of loads that differ."""
+
+    def of(*plans: LoadPlan, imported: str = "") -> list[DifferingSetting]:
+        for plan in plans:
+            recorder = record()
+            text = msgspec.json.encode(plan).decode()
+            recorder.put(1, LoadPlanned(t_ns=1, plan=text))
+            recorder.close()
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(
+                "UPDATE sessions SET imported_from = 'a tool' WHERE id = ?", (imported,)
+            )
+        with closing(open_for_reading(path)) as connection:
+            rows = reversed(list_sessions(path))
+            return differing([configuration(connection, row) for row in rows])
+
+    return of
+
+
+def test_what_a_plan_leaves_out_is_as_ever_and_not_unknown(differ: Differ) -> None:
+    constant = msgspec.structs.replace(PLAN, arrivals=Arrivals.CONSTANT)
+
+    assert differ(PLAN, constant) == [
+        DifferingSetting(name="load arrivals", values=("poisson", "constant"))
+    ]
+
+
+def test_an_engine_has_as_many_ranks_as_were_heard(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    recorder = record()
+    for rank in range(2):
+        info = EngineInfo(
+            t_ns=1, pid=7, rank=rank, model="m", vllm_version="1", data_parallel=1
+        )
+        recorder.put(rank + 1, msgspec.structs.replace(info, source="engine-1"))
+    recorder.close()
+
+    with closing(open_for_reading(path)) as connection:
+        known = configuration(connection, list_sessions(path)[0])
+
+    assert known["engine data_parallel"] == "2"
+
+
+def test_lengths_are_written_for_people(differ: Differ) -> None:
+    same = msgspec.structs.replace(PLAN, output_tokens=fixed(16))
+
+    assert differ(PLAN, same) == [
+        DifferingSetting(name="load output_tokens", values=("32 to 128, evenly", "16"))
+    ]
+
+
+def test_what_another_tool_did_not_say_is_unknown_and_no_news(differ: Differ) -> None:
+    theirs = msgspec.structs.replace(PLAN, max_in_flight=4)
+
+    assert differ(PLAN, theirs, imported="s2") == [
+        DifferingSetting(name="load max_in_flight", values=("512", "4"))
+    ]
+
+
+def test_flags_differ_where_both_are_known(
+    record: Callable[..., Recorder], path: Path
+) -> None:
+    """A record that has none, and one that was set anew while it went on."""
+    settings: list[list[dict[str, str | int | float | bool | None]]] = [
+        [{"quantization": None, "enforce_eager": True, "max_num_seqs": 8}],
+        [{"quantization": "int8"}, {"quantization": "fp8", "enforce_eager": True}],
+        [],
+    ]
+    for each in settings:
+        recorder = record()
+        for place, told in enumerate(each, 1):
+            recorder.put(place, EngineSettings(t_ns=place, settings=told))
+        recorder.close()
+
+    with closing(open_for_reading(path)) as connection:
+        rows = list_sessions(path)[::-1]
+        known = [configuration(connection, row) for row in rows]
+
+    assert differing(known[:2]) == [
+        DifferingSetting(name="flag quantization", values=("none", "fp8"))
+    ]
+    assert differing([known[0], known[2]]) == []
