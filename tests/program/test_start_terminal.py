@@ -9,7 +9,7 @@ import pytest
 
 from tests.program.conftest import servers_of, wait_for
 
-FILES = Path(__file__).parent.parent / "inferwatch" / "storage" / "files"
+FILES = Path(__file__).parent.parent / "inferwatch" / "record" / "files"
 
 
 @pytest.mark.parametrize(

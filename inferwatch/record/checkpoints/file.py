@@ -24,7 +24,7 @@ MOST_FILE_BYTES = MOST_BYTES // 2
 has them further apart."""
 PAGE_BYTES = 65536
 """Blobs of a few kilobytes leave little of such a page empty."""
-SOURCES = (("inferwatch", "metrics"), ("collectors", "readings.py"))
+SOURCES = (("inferwatch", "metrics"), ("collectors", "contract/readings.py"))
 """What decides how a Model is made of readings, and how it is saved."""
 WORDING = "catalog"
 """In there numbers are only named and explained."""

@@ -34,7 +34,7 @@ from tests.inferwatch.cli.test_tune_options import options_of as tune_options
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 OTHERS = PAGES[1:]
-RESULTS = Path(__file__).parents[1] / "export" / "samples"
+RESULTS = Path(__file__).parents[1] / "printing" / "export" / "samples"
 SERVER = "localhost:8000"
 FOREIGN = {"vllm", "guidellm", "aiperf"}
 """Programs of others: their lines are not ours to test."""

@@ -43,7 +43,9 @@ from inferwatch.ui.pages import (
 from tests.collectors.http_server import VLLM, serving
 from tests.inferwatch.conftest import Traffic
 
-VLLM_RESULT = Path(__file__).parent.parent / "export" / "samples" / "vllm_bench.json"
+VLLM_RESULT = (
+    Path(__file__).parent.parent / "printing" / "export" / "samples" / "vllm_bench.json"
+)
 Piloted = Pilot[None]
 END_NS = 21_000_000_000
 

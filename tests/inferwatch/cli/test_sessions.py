@@ -18,7 +18,7 @@ from inferwatch.record.sessions.erasing import cut_short
 from inferwatch.record.sessions.sessions import list_sessions
 from inferwatch.record.tables.table import insert_sql
 
-RECORDED = Path(__file__).parent.parent / "storage" / "files" / "schema_3.db.gz"
+RECORDED = Path(__file__).parent.parent / "record" / "files" / "schema_3.db.gz"
 COMMANDS = (
     "rename",
     "tag",

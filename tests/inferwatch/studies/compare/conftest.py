@@ -35,7 +35,7 @@ from inferwatch.studies.compare.comparison import Comparison
 from inferwatch.studies.compare.reading.session_reader import ProgressListener
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 ENGINE, LOAD = "engine-1", "load-1"
 MS, SECOND = 1_000_000, 1_000_000_000
 ORIGIN_NS = 2 * SECOND

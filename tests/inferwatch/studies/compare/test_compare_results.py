@@ -26,7 +26,7 @@ from tests.inferwatch.studies.compare.conftest import TinyEngine, write
 from tests.inferwatch.studies.compare.test_compare_screen import ready, text_of
 
 Run = Callable[..., tuple[int, str, str]]
-SAMPLES = Path(__file__).parents[1] / "export" / "samples"
+SAMPLES = Path(__file__).parents[2] / "printing" / "export" / "samples"
 BEGAN = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
