@@ -1,7 +1,7 @@
-"""Where an engine comes from: started for us, or found running.
+"""Where an engine comes from: started by us, or found running.
 
-A source gives an engine as often as it is asked: first the id that its probes will
-use, known before the engine is up, and then the engine itself.
+A source can give its engine repeatedly: first the id that the engine's probes will use,
+known before it is up, and then the engine itself.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ OnStage = Callable[[Note], None]
 
 
 class LiveEngine(Protocol):
-    """An engine that answers, like :class:`embedded_engine.engine.launch.Engine`."""
+    """An engine that answers; :class:`embedded_engine.engine.launch.Engine` implements it."""
 
     @property
     def engine_id(self) -> str:
@@ -33,65 +33,65 @@ class LiveEngine(Protocol):
 
     @property
     def url(self) -> str | None:
-        """Where it listens; None when on a Unix socket."""
+        """The URL where it listens; None when it listens on a Unix socket."""
         ...
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it listens, as a reading of this moment."""
+        """Where it listens, as a reading taken now."""
         ...
 
     def processes(self) -> list[tuple[int, str]]:
-        """Its living processes, each with its role."""
+        """Return its living processes as (pid, role)."""
         ...
 
     def busy_threads(self) -> int:
-        """How many threads it keeps busy while there is something to do."""
+        """Return how many threads it keeps busy under load."""
         ...
 
     async def wait(self) -> str:
-        """Return when it has died: why."""
+        """Return, once it has died, the reason."""
         ...
 
     async def stop(self) -> None:
-        """End it."""
+        """End its processes."""
         ...
 
 
 class EngineSource(Protocol):
-    """Gives the engine that is watched, and gives it again after it was lost."""
+    """Gives the engine to watch, and gives it again after it was lost."""
 
     @property
     def served(self) -> bool:
-        """The engine outlives us."""
+        """Whether the engine outlives this process."""
         ...
 
     @property
     def can_restart(self) -> bool:
-        """A lost engine can be started again."""
+        """Whether a lost engine can be started again."""
         ...
 
     @property
     def log_path(self) -> Path | None:
-        """Where the engine logs; None when that is not known."""
+        """The engine's log file; None while that is not known."""
         ...
 
     def prepare(self) -> str:
-        """Prepare the next start: the engine id it will have."""
+        """Prepare the next start, and return the engine id that it will have."""
         ...
 
     async def open(self, on_stage: OnStage) -> LiveEngine:
-        """The engine, up and answering.
+        """Return the engine once it is up and answers.
 
         Raises:
-            EngineError: it did not come up; the message has the cause.
+            EngineError: it did not come up; the message says why.
         """
         ...
 
 
 @dataclass(slots=True)
 class StartedEngine:
-    """An engine that we start; each start has a configuration of its own."""
+    """An engine that we start, each time with a new configuration."""
 
     configure: Callable[[], EngineConfig]
     served: bool = False
@@ -100,16 +100,14 @@ class StartedEngine:
 
     @property
     def log_path(self) -> Path | None:
-        """Known before the engine is up."""
+        """The log file of the configured start, known before the engine is up."""
         return self._config.log_path if self._config else None
 
     def prepare(self) -> str:
-        """Configure the next start."""
         self._config = self.configure()
         return self._config.engine_id
 
     async def open(self, on_stage: OnStage) -> LiveEngine:
-        """Start it."""
         config = self._config or self.configure()
         if config.notice:
             on_stage(Note(kind=NoteKind.HOST, text=config.notice, t_ns=monotonic_ns()))
@@ -118,7 +116,7 @@ class StartedEngine:
 
 @dataclass(slots=True)
 class FoundEngine:
-    """A served engine that was running before us."""
+    """A served engine that was running before this process."""
 
     file: EngineFile
     served: bool = True
@@ -126,10 +124,10 @@ class FoundEngine:
 
     @classmethod
     def of(cls, engine_id: str) -> Self:
-        """The one of that id.
+        """Return the running engine with that id.
 
         Raises:
-            SourceError: it is gone.
+            SourceError: no such engine runs.
         """
         try:
             return cls(find_engine(engine_id))
@@ -138,15 +136,13 @@ class FoundEngine:
 
     @property
     def log_path(self) -> Path | None:
-        """As the engine file says."""
         return Path(self.file.log_path)
 
     def prepare(self) -> str:
-        """The id that the engine has already."""
         return self.file.engine_id
 
     async def open(self, on_stage: OnStage) -> LiveEngine:  # noqa: ARG002 - it is up
-        """Find it by its engine file."""
+        """Adopt the engine by its engine file."""
         return Engine.adopt(self.file.engine_id)
 
 
@@ -160,11 +156,11 @@ def serve_source(  # noqa: PLR0913 - as the command line has them
     hostage: bool,
     probe: ProbeSettings,
 ) -> StartedEngine:
-    """An engine of the user's choice; unless a hostage, it outlives the screen.
+    """Return an engine of the user's choice; without ``hostage`` it outlives us.
 
     Raises:
         SourceError: vLLM is not installed.
-        UsageError: what was asked for cannot be: no such model, the port is taken.
+        UsageError: the options cannot work: no such model, or the port is taken.
     """
     require_vllm()
 
@@ -193,12 +189,12 @@ def serve_source(  # noqa: PLR0913 - as the command line has them
 
 
 def require_vllm() -> None:
-    """Refuse before a session begins or the terminal is taken.
+    """Check that vLLM is installed before a session begins or the screen opens.
 
-    Found, not imported, which takes seconds: what fails later the engine tells.
+    It is only located, as importing takes seconds; the log shows import errors.
 
     Raises:
-        SourceError: it is not installed.
+        SourceError: vLLM is not installed.
     """
     if find_spec("vllm") is None:
         raise SourceError(

@@ -1,4 +1,4 @@
-"""Where limits of the watched engine are turned while it runs, and turned back."""
+"""Sets the limits of the watched engine while it runs, and restores them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -30,37 +30,37 @@ NO_PROBE = "limits are turned by the probe in the engine, and none is heard"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitTarget:
-    """The engine whose limits are turned."""
+    """The engine whose limits are set."""
 
     engine_id: str
     source: str
-    """What its readings are called."""
+    """The source of its readings."""
     host: str | None = None
-    """To be named first, where others use it."""
+    """The host name that the user must type first, as others use the engine."""
 
 
 FindTarget = Callable[[], LimitTarget | str]
-"""The engine that is looked at now, else why its limits cannot be turned."""
+"""Returns the engine that is viewed, or why its limits cannot be set."""
 
 
 class WatchedLimitDesk:
-    """Turns limits of what is looked at, and is their watcher until it is closed.
+    """Sets limits of the viewed engine, and restores them when closed.
 
-    Who looks at another engine meanwhile goes on being the watcher of the first.
+    An engine that is no longer viewed keeps its limits until then.
     """
 
     def __init__(self, session: LiveSession, target: FindTarget) -> None:
         self._session = session
         self._target = target
         self._controls: dict[str, LimitControl] = {}
-        """By engine id, those that were turned."""
+        """The engines whose limits were set, by engine id."""
         self._turn = asyncio.Lock()
         self.by = this_process()
-        """As whom the engine knows us."""
+        """The name by which the engine knows us."""
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be turned now."""
+        """Why no limit can be set now; None when one can."""
         target = self._target()
         if isinstance(target, str):
             return target
@@ -68,23 +68,23 @@ class WatchedLimitDesk:
 
     @property
     def must_name_host(self) -> str | None:
-        """The host's name, where others use the engine."""
+        """The host name to type first, if others use the engine; else None."""
         target = self._target()
         return None if isinstance(target, str) else target.host
 
     @property
     def answered(self) -> tuple[LiveLimits, ...]:
-        """What the engine answered last, rank by rank; empty before it was asked."""
+        """The limits in the engine's last answer, by rank; empty before any answer."""
         target = self._target()
         if isinstance(target, str) or target.engine_id not in self._controls:
             return ()
         return self._controls[target.engine_id].known
 
     async def set(self, wanted: LimitPair, *, keep: bool = False) -> None:
-        """Turn them on all ranks of what is looked at.
+        """Set the limits on all ranks of the viewed engine.
 
         Raises:
-            UsageError: it cannot be, or others turned them since people looked.
+            UsageError: they cannot be set, or others set them after what was shown.
             SourceError: the engine cannot be reached.
         """
         async with self._asking() as (control, target):
@@ -100,24 +100,24 @@ class WatchedLimitDesk:
             )
 
     async def reset(self) -> None:
-        """Back to what the engine was started with, whoever turned it.
+        """Restore the limits that the engine was started with, whoever set others.
 
         Raises:
-            UsageError: it cannot be.
+            UsageError: they cannot be restored.
             SourceError: the engine cannot be reached.
         """
         async with self._asking() as (control, _):
             await control.reset()
 
     async def close(self) -> None:
-        """Be no watcher any more: the start-up values return, but what is kept."""
+        """Disconnect: the engine restores its limits, unless they were set to stay."""
         controls, self._controls = self._controls, {}
         for each in controls.values():
             await each.close()
 
     @asynccontextmanager
     async def _asking(self) -> AsyncIterator[tuple[LimitControl, LimitTarget]]:
-        """One change at a time; what fails is told as errors of ours."""
+        """Yield the engine's control, one change at a time; map its errors to ours."""
         async with self._turn:
             target = self._target()
             if isinstance(target, str):
@@ -139,6 +139,6 @@ class WatchedLimitDesk:
 
 
 def _values(limits: Iterable[LiveLimits]) -> tuple[tuple[int, int], ...]:
-    """What people see of them."""
+    """Return the values that the screen shows, by rank, to be compared."""
     ranks = sorted(limits, key=lambda each: each.rank)
     return tuple((each.max_num_seqs, each.max_num_batched_tokens) for each in ranks)

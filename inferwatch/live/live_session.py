@@ -28,12 +28,12 @@ TICK_S = 1
 
 
 def no_processes() -> list[tuple[int, str]]:
-    """Nothing is to be sampled besides our own process."""
+    """Return no processes: only our own is sampled."""
     return []
 
 
 class LiveSession:
-    """Takes what its collectors report into its pipeline, from start to end."""
+    """Takes the readings of its collectors into its pipeline, from start to end."""
 
     def __init__(
         self,
@@ -45,54 +45,55 @@ class LiveSession:
         self.pipeline = pipeline
         self.anchors = Anchors()
         self._processes = processes
-        """Those to be sampled besides our own."""
+        """Returns the processes to sample besides our own."""
         self.gpus = GpuCollector(clock)
-        """Those of this host."""
+        """Reads the GPUs of this host."""
         self.measured = Measured(nvml=True)
-        """Which GPUs NVML measures, here or by agents; the rest is DCGM's."""
+        """Which GPUs NVML measures, here or on an agent's host; DCGM measures the
+        others."""
         self.collectors: list[Collector] = [
             HostSampler(clock, self._every_process),
             TappedCollector(self.gpus, self.measured.hear),
         ]
-        """What is collected from start to end; an engine's probe and a load generator
-        come and go with what they report on."""
+        """What is collected from start to end. Probes and load generators come and go
+        with what they report on."""
         self._slo_notes = SloNotes()
         self.first: list[AnyReading] = []
-        """What people said of the session before it began."""
+        """Readings to record at the start: objectives, prices."""
         self.faults: list[str] = []
-        """What went wrong in us, fit to show; each is a note, too."""
+        """Faults of inferwatch itself, fit to show; each is recorded as a note, too."""
         self.ended_ns: int | None = None
-        """When it ended; None while it goes on."""
+        """When the session ended; None while it goes on."""
 
     def now_ns(self) -> int:
-        """Session time now."""
+        """Return the current session time."""
         return self.clock.now_ns()
 
     def take(self, *readings: AnyReading, source: str = "") -> None:
-        """Take readings in raw monotonic time."""
+        """Take readings whose times are raw monotonic times."""
         self.pipeline.take([self.clock.rebase(each, source) for each in readings])
 
     def note(self, kind: NoteKind, text: str, source: str = "") -> None:
-        """Take a note of this moment."""
+        """Record a note at the current time."""
         now_ns = self.now_ns() + self.clock.start_ns
         self.take(Note(t_ns=now_ns, kind=kind, text=text), source=source)
 
     def look_at_cores(self, busy_threads: int, source: str = "") -> None:
-        """Say where an engine on this host leaves no core to its clients."""
+        """Note it if an engine on this host leaves no CPU core to its clients."""
         if short := short_of_cores(busy_threads, usable_cores()):
             self.note(NoteKind.HOST, short, source)
 
     def known(
         self, window: Window = Window.TEN_SECONDS, source: str | None = None
     ) -> Snapshot:
-        """Everything as of now, without the requests."""
+        """Return a snapshot as of now, without the requests."""
         return self.pipeline.snapshot(
             self.now_ns(), window, requests=False, source=source
         )
 
     @asynccontextmanager
     async def recorded(self) -> AsyncIterator[None]:
-        """Begin the session, and end it and its record with the context."""
+        """Begin the session; end it and close its record when the context ends."""
         self.take(self.anchors.first, *known_peaks(), *self.first)
         try:
             yield
@@ -117,11 +118,10 @@ class LiveSession:
                 tasks.create_task(each)
 
     async def close_collectors(self) -> None:
-        """Let go of what they hold."""
         await asyncio.gather(*(each.close() for each in self.collectors))
 
     def look_at_clocks(self) -> None:
-        """Take a new anchor where wall and monotonic clock have parted."""
+        """Take a new clock anchor if wall and monotonic clock have drifted apart."""
         if fresh := self.anchors.parted():
             self.take(fresh)
 
@@ -142,7 +142,7 @@ class LiveSession:
             self.note(NoteKind.SLO, news)
 
     async def _pump(self, collector: Collector) -> None:
-        """Take what a collector reports; the session outlives one that fails."""
+        """Take what a collector reports; if it fails, the session goes on."""
         try:
             await supervise(collector, self.pipeline.take, self._failed)
         except CollectorError as error:

@@ -1,4 +1,4 @@
-"""What this host tells of a server that runs on it: its processes, and its log."""
+"""What this host knows of a server that runs on it: its processes and its log."""
 
 import os
 import stat
@@ -18,15 +18,15 @@ from embedded_engine.engine.engine_processes import EngineProcess, EngineProcess
 from embedded_engine.engine.logs import tail
 
 SAID_ON = (1, 2)
-"""Standard output and standard error."""
+"""The descriptors whose file is taken for the log: standard output and error."""
 
 
 Listeners = Mapping[str, set[int]]
-"""Who listens, by port or by the path of a Unix socket."""
+"""The pids that listen, by port or by the path of a Unix socket."""
 
 
 def look_for(servers: Iterable["LocalServer"]) -> None:
-    """Find the processes of those that are not known; takes a while."""
+    """Look for the processes of the servers that have none; may take a while."""
     missing = [each for each in servers if each.is_missing]
     found = listeners() if missing else {}
     for each in missing:
@@ -34,14 +34,14 @@ def look_for(servers: Iterable["LocalServer"]) -> None:
 
 
 def runs_here(server: Server) -> bool:
-    """A vLLM server's process is one of this host's that we can see; takes a while."""
+    """Tell whether this host has a visible process of the server; may take a while."""
     local = LocalServer(server)
     look_for([local])
     return local.runs_python()
 
 
 def listeners() -> Listeners:
-    """All that can be seen on this host: one look is enough for many servers."""
+    """Return all visible listeners of this host: one lookup serves many servers."""
     found: dict[str, set[int]] = {}
     try:
         sockets = psutil.net_connections("all")
@@ -58,24 +58,24 @@ def listeners() -> Listeners:
 
 
 class LocalServer:
-    """A server as this host sees it, if it is one of its own processes.
+    """A server as this host sees it, if it runs here.
 
-    It is looked at, and never signalled.
+    Its process is only read, and never signalled.
     """
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._processes: EngineProcesses | None = None
         self._is_here: bool | None = None
-        """None until somebody looked."""
+        """Whether the server runs on this host; None until it was looked up."""
         self._log: Path | None = None
-        """Of the process that was seen last."""
+        """The log file of the process that was seen last."""
         self.no_log = f"{server.source} does not run here: its log is where it runs"
         """Why there is no log to be read, fit to show."""
 
     @property
     def is_missing(self) -> bool:
-        """It runs here, and its process is not known, or dead."""
+        """Whether the server runs here but no living process of it is known."""
         if self._is_here is None:
             server, host = self._server, urlsplit(self._server.url).hostname or ""
             local = bool(server.uds or addresses_here(host))
@@ -84,7 +84,7 @@ class LocalServer:
         return self._is_here and not known
 
     def look(self, listeners: Listeners) -> None:
-        """Find its process, if it is an engine's."""
+        """Look for the process of the server, if that is an engine."""
         self.no_log = f"the process of {self._server.source} cannot be seen from here"
         place = self._server.uds or str(port_of(self._server.url))
         pids = sorted(listeners.get(place, ()))
@@ -98,7 +98,7 @@ class LocalServer:
             self._log = next(filter(None, files), None)
 
     def runs_python(self) -> bool:
-        """Its process is seen, and no tunnel's that is only called after an engine."""
+        """Tell whether its process is Python: a tunnel can look like an engine."""
         with suppress(psutil.Error):
             if self._processes is not None:
                 program = Path(psutil.Process(self._processes.root.pid).exe())
@@ -106,21 +106,21 @@ class LocalServer:
         return False
 
     def processes(self) -> list[tuple[int, str]]:
-        """Those that live, each with its role."""
+        """Return the living processes as (pid, role), by pid."""
         if self._processes is None:
             return []
         roles = self._processes.roles().items()
         return sorted((member.pid, role) for member, role in roles)
 
     def log_tail(self, lines: int) -> list[str]:
-        """What it said last, where that goes into a file that we may read.
+        """Return the last lines of its log, if that is a file that we may read.
 
-        Of one that has died, too: then it matters most.
+        A process that has died is included: then its log matters most.
         """
         return tail(self._log, lines) if self._log else []
 
     def _file(self, pid: int, descriptor: int) -> Path | None:
-        """Where it writes what it says, if that is a file."""
+        """Return the file behind a descriptor; if it is none, keep the reason."""
         try:
             path = Path(f"/proc/{pid}/fd/{descriptor}").readlink()
             kind = path.stat().st_mode
@@ -140,9 +140,9 @@ class LocalServer:
 
 
 def engine_of(pid: int) -> int | None:
-    """The first process of the engine that a process belongs to; None: it is none's.
+    """Return the topmost process of the engine that a process belongs to, if any.
 
-    Of several API servers each listens, and all have one parent.
+    Each of several API servers listens, and all have one parent.
     """
     found = None
     try:

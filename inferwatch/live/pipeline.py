@@ -1,4 +1,4 @@
-"""The one path every reading takes: numbered, recorded, folded."""
+"""The one path that every reading takes: it is numbered, recorded and folded."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +24,7 @@ from inferwatch.record.writing.recorder import Recorder
 
 
 class Pipeline:
-    """Gives each reading its ordinal, the order of receipt, which replay repeats."""
+    """Gives each reading its ordinal, records it and folds it into the Model."""
 
     def __init__(
         self,
@@ -35,18 +35,17 @@ class Pipeline:
         self._model = model
         self._recorder = recorder
         self._listener = listener
-        """Is told every reading, of all sources."""
+        """Called with every reading, of all sources."""
         self.recent = RecentReadings()
-        """What single steps and requests are told from."""
+        """The latest readings, for lookups of single steps and requests."""
         self._ordinal = 0
         self._receipts = ReceiptClock()
         self._pace = CheckpointPace()
         self._trouble_told = False
         self._findings: dict[str, Finding] = {}
-        """As of the latest tick, by name."""
+        """The findings at the latest tick, by name."""
 
     def take(self, readings: Sequence[AnyReading]) -> None:
-        """Record and fold readings in session time."""
         for reading in readings:
             self._ordinal += 1
             if self._recorder is not None:
@@ -60,7 +59,7 @@ class Pipeline:
                 self._keep(self._recorder, t_ns)
 
     def _keep(self, recorder: Recorder | FlightRecorder, t_ns: int) -> None:
-        """Keep a checkpoint of the Model; a replay without one is slow."""
+        """Keep a checkpoint of the Model, without which a replay is slow."""
         trouble = recorder.keeps_no_more
         if recorder.keeps:
             try:
@@ -73,17 +72,17 @@ class Pipeline:
             self.take([Note(t_ns=t_ns, kind=NoteKind.RECORDER, text=trouble)])
 
     async def pump(self, collector: Collector) -> None:
-        """Take everything a collector reports, until it ends or fails."""
+        """Take everything that a collector reports, until it ends or fails."""
         async for batch in collector.batches():
             self.take(batch)
 
     def tick(self, now_ns: int) -> None:
-        """Mark a moment that replay can stop at."""
+        """Take a tick, a moment that replay can stop at, and note changed findings."""
         self.take([Tick(t_ns=now_ns)])
         self._tell_findings(now_ns)
 
     def _tell_findings(self, now_ns: int) -> None:
-        """Note which diagnoses began to hold with this tick, and which ended."""
+        """Note which findings began to hold with this tick, and which ended."""
         held = {each.name: each for each in self._model.findings}
         began = [each for name, each in held.items() if name not in self._findings]
         over = [each for name, each in self._findings.items() if name not in held]
@@ -103,7 +102,7 @@ class Pipeline:
         hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
-        """Everything as of now; with a source, of that server alone."""
+        """Return a snapshot as of now, of all servers or of one source alone."""
         record = self.record
         self._model.unrecorded_readings = record.unrecorded if record else 0
         return self._model.snapshot(
@@ -121,17 +120,17 @@ class Pipeline:
         return self._model.slo_missed_since_ns
 
     def slo(self, now_ns: int, window: Window) -> SloState | None:
-        """How requests stand to their objectives; cheaper than a snapshot."""
+        """Return how many requests hold their objectives; cheaper than a snapshot."""
         return self._model.slo(now_ns, window, window.value or now_ns, None)
 
     @property
     def notes(self) -> tuple[Note, ...]:
-        """The latest, oldest first; cheaper than a snapshot of a fleet."""
+        """The latest notes, oldest first; cheaper than a snapshot of a fleet."""
         return self._model.notes
 
     @property
     def record(self) -> RecordState | None:
-        """What the recorder does; None when nothing is recorded."""
+        """The state of the recorder; None when nothing is recorded."""
         recorder = self._recorder
         if recorder is None:
             return None
@@ -147,17 +146,17 @@ class Pipeline:
 
     @property
     def database(self) -> Path | None:
-        """Where the record is; None where its times are not those of this session."""
+        """The record's file; None if its times are not those of this session."""
         recorder = self._recorder
         return recorder.path if isinstance(recorder, Recorder) else None
 
     @property
     def ended_ns(self) -> int | None:
-        """When the record ended; None where there is none, or it goes on."""
+        """When the record ended; None if there is none, or it goes on."""
         return None if self._recorder is None else self._recorder.ended_ns
 
     def close(self) -> None:
-        """Write what is left and end the record; may take a moment."""
+        """Write what is pending and close the record; may take a moment."""
         if self._recorder is not None:
             self._recorder.close()
 

@@ -1,4 +1,4 @@
-"""The latest readings of a live session as they came, in bounded memory."""
+"""The latest readings of a live session, unchanged, in bounded memory."""
 
 from collections import OrderedDict, deque
 from collections.abc import Collection
@@ -26,13 +26,13 @@ from inferwatch.record.lookup.record_lookup import LATEST_NS
 
 KEPT_NS = 300 * NS_PER_S
 MOST_BYTES = 40 << 20
-"""Of steps; with all below it is 64 MiB."""
+"""Of steps; with the limits below it adds up to 64 MiB."""
 MOST_REQUEST_BYTES = 12 << 20
 MOST_CLIENT_BYTES = 8 << 20
 MOST_SAMPLE_BYTES = 4 << 20
 MOST_LOSSES = 1_000
 MOST_ENGINES = 100
-# About what things take, as CPython has them.
+# Estimates of what objects take in CPython.
 BYTES_A_STEP = 600
 BYTES_A_LIST = 56
 BYTES_A_NUMBER = 24
@@ -45,10 +45,10 @@ Kept = TypeVar("Kept", Step, GpuSample)
 
 
 class RecentSteps:
-    """The latest steps of all engines in order of receipt.
+    """The latest steps of all engines in order of receipt, within a time and a size.
 
-    From step to step nearly the same requests are in the batch: lists that are equal
-    are one and the same, so that a step costs memory for what it has anew.
+    Consecutive steps have nearly the same requests in their batch. A list that equals
+    that of the previous step is shared with it, so a step costs only what is new.
     """
 
     def __init__(self, kept_ns: int = KEPT_NS, most_bytes: int = MOST_BYTES) -> None:
@@ -57,16 +57,15 @@ class RecentSteps:
         self._costs: deque[int] = deque()
         self._latest: dict[tuple[str, int], Step] = {}
         self.bytes = 0
-        """About what they take."""
+        """An estimate of the memory that the steps take."""
         self.since_ns: int | None = None
-        """All that ended later are here; None: all there ever were."""
+        """All steps that ended later are kept; None when none was dropped."""
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._steps)
 
     def add(self, step: Step) -> None:
-        """Take a step, and let go of the oldest."""
+        """Add a step, and drop the oldest where a limit is exceeded."""
         of = step.source, step.rank
         before = self._latest.get(of)
         shared: dict[str, list[int]] = {}
@@ -94,22 +93,22 @@ class RecentSteps:
                 self.since_ns = oldest.end_ns
 
     def as_they_are(self) -> "KeptSteps":
-        """These steps, whatever comes or goes from now on."""
+        """Return a copy that later additions do not change."""
         return KeptSteps(list(self._steps), self.since_ns)
 
 
 class KeptSteps:
-    """Steps in order of receipt, to be asked in any thread."""
+    """A copy of the latest steps in order of receipt, safe to read in any thread."""
 
     def __init__(self, steps: list[Step], since_ns: int | None) -> None:
         self._steps = steps
         self.since_ns = since_ns
-        """All that ended later are here; None: all there ever were."""
+        """All steps that ended later are here; None when none was dropped."""
 
     def between(
         self, start_ns: int, end_ns: int, source: str | None, most: int
     ) -> list[Step]:
-        """Those that ended after the start and up to the end; the latest."""
+        """Return the latest steps that ended after the start and up to the end."""
         if self.since_ns is not None:
             start_ns = max(start_ns, self.since_ns)
         found: list[Step] = []
@@ -126,7 +125,7 @@ class KeptSteps:
 
 
 class RecentReadings:
-    """What single steps and requests can be told from, without any record."""
+    """The latest readings from which single steps and requests can be looked up."""
 
     def __init__(self, kept_ns: int = KEPT_NS, most_bytes: int = MOST_BYTES) -> None:
         self._kept_ns = kept_ns
@@ -148,10 +147,10 @@ class RecentReadings:
         }
 
     def take(self, reading: AnyReading) -> None:
-        """Keep it for a while, where it tells of a step or a request."""
+        """Keep a reading for a while if steps or requests are told from it."""
         take = self._takers.get(type(reading))
         if take is not None:
-            take(reading)  # type: ignore[operator]  # of that kind
+            take(reading)  # type: ignore[operator]  # takes this type
 
     def _note(self, note: Note) -> None:
         if note.kind in {NoteKind.LOST, NoteKind.DROPPED}:
@@ -179,32 +178,32 @@ class RecentReadings:
 
 
 class ClientHalves(msgspec.Struct):
-    """What a client of ours told of one request."""
+    """The two readings of a load generator about one request; either may be missing."""
 
     record: RequestRecord | None = None
     times: TokenTimes | None = None
 
     @property
     def bytes(self) -> int:
-        """About what it takes."""
+        """An estimate of the memory that both take."""
         gaps = len(self.times.gaps_ns) if self.times else 0
         return BYTES_A_RECORD + BYTES_A_GAP * gaps
 
 
 class RecentRequests:
-    """What was told of the requests that live, and of those that ended lately."""
+    """The events of requests that are running, and of those that ended lately."""
 
     def __init__(self, kept_ns: int = KEPT_NS) -> None:
         self._kept_ns = kept_ns
         self._events: OrderedDict[str, list[RequestEvent]] = OrderedDict()
-        """By key; those that have ended in the order of their end."""
+        """Events of ended requests by key, in the order in which they ended."""
         self._live: OrderedDict[str, list[RequestEvent]] = OrderedDict()
         self._members: dict[tuple[str, int], list[tuple[int, str]]] = {}
-        """Since when which request has that number in the steps of an engine."""
+        """By engine and ordinal: when each request got that ordinal, and its key."""
         self._count = 0
 
     def add(self, event: RequestEvent) -> None:
-        """Take what happened to a request; those that ended long ago go."""
+        """Add an event, and drop requests that ended long ago."""
         key = f"{event.source}/{event.request_id}"
         events = self._live.get(key) or self._events.get(key)
         if events is None:
@@ -243,13 +242,13 @@ class RecentRequests:
                 self._members.pop(member, None)
 
     def of(self, key: str) -> list[RequestEvent]:
-        """What was told of one."""
+        """Return the events of one request."""
         return list(self._live.get(key) or self._events.get(key) or ())
 
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
-        """What the members of steps are called that an engine had by then."""
+        """Return the names of step members, as the engine numbered them by then."""
         found: dict[int, Name] = {}
         for ordinal in ordinals:
             had = self._members.get((source, ordinal), ())

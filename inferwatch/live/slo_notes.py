@@ -1,4 +1,4 @@
-"""Notes when objectives begin to be missed, and when they are met again."""
+"""Notes when too few requests hold their objectives, and when enough do again."""
 
 from collections.abc import Callable
 
@@ -12,13 +12,13 @@ StateOf = Callable[[], SloState | None]
 
 
 class SloNotes:
-    """Looked at once a second; costs something only when it changes."""
+    """Turns changes of the SLO state into notes; cheap while nothing changes."""
 
     def __init__(self) -> None:
         self._since_ns: int | None = None
 
     def news(self, since_ns: int | None, now_ns: int, state: StateOf) -> str | None:
-        """What is to be noted, given since when they are missed; mostly nothing."""
+        """Return the text to note if the state changed; None otherwise."""
         before_ns, self._since_ns = self._since_ns, since_ns
         if (before_ns is None) == (since_ns is None):
             return None

@@ -1,7 +1,7 @@
-"""Lets a session outlive the faults of its collectors: each is told, and tried again.
+"""Lets a session outlive faults of its collectors: reports each and tries again.
 
-What a collector says of its source, a :class:`CollectorError`, is no such fault: who
-collects knows what to make of that.
+A :class:`CollectorError` is not such a fault but says something of the source: it is
+raised, for whoever collects to handle.
 """
 
 import asyncio
@@ -15,20 +15,20 @@ from inferwatch import faults
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
 STEADY_NS = 60 * NS_PER_S
-"""Who went on for so long is tried again at once, as at first."""
+"""A collector that ran for this long is restarted after the first pause again."""
 
 
 class FaultReporter:
-    """Tells of the faults of one source; of one that comes again only once."""
+    """Reports the faults of one source, a fault that repeats only once."""
 
     def __init__(self, name: str, say: Callable[[str], None]) -> None:
         self._name = name
         self._say = say
         self._known: set[tuple[str, int | None]] = set()
-        """Where in our code they were raised."""
+        """Where in our code the reported faults were raised."""
 
     def report(self, error: Exception) -> None:
-        """Say it, with the file that has its traceback."""
+        """Report an error, with the file that holds its traceback."""
         if faults.let_through():
             raise error
         *_, raised = traceback.extract_tb(error.__traceback__)
@@ -42,7 +42,7 @@ async def supervise(
     take: Callable[[Sequence[AnyReading]], None],
     say: Callable[[str], None],
 ) -> None:
-    """Take what a collector reports until it ends; after a fault it begins anew.
+    """Take what a collector reports until it ends; restart it after a fault.
 
     Raises:
         CollectorError: the source failed.
@@ -54,7 +54,7 @@ async def supervise(
             await _take_all(collector, take, reporter)
         except CollectorError:
             raise
-        except Exception as error:  # noqa: BLE001 - the others go on
+        except Exception as error:  # noqa: BLE001 - other collectors go on
             reporter.report(error)
         else:
             return
@@ -69,9 +69,9 @@ async def _take_all(
     take: Callable[[Sequence[AnyReading]], None],
     reporter: FaultReporter,
 ) -> None:
-    """A batch that cannot be taken is no fault of the collector, which goes on."""
+    """Take all batches; an error in ``take`` does not end the collector."""
     async for batch in collector.batches():
         try:
             take(batch)
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - as above
             reporter.report(error)

@@ -1,1 +1,1 @@
-"""Rules that are looked at while a session goes on, and what happens when one holds."""
+"""Alarm rules that are evaluated during a session, and what they trigger."""

@@ -1,4 +1,4 @@
-"""Looks at rules once a second: says when one begins to hold, and has it recorded."""
+"""Evaluates alarm rules once a second: notes and records one that begins to hold."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -19,16 +19,16 @@ from inferwatch.record.writing.recorder import Recorder
 
 LOOK_S = 1.0
 CALM = 10
-"""Looks in a row at which a rule must not hold before it can begin anew."""
+"""How many evaluations in a row a rule must not hold before it can fire again."""
 ID_WAIT_S = 2.0
-"""For the id of a session that was just begun."""
+"""How long to wait for the id of a session that has just begun."""
 
 
 def watched_rules(options: AlarmOptions) -> "list[WatchedRule]":
-    """The rules, each once.
+    """Return the rules of both options, each once.
 
     Raises:
-        UsageError: one means nothing.
+        UsageError: a rule cannot be parsed.
     """
     recorded = rules_of(options.record_on) if options.record_on is not None else []
     told = rules_of(options.alert) if options.alert is not None else []
@@ -42,25 +42,25 @@ def watched_rules(options: AlarmOptions) -> "list[WatchedRule]":
 
 @dataclass(slots=True)
 class WatchedRule:
-    """A rule, and how it was of late."""
+    """An alarm rule, with its state and its counters."""
 
     rule: Rule
     records: bool
     holds: bool = False
-    """It was believed to hold when last looked at."""
+    """Whether it counted as holding at the last evaluation."""
     judged: int = 0
-    """Looks at which anything was known of it."""
+    """Evaluations at which it was known whether it holds."""
     why_unknown: str = ""
     alerts: int = 0
     silent: int = 0
-    """Times it began since the last alert that were not told."""
+    """How often it fired without an alert since the last alert."""
     last_alert_ns: int | None = None
     last_held_ns: int | None = None
     _held: int = 0
     _calm: int = 0
 
     def look(self, now: Snapshot) -> Judged | None:
-        """What is to be said where it begins to hold now."""
+        """Evaluate the rule; return the judgement if it begins to hold now."""
         judged = self.rule.look(now)
         if judged.holds is None:
             self.why_unknown = judged.why_unknown
@@ -79,11 +79,11 @@ class WatchedRule:
         return judged
 
     def begin_anew(self) -> None:
-        """What it led to is over: it may begin again at once."""
+        """Let it fire again at once: the recording that it began has ended."""
         self.holds, self._held = False, 0
 
     def may_tell(self, now_ns: int, every_ns: int) -> bool:
-        """An alert is not too soon after the last; else it is counted."""
+        """Return whether an alert is due; if not, count the firing as silent."""
         if self.last_alert_ns is not None and now_ns - self.last_alert_ns < every_ns:
             self.silent += 1
             return False
@@ -93,21 +93,21 @@ class WatchedRule:
 
 @dataclass
 class Alarms:
-    """The rules of a session."""
+    """The alarm rules of a session, and their actions: notes, recordings, a command."""
 
     session: LiveSession
     options: AlarmOptions
     recorder: FlightRecorder | None
-    """None where all is recorded anyhow, or nothing."""
+    """Records when a rule holds; None when everything is recorded, or nothing."""
     name: str | None = None
-    """Of the sessions that are begun; None: their rule alone."""
+    """The start of the names of recorded sessions; None for the rule alone."""
     rules: list[WatchedRule] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Read the rules.
+        """Parse the rules.
 
         Raises:
-            UsageError: one means nothing.
+            UsageError: one cannot be parsed.
         """
         self.rules = watched_rules(self.options)
         command = self.options.on_alert
@@ -115,7 +115,7 @@ class Alarms:
         self._telling: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Evaluate the rules until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
             recorder = self.look(self.session.known(Window.MINUTE))
@@ -123,14 +123,14 @@ class Alarms:
                 await asyncio.to_thread(recorder.close)
 
     async def close(self) -> None:
-        """End what the alerts began."""
+        """Wait for alerts that are being sent, then close their command."""
         if self._telling:
             await asyncio.wait(self._telling)
         if self._on_alert is not None:
             await self._on_alert.close()
 
     def look(self, now: Snapshot) -> Recorder | None:
-        """Act on what holds now; a recorder that is done with is to be closed."""
+        """Evaluate all rules and act on them; return a recorder to be closed."""
         for each in () if now.catching_up else self.rules:
             judged = each.look(now)
             if judged is not None:
@@ -173,7 +173,7 @@ class Alarms:
     async def _tell(
         self, on_alert: OnAlert, rule: str, sentence: str, now_ns: int
     ) -> None:
-        """Tell it once the session has its id."""
+        """Run the command, once the session that is being recorded has its id."""
         session, into_ns = await self._session_id(), now_ns
         flight = self.recorder
         if flight is not None and flight.recording:
@@ -211,7 +211,7 @@ class Alarms:
         self.session.note(NoteKind.ALERT, text)
 
     def farewell(self) -> list[str]:
-        """What is to be said at the end: what was recorded, or why nothing was."""
+        """Return what to print at the end: what was recorded, or why nothing was."""
         said = [
             f"{each.rule.text} could not be judged: {each.why_unknown}"
             for each in self.rules

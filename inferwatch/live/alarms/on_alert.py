@@ -1,6 +1,6 @@
-"""Runs what ``--on-alert`` names: an argument list, without any shell.
+"""Runs the command of ``--on-alert``, an argument list, without a shell.
 
-The session never waits for it: it has its time, and what goes wrong is a note.
+The session never waits for it: it has a time limit, and its failures become notes.
 """
 
 import asyncio
@@ -16,28 +16,28 @@ from inferwatch.visible import visible
 
 PATIENCE_S = 30.0
 LAST_PATIENCE_S = 3.0
-"""When the session ends meanwhile."""
+"""The time limit once the session ends."""
 MOST_AT_ONCE = 8
 MOST_SAID = 200
-"""Characters of its last words."""
+"""The last characters of its standard error that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
-    """A rule that began to hold."""
+    """The facts about a rule that began to hold, for the alert command."""
 
     rule: str
-    """As it was written."""
+    """The rule as the user wrote it."""
     sentence: str
     session: str
-    """Its id in the record; empty where nothing is recorded."""
+    """The session's id in the record; empty when nothing is recorded."""
     time: str
-    """ISO 8601, with the zone."""
+    """ISO 8601, with the UTC offset."""
     session_s: float
-    """Seconds into that session."""
+    """Seconds from the start of that session."""
 
     def environment(self) -> dict[str, str]:
-        """What the command finds in its variables."""
+        """Return the environment variables for the command."""
         return {
             "INFERWATCH_ALERT_RULE": self.rule,
             "INFERWATCH_ALERT_SENTENCE": self.sentence,
@@ -47,7 +47,7 @@ class Alert:
         }
 
     def json(self) -> bytes:
-        """What it can read, a line of JSON."""
+        """Return it as one line of JSON, for the command's standard input."""
         return msgspec.json.encode(asdict(self)) + b"\n"
 
 
@@ -60,14 +60,14 @@ class OnAlert:
         trouble: Callable[[str], None],
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """``trouble`` is told what went wrong."""
+        """``trouble`` is called with what went wrong."""
         self._command = command
         self._trouble = trouble
         self._patience_s = patience_s
         self._running: set[asyncio.Task[None]] = set()
 
     def run(self, alert: Alert) -> None:
-        """Begin it, and go on."""
+        """Start the command in the background."""
         if len(self._running) >= MOST_AT_ONCE:
             self._say(f"was not run: {MOST_AT_ONCE} of it still run")
             return
@@ -76,7 +76,7 @@ class OnAlert:
         task.add_done_callback(self._running.discard)
 
     async def close(self) -> None:
-        """Give what runs a last while, then end it."""
+        """Let running commands finish for a moment, then kill them."""
         if self._running:
             await asyncio.wait(self._running, timeout=LAST_PATIENCE_S)
         for task in self._running:
@@ -115,10 +115,10 @@ class OnAlert:
 
 
 async def _told(process: asyncio.subprocess.Process, facts: bytes) -> bytes:
-    """Give it the alert, and hear its end: the last of what it complained of."""
+    """Write the alert to the command, wait for it, return the end of its stderr."""
     if process.stdin is None or process.stderr is None:
         raise ValueError("it has no pipes")
-    with suppress(OSError):  # it need not read
+    with suppress(OSError):  # the command need not read it
         process.stdin.write(facts)
         await process.stdin.drain()
         process.stdin.close()

@@ -1,7 +1,7 @@
-"""What ``--record-on`` and ``--alert`` can name, and whether it holds now.
+"""The rules that ``--record-on`` and ``--alert`` can name.
 
-A rule is judged from a snapshot over the last 60 s. What is not known, and a percentile
-of too few samples, says nothing: it neither holds nor stops to hold.
+A rule is judged from a snapshot over the last 60 s. A value that is unknown, or a
+percentile of too few samples, leaves its state as it was.
 """
 
 import operator
@@ -36,10 +36,10 @@ COMPARED: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether a rule holds, and what is to be said of it."""
+    """Whether a rule holds, and the sentence that reports it."""
 
     holds: bool | None
-    """None: nothing is known of it now."""
+    """None when it cannot be known now."""
     sentence: str = ""
     why_unknown: str = ""
 
@@ -48,29 +48,32 @@ UNKNOWN = Judged(None)
 
 
 class Rule(ABC):
-    """Something that can happen; each watch has its own, for they remember."""
+    """A condition on snapshots.
+
+    Each watch has instances of its own, as they hold state.
+    """
 
     SETTLES = 1
-    """So many looks in a row must agree before it is believed."""
+    """How many evaluations in a row must agree before the rule fires."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        """As it was written."""
+        """The rule as the user wrote it."""
 
     @abstractmethod
     def look(self, now: Snapshot) -> Judged:
-        """Whether it holds in a picture of the last 60 s; each later than the last."""
+        """Judge a snapshot of the last 60 s; each is later than the previous one."""
 
 
 class Preempted(Rule):
-    """Requests were preempted since the last look."""
+    """Holds when requests were preempted since the last evaluation."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._before: tuple[int, int] | None = None
 
     def look(self, now: Snapshot) -> Judged:
-        """By the latest column that has any; counts where no step is told."""
+        """Compare the latest column with preemptions; without steps, the count."""
         count, columns = now.flow.preemptions, now.timeline.preemptions
         at = next((at for at in reversed(range(len(columns))) if columns[at]), -1)
         latest_ns = now.timeline.start_ns + at * now.timeline.bin_ns if at >= 0 else -1
@@ -84,14 +87,13 @@ class Preempted(Rule):
 
 
 class Stalled(Rule):
-    """The engine stalls, or a new stall was found."""
+    """Holds while the engine stalls, and when a new stall was found."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._latest_ns: int | None = None
 
     def look(self, now: Snapshot) -> Judged:
-        """By the verdict and by what the steps told."""
         latest = now.stalls[0] if now.stalls else None
         before, ended_ns = self._latest_ns, latest.end_ns if latest else -1
         self._latest_ns = max(ended_ns, -1 if before is None else before)
@@ -105,10 +107,9 @@ class Stalled(Rule):
 
 
 class Lost(Rule):
-    """What is watched no longer answers."""
+    """Holds when the engine, or any server of a fleet, no longer answers."""
 
     def look(self, now: Snapshot) -> Judged:
-        """By the verdict, or by any server of a fleet."""
         if now.verdict.health is Health.LOST:
             return Judged(holds=True, sentence=now.verdict.headline)
         silent = [each.source for each in now.servers if each.answers is False]
@@ -118,10 +119,9 @@ class Lost(Rule):
 
 
 class Missed(Rule):
-    """Too few requests hold the objectives, and that lasts."""
+    """Holds when too few requests meet the objectives for a while."""
 
     def look(self, now: Snapshot) -> Judged:
-        """As the session itself says: by enough requests, and for a while."""
         slo = now.slo
         if slo is None:
             return Judged(None, why_unknown="no objective was given: add --slo")
@@ -135,14 +135,14 @@ class Missed(Rule):
 
 
 class Found(Rule):
-    """A finding holds that did not."""
+    """Holds when a finding appears."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._before: set[str] = set()
 
     def look(self, now: Snapshot) -> Judged:
-        """By name: only three are shown, so that one may come back."""
+        """Compare by name; a finding can return, as only three are in a snapshot."""
         fresh = [each for each in now.findings if each.name not in self._before]
         self._before = {each.name for each in now.findings}
         if not fresh:
@@ -151,7 +151,7 @@ class Found(Rule):
 
 
 class Compared(Rule):
-    """A number is on the wrong side of another."""
+    """Holds when a number of the flow is above, or below, a limit."""
 
     SETTLES = 3
 
@@ -160,7 +160,6 @@ class Compared(Rule):
         self._name, self._sign, self.limit = name, sign, limit
 
     def look(self, now: Snapshot) -> Judged:
-        """Compare what is known of it now."""
         return self._compare(getattr(now.flow, self._name))
 
     def _compare(self, value: float | None, why_unknown: str = "") -> Judged:
@@ -176,7 +175,7 @@ class Compared(Rule):
 
 
 class ComparedLatency(Compared):
-    """A statistic of a latency is."""
+    """Holds when a statistic of a latency is above, or below, a limit."""
 
     def __init__(
         self, text: str, statistic: str, name: str, sign: str, limit: float
@@ -185,7 +184,7 @@ class ComparedLatency(Compared):
         self._statistic = statistic
 
     def look(self, now: Snapshot) -> Judged:
-        """Compare it; of one that falls in a bucket, the bound that is sure."""
+        """Compare the value; for a histogram bucket, the bound that is certain."""
         found = (each for each in now.latencies if each.metric == self._name)
         latency = next(found, None)
         if latency is None or not latency.quantiles.n:
@@ -224,10 +223,10 @@ EVENTS: dict[str, Callable[[str], Rule]] = {
 
 
 def rules_of(text: str) -> list[Rule]:
-    """The rules that are written there, joined by ``|``.
+    """Parse rules that are joined by ``|``.
 
     Raises:
-        UsageError: one means nothing; what can be written is said.
+        UsageError: one cannot be parsed; the message says what can be written.
     """
     parts = [part.strip() for part in text.split("|")]
     return [_rule_of(part) for part in dict.fromkeys(parts)]

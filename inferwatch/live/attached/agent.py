@@ -1,7 +1,7 @@
-"""An agent: publishes what its host's GPUs and processes do, for screens elsewhere.
+"""Publishes what a host's GPUs and processes do, for inferwatch elsewhere.
 
-It has neither screen nor database. Whoever listens gets the same readings as a session
-on this host would take, and of the last minutes those he missed.
+It has neither screen nor database. A viewer gets the readings that a session on this
+host would take, and on connecting those of the last minutes.
 """
 
 import asyncio
@@ -37,17 +37,18 @@ from inferwatch.live.local_server import engine_of
 from inferwatch.live.supervision import supervise
 
 RING_BYTES = 16_000_000
-"""Half an hour of eight GPUs."""
+"""Enough for about half an hour of readings of eight GPUs."""
 LOOK_EVERY_S = 10.0
-"""How often their processes are looked for."""
+"""How often the processes of the engines on this host are looked up."""
 LOOK_WIDE = 3
-"""Looks until engines are looked for anew, which costs most of all."""
+"""Engines themselves are searched for only every third lookup: it costs most."""
 STANDING = (HostInfo, GpuInfo)
-"""What holds until it is told anew: who comes later is told it, too."""
+"""Readings that stay valid until replaced; a viewer who connects later gets them
+too."""
 
 
 class Agent:
-    """Publishes what its collectors report at a Unix socket."""
+    """Publishes the readings of its collectors at a Unix socket."""
 
     role = Role.AGENT
     engine: EngineInfo | None = None
@@ -59,15 +60,15 @@ class Agent:
         report: Callable[[str], None],
         gpus: GpuOptions | None = None,
     ) -> None:
-        """``name`` is its host's; ``report`` is told what goes wrong."""
+        """``name`` is the host's name; ``report`` is called with what goes wrong."""
         self.name = name
         self.told = 0
-        """Readings so far."""
+        """How many readings were published so far."""
         self.gpus: set[str] = set()
         self.no_gpu: str | None = None
-        """Why there is none."""
+        """Why this host has no GPU; None while it has one, or that is not known yet."""
         self.processes: list[tuple[int, str]] = []
-        """Of the engines on this host, each with its role."""
+        """The processes of the engines on this host, as (pid, role)."""
         self.met = asyncio.Event()
         """Set once it is known which GPUs there are."""
         self.broken = asyncio.Event()
@@ -85,19 +86,19 @@ class Agent:
 
     @property
     def watched(self) -> bool:
-        """Somebody listens."""
+        """Whether any viewer is connected."""
         return self._channel.watched
 
     def open(self) -> None:
-        """Let viewers come.
+        """Start to accept viewers.
 
         Raises:
-            zmq.ZMQError: they cannot.
+            zmq.ZMQError: the socket cannot be bound.
         """
         self._channel.open()
 
     async def run(self) -> None:
-        """Publish until cancelled, and let viewers come no more."""
+        """Publish until cancelled, then close the socket."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._look_for_engines())
@@ -120,7 +121,7 @@ class Agent:
     async def _look_for_engines(self) -> None:
         engines: list[EngineProcesses] = []
         for turn in count():
-            with suppress(OSError, psutil.Error):  # the next look may do
+            with suppress(OSError, psutil.Error):  # the next lookup may succeed
                 if turn % LOOK_WIDE == 0 or not all(e.root.alive for e in engines):
                     engines = await asyncio.to_thread(engines_here)
                 self.processes = await asyncio.to_thread(processes_of, engines)
@@ -138,7 +139,7 @@ class Agent:
                 self.gpus |= {each.source} - {""}
         self._channel.put(self._made, batch)
 
-    # What its channel asks, on a thread of its own.
+    # Called by the channel, on a thread of its own.
 
     def _made(self, batch: Sequence[AnyReading]) -> Iterable[AnyReading]:
         for each in batch:
@@ -147,25 +148,25 @@ class Agent:
         return batch
 
     def totals(self) -> Totals:
-        """Nothing that a probe would have counted."""
+        """Return no counters: those are a probe's."""
         return Totals(t_ns=monotonic_ns())
 
     def beat(self) -> Iterable[AnyReading]:
-        """Nothing: each collector has a pace of its own."""
+        """Return nothing: each collector reports at its own pace."""
         return ()
 
     def report(self, text: str) -> None:
-        """What went wrong for a moment."""
+        """Report an error of the channel after which it goes on."""
         self._report(f"the agent: {text}")
 
     def failed(self, error: Exception) -> None:
-        """What was to be told could not be."""
+        """Report an error after which the channel can publish nothing more."""
         self._report(f"the agent can publish no more: {error!r}")
         self._loop.call_soon_threadsafe(self.broken.set)
 
 
 def engines_here() -> list[EngineProcesses]:
-    """All engines that listen on this host."""
+    """Return the engines that listen on this host."""
     doors = [each.pid for each in listening() if each.pid and each.is_engine]
     births = {pid: birth(pid) for pid in map(engine_of, doors) if pid is not None}
     return [
@@ -176,7 +177,7 @@ def engines_here() -> list[EngineProcesses]:
 
 
 def processes_of(engines: Iterable[EngineProcesses]) -> list[tuple[int, str]]:
-    """Those that live, each with its role."""
+    """Return the living processes of the engines as (pid, role), by pid."""
     roles = [each.roles() for each in engines]
     found = {each.pid: role for one in roles for each, role in one.items()}
     return sorted(found.items())

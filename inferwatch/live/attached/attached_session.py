@@ -1,4 +1,4 @@
-"""A session that watches servers which run already: it asks, and never ends one."""
+"""A session that watches running servers over the network, and never ends one."""
 
 import asyncio
 import socket
@@ -43,11 +43,11 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 
 LOOK_EVERY_S = 10.0
-"""How often processes are looked for."""
+"""How often the processes of servers on this host are looked up."""
 SETTLES_S = 3.0
-"""From the first answer until whatever can be known is known."""
+"""How long after the first answer the session counts as settled at the latest."""
 NAMED = 3
-"""Of so many servers that do not answer the reason is told."""
+"""How many servers that do not answer are listed with their reason."""
 
 
 Collect = Callable[[SessionClock, Server], Sequence[Collector]]
@@ -56,7 +56,7 @@ Collect = Callable[[SessionClock, Server], Sequence[Collector]]
 def collectors_of(
     clock: SessionClock, server: Server, *, kv_events: bool = True
 ) -> list[Collector]:
-    """Everything that can be heard of a server, the surest first."""
+    """Return the collectors of one server, the most reliable first."""
     if server.ssh:
         tunnel = SshTunnel(clock, server)
         probed, scraped = ServerProbe(clock, server), ServerScraper(clock, server)
@@ -67,13 +67,13 @@ def collectors_of(
 
 
 def receivers_of(clock: SessionClock, servers: Sequence[Server]) -> list[Collector]:
-    """Where servers of this host may send what they know, without being asked."""
+    """Return an OTLP receiver for spans, if any server runs on this host."""
     here = any(goes_direct(server.url, server.uds) for server in servers)
     return [SpanReceiver(clock, servers=servers, asked=False)] if here else []
 
 
 class AttachedSession(Watch):
-    """Watches servers as long as people like; one that is lost is asked for ever."""
+    """Watches servers until it is closed; a server that is lost is polled for ever."""
 
     def __init__(
         self,
@@ -84,24 +84,24 @@ class AttachedSession(Watch):
         collect: Collect = collectors_of,
         agents: Sequence[RemoteAgent] = (),
     ) -> None:
-        """``others`` listen to all servers; else it is done as far as usual."""
+        """``others`` listen to all servers; by default, an OTLP receiver does."""
         super().__init__(clock, pipeline)
         self.servers = tuple(servers)
         if others is None:
             others = receivers_of(clock, self.servers)
         self._contacts: dict[str, Contact] = {}
-        """The latest of each source."""
+        """The latest contact with each source."""
         self._first_ns: dict[str, int] = {}
-        """When each source was first read."""
+        """The time of the first sample of each source."""
         self._rated: set[str] = set()
-        """Sources that were read twice."""
+        """Sources that were sampled at least twice, so that their rates are known."""
         self._begun, self._lost = asyncio.Event(), asyncio.Event()
         self._settled = asyncio.Event()
         self._came_up = False
         self._models: dict[str, str] = {}
-        """The first model of each source."""
+        """The first model that each source serves."""
         self._looked_at: str | None = None
-        """The source that people look at alone."""
+        """The source that is viewed alone; None for all."""
         self._local = {each.source: LocalServer(each) for each in self.servers}
         self._desk = WatchedLoadDesk(self._session, served=True)
         self._aim()
@@ -118,7 +118,7 @@ class AttachedSession(Watch):
     def _follow_agents(
         self, clock: SessionClock, named: Sequence[RemoteAgent]
     ) -> tuple[list[AgentStream], list[AgentStream]]:
-        """Those that were named, and those that may be beside servers elsewhere."""
+        """Return streams of the named agents, and of those beside remote servers."""
         claimed: dict[str, AgentStream] = {}
         ours = self._session.gpus.known
         found = [
@@ -129,17 +129,16 @@ class AttachedSession(Watch):
 
     @property
     def load_desk(self) -> WatchedLoadDesk:
-        """Where load on a server is started, changed and stopped."""
         return self._desk
 
     @property
     def limit_desk(self) -> WatchedLimitDesk:
-        """Where limits of the server that is looked at are turned."""
+        """Sets the limits of the server that is viewed alone."""
         return self._limit_desk
 
     @property
     def _state(self) -> FeedState:
-        """Live until all have failed: the dashboard opens at once."""
+        """Live until every server has failed, so that the dashboard opens at once."""
         waiting = len(self._contacts) < len(self.servers) or not self._begun.is_set()
         return FeedState.LIVE if waiting or self._any_answers else FeedState.LOST
 
@@ -149,33 +148,33 @@ class AttachedSession(Watch):
 
     @property
     def _any_answers(self) -> bool:
-        if not self.servers:  # hardware alone
+        if not self.servers:  # agents alone
             return any(not each.why for each in self._agents)
         return any(each.answers for each in self._contacts.values())
 
     @property
     def begun(self) -> asyncio.Event:
-        """Set once a server has answered, or failed to."""
+        """Set once a server has answered or failed to answer."""
         return self._begun
 
     @property
     def settled(self) -> asyncio.Event:
-        """Set once every server was read twice, or failed, and its probe has told."""
+        """Set once every server was sampled twice or failed, and its probe spoke."""
         return self._settled
 
     @property
     def lost(self) -> asyncio.Event:
-        """Never set: who does not answer is asked again."""
+        """Never set: a server that does not answer is polled again."""
         return self._lost
 
     @property
     def came_up(self) -> bool:
-        """A server has answered, now or earlier; without any, an agent has."""
+        """Whether a server has ever answered; without servers, whether an agent has."""
         return self._came_up or (not self.servers and self._any_agent_came)
 
     @property
     def failure(self) -> str | None:
-        """Why no server answers."""
+        """Why no server answers; None while one does."""
         if self._any_answers:
             return None
         whys = [f"{name}: {each.why}" for name, each in self._contacts.items()]
@@ -190,29 +189,28 @@ class AttachedSession(Watch):
 
     @property
     def served(self) -> bool:
-        """They are none of ours to end."""
+        """Always true: the servers were not started by us."""
         return True
 
     @property
     def runs_on(self) -> bool:
-        """Whatever we do."""
+        """Always true: the servers outlive the session."""
         return True
 
     @property
     def farewell(self) -> str:
-        """Nothing was changed."""
         return "detached; what was watched runs on as before."
 
     @property
     def only_hardware(self) -> bool:
-        """No server was named, only agents."""
+        """Whether only agents are watched, and no server."""
         return not self.servers
 
     async def restart(self) -> None:
-        """Nothing that we could start again."""
+        """Do nothing: we cannot start these servers."""
 
     async def stop_engine(self) -> None:
-        """Nothing that is ours to end."""
+        """Do nothing: these servers are not ours to stop."""
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         for server in self.servers:
@@ -236,32 +234,31 @@ class AttachedSession(Watch):
         return [*dict(seen).items(), *load]
 
     async def _look_at_this_host(self) -> None:
-        """Find the processes of servers that run here, and again when they restart."""
         while True:
             await asyncio.to_thread(look_for, self._local.values())
             await asyncio.sleep(LOOK_EVERY_S)
 
     @property
     def no_log(self) -> str:
-        """Where the log of the server is that is looked at."""
+        """Why there is no log of the viewed server."""
         local = self._local.get(self._shown)
         return local.no_log if local else self._no_server
 
     def log_tail(self, lines: int) -> list[str]:
-        """The latest lines of the server looked at, where they can be read."""
+        """Return the last log lines of the viewed server, if they can be read."""
         local = self._local.get(self._shown)
         return local.log_tail(lines) if local else []
 
     @property
     def _no_server(self) -> str:
-        """Why no one server is meant."""
+        """Why the view is not of exactly one server."""
         if not self.servers:
             return "no server is watched: attach to one by its URL"
         return "several servers are watched: open one first"
 
     @property
     def _shown(self) -> str:
-        """The source of the one server that is looked at; empty: of several."""
+        """The source of the one server that is viewed; empty for several."""
         only = self.servers[0].source if len(self.servers) == 1 else ""
         return self._looked_at or only
 
@@ -274,7 +271,7 @@ class AttachedSession(Watch):
         hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
-        """Everything as of the moment shown; load goes where people look."""
+        """Return the snapshot shown; the load desk aims at the viewed server."""
         if source != self._looked_at:
             self._looked_at = source
             self._aim()
@@ -283,7 +280,7 @@ class AttachedSession(Watch):
         )
 
     def _aim(self) -> None:
-        """Point the load desk at the one server that is looked at."""
+        """Aim the load desk at the one server that is viewed."""
         server = {each.source: each for each in self.servers}.get(self._shown)
         if server is None:
             self._desk.aim(None, self._no_server)
@@ -300,7 +297,7 @@ class AttachedSession(Watch):
             self._desk.aim(_load_target(server, model))
 
     def _limit_target(self) -> LimitTarget | str:
-        """The engine behind the one server that is looked at, where it can be told."""
+        """Return the viewed server's engine, or why its limits cannot be set."""
         source = self._shown
         server = next((each for each in self.servers if each.source == source), None)
         probe = next((p for p in self._probes if p.server.source == source), None)
@@ -313,11 +310,11 @@ class AttachedSession(Watch):
             return ELSEWHERE
         if probe is None or not probe.engine_id:
             return NO_PROBE
-        host = socket.gethostname()  # it is somebody else's
+        host = socket.gethostname()  # it was started by somebody else
         return LimitTarget(engine_id=probe.engine_id, source=source, host=host)
 
     def _canary_targets(self) -> dict[str, LoadTarget]:
-        """Servers that answer and say which model they have."""
+        """Return load targets for the servers that answer and name a model."""
         return {
             server.source: _load_target(server, model)
             for server in self.servers
@@ -325,7 +322,7 @@ class AttachedSession(Watch):
             if (model := self._models.get(server.source)) is not None
         }
 
-    # What the servers tell.
+    # What the servers report.
 
     def _hear(self, reading: AnyReading) -> None:
         if isinstance(reading, Contact):
@@ -338,14 +335,14 @@ class AttachedSession(Watch):
         elif isinstance(reading, EngineInfo):
             self._look_if_settled()
         elif not self.servers and not self._begun.is_set():
-            self._begun.set()  # an agent has answered, or failed to
+            self._begun.set()  # an agent has answered, or failed to answer
         self._session.measured.hear(reading)
         self._desk.hear(reading)
 
     def _read(self, sample: EngineSample) -> None:
-        """Two readings of a server tell its rates."""
+        """Count a source as rated on its second sample: two samples make a rate."""
         if self._settled.is_set():
-            return  # asked of each sample, and there can be hundreds a second
+            return  # called for each sample, hundreds a second
         if self._first_ns.setdefault(sample.source, sample.t_ns) != sample.t_ns:
             self._rated.add(sample.source)
             self._look_if_settled()
@@ -361,13 +358,13 @@ class AttachedSession(Watch):
             self._settled.set()
 
     async def _settle(self) -> None:
-        """Who offers no samples is not waited for."""
+        """Settle after a while even if some server offers no samples."""
         await self._begun.wait()
         await asyncio.sleep(SETTLES_S)
         self._settled.set()
 
     def _contact(self, contact: Contact) -> None:
-        """Keep it, and note what people should find again in the record."""
+        """Keep the contact, and note each change so that the record shows it."""
         before = self._contacts.get(contact.source)
         self._contacts[contact.source] = contact
         self._came_up = self._came_up or contact.answers
@@ -393,9 +390,9 @@ class AttachedSession(Watch):
 
 
 def _load_target(server: Server, model: str) -> LoadTarget:
-    """The server as a load needs it; it is somebody else's, so its host is asked for.
+    """Return the server as a load target, with the host name users must type.
 
-    A server here is on this host, whatever its address calls that.
+    For a server on this host that is this host's name, whatever its URL says.
     """
     host = urlsplit(server.ssh or server.url).hostname
     here = not server.ssh and goes_direct(server.url, server.uds)

@@ -1,4 +1,4 @@
-"""What could be watched from here: engines of this node, servers watched before."""
+"""What could be watched from here: engines on this node, servers watched before."""
 
 import asyncio
 import sqlite3
@@ -22,22 +22,22 @@ class NearbyEngine:
     """An engine that runs on this node."""
 
     address: str
-    """Its url, or its Unix socket."""
+    """Its URL, or the path of its Unix socket."""
     family: str = "vllm"
     models: Sequence[str] = ()
     engine_id: str | None = None
-    """Of one that inferwatch serves."""
+    """The engine id, if inferwatch serves it."""
     answered: bool = True
-    """False: it is there, but was too busy to answer."""
+    """False if it listens but was too busy to answer."""
 
     @property
     def attach_to(self) -> str:
-        """What `attach` is given."""
+        """The argument for `inferwatch attach`."""
         return attachable(self.address)
 
     @property
     def place(self) -> str:
-        """Its address in short."""
+        """The address without ``http://``."""
         return self.address.removeprefix("http://")
 
 
@@ -45,7 +45,7 @@ LookAround = Callable[[], Awaitable[Sequence[NearbyEngine]]]
 
 
 async def nearby_engines() -> list[NearbyEngine]:
-    """Every engine of this node, the newest of ours last; takes half a second."""
+    """Return the engines of this node, those served by us last; takes half a second."""
     served, found = await asyncio.gather(
         asyncio.to_thread(served_engines), found_servers()
     )
@@ -56,14 +56,14 @@ async def nearby_engines() -> list[NearbyEngine]:
 
 
 async def nobody() -> Sequence[NearbyEngine]:
-    """For who does not look around."""
+    """Return no engines, where none are to be searched for."""
     return ()
 
 
 def recent_servers(path: Path, most: int = 5) -> list[str]:
-    """Addresses of servers that recorded sessions watched, the latest first.
+    """Return addresses of servers in recorded sessions, the latest first.
 
-    A convenience: a file that would first have to be mended or migrated has none.
+    It is a convenience: for a file that needs repair or migration it returns none.
     """
     try:
         with closing(connect(path, "ro")) as connection:
@@ -74,7 +74,7 @@ def recent_servers(path: Path, most: int = 5) -> list[str]:
 
 
 def attachable(address: str) -> str:
-    """A url or a Unix socket, as `attach` is given it."""
+    """Return a URL or socket path in the form that `inferwatch attach` takes."""
     return f"unix:{address}" if address.startswith("/") else address
 
 

@@ -12,11 +12,11 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.snapshot import Snapshot
 
 MODEL_KV_TOKENS = 8192
-"""What the demo's engine holds, should its probe not have told."""
+"""The size of the demo engine's KV cache, in case its probe has not reported it."""
 
 
 def demo_source(probe: ProbeSettings | None = None) -> StartedEngine:
-    """A tiny engine that ends with us.
+    """Return a tiny engine that ends with this process.
 
     Raises:
         SourceError: vLLM is not installed.
@@ -26,7 +26,7 @@ def demo_source(probe: ProbeSettings | None = None) -> StartedEngine:
 
 
 def demo_load(seed: int) -> MakeLoad:
-    """Plans the demo's load for an engine that has come up."""
+    """Return a function that plans the demo's load for an engine that has come up."""
 
     def make(engine: LiveEngine, known: Snapshot) -> LoadPlan:
         return demo_plan(

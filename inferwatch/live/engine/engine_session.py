@@ -1,4 +1,4 @@
-"""A session that watches an engine: its lives, its load, the record of both."""
+"""A session that watches an engine through its restarts, and the load on it."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -18,7 +18,7 @@ from inferwatch.live.watch import Watch
 
 
 class EngineSession(Watch):
-    """Watches an engine and its load."""
+    """Watches one engine, which it starts or finds, and its load."""
 
     def __init__(
         self,
@@ -38,12 +38,10 @@ class EngineSession(Watch):
 
     @property
     def load_desk(self) -> WatchedLoadDesk:
-        """Where load on the engine is started, changed and stopped."""
         return self._desk
 
     @property
     def limit_desk(self) -> WatchedLimitDesk:
-        """Where limits of the engine are turned."""
         return self._limit_desk
 
     @property
@@ -57,76 +55,72 @@ class EngineSession(Watch):
 
     @property
     def begun(self) -> asyncio.Event:
-        """Set while it is live."""
+        """Set while the engine is live."""
         return self._supervisor.live
 
     @property
     def came_up(self) -> bool:
-        """An engine has answered: there is something to sum up."""
+        """Whether an engine has ever answered: else there is nothing to sum up."""
         return self._supervisor.came_up
 
     @property
     def lost(self) -> asyncio.Event:
-        """Set when the engine died or never came."""
+        """Set when the engine died or never came up."""
         return self._supervisor.lost
 
     @property
     def failure(self) -> str | None:
-        """Why the engine was lost."""
+        """Why the engine was lost; None while it is not."""
         return self._supervisor.reason if self.lost.is_set() else None
 
     @property
     def served(self) -> bool:
-        """The engine outlives us."""
+        """Whether the engine outlives this process."""
         return self._source.served
 
     @property
     def runs_on(self) -> bool:
-        """A served engine does while it lives."""
+        """Whether the engine will go on: one that is served, while it lives."""
         return self.served and self.live.is_set()
 
     @property
     def farewell(self) -> str:
-        """How to come back."""
         return "detached; the engine keeps running. `inferwatch` attaches to it again."
 
     @property
     def can_restart(self) -> bool:
-        """The engine is gone and can be started again."""
+        """Whether the engine is lost and can be started again."""
         return self.state is FeedState.LOST and self._source.can_restart
 
     @property
     def can_stop(self) -> bool:
-        """A served engine, while it lives: the others end with us."""
+        """Whether the engine can be stopped: one that is served, while it lives."""
         return self.served and self.state is FeedState.LIVE
 
     def log_tail(self, lines: int) -> list[str]:
-        """The engine's latest log lines."""
         path = self._source.log_path
         return tail(path, lines) if path else []
 
     async def restart(self) -> None:
-        """Start the lost engine again."""
         self._supervisor.restart()
 
     async def stop_engine(self) -> None:
-        """End a served engine."""
         await self._supervisor.stop_engine()
 
     def _work(self) -> list[Coroutine[Any, Any, None]]:
         return [self._supervisor.run(), self._elsewhere.run()]
 
     async def _wind_down(self) -> None:
-        """The supervisor has ended the rest, in its order."""
+        """Close the limit desk; the supervisor has stopped the load and the engine."""
         await self._limit_desk.close()
 
     def _endpoints(self) -> list[Endpoint]:
-        """Where the engine listens, while one answers."""
+        """Return where the engine listens; nothing while none answers."""
         engine = self._supervisor.engine
         return [engine.endpoint] if engine and self.live.is_set() else []
 
     def _limit_target(self) -> LimitTarget | str:
-        """Our engine, while it answers."""
+        """Return the engine; while none answers, why its limits cannot be set."""
         engine = self._supervisor.engine
         if engine is None or not self.live.is_set():
             return NO_ENGINE
@@ -137,7 +131,7 @@ class EngineSession(Watch):
         )
 
     def _canary_targets(self) -> dict[str, LoadTarget]:
-        """Our engine, while it answers."""
+        """Return the engine as the only target, while it answers."""
         engine = self._supervisor.engine
         if engine is None or not self.live.is_set():
             return {}

@@ -1,4 +1,4 @@
-"""Watches an engine from start to death, and starts it again when asked."""
+"""Watches an engine from start to death, and starts it again on request."""
 
 import asyncio
 from functools import partial
@@ -20,22 +20,22 @@ from inferwatch.live.live_session import LiveSession
 from inferwatch.live.supervision import FaultReporter
 
 PROBE_WAIT_NS = 5 * NS_PER_S
-"""A probe answers in milliseconds; after this it is absent."""
+"""A probe answers in milliseconds; after this long it is taken to be absent."""
 
 
 class EngineUser(Protocol):
-    """What uses the engine while it lives, and hears what its probe says: the load."""
+    """What uses the engine while it lives and takes its probe's readings: a load."""
 
     async def engine_up(self, engine: LiveEngine) -> None:
-        """It answers; requests may come."""
+        """Start to use the engine: it answers."""
         ...
 
     async def engine_down(self) -> None:
-        """It is lost or about to be ended: stop using it."""
+        """Stop using the engine: it is lost or about to be stopped."""
         ...
 
     def hear(self, reading: AnyReading) -> None:
-        """Something that its probe reports, in session time."""
+        """Take a reading of the engine's probe, in session time."""
         ...
 
 
@@ -55,7 +55,7 @@ class EngineSupervisor:
         self.live = asyncio.Event()
         """Set while an engine answers and its load, if any, runs."""
         self.came_up = False
-        """An engine has answered, after this start or an earlier one."""
+        """Whether an engine has answered, after this start or an earlier one."""
         self.lost = asyncio.Event()
         """Set when the engine died or never came; ``reason`` says why."""
         self.reason = ""
@@ -71,11 +71,10 @@ class EngineSupervisor:
             self._note(NoteKind.RESTARTED, "engine restarted")
 
     def restart(self) -> None:
-        """Start the lost engine again."""
         self._again.set()
 
     async def stop_engine(self) -> None:
-        """End the load, then the engine for good."""
+        """Stop the load, then the engine, for good."""
         if self.engine is not None:
             await self._user.engine_down()
             self.state = FeedState.ENDED
@@ -91,7 +90,7 @@ class EngineSupervisor:
             self.engine = await self._source.open(self._session.take)
             await self._is_live(self.engine)
             reason = await self.engine.wait()
-            await self.engine.stop()  # what is left of it
+            await self.engine.stop()  # ends processes that are left
         except EngineError as error:
             reason = str(error)
         finally:
@@ -110,7 +109,7 @@ class EngineSupervisor:
         self.live.set()
 
     async def _await_probe(self) -> None:
-        """No load before EngineCore's probe answered, so that nothing goes unseen."""
+        """Wait for EngineCore's probe before any load, so that none goes unseen."""
         deadline_ns = self._session.now_ns() + PROBE_WAIT_NS
         while not self._session.known().engines:
             if self._session.now_ns() > deadline_ns:
@@ -123,7 +122,7 @@ class EngineSupervisor:
             await asyncio.sleep(0.05)
 
     async def _wind_down(self, stream: ProbeStream, pump: asyncio.Task[None]) -> None:
-        """End the load, then the engine, then take what its probe still had to say."""
+        """Stop the load, then the engine, then take the last readings of its probe."""
         await self._user.engine_down()
         if self.engine is not None and not self._source.served:
             await self.engine.stop()
@@ -137,7 +136,7 @@ class EngineSupervisor:
             return  # Engine.wait() knows the reason and says it
         except CollectorError as error:
             self._note(NoteKind.PROBE, str(error))
-        except Exception as error:  # noqa: BLE001 - the engine runs on, and is watched
+        except Exception as error:  # noqa: BLE001 - the engine still runs and is watched
             say = partial(self._note, NoteKind.PROBE)
             FaultReporter(name_of(stream), say).report(error)
 

@@ -1,4 +1,4 @@
-"""What a server does for one request at a time: the best that it can."""
+"""Measures a server with one request at a time: the best latency it can reach."""
 
 import asyncio
 import secrets
@@ -18,23 +18,23 @@ PROMPT_TOKENS = (32, 512, 2_048)
 OUTPUT_TOKENS = 64
 REPEATS = 5
 WARMUPS = 2
-"""Requests of each length before it counts: graphs are captured, caches filled."""
+"""Requests of each length that are not counted: they capture graphs and fill caches."""
 OnLength = Callable[[LengthBaseline], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselinePlan:
-    """What is sent: each length in turn, one request after the other."""
+    """The requests of a baseline: each prompt length in turn, one request at a time."""
 
     like: LoadPlan
-    """Whom to ask, and how."""
+    """The plan whose server, model and options are used."""
     prompt_tokens: tuple[int, ...] = PROMPT_TOKENS
     output_tokens: int = OUTPUT_TOKENS
     repeats: int = REPEATS
     warmups: int = WARMUPS
 
     def of(self, prompt_tokens: int, requests: int) -> LoadPlan:
-        """A run of equal length; no prompt was ever sent before."""
+        """Return a closed-loop plan for one length, with prompts never sent before."""
         return msgspec.structs.replace(
             self.like,
             run_id=new_run_id(),
@@ -51,7 +51,7 @@ class BaselinePlan:
 def fitting(
     prompt_tokens: Sequence[int], output_tokens: int, longest: int | None
 ) -> tuple[int, ...]:
-    """Lengths that leave room for the answer; all where the server sets no limit."""
+    """Return the prompt lengths that fit the context length with the output tokens."""
     return tuple(
         each
         for each in prompt_tokens
@@ -62,10 +62,10 @@ def fitting(
 async def warm_up(
     session: LoadSession, plan: BaselinePlan, stop: asyncio.Event
 ) -> None:
-    """Send what does not count; to be done in a session that is not recorded.
+    """Send the warm-up requests; call it in a session that is not recorded.
 
     Raises:
-        SourceError: the server answers nothing.
+        SourceError: the server answered no request.
     """
     for prompt_tokens in plan.prompt_tokens:
         if plan.warmups and not stop.is_set():
@@ -75,17 +75,17 @@ async def warm_up(
 async def measure(
     session: LoadSession, plan: BaselinePlan, stop: asyncio.Event, tell: OnLength
 ) -> list[LengthBaseline]:
-    """Send what counts, and tell of each length as soon as it is known.
+    """Send the measured requests, and call ``tell`` with each length's result.
 
     Raises:
-        SourceError: the server answers nothing.
+        SourceError: the server answered no request.
     """
     found = []
     for prompt_tokens in plan.prompt_tokens:
         run = plan.of(prompt_tokens, plan.repeats)
         measured = await _length(session, run, stop)
         if stop.is_set():
-            break  # an unfinished length is none
+            break  # an interrupted length is not reported
         found.append(measured)
         tell(measured)
     return found

@@ -1,8 +1,8 @@
-"""A canary: one tiny request every ten seconds, to know what clients of a server meet.
+"""Canary requests: a tiny one every ten seconds, to see what a server's clients see.
 
-It needs nothing of the server, and no restart. What it sends is real work for a server
-that others use, so it is off until somebody wants it. The load generator's process
-sends it: whatever we draw, it sends and stamps in time.
+It asks nothing special of the server, and no restart. But its requests are real work
+for a server that others use, so it is off until somebody turns it on. The load
+generator's process sends them, so that drawing the screen does not delay them.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from inferwatch.metrics.load.book import ABORTED
 
 EVERY_S = 10.0
 TOKENS = 16
-"""Of the prompt, and of the answer."""
+"""The length of each prompt, and of each output."""
 TIMEOUT_S = 30.0
 PLAN = LoadPlan(
     run_id="",
@@ -47,11 +47,11 @@ PLAN = LoadPlan(
 )
 MOST_UNPAIRED = 100
 NO_SUCH_PATH = "404"
-"""How the failure of a server begins that has no completions."""
+"""How the failure begins when a server has no completions endpoint."""
 
 
 class CanarySender:
-    """Sends them to one server, one after the other: a collector."""
+    """A collector that sends canary requests to one server, one at a time."""
 
     def __init__(
         self,
@@ -73,17 +73,17 @@ class CanarySender:
         self._process = LoadProcess(self._log_path, self._ca_file)
         self._closed = False
         self._times: dict[str, TokenTimes] = {}
-        """Of requests whose record has not come."""
+        """Token times of requests whose record has not arrived yet."""
         self._records: dict[str, RequestRecord] = {}
-        """Of answered ones whose token times have not come."""
+        """Records of answered requests whose token times have not arrived yet."""
 
     @property
     def pid(self) -> int | None:
-        """The process that sends."""
+        """The process id of the load generator."""
         return self._process.pid
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """One request after the other, until closed."""
+        """Send until closed, and yield each finished request."""
         if not self._closed:
             await self._start()
         async for batch in self._stream.batches():
@@ -96,19 +96,19 @@ class CanarySender:
                 yield ended
 
     async def _start(self) -> None:
-        """Begin to send; who is closed meanwhile leaves no process behind."""
+        """Start the load generator, and stop it again if closed meanwhile."""
         await self._process.start(self._plan, self._stream.address)
         if self._closed:
             await self._process.stop()
 
     async def close(self) -> None:
-        """Send no more; what is under way is aborted."""
+        """Stop sending and abort the request in flight."""
         self._closed = True
         await self._process.stop()
         await self._stream.close()
 
     def _turns_to_chat(self, asked: CanaryRequest) -> bool:
-        """Some servers have no other way."""
+        """Switch to the chat API if the server has no completions endpoint."""
         no_such = (asked.detail or "").startswith(NO_SUCH_PATH)
         if self._plan.endpoint is Api.CHAT or not no_such:
             return False
@@ -116,7 +116,7 @@ class CanarySender:
         return True
 
     def _hear(self, reading: AnyReading) -> CanaryRequest | None:
-        """The request that is complete with this."""
+        """Return the canary request that this reading completes, if any."""
         match reading:
             case TokenTimes():
                 self._times[reading.external_id] = reading
@@ -131,12 +131,12 @@ class CanarySender:
             return None
         del self._records[key]
         self._times.pop(key, None)
-        if record.failure == ABORTED:  # by us: it tells nothing of the server
+        if record.failure == ABORTED:  # by us: it says nothing of the server
             return None
         return _told(record, times, self._source)
 
     def _forget_oldest(self) -> None:
-        """Whose other half never comes."""
+        """Drop the oldest halves of requests whose other half never arrived."""
         for waiting in (self._times, self._records):
             while len(waiting) > MOST_UNPAIRED:
                 del waiting[next(iter(waiting))]
@@ -159,7 +159,7 @@ def _told(
 
 
 class Canaries:
-    """The canaries of a session, sent to some servers or to none."""
+    """The canary senders of a session, one for each server they are on for."""
 
     def __init__(
         self, session: LiveSession, targets: Callable[[], dict[str, LoadTarget]]
@@ -170,20 +170,20 @@ class Canaries:
 
     @property
     def on(self) -> tuple[str, ...]:
-        """The servers to which they are sent."""
+        """The sources that canary requests are sent to."""
         return tuple(self._flying)
 
     @property
     def pids(self) -> list[int]:
-        """The processes that send them."""
+        """The process ids of the load generators that send them."""
         return [each.pid for each, _ in self._flying.values() if each.pid is not None]
 
     def targets(self, source: str | None) -> tuple[str, ...]:
-        """The servers they could be sent to: one, or all that answer."""
+        """Return the sources they can be sent to: the given one, or all that answer."""
         return tuple(each for each in self._targets() if source in {None, each})
 
     def start(self, source: str | None) -> None:
-        """Send to these from now on."""
+        """Send canary requests to this source, or to all that answer, from now on."""
         for each, target in self._targets().items():
             if source in {None, each} and each not in self._flying:
                 sender = CanarySender(self._session.clock, each, target)
@@ -192,7 +192,7 @@ class Canaries:
                 self._note(each, f"canary: a request every {EVERY_S:g} s")
 
     async def stop(self) -> None:
-        """Send no more; a request under way is aborted."""
+        """Stop all senders and abort their requests in flight."""
         flying, self._flying = self._flying, {}
         for source, (sender, pump) in flying.items():
             await sender.close()

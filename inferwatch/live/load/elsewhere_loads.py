@@ -1,4 +1,4 @@
-"""Load on the watched engine that somebody started elsewhere: it is watched, too."""
+"""Finds and watches load runs that were started elsewhere on the watched engine."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,26 +14,26 @@ from inferwatch.live.live_session import LiveSession
 from inferwatch.live.supervision import FaultReporter
 
 LOOK_S = 0.5
-"""A generator takes longer to start, so that nothing it reports is missed."""
-HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - named, not bound
+"""A generator takes longer than this to start, so nothing it reports is missed."""
+HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - compared, not bound
 
 
 class Addressed(Protocol):
-    """An engine's server: it listens at a URL or on a Unix socket."""
+    """A server that listens at a URL or on a Unix socket."""
 
     @property
     def url(self) -> str | None:
-        """Where, unless on a Unix socket."""
+        """The URL; None when it listens on a Unix socket."""
         ...
 
     @property
     def uds(self) -> str | None:
-        """Its Unix socket."""
+        """The path of its Unix socket; None when it listens at a URL."""
         ...
 
 
 class ElsewhereLoads:
-    """Looks for such runs, and takes what they report into the session."""
+    """Takes the readings of load runs that others started into the session."""
 
     def __init__(
         self, session: LiveSession, watched: Callable[[], Sequence[Addressed]]
@@ -43,7 +43,7 @@ class ElsewhereLoads:
         self._followed: set[str] = set()
 
     async def run(self) -> None:
-        """Follow each run that begins on the engine, until cancelled."""
+        """Follow each run that begins on a watched engine, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for notice in await asyncio.to_thread(notices):
@@ -68,12 +68,12 @@ class ElsewhereLoads:
             await self._session.pipeline.pump(collector)
         except CollectorError as error:
             say(str(error))
-        except Exception as error:  # noqa: BLE001 - it is one of many things watched
+        except Exception as error:  # noqa: BLE001 - the session goes on
             FaultReporter(f"load {notice.run_id}", say).report(error)
 
 
 def loads(notice: LoadNotice, endpoint: Addressed) -> bool:
-    """Whether that run loads what listens there."""
+    """Tell whether a load run sends its requests to this endpoint."""
     if notice.uds or endpoint.uds:
         return notice.uds == endpoint.uds
     place = _place(notice.url)
@@ -81,7 +81,7 @@ def loads(notice: LoadNotice, endpoint: Addressed) -> bool:
 
 
 def _place(url: str) -> tuple[str | None, int | None] | None:
-    """Host and port; None of what is no URL: others wrote the notice."""
+    """Return host and port; None if it is no URL, as another process wrote it."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -1,4 +1,4 @@
-"""Where load on what is watched is started, changed and stopped."""
+"""Starts, changes and stops load on what is watched."""
 
 import asyncio
 import socket
@@ -31,25 +31,25 @@ NO_ENGINE = "no engine is up: a load needs one that answers"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadTarget:
-    """Where load goes, and what it takes to get in."""
+    """Where a load sends its requests, and what it needs to be let in."""
 
     url: str | None
     uds: str | None = None
     model: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """They may hold keys, and go to the generator alone."""
+    """May hold API keys; only the generator gets them."""
     insecure: bool = False
     ca_file: Path | None = None
     host: str | None = None
-    """Of a server that is somebody else's: to be typed before any load."""
+    """The host name that the user must type before any load; None on our own server."""
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Self:
-        """An engine of ours."""
+        """Return the target of an engine of ours."""
         return cls(url=endpoint.url, uds=endpoint.uds, model=endpoint.model)
 
     def aimed(self, plan: LoadPlan) -> LoadPlan:
-        """The plan, as that of a new run there."""
+        """Return the plan as that of a new run on this target."""
         return msgspec.structs.replace(
             plan,
             run_id=new_run_id(),
@@ -61,30 +61,29 @@ class LoadTarget:
 
 
 MakeLoad = Callable[[LiveEngine, Snapshot], LoadPlan]
-"""Plans the load for an engine that has just come up, by what is known of it."""
+"""Plans the load for an engine that has just come up, given a snapshot of it."""
 
 FIRST_PLAN = LoadPlan(run_id="", model="", rate_per_s=1.0, slo="ttft_s<1 tpot_s<0.1")
-"""Something to begin with that hurts no server."""
+"""The plan shown at first: so light that it hurts no server."""
 RECENT_NS = 30 * NS_PER_S
-"""After the last foreign request the engine counts as used for so long."""
+"""How long after the last foreign request the engine counts as used by others."""
 
 
 class ForeignTraffic:
-    """Knows whether the engine works, or just worked, for anyone but our load."""
+    """Tracks whether the engine serves, or just served, requests that are not ours."""
 
     def __init__(self) -> None:
         self._our_runs: set[str] = set()
         self._live: set[str] = set()
         self._seen_ns: int | None = None
         self.informed = False
-        """The front end tells whose requests come."""
+        """Whether the front end reports external ids, which tell whose a request is."""
 
     def own(self, run_id: str) -> None:
-        """Count the requests of that run as ours."""
         self._our_runs.add(run_id)
 
     def hear(self, reading: AnyReading) -> None:
-        """A reading of the engine's probe, in session time."""
+        """Take a reading of the engine's probe, in session time."""
         if not isinstance(reading, RequestEvent):
             return
         arrived = reading.kind is EventKind.ARRIVED
@@ -98,12 +97,12 @@ class ForeignTraffic:
         self._seen_ns = max(self._seen_ns or reading.t_ns, reading.t_ns)
 
     def forget(self) -> None:
-        """The engine is gone, and its requests with it."""
+        """Forget the requests of an engine that is gone."""
         self._live.clear()
         self._seen_ns = None
 
     def recent(self, now_ns: int) -> bool:
-        """A foreign request runs, or ran a moment ago."""
+        """Tell whether a foreign request runs, or ran a moment ago."""
         if self._live:
             return True
         return self._seen_ns is not None and now_ns - self._seen_ns < RECENT_NS
@@ -130,23 +129,24 @@ class WatchedLoadDesk:
         self._turn = asyncio.Lock()
         self._plan = FIRST_PLAN
 
-    # What the screens ask.
+    # Called by the screens.
 
     @property
     def running(self) -> bool:
-        """A load run of ours goes on."""
+        """Whether a load run of ours is under way."""
         return self._load is not None
 
     @property
     def plan(self) -> LoadPlan:
-        """The plan of the run that goes on, as changed since; else of the last one."""
+        """The plan of the current run with its changes, else of the last run."""
         return self._plan
 
     @property
     def must_name_host(self) -> str | None:
-        """A server's host, if it is somebody else's.
+        """The host name that the user must type before a load; None when not needed.
 
-        Of an engine that we serve: this host, when it works or just worked for others.
+        It is needed for a server of somebody else, and for one that we serve if it
+        works or just worked for others.
         """
         if self._target is not None and self._target.host is not None:
             return self._target.host
@@ -156,16 +156,16 @@ class WatchedLoadDesk:
 
     @property
     def unavailable(self) -> str | None:
-        """Why no load can be started now: it needs an engine that answers."""
+        """Why no load can be started now; None when one can."""
         return None if self._target else self._no_target
 
     @property
     def pid(self) -> int | None:
-        """The generator's process, while a run goes on."""
+        """The generator's process id, while a run is under way."""
         return self._load.pid if self._load else None
 
     async def start(self, plan: LoadPlan) -> None:
-        """Follow a plan on the watched engine; a run that goes on is ended first.
+        """Run the plan on the watched engine, after stopping the current run.
 
         Raises:
             SourceError: there is no engine, or the generator did not start.
@@ -179,10 +179,10 @@ class WatchedLoadDesk:
     async def change(
         self, *, rate_per_s: float | None = None, concurrency: int | None = None
     ) -> None:
-        """Go on at another rate, or with another number of users.
+        """Change the rate or the number of users of the current run.
 
         Raises:
-            UsageError: a run of that kind cannot be changed so.
+            UsageError: a run of that kind cannot be changed like this.
         """
         if self._load is None:
             return
@@ -193,14 +193,14 @@ class WatchedLoadDesk:
         await self._load.change(change)
 
     async def stop(self) -> None:
-        """Send nothing more and abort what is in flight."""
+        """Stop sending and abort the requests in flight."""
         async with self._turn:
             await self._end()
 
-    # What is told of the engine.
+    # Called as the engine comes and goes.
 
     def aim(self, target: LoadTarget | None, why: str = NO_ENGINE) -> None:
-        """Load goes there from now on; nowhere: why."""
+        """Set the target of further loads, or why there is none."""
         self._no_target = why
         if target == self._target:
             return
@@ -209,7 +209,7 @@ class WatchedLoadDesk:
             self._plan = target.aimed(self._plan)
 
     async def engine_up(self, engine: LiveEngine) -> None:
-        """Load may be started; the one that was planned is."""
+        """Set the target, and start the load that was planned for it."""
         self.aim(LoadTarget.of(engine.endpoint))
         if self._make_load is None:
             return
@@ -219,13 +219,13 @@ class WatchedLoadDesk:
             self._session.note(NoteKind.STOPPED, str(error))
 
     async def engine_down(self) -> None:
-        """Load ends with the engine."""
+        """Stop the load and forget the engine."""
         self.aim(None)
         await self.stop()
         self._foreign.forget()
 
     def hear(self, reading: AnyReading) -> None:
-        """Note whose requests the engine works on."""
+        """Track whose requests the engine works on."""
         self._foreign.hear(reading)
 
     # One run.
@@ -242,7 +242,7 @@ class WatchedLoadDesk:
         self._waiting = asyncio.create_task(self._until_ended(self._load))
 
     async def _until_ended(self, load: RunningLoad) -> None:
-        """Wait for a run that nobody stops, and tell if it failed."""
+        """Wait for the end of a run that nobody stops, and note if it failed."""
         status = await load.wait()
         async with self._turn:
             if self._load is load:
@@ -253,7 +253,7 @@ class WatchedLoadDesk:
             self._session.note(NoteKind.STOPPED, text)
 
     async def _end(self) -> None:
-        """End the run; what it still has to report is taken before this returns."""
+        """Stop the run; its last readings are taken before this returns."""
         if self._waiting is not None:
             self._waiting.cancel()
             self._waiting = None
@@ -264,7 +264,7 @@ class WatchedLoadDesk:
                 self._load = None
 
     def _works_for_others(self) -> bool:
-        """As the front end tells; else whatever runs while no load of ours does."""
+        """Tell whether others use the engine, by external ids if it reports them."""
         if self._foreign.informed or self.running:
             return self._foreign.recent(self._session.now_ns())
         flow = self._session.known().flow

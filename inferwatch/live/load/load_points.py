@@ -1,4 +1,4 @@
-"""Runs at several rates or concurrencies: what a search has found, now or earlier."""
+"""Load runs at several rates or concurrencies: what a search found, now or before."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ from inferwatch.record.lookup.recorded_readings import RecordedReadings
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds", "slo")
-"""What runs of one search may differ in."""
+"""The plan's fields in which runs of one search may differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointRun:
-    """One run of a search: its plan and what it came to."""
+    """One run of a search: its plan and its result."""
 
     plan: LoadPlan
     result: LoadResult
@@ -32,18 +32,18 @@ class PointRun:
 
     @property
     def refused(self) -> bool:
-        """Every connection was refused: the run says nothing of the rate."""
+        """Whether every connection was refused: that says nothing of the rate."""
         return self.result.unanswered and set(self.result.failures) == {"refused"}
 
     def untold(self, share: float) -> str | None:
-        """Why nobody can tell whether that share was good; None where one can."""
+        """Why that share of good requests cannot be confirmed; None if it can."""
         goodput = self.result.goodput
         if goodput is None or not self.result.untold(share):
             return None
         return untold_text(goodput.untold)
 
     def point(self) -> RatePoint:
-        """As the search counts it: every class must hold its own objectives."""
+        """Return it for the search: each class must hold its own objectives."""
         goodput, rate = self.result.worst, self.plan.rate_per_s
         return RatePoint(
             rate_per_s=rate or 0.0,
@@ -54,7 +54,6 @@ class PointRun:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The run as a line of a curve."""
         result, goodput = self.result, self.result.goodput
         return {
             "run_id": result.run_id,
@@ -89,14 +88,13 @@ class PointRun:
 
 
 def at_rate(plan: LoadPlan, run_id: str, rate_per_s: float, repeat: int) -> LoadPlan:
-    """The same load at another rate; each repeat has a seed of its own."""
+    """Return the plan of the same load at another rate; each repeat has its seed."""
     return msgspec.structs.replace(
         plan, run_id=run_id, rate_per_s=rate_per_s, seed=plan.seed + repeat
     )
 
 
 def searched(search: RateSearch, share: float) -> dict[str, Any]:
-    """What a search came to, as JSON."""
     held = next((p for p in search.points if p.rate_per_s == search.highest_held), None)
     return {
         "share_asked": share,
@@ -122,11 +120,11 @@ def searched(search: RateSearch, share: float) -> dict[str, Any]:
 
 
 async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointRun]:
-    """The runs of an earlier session that were followed to their end.
+    """Return the runs of an earlier session that were followed to their end.
 
     Raises:
         StorageError: no such session.
-        UsageError: it loaded something else.
+        UsageError: it has no complete run, or its load was another.
     """
     runs: dict[str, FollowedPlan] = {}
     replay = RecordedReadings(path, session)
@@ -163,12 +161,12 @@ def _plan(text: str) -> LoadPlan:
 
 
 def _ended(run: FollowedPlan) -> bool:
-    """Everything was sent; a run that was interrupted does not come so far."""
+    """Tell whether everything was sent; an interrupted run does not get that far."""
     return any(event.kind is LoadKind.DRAINING for event in run.book.events)
 
 
 def _refuse_others(plan: LoadPlan, like: LoadPlan) -> None:
-    """Only runs of the same load can be put together."""
+    """Check that the run's load is the same, as only then the runs can be combined."""
     then, now = _compared(plan), _compared(like)
     for name in then.keys() | now.keys():
         if then.get(name) != now.get(name):
@@ -179,6 +177,6 @@ def _refuse_others(plan: LoadPlan, like: LoadPlan) -> None:
 
 
 def _compared(plan: LoadPlan) -> Mapping[str, Any]:
-    """The plan as it is recorded, without what may differ."""
+    """Return the recorded plan without the fields that may differ."""
     plain: dict[str, Any] = msgspec.json.decode(public_plan(plan))
     return {name: value for name, value in plain.items() if name not in OWN}

@@ -1,7 +1,7 @@
-"""A session that loads a server: any that speaks OpenAI's API, ours or not.
+"""A session that loads a server, any that speaks OpenAI's API.
 
-The client's readings are recorded like any source's. Where a probe of ours listens in
-the server, its readings are too, so that the two views stand side by side.
+The client's readings are recorded like those of any source. If a probe of ours listens
+in the server, its readings are recorded too, so that both views stand side by side.
 """
 
 import asyncio
@@ -39,25 +39,25 @@ from inferwatch.metrics.snapshot import Snapshot
 
 PROBE_WAIT_S = 3.0
 LAST_WORDS_S = 0.5
-"""For what the server has still to tell of the last requests."""
+"""How long to wait for the server's last readings after a run."""
 FOLLOWED = {None, 0, SourceError.exit_status}
-"""Statuses of a generator that did as it should: stopped, ended, nobody answered."""
+"""Exit statuses of a generator that did its work: stopped, done, no server answered."""
 
 
 class FollowedPlan(msgspec.Struct, kw_only=True):
-    """A load plan that was followed, and what came of it."""
+    """A load plan that was run, and its results."""
 
     plan: LoadPlan
     book: LoadBook
     status: int | None = None
-    """The generator's; None while it runs, and when it was stopped."""
+    """The generator's exit status; None while it runs, and when it was stopped."""
     cross_check: CrossCheck | None = None
     scenario: ScenarioFinding | None = None
-    """What it means, where the plan is of a scenario."""
+    """What the results say, if the plan is a stress scenario."""
 
 
 class LoadSession:
-    """Follows plans, one after the other, and records everything."""
+    """Runs load plans, one after the other, and records everything."""
 
     def __init__(
         self,
@@ -73,30 +73,30 @@ class LoadSession:
         self._session = LiveSession(clock, pipeline, self._processes)
         self._server = ServerBook()
         self._engine = engine or (_served(probe.engine_id) if probe else None)
-        """The server, where we started it on this host."""
+        """The server's engine, if it was started by us on this host."""
         self._local = LocalServer(Server(url=target.url, uds=target.uds))
-        """The same, where somebody else did: its work is not that of others."""
+        """The server's processes, if somebody else started it on this host."""
         self._load: RunningLoad | None = None
         self._trail: EngineTrail | None = None
-        """Of a scenario's run, where a probe is in the server."""
+        """The probe's readings during a run, if the plan is a stress scenario."""
         self.run: FollowedPlan | None = None
-        """The one that goes on, or was the last."""
+        """The current run, or the last one."""
 
     def watch_also(self, collector: Collector) -> None:
-        """Collect this, too; said before it is opened."""
+        """Add a collector; call it before the session is opened."""
         self._session.collectors.append(collector)
 
     def take(self, reading: AnyReading) -> None:
-        """Record what somebody else measured of the server meanwhile."""
+        """Record a reading of the server that another part of the program took."""
         self._session.take(reading)
 
     def snapshot(self, *, window: Window = Window.SESSION) -> Snapshot:
-        """Everything as of now."""
+        """Return a snapshot as of now."""
         return self._session.known(window)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Watch, from here to the end of the context; then the record is closed."""
+        """Collect until the end of the context, then close the record."""
         async with self._session.recorded():
             if self._engine is None:
                 await asyncio.to_thread(look_for, [self._local])
@@ -110,7 +110,7 @@ class LoadSession:
                 await self._session.close_collectors()
 
     async def follow(self, plan: LoadPlan, stop: asyncio.Event) -> FollowedPlan:
-        """Follow a plan to its end, or until told to stop.
+        """Run a plan to its end, or until ``stop`` is set.
 
         Raises:
             SourceError: the generator failed.
@@ -174,7 +174,7 @@ class LoadSession:
             self._trail.fold(reading)
 
     async def _await_hello(self, stream: ProbeStream) -> None:
-        """No load before the probe listens, so that nothing goes unseen."""
+        """Wait for the probe's answer before any load, so that none goes unseen."""
         try:
             async with asyncio.timeout(PROBE_WAIT_S):
                 while not self.snapshot().engines:  # noqa: ASYNC110 - folds elsewhere
@@ -204,7 +204,7 @@ class LoadSession:
 
 
 def new_book(plan: LoadPlan) -> LoadBook:
-    """A book for the readings of a plan's run."""
+    """Return an empty book for the readings of a plan's run."""
     closed = plan.arrivals is Arrivals.CLOSED
     return LoadBook(plan.run_id, None if closed else plan.max_in_flight)
 
@@ -216,7 +216,7 @@ def _served(engine_id: str) -> LiveEngine | None:
 
 
 async def _first(work: Coroutine[None, None, int], stop: asyncio.Event) -> int | None:
-    """The result of the work; None when it was stopped before."""
+    """Return the result of the work; None if it was stopped before."""
     working = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(stop.wait())
     try:

@@ -1,4 +1,4 @@
-"""A load that runs: the generator process and the stream of what it reports."""
+"""A running load: the generator's process and the stream of its readings."""
 
 import asyncio
 import secrets
@@ -20,14 +20,14 @@ from inferwatch.loadgen.process import LoadProcess
 
 
 def new_run_id() -> str:
-    """A name for a run, with which the ids of its requests begin."""
+    """Return a new run id; the ids of the run's requests begin with it."""
     return f"load-{secrets.token_hex(3)}"
 
 
 def public_plan(plan: LoadPlan) -> str:
-    """The plan as JSON without what may be secret, and without a trace's rows.
+    """Return the plan as JSON, without secrets and without the rows of a trace.
 
-    Of files there is only the name.
+    A file is given by its name alone.
     """
     dataset = None if plan.dataset is None else Path(plan.dataset).name
     shown = msgspec.structs.replace(plan, headers={}, dataset=dataset)
@@ -38,7 +38,7 @@ def public_plan(plan: LoadPlan) -> str:
 
 
 class RunningLoad:
-    """A generator process that follows a plan, and the stream that outlasts it."""
+    """A generator process that runs a plan, and the stream that outlasts it."""
 
     def __init__(
         self,
@@ -61,29 +61,27 @@ class RunningLoad:
 
     @property
     def pid(self) -> int | None:
-        """The generator's process."""
         return self._process.pid
 
     async def start(self, pipeline: Pipeline) -> None:
-        """Start the generator; it begins to send."""
+        """Start the generator, which begins to send."""
         self._pump = asyncio.create_task(pipeline.pump(self._collector))
         await self._process.start(self._plan, self._stream.address)
 
     async def change(self, change: Change) -> None:
-        """Go on at another rate or with other users."""
         await self._process.change(change)
 
     async def wait(self) -> int:
-        """Wait for the end of the plan: the generator's exit status."""
+        """Wait for the end of the plan, and return the generator's exit status."""
         return await self._process.wait()
 
     def failure_text(self, status: int | None) -> str:
-        """Why it ended with such a status, as far as its log tells."""
+        """Say why the generator ended with that status, as far as its log says."""
         said = " ".join(tail(self.log_path, 1)) or "its log says nothing"
         return f"the load generator failed with status {status}: {said}"
 
     async def stop(self) -> None:
-        """End the generator and take what it still had to report."""
+        """Stop the generator and take its last readings."""
         try:
             await self._process.stop()
         finally:
@@ -101,9 +99,9 @@ async def begin_load(
     listener: Listener | None = None,
     ca_file: Path | None = None,
 ) -> RunningLoad:
-    """Put the plan into the record and start to follow it.
+    """Record the plan and start to run it.
 
-    The server's certificate is to be signed by one of ``ca_file``, if that is given.
+    The server's certificate must be signed by an authority in ``ca_file``, if given.
 
     Raises:
         OSError: the generator did not start.

@@ -1,1 +1,1 @@
-"""What only we know, for the Prometheus or OpenTelemetry that people run already."""
+"""Exports what only inferwatch knows to Prometheus and to OpenTelemetry collectors."""

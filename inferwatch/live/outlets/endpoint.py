@@ -1,7 +1,7 @@
-"""Answers ``GET /metrics``: whoever scrapes gets our numbers as of now.
+"""Answers ``GET /metrics`` with the current values of all metrics.
 
-Others may connect, too, and say nothing, or not read: they hold few descriptors, for
-the record needs some, and no scraper waits for them.
+Other clients may connect and send nothing, or not read. They hold only a few file
+descriptors, which the record needs too, and no scraper waits for them.
 """
 
 import asyncio
@@ -18,20 +18,21 @@ from inferwatch.live.outlets.prometheus_text import exposition
 LOOPBACK = "127.0.0.1"
 MOST_HEAD_BYTES = 16_384
 HEAD_S = 2.0
-"""Scrapers ask as soon as they are connected."""
+"""How long a request's head may take: scrapers send it as soon as they are
+connected."""
 PATIENCE_S = 10.0
-"""To make an answer, and again for it to be read."""
+"""How long building a response may take, and again its reading by the client."""
 MOST_CONNECTIONS = 32
 MOST_AT_ONCE = 8
-"""Answers that are made at a time."""
+"""How many responses are built at a time."""
 TEXT = "text/plain; charset=utf-8"
 
 
 def listen_address(text: str) -> tuple[str, int]:
-    """``[HOST:]PORT``: loopback unless a host is named.
+    """Return host and port of ``[HOST:]PORT``, on loopback unless a host is given.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is no such address.
     """
     host, _, port = text.rpartition(":")
     if not port.isdecimal() or not int(port) <= 65535:
@@ -40,7 +41,7 @@ def listen_address(text: str) -> tuple[str, int]:
 
 
 class MetricsEndpoint:
-    """An HTTP server with one page."""
+    """An HTTP server that serves one page, ``/metrics``."""
 
     def __init__(
         self,
@@ -49,12 +50,12 @@ class MetricsEndpoint:
         collect: Callable[[], Points],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take the port, so that nothing else begins where that fails.
+        """Bind the port, so that nothing else starts if that fails.
 
-        ``say`` hears once, should it be crowded.
+        ``say`` is called once if too many clients are connected.
 
         Raises:
-            UsageError: nobody can listen there.
+            UsageError: the address cannot be bound.
         """
         self._collect, self._say = collect, say
         self._guests = Guests(MOST_CONNECTIONS, self._turned_away)
@@ -75,11 +76,11 @@ class MetricsEndpoint:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         return int(self._socket.getsockname()[1])
 
     async def serve(self) -> None:
-        """Answer until cancelled or closed."""
+        """Serve until cancelled or closed."""
         self._server = await asyncio.start_server(
             self._meet,
             sock=self._socket,
@@ -90,7 +91,7 @@ class MetricsEndpoint:
             await self._server.serve_forever()
 
     async def close(self) -> None:
-        """Answer no more. Safe to call twice."""
+        """Stop serving. Safe to call twice."""
         if self._server is not None:
             self._server.close()
             self._guests.send_away()
@@ -100,7 +101,7 @@ class MetricsEndpoint:
     async def _meet(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """One question, one answer: scrapers come again in seconds."""
+        """Serve one request and close: scrapers come only every few seconds."""
         self._guests.came(writer)
         try:
             with suppress(OSError, TimeoutError, asyncio.IncompleteReadError):

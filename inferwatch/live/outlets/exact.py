@@ -1,7 +1,7 @@
-"""Exact numbers of each server, from the same readings that are recorded.
+"""Exact numbers of each server, folded from the readings that are recorded.
 
-A fold of its own, beside the Model: what it counts only ever grows, as scrapers expect,
-and it is told apart by server however many there are.
+They are folded apart from the Model: their counters only ever grow, as Prometheus
+expects, and are kept by server for any number of servers.
 """
 
 from collections import defaultdict
@@ -39,9 +39,9 @@ from inferwatch.metrics.series.window import Quantiles, Window
 
 MOST_SERVERS = 10_000
 WINDOW = Window.MINUTE
-"""What percentiles given as plain numbers are over."""
+"""The window of the percentiles that are exposed as gauges."""
 OURS = "inferwatch"
-"""The role of our own process."""
+"""The role of inferwatch's own process in host samples."""
 Counts = dict[str, int]
 
 
@@ -52,21 +52,21 @@ class RecentDurations:
         self._rows = RecentRows(3, _forget)
 
     def add(self, t_ns: int, value_ns: int, weight: int) -> None:
-        """So many of the same length at a moment."""
+        """Add ``weight`` durations of the same length at a moment."""
         self._rows.add((t_ns, value_ns, weight))
 
     def quantiles(self, now_ns: int) -> Quantiles:
-        """Over the window that ends now."""
+        """Return the quantiles over the window that ends now."""
         _, values, weights = self._rows.later_than(now_ns - (WINDOW.value or 0))
         return of_weighted(values, weights, NS_PER_S)
 
 
 def _forget(_: Ints) -> None:
-    """The whole session is in the histogram."""
+    """Drop expired rows: the histogram has the whole session."""
 
 
 class Latency:
-    """One latency of a server: since it was first seen, and of late."""
+    """One latency of a server, over the whole session and over the last minutes."""
 
     def __init__(self, vantage: Vantage) -> None:
         self.vantage = vantage
@@ -74,17 +74,17 @@ class Latency:
         self._recent = RecentDurations()
 
     def add(self, t_ns: int, value_ns: int, weight: int = 1) -> None:
-        """So many of the same length at a moment."""
+        """Add ``weight`` durations of the same length at a moment."""
         self.whole.add(value_ns, weight)
         self._recent.add(t_ns, value_ns, weight)
 
     def lately(self, now_ns: int) -> Quantiles:
-        """Exact, over the window that ends now."""
+        """Return exact quantiles over the window that ends now."""
         return self._recent.quantiles(now_ns)
 
 
 class RankState(NamedTuple):
-    """How a rank of a server is, as last told; None where nobody tells."""
+    """The latest state of one rank of a server; None where nothing reports it."""
 
     running: int | None
     waiting: int | None
@@ -95,27 +95,27 @@ class RankState(NamedTuple):
 
 
 class ServerNumbers:
-    """All that is exact of one server, and how it is now."""
+    """The exact numbers of one server: its latencies, counters and present state."""
 
     def __init__(self, source: str) -> None:
         self.source = source
         self.model: str | None = None
         self.answers: bool | None = None
         self.latencies: dict[str, Latency] = {}
-        """By the key of the catalog; those of steps as ``step_s``."""
+        """By the catalog's keys; the durations of steps are at ``step_s``."""
         self.counts: defaultdict[str, Counts] = defaultdict(lambda: defaultdict(int))
-        """By name, then by what tells them apart: a rank, an outcome."""
+        """Counters by name, then by the value of their label: a rank, an outcome."""
         self.ranks: dict[str, RankState] = {}
         self.has_probe = False
         self.loop_lag_ns: int | None = None
-        """How late its API server's event loop ran at worst, as last told."""
+        """The longest delay of the API server's event loop in the last report."""
         self._kv_blocks: dict[str, int] = {}
         self._tracker = RequestTracker(RequestIndex(), self, self)
 
-    # What a RequestTracker tells.
+    # Called by the RequestTracker.
 
     def add(self, metric: str, t_ns: int, value_ns: int, weight: int = 1) -> None:
-        """So many requests, or gaps, took so long."""
+        """Add ``weight`` requests, or gaps between tokens, of one duration."""
         self._latency(metric).add(t_ns, value_ns, weight)
 
     def _latency(self, metric: str) -> Latency:
@@ -126,14 +126,14 @@ class ServerNumbers:
         return latency
 
     def arrived(self, request: Request, t_ns: int) -> None:
-        """A request came; told by front end and engine."""
+        """Count a request's arrival once: front end and engine both report it."""
         del t_ns
         if not request.arrival_counted:
             request.arrival_counted = True
             self.counts["requests"][""] += 1
 
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
-        """It ended; likewise, and the first counts."""
+        """Count a request's end once, by the outcome that is reported first."""
         del t_ns
         if request.counted_as is None:
             request.counted_as = state
@@ -142,7 +142,6 @@ class ServerNumbers:
     # Readings.
 
     def step(self, step: Step) -> None:
-        """A pass of scheduler and model."""
         self.has_probe = True
         tokens = self._tracker.step(step)
         self.add("step_s", step.end_ns, step.duration_ns)
@@ -166,25 +165,24 @@ class ServerNumbers:
         )
 
     def event(self, event: RequestEvent) -> None:
-        """A moment of a request's life."""
         self.has_probe = True
         self._tracker.event(event)
 
     def info(self, info: EngineInfo) -> None:
-        """What an engine is."""
+        """Take the description of an engine, and begin its histograms at zero."""
         self.has_probe = True
         self.model, self.answers = info.model, True
-        for metric in (*VANTAGES, "step_s"):  # a rate needs the zero it began at
+        for metric in (*VANTAGES, "step_s"):  # a rate needs the zero at the start
             self._latency(metric)
         if info.num_kv_blocks is not None:
             self._kv_blocks[str(info.rank)] = info.num_kv_blocks
 
     def totals(self, totals: Totals) -> None:
-        """What a probe has counted; at rest nobody else tells of an engine."""
+        """Take a probe's counters: nothing else reports on an idle engine."""
         self._tracker.totals(totals)
         rank = str(totals.rank)
         spent = self.counts["probe_ns"]
-        if totals.steps:  # a front end's cost is no cost of steps
+        if totals.steps:  # a front end's cost does not slow steps
             spent[rank] = max(spent[rank], totals.probe_cost_ns)
         if totals.loop_lag_max_ns is not None:
             self.loop_lag_ns = totals.loop_lag_max_ns
@@ -195,7 +193,7 @@ class ServerNumbers:
             )
 
     def span(self, span: RequestSpan) -> None:
-        """A request that the server's own trace tells of, where no probe does."""
+        """Count a request of the server's own trace, if the server has no probe."""
         if self.has_probe:
             return
         self.counts["requests"][""] += 1
@@ -214,7 +212,7 @@ class ServerNumbers:
         self.counts["output_tokens"]["0"] += span.output_tokens or 0
 
     def sample(self, sample: EngineSample) -> None:
-        """A scrape; where a probe tells of steps, it knows better."""
+        """Take the state from a scrape, unless the server has a probe."""
         self.model = self.model or sample.model
         if not self.has_probe:
             self.ranks[sample.rank] = RankState(
@@ -224,17 +222,16 @@ class ServerNumbers:
             )
 
     def server(self, info: ServerInfo) -> None:
-        """What a server says it is."""
         self.model = self.model or next(iter(info.models), None)
 
     def contact(self, contact: Contact) -> None:
-        """Whether it answers."""
+        """Take whether the server answers; while it does not, its state is unknown."""
         self.answers = contact.answers
         if not contact.answers:
             self.ranks.clear()
 
     def note(self, note: Note) -> None:
-        """Readings were lost, or the engine."""
+        """Count dropped readings; after a loss of the engine its state is unknown."""
         if note.kind is NoteKind.DROPPED:
             self.counts["dropped"][""] += note.count or 0
             self._tracker.dropped(note)
@@ -245,7 +242,7 @@ class ServerNumbers:
 
 
 class ExactNumbers:
-    """Takes every reading of a session, and has the numbers of each server."""
+    """Folds every reading of a session into the exact numbers of each server."""
 
     def __init__(self) -> None:
         self.servers: dict[str, ServerNumbers] = {}
@@ -270,7 +267,7 @@ class ExactNumbers:
         }
 
     def fold(self, reading: AnyReading) -> None:
-        """Take in one reading, in session time and in order of receipt."""
+        """Fold one reading, in session time and in order of receipt."""
         self.readings += 1
         take = self._take.get(type(reading))
         if take is not None:

@@ -1,7 +1,7 @@
-"""Counts of durations in buckets that grow by a constant factor, and in round ones.
+"""Histograms of durations, in exponential buckets and in buckets with round bounds.
 
-Both are exact counts of the same values: what is uncertain of a percentile taken from
-them later is the width of a bucket. Exponential ones of many servers add up.
+Both count the same values exactly: a percentile computed from them later is uncertain
+by the width of a bucket. Exponential histograms of many servers can be added up.
 """
 
 from bisect import bisect_left
@@ -11,37 +11,38 @@ from math import ceil, log2
 from collectors.contract.clock import NS_PER_S
 
 SCALE = 4
-"""16 buckets for each doubling: a bucket is 4.4% wide."""
+"""The OTLP scale: 16 buckets for each power of two, so that a bucket is 4.4% wide."""
 PER_DOUBLING = 2**SCALE
 LEAST_EXPONENT = -20
 LEAST_S = 2.0**LEAST_EXPONENT
-"""What is shorter, about a microsecond, counts as nothing."""
+"""Shorter durations, of less than about a microsecond, go into the zero bucket."""
 ROUND_S = tuple(
     round(digit * 10.0**power, 6)
     for power in range(-4, 3)
     for digit in (1, 1.5, 2, 3, 5, 7)
 )
-"""0.1 ms to 700 s, for who knows no exponential buckets."""
+"""Round bounds from 0.1 ms to 700 s, for systems without exponential buckets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """What was counted up to a moment."""
+    """The contents of a histogram at one moment."""
 
     count: int
     sum_s: float
     zeros: int
-    """Shorter than LEAST_S."""
+    """How many were shorter than LEAST_S."""
     buckets: dict[int, int]
-    """By index, rising: bucket i holds what is above 2**((i-1)/16), up to 2**(i/16)."""
+    """Counts by rising index: bucket i is above 2**((i-1)/16) and up to 2**(i/16)
+    seconds."""
     least_s: float
     most_s: float
     at_most: tuple[int, ...]
-    """How many were at most each of ROUND_S."""
+    """How many were at most each bound of ROUND_S: Prometheus's ``le`` buckets."""
 
     @property
     def runs(self) -> list[tuple[int, list[int]]]:
-        """Buckets that follow each other: the first one's index and their counts."""
+        """Runs of adjacent buckets, as the index of the first and their counts."""
         runs: list[tuple[int, list[int]]] = []
         for index, count in self.buckets.items():
             if runs and index == runs[-1][0] + len(runs[-1][1]):
@@ -52,7 +53,7 @@ class Distribution:
 
 
 class DurationHistogram:
-    """Counts durations as they come; an addition is a microsecond."""
+    """Counts durations; adding one takes about a microsecond."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -64,7 +65,7 @@ class DurationHistogram:
         self._round = [0] * (len(ROUND_S) + 1)
 
     def add(self, value_ns: int, weight: int = 1) -> None:
-        """So many durations of the same length."""
+        """Add ``weight`` durations of the same length."""
         value_s = value_ns / NS_PER_S
         self._count += weight
         self._sum_ns += value_ns * weight
@@ -79,7 +80,7 @@ class DurationHistogram:
             self._buckets[index] = self._buckets.get(index, 0) + weight
 
     def distribution(self) -> Distribution:
-        """As of now."""
+        """Return the contents as of now."""
         below, at_most = 0, []
         for count in self._round[:-1]:
             below += count

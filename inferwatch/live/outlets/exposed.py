@@ -1,4 +1,4 @@
-"""What is exposed: names, units and help, declared once for every way out."""
+"""Every exported metric with its unit and help, declared once for all formats."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PREFIX = "inferwatch_"
 
 
 class Kind(StrEnum):
-    """What a number is to those who scrape it."""
+    """The Prometheus type of a metric."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -24,18 +24,18 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Exposed:
-    """A metric: its name as Prometheus has it, without ``_total``."""
+    """A metric: its name in Prometheus, without the prefix and without ``_total``."""
 
     name: str
     kind: Kind
     unit: str
-    """seconds, tokens, ratio, or what is counted."""
+    """``seconds``, ``tokens``, ``ratio``, or the name of what is counted."""
     help: str
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of a metric."""
+    """One value of a metric, with its labels."""
 
     labels: dict[str, str]
     value: float | Distribution
@@ -55,7 +55,7 @@ LATENCIES = {
     "e2el_s": ("e2e_request_latency", "Arrival to last token"),
     "step_s": ("step_duration", "One pass of scheduler and model, idle left out"),
 }
-"""By key: name and what it is. The names are vLLM's where it has the same."""
+"""Name and help by the catalog's key. Names are vLLM's where it has the same metric."""
 HISTOGRAMS = {
     key: Exposed(
         f"{name}_seconds",
@@ -137,7 +137,7 @@ COUNTERS = {
         "",
     ),
 }
-"""By name in the counts: what it is, and the label that tells its values apart."""
+"""By name in ``ServerNumbers.counts``: the metric, and the label of its values."""
 GAUGES = {
     "running": _gauge("requests_running", "requests", "Requests in the batch."),
     "waiting": _gauge("requests_waiting", "requests", "Requests in the queue."),
@@ -150,7 +150,7 @@ GAUGES = {
         "kv_cache_free_blocks", "blocks", "Idle KV blocks that hold nothing."
     ),
 }
-"""By field of a RankState."""
+"""By the field of a RankState."""
 ANSWERS = _gauge("server_up", "servers", "1: the server answers us.")
 READINGS = _counter("readings", "readings", "Readings taken in.")
 UNRECORDED = _counter("readings_unrecorded", "readings", "Readings not recorded.")
@@ -212,7 +212,7 @@ GPU_GAUGES = {
     "nvlink_tx_bytes_per_s": _traffic("nvlink_sent", "Over NVLink, from the GPU."),
     "nvlink_rx_bytes_per_s": _traffic("nvlink_received", "Over NVLink, to the GPU."),
 }
-"""By field of a GpuSample: what it is, and by what its value is multiplied."""
+"""By the field of a GpuSample: the metric, and the factor to its unit."""
 GPU_UP = _gauge("gpu_up", "gpus", "1: the GPU is there; 0: it was, and is lost.")
 GPU_ENERGY = _counter("gpu_energy_joules", "joules", "Energy the board has taken.")
 GPU_THROTTLED = _counter(
@@ -242,7 +242,7 @@ SHARES = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99", "max": "1"}
 def exposed_points(
     numbers: ExactNumbers, now_ns: int, record: RecordState | None
 ) -> Points:
-    """Everything, as of now; what is unknown is left out."""
+    """Return all metrics with their present values; unknown values are left out."""
     points: Points = {}
     hardware = numbers.hardware
     for exposed, point in (

@@ -1,4 +1,4 @@
-"""What GPUs and hosts tell, as scrapers expect it: counters that only grow."""
+"""Counters and gauges of GPUs and hosts, as scrapers expect them."""
 
 from collections import defaultdict
 from math import isfinite
@@ -12,9 +12,9 @@ from collectors.contract.readings import (
 )
 
 MOST = 1_000
-"""GPUs, and hosts."""
+"""At most this many GPUs, and this many hosts, are kept."""
 STALE_NS = 60_000_000_000
-"""A gauge that nobody has told anew for so long is not shown as if it were so."""
+"""A gauge that was not reported for this long is left out."""
 GPU_FIELDS = (
     "dram_active",
     "peak_bytes_per_s",
@@ -37,44 +37,44 @@ GPU_FIELDS = (
     "nvlink_rx_bytes_per_s",
 )
 HBM = "hbm_bytes_per_s"
-"""Of the share and the peak of one sample."""
+"""Memory traffic: a sample's ``dram_active`` times its peak."""
 Counts = defaultdict[str, float]
 
 
 class Rises:
-    """Counters of others, which may begin anew, as one that does not."""
+    """Turns counters that may be reset into counters that only grow."""
 
     def __init__(self) -> None:
         self.so_far: Counts = defaultdict(float)
         self._before: dict[str, float] = {}
 
     def told(self, name: str, value: float) -> None:
-        """It stands at so much now."""
+        """Take the present value of a counter."""
         before = self._before.get(name, value)
         self._before[name] = value
         self.so_far[name] += max(value - before, 0.0)
 
 
 class GpuNumbers:
-    """One GPU or MIG slice."""
+    """The latest gauges and the counters of one GPU or MIG slice."""
 
     def __init__(self, uuid: str) -> None:
         self.uuid = uuid
         self.info: GpuInfo | None = None
         self.gauges: dict[str, tuple[int, float]] = {}
-        """When it was told last, and what, by field of GpuSample."""
+        """The time of the latest value and the value, by field of GpuSample."""
         self.energy_mj = Rises()
         self.throttled_ns = Rises()
         self.ecc = Rises()
 
     def describe(self, info: GpuInfo) -> None:
-        """What it is; one that is lost does nothing."""
+        """Take the GPU's description; a lost GPU has no gauges."""
         self.info = info
         if info.lost_because is not None:
             self.gauges.clear()
 
     def sample(self, sample: GpuSample) -> None:
-        """What it tells anew."""
+        """Take the values that a sample has."""
         for name in GPU_FIELDS:
             value = getattr(sample, name)
             if value is not None and isfinite(value):
@@ -92,7 +92,7 @@ class GpuNumbers:
                 self.ecc.told(corrected, count)
 
     def now(self, now_ns: int) -> dict[str, float]:
-        """The gauges that still hold."""
+        """Return the gauges that are not stale."""
         return {
             name: value
             for name, (t_ns, value) in self.gauges.items()
@@ -101,7 +101,7 @@ class GpuNumbers:
 
 
 class HostNumbers:
-    """One host and the processes on it that matter, by role."""
+    """The latest sample of one host, and the CPU time of its processes by role."""
 
     def __init__(self, source: str) -> None:
         self.name = source
@@ -112,11 +112,10 @@ class HostNumbers:
         self._before: dict[int, ProcessUsage] = {}
 
     def describe(self, info: HostInfo) -> None:
-        """What it is."""
         self.name = info.name
 
     def sample(self, sample: HostSample) -> None:
-        """What it and its processes have used."""
+        """Take a sample, and add what each process used since the last one."""
         self.latest = sample
         if sample.busy_s is not None:
             self.busy_s.told("", sample.busy_s)
@@ -129,14 +128,14 @@ class HostNumbers:
         self._before = {usage.pid: usage for usage in sample.processes}
 
     def now(self, now_ns: int) -> HostSample | None:
-        """The latest sample, if it still holds."""
+        """Return the latest sample unless it is stale."""
         latest = self.latest
         fresh = latest is not None and now_ns - latest.t_ns <= STALE_NS
         return latest if fresh else None
 
 
 class HardwareNumbers:
-    """All GPUs and hosts that tell."""
+    """The numbers of all GPUs and hosts that report."""
 
     def __init__(self) -> None:
         self.gpus: dict[str, GpuNumbers] = {}
@@ -144,22 +143,18 @@ class HardwareNumbers:
         self.hosts: dict[str, HostNumbers] = {}
 
     def gpu_info(self, info: GpuInfo) -> None:
-        """What a GPU is."""
         if info.uuid is not None and (gpu := self._gpu(info.uuid)):
             gpu.describe(info)
 
     def gpu_sample(self, sample: GpuSample) -> None:
-        """What a GPU did."""
         if gpu := self._gpu(sample.source):
             gpu.sample(sample)
 
     def host_info(self, info: HostInfo) -> None:
-        """What a host is."""
         if host := self._host(info.source):
             host.describe(info)
 
     def host_sample(self, sample: HostSample) -> None:
-        """What a host did."""
         if host := self._host(sample.source):
             host.sample(sample)
 

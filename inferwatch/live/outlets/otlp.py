@@ -1,8 +1,8 @@
-"""Sends our numbers to an OpenTelemetry collector: metrics over OTLP/HTTP.
+"""Sends the metrics to an OpenTelemetry collector over OTLP/HTTP.
 
-What is counted is sent as it stands since the session began, so what one sending loses
-the next one makes up for, and nothing has to be kept for later. OpenTelemetry's own
-exporter encodes and sends; its environment variables (headers, certificates,
+Counters are sent as cumulative sums since the start of the session: the next export
+makes up for a failed one, and nothing is queued. OpenTelemetry's own exporter encodes
+and sends; its environment variables (headers, certificates, compression) apply.
 compression) hold.
 """
 
@@ -43,7 +43,7 @@ PATH = "/v1/metrics"
 EVERY_S = 10.0
 TIMEOUT_S = 5.0
 MOST_ANSWER_BYTES = 1 << 16
-"""Of a collector, which has little to say; unpacked, it could be anything."""
+"""The most that is read of a response: decompressed, it could be of any size."""
 SCOPE = "inferwatch"
 UNITS = {
     "seconds": "s",
@@ -59,26 +59,25 @@ CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
 class _LastWords(logging.Handler):
-    """Keeps what the exporter would log: nothing may write over a screen."""
+    """Keeps what the exporter would log, which would write over the screen."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._lock_of_text, self._text = Lock(), ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the message."""
         with self._lock_of_text:
             self._text = record.getMessage().partition("\n")[0][:300]
 
     def take(self) -> str:
-        """The last message, once."""
+        """Return the last message, and forget it."""
         with self._lock_of_text:
             text, self._text = self._text, ""
         return text
 
 
 class OtlpSender:
-    """Sends all numbers again and again, one sending at a time."""
+    """Exports all metrics periodically, one export at a time."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class OtlpSender:
     ) -> None:
         self.url = metrics_url(url)
         self.sent = self.failed = 0
-        """Sendings."""
+        """How many exports succeeded, and how many failed."""
         self._collect = collect
         self._every_s, self._timeout_s = every_s, timeout_s
         self._words = _LastWords()
@@ -102,16 +101,16 @@ class OtlpSender:
 
     @property
     def shown_url(self) -> str:
-        """The address without user and password."""
+        """The URL without user and password."""
         parts = urlsplit(self.url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
     async def run(
         self, since_ns: int, now_ns: Callable[[], int], say: Callable[[str], None]
     ) -> None:
-        """Send until cancelled; the first failure in a row is said, and the last.
+        """Export until cancelled; report a first failure, and the recovery.
 
-        Times are Unix time.
+        Times are Unix times.
         """
         failed = 0
         while True:
@@ -124,7 +123,7 @@ class OtlpSender:
             failed = failed + 1 if why is not None else 0
 
     async def send(self, since_ns: int, now_ns: int) -> str | None:
-        """Send once; why it failed, if it did."""
+        """Export once, and return the reason if it failed."""
         points = self._collect()
         why = await asyncio.to_thread(self._send, points, since_ns, now_ns)
         self.sent += why is None
@@ -132,7 +131,7 @@ class OtlpSender:
         return why
 
     async def close(self) -> None:
-        """Send no more."""
+        """Shut down the exporter."""
         exporter, self._exporter = self._exporter, None
         if exporter is not None:
             await asyncio.to_thread(exporter.shutdown)
@@ -150,7 +149,7 @@ class OtlpSender:
             if self._exporter is None:
                 self._exporter = self._open()
             result = self._exporter.export(data)
-        except Exception as error:  # noqa: BLE001 - whatever it is, recording goes on
+        except Exception as error:  # noqa: BLE001 - recording goes on in any case
             return f"{type(error).__name__}: {error}"[:300]
         if result is MetricExportResult.SUCCESS:
             return None
@@ -166,7 +165,7 @@ class OtlpSender:
 
 
 def _cut(answer: requests.Response, **_: object) -> None:
-    """Keep the beginning of an answer, as it was sent, before all of it is unpacked."""
+    """Keep only the beginning of a response, still compressed, whatever its size."""
     said = answer.raw.read(MOST_ANSWER_BYTES, decode_content=False)
     answer.raw.close()
     answer.raw = io.BytesIO(said)
@@ -174,10 +173,10 @@ def _cut(answer: requests.Response, **_: object) -> None:
 
 
 def metrics_url(url: str) -> str:
-    """Where metrics go, below the address of a collector.
+    """Return the URL for metrics at an OpenTelemetry collector.
 
     Raises:
-        UsageError: it is no address.
+        UsageError: it is no URL of a collector.
     """
     parts = urlsplit(url if "://" in url else f"http://{url}")
     with suppress(ValueError):
@@ -191,7 +190,7 @@ def _metric(
     exposed: Exposed, points: Iterable[Point], since_ns: int, now_ns: int
 ) -> Metric:
     name, unit = exposed.name, f"{{{exposed.unit}}}"
-    if exposed.unit in UNITS:  # receivers write it behind the name again
+    if exposed.unit in UNITS:  # a collector appends the unit to the name again
         name, unit = name.removesuffix(f"_{exposed.unit}"), UNITS[exposed.unit]
     data: Gauge | Sum | ExponentialHistogram
     if exposed.kind is Kind.HISTOGRAM:
@@ -228,7 +227,7 @@ def _exponential(
         sum=value.sum_s,
         scale=SCALE,
         zero_count=value.zeros,
-        positive=Buckets(first - 1, counts),  # theirs count from a bucket's lower end
+        positive=Buckets(first - 1, counts),  # OTLP indexes a bucket by its lower bound
         negative=Buckets(0, []),
         flags=0,
         min=value.least_s,

@@ -1,4 +1,4 @@
-"""The ways out of a session, as one of its collectors: it tells how they fare."""
+"""The exports of a session, as one of its collectors: it reports how they fare."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ from inferwatch.live.outlets.otlp import OtlpSender
 
 
 class Outlets:
-    """Gives a session's numbers to whoever scrapes us, and to a collector."""
+    """Exposes a session's metrics to Prometheus, and sends them to a collector."""
 
     def __init__(
         self,
@@ -32,30 +32,30 @@ class Outlets:
         self._sender: OtlpSender | None = None
 
     def listen(self, host: str, port: int) -> None:
-        """Answer scrapers there.
+        """Serve metrics to Prometheus at this address.
 
         Raises:
-            UsageError: nobody can listen there.
+            UsageError: the address cannot be bound.
         """
         self._endpoint = MetricsEndpoint(host, port, self._points, self.say)
         self.say(f"metrics at {self._endpoint.url}")
 
     def send_to(self, url: str) -> None:
-        """Send to an OpenTelemetry collector.
+        """Send metrics to an OpenTelemetry collector.
 
         Raises:
-            UsageError: it is no address.
+            UsageError: it is no URL of a collector.
         """
         self._sender = OtlpSender(url, self._points)
         self.say(f"metrics go to {self._sender.shown_url}")
 
     def say(self, text: str) -> None:
-        """Take a note."""
+        """Report a note to the session."""
         now_ns = self._clock.now_ns()
         self._said.put_nowait(Note(t_ns=now_ns, kind=NoteKind.STAGE, text=text))
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """How it goes, until closed."""
+        """Serve and send until closed, and yield notes on how it goes."""
         work: list[Coroutine[Any, Any, None]] = []
         if self._endpoint is not None:
             work.append(self._endpoint.serve())
@@ -71,7 +71,7 @@ class Outlets:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
-        """Answer and send no more, but what was counted last. Safe to call twice."""
+        """Send the last counts once more, then stop all exports. Safe to call twice."""
         self._said.put_nowait(None)
         sender, self._sender = self._sender, None
         if sender is not None:

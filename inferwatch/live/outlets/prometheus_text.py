@@ -1,9 +1,8 @@
-"""Our numbers as Prometheus scrapes them: in text, or with native histograms.
+"""The Prometheus exposition: as text, or as protocol buffers with native histograms.
 
-prometheus_client writes the texts, in which a histogram has its round buckets. It has
-no protocol buffers, and only those carry native histograms to a Prometheus: these few
-messages are declared here as Prometheus's ``metrics.proto`` has them, and protobuf
-writes them.
+prometheus_client writes the text formats, where a histogram has round buckets. It has
+no protocol buffers, and only they carry native histograms. The few messages are
+declared here as in Prometheus's ``metrics.proto``, and protobuf encodes them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -49,15 +48,15 @@ _MESSAGES: dict[str, tuple[tuple[int, str, str], ...]] = {
     "MetricFamily": (
         (1, "name", "string"),
         (2, "help", "string"),
-        (3, "type", "int32"),  # an enum, which is sent alike
+        (3, "type", "int32"),  # an enum, which has the same encoding
         (4, "metric", "*Metric"),
     ),
 }
-"""Field number, name and type; ``*`` is a list of such."""
+"""Field number, name and type; ``*`` marks a repeated field."""
 
 
 def exposition(points: Points, accept: str) -> tuple[bytes, str]:
-    """What to answer a scraper that accepts this, and its content type."""
+    """Return the response for a scraper's ``Accept`` header, and its content type."""
     if NATIVE in accept and "proto=io.prometheus.client.MetricFamily" in accept:
         return b"".join(map(_delimited, points.items())), NATIVE_TYPE
     encode, content_type = choose_encoder(accept)
@@ -65,13 +64,13 @@ def exposition(points: Points, accept: str) -> tuple[bytes, str]:
 
 
 class _Exposition(Collector):
-    """Our points in the form that prometheus_client writes as text."""
+    """Our points as a prometheus_client collector, to be written as text."""
 
     def __init__(self, points: Points) -> None:
         self._points = points
 
     def collect(self) -> Iterator[Metric]:
-        """A family a metric."""
+        """Yield one family for each metric."""
         for exposed, points in self._points.items():
             name = PREFIX + exposed.name
             family = Metric(name, exposed.help, exposed.kind.value)
@@ -119,7 +118,7 @@ _MetricFamily = _declared()
 
 
 def _delimited(family: tuple[Exposed, list[Point]]) -> bytes:
-    """A family behind its length."""
+    """Encode a metric family, preceded by its length."""
     exposed, points = family
     end = "_total" if exposed.kind is Kind.COUNTER else ""
     message = _MetricFamily(
@@ -147,7 +146,7 @@ def _fill(histogram: Any, value: Distribution) -> None:  # noqa: ANN401 - protob
     for bound, count in zip(ROUND_S, value.at_most, strict=True):
         histogram.bucket.add(cumulative_count=count, upper_bound=bound)
     after, before = 0, 0
-    for first, counts in value.runs or [(0, [])]:  # an empty run says it is native
+    for first, counts in value.runs or [(0, [])]:  # an empty span marks it as native
         histogram.positive_span.add(offset=first - after, length=len(counts))
         after = first + len(counts)
         histogram.positive_delta.extend(_deltas(before, counts))

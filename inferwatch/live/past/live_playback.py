@@ -1,4 +1,4 @@
-"""The past of a session that goes on: held at once, gone through in its record."""
+"""Pausing and rewinding a live session: the pause at once, the past from its record."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -18,20 +18,21 @@ from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
 NEAR_NS = NS_PER_S // 2
-"""What is no longer ago than this is now: the record itself is a quarter behind."""
+"""A moment this close to now counts as now: the record is a quarter of a second
+late."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldMoment:
-    """A moment as it was shown, over every window that the view may change to."""
+    """Snapshots of a paused moment, over every window that the view may change to."""
 
     t_ns: int
     pictures: Mapping[tuple[Window, str | None], Snapshot]
-    """Of all servers together, and of some of them alone."""
+    """Snapshots by window and source; None is all sources together."""
 
     @classmethod
     def of(cls, pipeline: Pipeline, t_ns: int, sources: Iterable[str | None]) -> Self:
-        """Keep the present moment: later it could only be had from a record."""
+        """Take the snapshots of the present: later only a record could give them."""
         return cls(
             t_ns,
             {
@@ -45,12 +46,12 @@ class HeldMoment:
 
 
 COMMIT_WAIT_S = 1.5
-"""For the moment held to be in the record; a commit takes a quarter of a second."""
+"""How long to wait until the paused moment is committed; usually it takes 0.25 s."""
 OpenPlayer = Callable[[Path, str], Player]
 
 
 class OpenRecord:
-    """Opens the session's own record beside its recorder, while the view is held."""
+    """Opens the record of the running session for reading, while the view is paused."""
 
     def __init__(
         self, clock: SessionClock, pipeline: Pipeline, open_player: OpenPlayer
@@ -62,11 +63,11 @@ class OpenRecord:
         self._running: asyncio.Task[None] | None = None
         self._trouble: str | None = None
         self.player: Player | None = None
-        """None until the record is open."""
+        """The player of the record; None until it is open."""
 
     @property
     def unavailable(self) -> str | None:
-        """Why the record cannot be opened, fit to show; None when it can."""
+        """Why the record cannot be opened, fit to show; None when it can be."""
         record = self._pipeline.record
         if record is None:
             return "this session is not recorded: you can pause here, but not go back"
@@ -78,41 +79,41 @@ class OpenRecord:
 
     @property
     def is_opening(self) -> bool:
-        """The record is being opened."""
+        """Whether the record is being opened."""
         return self._opening is not None and not self._opening.done()
 
     def open(self, t_ns: int) -> None:
-        """Begin to open the record at a moment; nobody need wait for it."""
+        """Start to open the record at a moment, in the background."""
         if self._opening is None and self.unavailable is None:
             self._opening = asyncio.create_task(self._open(t_ns))
 
     async def opened(self) -> Player | None:
-        """Wait until it is open; None when it cannot be, or was closed meanwhile."""
+        """Wait until it is open; None if it cannot be, or was closed meanwhile."""
         if self._opening is not None:
             await asyncio.wait([self._opening])
         return self.player
 
     def close(self) -> None:
-        """Let go of the record; next time a new player opens it."""
+        """Close the record; the next ``open`` uses a new player."""
         for task in (self._opening, self._running):
             if task is not None:
                 task.cancel()
         self.player = self._opening = self._trouble = None
 
     async def closed(self) -> None:
-        """Wait until the file is let go of.
+        """Wait until the file is closed.
 
-        Who closes has a session to end: what went wrong in its past is no matter.
+        Errors of the player are ignored: the session is about to end.
         """
         running, self._running = self._running, None
         if running is not None:
             await asyncio.gather(running, return_exceptions=True)
 
     def where(self) -> tuple[Path, str]:
-        """File and session.
+        """Return the record's file and the session's id.
 
         Raises:
-            StorageError: nothing is recorded.
+            StorageError: the session is not recorded.
         """
         record, path = self._pipeline.record, self._pipeline.database
         if record is None or path is None:
@@ -141,12 +142,12 @@ class OpenRecord:
         deadline_ns = self._clock.now_ns() + round(COMMIT_WAIT_S * NS_PER_S)
         while player.playback.span_ns[1] < t_ns:
             if self._clock.now_ns() > deadline_ns:
-                return  # a moment earlier, then
+                return  # it will show a moment that is slightly earlier
             await asyncio.sleep(0.05)
 
 
 def _flight_text(flight: FlightState) -> str:
-    """Why there is no going back while readings are kept in memory."""
+    """Say why nothing can be rewound while readings are only kept in memory."""
     if not flight.sessions:
         return "what is kept in memory can be gone through once a rule has held"
     latest = flight.sessions[-1]
@@ -154,7 +155,7 @@ def _flight_text(flight: FlightState) -> str:
 
 
 def _close(opening: asyncio.Future[Player]) -> None:
-    """Close a player that nobody waits for any more."""
+    """Close a player that was opened after nobody waited for it any more."""
     if opening.exception() is None:
         opening.result().close()
 
@@ -162,8 +163,8 @@ def _close(opening: asyncio.Future[Player]) -> None:
 class LivePlayback:
     """Follows the session until paused; a :class:`inferwatch.feed.Playback`.
 
-    Pausing needs no record: the picture of that moment is kept. Going elsewhere opens
-    the record beside the recorder, which goes on.
+    Pausing needs no record: snapshots of that moment are kept. Seeking reads the
+    record, which the recorder goes on writing.
     """
 
     goes_on = True
@@ -178,11 +179,11 @@ class LivePlayback:
         self._pipeline = pipeline
         self._record = OpenRecord(clock, pipeline, open_player)
         self._held: HeldMoment | None = None
-        """The moment held; None while the present is followed."""
+        """The paused moment; None while the view is live."""
         self._source: str | None = None
-        """The server that was looked at last; None: all."""
+        """The server that was viewed last; None for all."""
         self._moved = False
-        """The record shows another moment than the one held."""
+        """Whether the record shows another moment than the paused one."""
         self._plays_when_open = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.speed = 1.0
@@ -198,7 +199,7 @@ class LivePlayback:
         hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
-        """Everything as of the moment shown."""
+        """Return the snapshot of the moment shown: live, paused, or from the record."""
         player = self._record.player
         if player is not None and self._moved:
             if not player.playback.at_live:
@@ -209,7 +210,7 @@ class LivePlayback:
                     hardware=hardware,
                     source=source,
                 )
-            self._let_go()  # it caught up
+            self._let_go()  # the player caught up with the present
         if self._held is not None:
             return self._picture_held(self._held, window, source)
         self._source = source
@@ -229,26 +230,26 @@ class LivePlayback:
 
     @property
     def position_ns(self) -> int:
-        """The moment shown."""
+        """The session time of the moment shown."""
         if self._elsewhere is not None:
             return self._elsewhere.position_ns
         return self._clock.now_ns() if self._held is None else self._held.t_ns
 
     @property
     def at_live(self) -> bool:
-        """The present is followed: what is shown is now."""
+        """Whether the view follows the present."""
         return self._held is None
 
     @property
     def playing(self) -> bool:
-        """The moment shown moves."""
+        """Whether the moment shown advances."""
         if self._elsewhere is not None:
             return self._elsewhere.playing
         return self.at_live or self._plays_when_open
 
     @property
     def seeking(self) -> bool:
-        """On the way to another moment, or to the record."""
+        """Whether a seek, or the opening of the record, is under way."""
         player = self._record.player
         return self._record.is_opening or (
             player is not None and player.playback.seeking
@@ -256,25 +257,25 @@ class LivePlayback:
 
     @property
     def cannot_seek(self) -> str | None:
-        """Why there is only this picture."""
+        """Why only the paused moment can be shown; None when seeking is possible."""
         return self._record.unavailable
 
     @property
     def shape(self) -> Timeline | None:
-        """The recorded session at a glance; known a moment after pausing."""
+        """The timeline of the recorded session; known a moment after pausing."""
         player = self._record.player
         return None if player is None else player.playback.shape
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """The marks of what is recorded."""
+        """The marks of the recorded session; empty until the record is open."""
         player = self._record.player
         return () if player is None else player.playback.marks
 
     def _picture_held(
         self, held: HeldMoment, window: Window, source: str | None
     ) -> Snapshot:
-        """Of a server that was not looked at when it was held, the record tells."""
+        """Return the paused snapshot; of a source not kept, the record's."""
         picture = held.pictures.get((window, source))
         player = self._record.player
         if picture is not None:
@@ -283,17 +284,17 @@ class LivePlayback:
             return player.snapshot(window, hardware=True, source=source)
         return held.pictures[window, None]
 
-    # Where to go.
+    # Playing and seeking.
 
     def pause(self) -> None:
-        """Hold this moment, and begin to open the record."""
+        """Pause at this moment, and start to open the record."""
         if self._elsewhere is not None:
             self._elsewhere.pause()
         self._plays_when_open = False
         self._hold()
 
     def play(self) -> None:
-        """Go on from here, behind the present; without a record, with the present."""
+        """Play from here, behind the present; without a record, go live."""
         if self.cannot_seek is not None:
             self._let_go()
         elif self._elsewhere is not None:
@@ -301,35 +302,34 @@ class LivePlayback:
         elif not self.at_live:
             self._plays_when_open = True
             playing = asyncio.create_task(self._play())
-            self._tasks.add(playing)  # a task nobody holds may vanish
+            self._tasks.add(playing)  # the event loop keeps weak references only
             playing.add_done_callback(self._tasks.discard)
 
     def set_speed(self, speed: float) -> None:
-        """Kept within 0.1 and 100."""
+        """Set the speed of playing, kept within 0.1 and 100."""
         self.speed = min(max(speed, 0.1), 100.0)
         if self._record.player is not None:
             self._record.player.playback.set_speed(self.speed)
 
     async def seek(self, t_ns: int) -> None:
-        """Show a moment of the past; one that is hardly past is now."""
+        """Show a moment of the past; one close to now goes live."""
         if t_ns > self._clock.now_ns() - NEAR_NS:
             self._let_go()
         else:
             await self._go(lambda playback: playback.seek(t_ns))
 
     async def step(self, count: int) -> None:
-        """Go on by engine steps, back when negative; pauses."""
+        """Pause and move by engine steps, back when negative."""
         await self._go(lambda playback: playback.step(count))
 
     async def go_live(self) -> None:
-        """Follow the present."""
         self._let_go()
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
-        """Mark a moment in the record.
+        """Add a bookmark to the record; without ``t_ns``, at the moment shown.
 
         Raises:
-            StorageError: there is none, or it does not let us.
+            StorageError: there is no record, or it cannot be written.
         """
         t_ns = self.position_ns if t_ns is None else t_ns
         if self._record.player is not None:
@@ -340,15 +340,14 @@ class LivePlayback:
         await asyncio.to_thread(keep_bookmark, path, session, t_ns, text)
 
     async def close(self) -> None:
-        """Let go of the record."""
         self._let_go()
         await self._record.closed()
 
-    # How it is done.
+    # The player behind it.
 
     @property
     def _elsewhere(self) -> Playback | None:
-        """The playback that shows another moment than the one held."""
+        """The playback that shows another moment than the paused one."""
         player = self._record.player
         return player.playback if player is not None and self._moved else None
 
@@ -364,7 +363,7 @@ class LivePlayback:
         self._moved = self._plays_when_open = False
 
     async def _opened(self) -> Playback | None:
-        """A playback that can go elsewhere; None when there is no record."""
+        """Return the record's playback; None when there is no record."""
         self._hold()
         player = await self._record.opened()
         if player is None or self._held is None:
@@ -380,7 +379,7 @@ class LivePlayback:
             self._moved = player is not None and player.playback is playback
 
     async def _play(self) -> None:
-        """Play once the record is open, unless that is no longer wanted."""
+        """Play once the record is open, unless no longer wanted by then."""
         playback = await self._opened()
         if playback is not None and self._plays_when_open:
             self._moved = True

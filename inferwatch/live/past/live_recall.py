@@ -1,4 +1,4 @@
-"""Single steps and requests of a live session: from memory, before that its record."""
+"""Looks up single steps and requests of a live session, in memory and in its record."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ Found = TypeVar("Found")
 
 
 class LiveRecall:
-    """A :class:`inferwatch.feed.Recall` of a session that goes on."""
+    """The :class:`inferwatch.feed.Recall` of a live session."""
 
     def __init__(self, pipeline: Pipeline, now_ns: Callable[[], int]) -> None:
         self._pipeline, self._now_ns = pipeline, now_ns
@@ -24,7 +24,7 @@ class LiveRecall:
     async def steps(
         self, start_ns: int, end_ns: int, source: str | None = None
     ) -> Sequence[Step]:
-        """Those that ended in a span, up to the moment that is shown."""
+        """Return the steps that ended in a span, up to the moment shown."""
         end_ns = min(end_ns, self._now_ns())
         recent = self._pipeline.recent.steps.as_they_are()
         latest = recent.between(start_ns, end_ns, source, MOST_STEPS)
@@ -37,7 +37,7 @@ class LiveRecall:
         return [*(before or ()), *latest]
 
     async def request(self, key: str) -> RequestStory | None:
-        """The story of a request, as of the moment that is shown."""
+        """Return the story of a request, as of the moment shown."""
         now_ns = self._now_ns()
         lookup = RecentLookup(self._pipeline.recent, key)
 

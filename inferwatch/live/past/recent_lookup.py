@@ -1,4 +1,4 @@
-"""Memory and record together, as who tells a request's story asks them."""
+"""Looks up single steps and requests in memory, then in the record."""
 
 from collections.abc import Collection
 
@@ -21,9 +21,9 @@ _EVER_NS = -(2**63)
 
 
 class RecentLookup:
-    """Asks memory as it was when this was made, then the record for what is before.
+    """Memory as it was when this was made; earlier readings come from the record.
 
-    Made where readings come in, asked in a thread.
+    It is made on the event loop's thread and can be used on any other.
     """
 
     def __init__(self, recent: RecentReadings, key: str) -> None:
@@ -35,11 +35,12 @@ class RecentLookup:
         self._samples = [*recent.samples]
         self._client = recent.client
         self.record: RecordLookup | None = None
-        """Where there is one, and it is wanted."""
+        """Where to look for earlier readings; None when there is no record, or no
+        need."""
 
     @property
     def is_enough(self) -> bool:
-        """Nothing of the request is longer ago than memory reaches."""
+        """Whether memory holds all of the request, and the steps before it."""
         if not self._begun:
             return False
         since_ns = self._steps.since_ns
@@ -51,24 +52,24 @@ class RecentLookup:
 
     @property
     def since_ns(self) -> int | None:
-        """Of what is longer ago not all is there."""
+        """Readings of earlier times are incomplete; None when nothing is missing."""
         return self._steps.since_ns if self.record is None else None
 
     def events(self, key: str) -> list[RequestEvent]:
-        """What was told of a request."""
+        """Return the events of a request."""
         if self._begun or self.record is None:
             return self._known
         return self.record.events(key) or self._known
 
     @property
     def _begun(self) -> bool:
-        """It is known from its beginning, as far as anybody told of that."""
+        """Whether the earliest event that is reported of a request is in memory."""
         return any(each.kind in BEGINNINGS for each in self._known)
 
     def steps(
         self, start_ns: int, end_ns: int, source: str | None, most: int
     ) -> list[Step]:
-        """Those that ended after the start and up to the end; the latest."""
+        """Return the latest steps that ended after the start and up to the end."""
         latest = self._steps.between(start_ns, end_ns, source, most)
         since_ns, room = self._steps.since_ns, most - len(latest)
         if self.record is None or since_ns is None or since_ns <= start_ns or not room:
@@ -77,7 +78,7 @@ class RecentLookup:
         return self.record.steps(start_ns, end_ns, source, room) + latest
 
     def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
-        """The latest that ended up to then, by their end."""
+        """Return the latest steps that ended by then, by their end."""
         since_ns = self._steps.since_ns
         latest = self._steps.between(_EVER_NS, t_ns, source, most)
         room = most - len(latest)
@@ -88,7 +89,7 @@ class RecentLookup:
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
-        """What the members of steps are called that an engine had by then."""
+        """Return the names of step members, as the engine numbered them by then."""
         found = self._requests.names(source, ordinals, until_ns)
         left = set(ordinals) - set(found)
         if self.record is None or not left:
@@ -96,13 +97,12 @@ class RecentLookup:
         return found | self.record.names(source, left, until_ns)
 
     def engines(self, source: str) -> list[EngineInfo]:
-        """What is known of the engines of a source."""
         return [each for each in self._engines if each.source == source]
 
     def client(
         self, external_ids: Collection[str]
     ) -> tuple[RequestRecord | None, TokenTimes | None]:
-        """How a client of ours saw a request."""
+        """Return the load generator's record and token times of a request."""
         for name in external_ids:
             halves = self._client.get(name)
             if halves is not None:
@@ -110,7 +110,7 @@ class RecentLookup:
         return (None, None) if self.record is None else self.record.client(external_ids)
 
     def gpu_samples(self, start_ns: int, end_ns: int) -> list[GpuSample]:
-        """Those of a span, in order of receipt."""
+        """Return the samples of a span, in order of receipt."""
         kept = self._samples
         if self.record is not None and kept and kept[0].t_ns > start_ns:
             since_ns = kept[0].t_ns
@@ -121,5 +121,5 @@ class RecentLookup:
         return before + here
 
     def losses(self, source: str) -> list[Note]:
-        """When readings of an engine, or itself, were lost."""
+        """Return notes of lost readings, and of the loss of the engine itself."""
         return [each for each in self._losses if each.source in {"", source}]

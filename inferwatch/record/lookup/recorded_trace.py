@@ -1,8 +1,8 @@
-"""The arrivals and lengths of a recorded session, to be asked again.
+"""Turns the arrivals and lengths of a recorded session into a trace for a new load.
 
-What its load generator meant to send, to the nanosecond and without its warm-up, so
-that both sessions can be paired; what its servers saw, where others asked them, too. Of
-the words nothing is recorded, so who shared which prefix is not known.
+It has what the load generator meant to send, to the nanosecond and without its
+warm-up, so that both sessions can be paired; or what the servers saw, if others sent
+requests too. Prompts are not recorded, so which requests share a prefix is unknown.
 """
 
 import sqlite3
@@ -31,15 +31,15 @@ SELECT (SELECT count(*) FROM client_requests WHERE session = ?1),
        (SELECT count(*) FROM requests WHERE session = ?1)
 """
 OURS = 0.95
-"""Of what the servers saw: with more of others' they are asked for what they saw."""
+"""Below this share of ours among the requests seen, the trace is what servers saw."""
 
 
 def trace_like(path: Path, wanted: str) -> tuple[str, tuple[TraceRow, ...]]:
-    """The session's title, and its requests in order of time.
+    """Return the session's title, and the trace of its requests in order of time.
 
     Raises:
         StorageError: there is no such session.
-        UsageError: nobody was answered in it.
+        UsageError: no request was answered in it.
     """
     session = find(path, wanted)
     with closing(open_for_reading(path)) as connection:
@@ -52,7 +52,7 @@ def trace_like(path: Path, wanted: str) -> tuple[str, tuple[TraceRow, ...]]:
 
 
 def _queries(connection: sqlite3.Connection, session: int) -> tuple[str, str]:
-    """First the one that tells all that was asked."""
+    """Return both queries, first the one that covers all requests."""
     sent, seen = connection.execute(_COUNTS, (session,)).fetchone()
     return (_SENT, _SEEN) if sent and sent >= OURS * seen else (_SEEN, _SENT)
 

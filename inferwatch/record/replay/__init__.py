@@ -1,1 +1,1 @@
-"""A recorded session as the screens see it: any moment of it, in the same pictures."""
+"""A recorded session as the screens see it: snapshots of any of its moments."""

@@ -1,4 +1,4 @@
-"""Makes the checkpoints that a session lacks, in the background."""
+"""Writes the checkpoints that a recorded session lacks, in the background."""
 
 import os
 from contextlib import closing
@@ -29,23 +29,24 @@ from inferwatch.record.tables.codec import ReadingDecoder
 from inferwatch.record.tables.session_state import SessionState
 
 SLICE = 128
-"""Readings between two moments of rest: the screens come first."""
+"""How many readings are folded between two pauses, which leave time for the screens."""
 REST_S = 0.001
 
 
 class CheckpointBuilder:
-    """Folds a session from its last checkpoint on, as fast as the screens allow.
+    """Folds a session on from its last checkpoint, to write those that are missing.
 
-    Of a session that goes on the recorder makes them; it begins at the first reading.
+    While a session is being recorded, the recorder writes them; this one starts only if
+    there is none.
     """
 
     def __init__(
         self, database: Path, session: SessionRow, chosen: Chosen = AS_RECORDED
     ) -> None:
         self.covered_ns = 0
-        """Up to here any moment can be had at once."""
+        """The session time up to which any moment can be reached at once."""
         self.trouble: str | None = None
-        """Why there are none beyond; None while all is well."""
+        """Why there are no checkpoints beyond that; None while there is no error."""
         self._database = database
         self._session = session
         self._chosen = chosen
@@ -58,14 +59,14 @@ class CheckpointBuilder:
             self.path = Path(self._elsewhere.name) / self.path.name
 
     async def run(self) -> None:
-        """Until all are there; until cancelled, then those made so far stay."""
+        """Write all that are missing; when cancelled, those written so far stay."""
         await until_done(self.build, self._give_up)
 
     def _give_up(self) -> None:
         self._given_up = True
 
     def build(self) -> None:
-        """Make them; where that cannot go on, ``trouble`` says so."""
+        """Write the missing checkpoints; an error ends this and sets ``trouble``."""
         try:
             with closing(Checkpoints.open(self.path, to_write=True)) as checkpoints:
                 if not self._made_by_recorder(checkpoints):
@@ -74,7 +75,7 @@ class CheckpointBuilder:
             self.trouble = no_checkpoints(error)
 
     def close(self) -> None:
-        """Leave nothing where nobody would look for it, and one plain file."""
+        """Stop, leave the checkpoints as one plain file, and delete a temporary one."""
         self._given_up = True
         settle_checkpoints(self.path)
         if self._elsewhere is not None:
@@ -113,7 +114,7 @@ class CheckpointBuilder:
         self.covered_ns = max(t_ns, self._session.duration_ns)
 
     def _last_state(self, checkpoints: Checkpoints) -> ReplayState:
-        """The state as of the last checkpoint, else of the beginning."""
+        """Return the state at the last checkpoint, or at the session's beginning."""
         if checkpoints.last is None:
             return self._chosen.beginning()
         row = checkpoints.row_before(ordinal=checkpoints.last[0])

@@ -1,4 +1,4 @@
-"""Moments worth going to: bookmarks, and what cheap questions to the record find."""
+"""Moments of a session worth a look: bookmarks, and events found by short queries."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from inferwatch.record.tables.table import SourceNames, readable
 
 MOST_MARKS = 500
 CALM_NS = 5 * NS_PER_S
-"""Preemptions that follow each other closer than this are one mark."""
+"""Preemptions that are closer to each other than this make one mark."""
 STALL_NS = 2 * NS_PER_S
 MINUTE_NS = 60 * NS_PER_S
 LOAD_KINDS = {
@@ -56,7 +56,7 @@ SELECT before_ns, end_ns - before_ns, max(waiting, waited), decode_requests FROM
   FROM steps WHERE session = ?)
 WHERE end_ns - before_ns > ? AND (max(waiting, waited) > 0 OR decode_requests > 0)
 """
-"""Who decodes in the step after the gap was there before it."""
+"""Without waiting requests, only those that decode after a gap were there before it."""
 JUDGED = """
 SELECT intended_ns / {minute} AS minute, count(*), sum({broken})
 FROM client_requests JOIN sources USING (session, source)
@@ -72,7 +72,7 @@ SELECT_BOOKMARKS = (
 
 
 def quick_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
-    """The marks that take no time to find."""
+    """Return the marks that are found at once."""
     return [
         *_loads(connection, session),
         *_notes(connection, session),
@@ -82,7 +82,7 @@ def quick_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
 
 
 def slow_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
-    """The marks for which every step or client request has to be looked at."""
+    """Return the marks that need a scan of all steps or client requests."""
     return [
         *_preemptions(connection, session),
         *_stalls(connection, session),
@@ -91,7 +91,7 @@ def slow_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
 
 
 def in_order(marks: list[Mark]) -> tuple[Mark, ...]:
-    """Marks by time, no more than a time line can hold; bookmarks are dropped last."""
+    """Return marks by time, thinned to ``MOST_MARKS``; bookmarks are dropped last."""
     if len(marks) > MOST_MARKS:
         kept = [mark for mark in marks if mark.kind is MarkKind.BOOKMARK][:MOST_MARKS]
         others = [mark for mark in marks if mark.kind is not MarkKind.BOOKMARK]
@@ -125,7 +125,7 @@ def _limits(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
 
 
 def _preemptions(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
-    """One for all that follow each other closely, where they begin."""
+    """Yield one mark for preemptions that are close to each other, where they begin."""
     began_ns = latest_ns = total = 0
     for end_ns, count in connection.execute(PREEMPTIONS, (session,)):
         if total and end_ns - latest_ns >= CALM_NS:
@@ -153,7 +153,7 @@ def _stalls(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
 
 
 def _broken_objectives(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
-    """The first of consecutive minutes in which too few requests were good."""
+    """Yield the first of consecutive minutes in which too few requests were good."""
     for planned in load_plans(connection, session):
         plan = plan_facts(planned)
         if plan is not None and (slo := plan.objectives().get("")) is not None:
@@ -183,10 +183,10 @@ def _missed_minutes(
 
 
 def keep_bookmark(path: Path, session: SessionRow, t_ns: int, text: str) -> Mark:
-    """Mark a moment, in the file: it is there when the session is opened again.
+    """Add a bookmark to the file.
 
     Raises:
-        StorageError: the file does not let us, or the session was deleted.
+        StorageError: the file cannot be written, or the session was deleted.
     """
     row = (session.session, t_ns, text, anchor().wall_ns)
     with changing(path) as connection, transaction(connection):
@@ -197,7 +197,6 @@ def keep_bookmark(path: Path, session: SessionRow, t_ns: int, text: str) -> Mark
 
 
 def bookmarks(connection: sqlite3.Connection, session: int) -> list[Mark]:
-    """The bookmarks of a session, in order of time."""
     with closing(connection.execute(SELECT_BOOKMARKS, (session,))) as rows:
         return [_mark(t_ns, text) for t_ns, text in rows]
 

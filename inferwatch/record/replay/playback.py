@@ -1,4 +1,4 @@
-"""Play, pause, seek: :class:`inferwatch.feed.Playback` of a recorded session."""
+"""Playback of a recorded session: play, pause and seek."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,9 +14,9 @@ from inferwatch.record.replay.session_scan import SessionScan
 
 SLOWEST, FASTEST = 0.1, 100.0
 FRAME_S = 0.05
-"""Between two positions while playing."""
+"""The time between two positions while playing."""
 FOLLOW_S = 0.25
-"""Between two looks at how far a recording has come."""
+"""How often the end of a session that is being recorded is read again."""
 
 
 class RecordedPlayback:
@@ -26,7 +26,7 @@ class RecordedPlayback:
         self._seekable = seekable
         self._scan = scan
         self._requested = 0
-        """How many seeks were asked for: each overtakes those before it."""
+        """How many seeks were requested: each overtakes those before it."""
         self._under_way = 0
         self._following = False
         self.playing = False
@@ -34,32 +34,32 @@ class RecordedPlayback:
 
     @property
     def span_ns(self) -> tuple[int, int]:
-        """The session from its start to its last commit."""
+        """From the session's start to its last commit."""
         return 0, self._seekable.end_ns
 
     @property
     def position_ns(self) -> int:
-        """The moment that is shown."""
+        """The session time of the moment shown."""
         return self._seekable.position_ns
 
     @property
     def goes_on(self) -> bool:
-        """The session is still being recorded."""
+        """Whether the session is still being recorded."""
         return self._seekable.goes_on
 
     @property
     def at_live(self) -> bool:
-        """The end of a session that goes on is followed."""
+        """Whether the view follows the end of a session that is being recorded."""
         return self.goes_on and self._following
 
     @property
     def seeking(self) -> bool:
-        """On the way to another moment."""
+        """Whether a seek is under way."""
         return self._under_way > 0
 
     @property
     def cannot_seek(self) -> str | None:
-        """A file that could be opened can be sought in."""
+        """Always None: a file that could be opened can be sought."""
         return None
 
     @property
@@ -69,34 +69,32 @@ class RecordedPlayback:
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """Moments worth going to, in order of time."""
+        """The marks of the session, in order of time."""
         return self._scan.marks
 
     def play(self) -> None:
-        """Play from the position; at the end of a session there is nothing to play."""
+        """Play from the position on; at the end of an ended session nothing happens."""
         self.playing = True
 
     def pause(self) -> None:
-        """Stay."""
         self.playing = self._following = False
 
     def set_speed(self, speed: float) -> None:
-        """Kept within 0.1 and 100."""
+        """Set the speed of playing, kept within 0.1 and 100."""
         self.speed = min(max(speed, SLOWEST), FASTEST)
 
     async def seek(self, t_ns: int) -> None:
-        """Show that moment."""
         self._following = False
         await self._seek(partial(self._seekable.seek, t_ns))
 
     async def step(self, count: int) -> None:
-        """Go on, or back, by engine steps."""
+        """Pause and move by engine steps, back when negative."""
         self.pause()
         if count:
             await self._seek(partial(self._seekable.step, count))
 
     async def go_live(self) -> None:
-        """Show the end; that of a session that goes on from now on."""
+        """Show the end, and follow it if the session is being recorded."""
         self._requested += 1
         mine = self._requested
         await asyncio.to_thread(self._seekable.refresh)
@@ -105,10 +103,10 @@ class RecordedPlayback:
             await self._seek(partial(self._seekable.seek, self._seekable.end_ns))
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
-        """Mark a moment, else the position.
+        """Add a bookmark; without ``t_ns``, at the position.
 
         Raises:
-            StorageError: the file does not let us.
+            StorageError: the file cannot be written.
         """
         t_ns = self.position_ns if t_ns is None else t_ns
         mark = await asyncio.to_thread(
@@ -117,11 +115,11 @@ class RecordedPlayback:
         self._scan.add(mark)
 
     def give_up(self) -> None:
-        """Stop whatever is under way."""
+        """Cancel the seek that is under way."""
         self._requested += 1
 
     async def run(self) -> None:
-        """Play while it is to be played, until cancelled."""
+        """Play and follow the recording until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._play())
             tasks.create_task(self._look())

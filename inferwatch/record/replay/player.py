@@ -1,4 +1,4 @@
-"""A recorded session as :class:`inferwatch.feed.Feed` shows it to the screens."""
+"""The feed of a recorded session for the screens."""
 
 import asyncio
 import sqlite3
@@ -31,7 +31,7 @@ from inferwatch.record.replay.session_scan import SessionScan
 from inferwatch.record.sessions.sessions import SessionRow, find
 
 CLOCKS_S = 1.0
-"""Between two looks at the clocks of a session that goes on."""
+"""How often the clock anchors of a session that is being recorded are read again."""
 SAW_ONLY_LOAD = """
 SELECT steps = 0 AND requests = 0 AND EXISTS (
   SELECT 1 FROM client_requests WHERE client_requests.session = sessions.session)
@@ -53,13 +53,13 @@ ANCHORS = (
     "SELECT t_ns, wall_ns FROM clock_anchors JOIN sessions USING (session, boot_id) "
     "WHERE session = ? ORDER BY t_ns"
 )
-"""Of the host that recorded; other hosts' clocks may differ."""
+"""Of the host that recorded; the clocks of other hosts may differ."""
 
 
 class WallClock:
-    """Tells the time of day of a moment of a recorded session.
+    """Turns session time into the wall-clock time of a recorded session.
 
-    It goes by the last time both clocks were read; else by the session's start.
+    It counts from the last clock anchor before, or else from the session's start.
     """
 
     def __init__(self, connection: sqlite3.Connection, session: SessionRow) -> None:
@@ -68,19 +68,19 @@ class WallClock:
         self.refresh(connection)
 
     def refresh(self, connection: sqlite3.Connection) -> None:
-        """Read the anchors again: clocks may part while the session goes on."""
+        """Read the anchors again: clocks can drift apart during a recording."""
         asked = (self._session.session,)
         self._anchors = connection.execute(ANCHORS, asked).fetchall() or self._anchors
 
     def text(self, t_ns: int, *, ms: bool = False) -> str:
-        """HH:MM:SS or HH:MM:SS.mmm, local."""
+        """Return local time as HH:MM:SS, or as HH:MM:SS.mmm."""
         at = bisect_right(self._anchors, t_ns, key=lambda anchor: anchor[0])
         then_ns, wall_ns = self._anchors[max(at - 1, 0)]
         return wall_clock(wall_ns + t_ns - then_ns, ms=ms)
 
 
 class Player:
-    """The feed of a recorded session: one moment of it; ``playback`` goes to others."""
+    """The :class:`inferwatch.feed.Feed` of a recorded session, at one moment of it."""
 
     state = FeedState.REPLAYING
     served = False
@@ -91,11 +91,11 @@ class Player:
     limit_desk: LimitDesk | None = None
     canary: CanarySwitch | None = None
     only_load = False
-    """No engine was watched: what there is to see is the load."""
+    """Whether no engine was watched, but a load was sent."""
     only_hardware = False
-    """No engine was watched, but hosts elsewhere."""
+    """Whether no engine was watched, but other hosts were."""
     _lost: str | None = None
-    """What the copy lacks that is read instead of a damaged file."""
+    """What is missing from the repaired copy that is read instead of a damaged file."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Player:
 
     @classmethod
     def open(cls, path: Path, session_id: str, chosen: Chosen = AS_RECORDED) -> Self:
-        """A session, at its start, by anything :func:`find` understands.
+        """Open a session at its start, by anything that :func:`find` understands.
 
         Raises:
             StorageError: no such file or no such session, or it cannot be read.
@@ -139,7 +139,7 @@ class Player:
 
     @property
     def record(self) -> RecordState:
-        """What is replayed; its message says what of it cannot be read."""
+        """The record that is replayed; its message says what of it cannot be read."""
         session = self._seekable.session
         return RecordState(
             session_id=session.id,
@@ -155,15 +155,15 @@ class Player:
 
     @property
     def covered_ns(self) -> int:
-        """Up to here any moment can be had at once; the rest is being worked on."""
+        """The session time up to which any moment can be reached at once."""
         return min(self._builder.covered_ns, self._seekable.end_ns)
 
     def now_ns(self) -> int:
-        """The moment that is shown."""
+        """Return the session time of the moment shown."""
         return self._seekable.position_ns
 
     def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
-        """Local clock time of a moment."""
+        """Return the local wall-clock time of a moment."""
         return self._clock.text(t_ns, ms=ms)
 
     def snapshot(
@@ -175,23 +175,23 @@ class Player:
         hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
-        """The snapshot of the moment that is shown; never waits."""
+        """Return the snapshot of the moment shown; never waits for a seek."""
         return self._seekable.snapshot(
             window, requests=requests, client=client, hardware=hardware, source=source
         )
 
     def present(self, source: str | None = None) -> Snapshot:
-        """There is no other now than the moment that is shown."""
+        """Return the snapshot of the moment shown: a recording has no other present."""
         return self.snapshot(Window.MINUTE, requests=False, source=source)
 
     def log_tail(self, lines: int) -> list[str]:
-        """The engine's log, where it still is."""
+        """Return the last lines of the engine's log, if the file still exists."""
         if self._log_path is None or not self._log_path.is_file():
             return []
         return tail(self._log_path, lines)
 
     async def run(self) -> None:
-        """Play what is to be played until cancelled; then the file is let go."""
+        """Play until cancelled, then close the file."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.playback.run())
@@ -202,7 +202,7 @@ class Player:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file; only for one that never ran."""
+        """Close the file; ``run`` does so by itself."""
         self.playback.pause()
         self.playback.give_up()
         self._seekable.close()
@@ -215,16 +215,16 @@ class Player:
 
     def _look_at_clocks_once(self) -> None:
         with suppress(StorageError), reading(self._seekable.path) as connection:
-            self._clock.refresh(connection)  # a file that is gone is told elsewhere
+            self._clock.refresh(connection)  # a deleted file is reported elsewhere
 
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
-        """What was recorded is there."""
+        """Do nothing: the readings are recorded already."""
 
     async def restart(self) -> None:
-        """There is nothing to start."""
+        """Do nothing: a recording has no engine."""
 
     async def stop_engine(self) -> None:
-        """There is nothing to stop."""
+        """Do nothing: a recording has no engine."""
 
 
 def _lost(path: Path, session_id: str) -> str | None:
@@ -240,7 +240,7 @@ def _size(path: Path) -> int:
 
 
 def _is_so(connection: sqlite3.Connection, query: str, session: int) -> bool:
-    """What a query says of a session; no, where the file is older than its tables."""
+    """Return the query's answer; False if the file is older than its tables."""
     try:
         (found,) = connection.execute(query, (session,)).fetchone()
     except sqlite3.OperationalError:

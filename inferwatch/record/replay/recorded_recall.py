@@ -1,4 +1,4 @@
-"""Single steps and requests of a recorded session, read in a thread."""
+"""Looks up single steps and requests of a recorded session, in a thread."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -15,16 +15,16 @@ from inferwatch.record.replay.replay_state import UNREADABLE
 from inferwatch.record.replay.thread_work import until_done
 
 INSTRUCTIONS = 50_000
-"""Of SQLite's machine, between two looks at whether anybody still waits."""
+"""SQLite instructions between two checks whether the answer is still wanted."""
 Found = TypeVar("Found")
 
 
 async def ask_record(
     path: Path, session_id: str, question: Callable[[RecordLookup], Found]
 ) -> Found | None:
-    """What the record answers; None where it cannot be read.
+    """Return the answer of the record; None if it cannot be read.
 
-    The file is open only meanwhile: whoever records it leaves one plain file behind.
+    The file is open only during the query, so the recorder can leave one plain file.
     """
     answers: list[Found] = []
     given_up = Event()
@@ -36,14 +36,14 @@ async def ask_record(
                 connection.execute("BEGIN")
                 answers.append(question(RecordLookup(connection, session_id)))
         except (*UNREADABLE, sqlite3.Error):
-            return  # what is wrong with the file is told elsewhere
+            return  # an unreadable file is reported elsewhere
 
     await until_done(read, given_up.set)
     return answers[0] if answers else None
 
 
 class RecordedRecall:
-    """A :class:`inferwatch.feed.Recall` of the record alone."""
+    """The :class:`inferwatch.feed.Recall` of a record alone."""
 
     def __init__(self, path: Path, session_id: str, now_ns: Callable[[], int]) -> None:
         self._path, self._session_id, self._now_ns = path, session_id, now_ns
@@ -51,7 +51,7 @@ class RecordedRecall:
     async def steps(
         self, start_ns: int, end_ns: int, source: str | None = None
     ) -> Sequence[Step]:
-        """Those that ended in a span, up to the moment that is shown."""
+        """Return the steps that ended in a span, up to the moment shown."""
         end_ns = min(end_ns, self._now_ns())
         found = await ask_record(
             self._path,
@@ -61,7 +61,7 @@ class RecordedRecall:
         return found or ()
 
     async def request(self, key: str) -> RequestStory | None:
-        """The story of a request, as of the moment that is shown."""
+        """Return the story of a request, as of the moment shown."""
         now_ns = self._now_ns()
         return await ask_record(
             self._path, self._session_id, lambda lookup: tell(lookup, key, now_ns)

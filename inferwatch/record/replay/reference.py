@@ -1,4 +1,4 @@
-"""What a picture is held against: a recorded session, or the same time yesterday."""
+"""The reference a snapshot is compared with: a session, a baseline, or yesterday."""
 
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -18,26 +18,26 @@ from inferwatch.record.sessions.sessions import SessionRow, list_sessions, pick
 
 YESTERDAY = "yesterday"
 BASELINE = "baseline"
-"""Also the command of the sessions that hold one."""
+"""Also the command whose sessions hold a baseline."""
 DAY_NS = int(timedelta(days=1).total_seconds()) * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A recorded picture, and what it is of."""
+    """A recorded snapshot to compare with, and what it shows."""
 
     title: str
-    """As ``s12`` or ``s12 yesterday 03:12``."""
+    """``s12``, or ``s12 yesterday 03:12``."""
     span: str
-    """What of it is held against what is shown."""
+    """The span that it covers, in words."""
     snapshot: Snapshot
     session: str | None = None
-    """The id of the session it is of."""
+    """The id of its session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferencePlace:
-    """Which moment of which session, over which window."""
+    """The moment, the session and the window of a reference."""
 
     session: SessionRow
     t_ns: int
@@ -54,13 +54,13 @@ def reference_place(
     but: str | None = None,
     shown: Configuration | None = None,
 ) -> ReferencePlace:
-    """What a text means: ``yesterday``, ``baseline``, or what names a session.
+    """Return the place of ``yesterday``, ``baseline``, or a session by its name.
 
-    ``wall_ns`` is Unix time of what is shown, and ``but`` the id of its session, which
-    is no reference for itself; ``shown`` is set up as the baseline is to be.
+    ``wall_ns`` is the Unix time of what is shown, ``but`` the id of its session, which
+    cannot be its own reference, and ``shown`` the configuration to find a baseline for.
 
     Raises:
-        UsageError: nothing was recorded then.
+        UsageError: there is no recording of that time, or no baseline.
         StorageError: no such session, or the file cannot be read.
     """
     rows = [row for row in list_sessions(database) if row.id != but]
@@ -85,15 +85,16 @@ def _whole(row: SessionRow, title: str) -> ReferencePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundBaseline:
-    """The latest baseline of a model, as its configuration goes."""
+    """The latest baseline of a model, of the same configuration if there is one."""
 
     row: SessionRow
     exact: bool
-    """All that is known of its configuration is the same; else the model is."""
+    """Whether all that is known of the configurations is equal; else only the model
+    is."""
 
     @property
     def title(self) -> str:
-        """Which, and how far it can be trusted."""
+        """The session's id, and how well it matches."""
         what = "this configuration" if self.exact else "this model, otherwise set up"
         return f"{self.row.id}, baseline of {what}"
 
@@ -101,7 +102,7 @@ class FoundBaseline:
 def baseline_of(
     rows: Iterable[SessionRow], shown: Configuration | None
 ) -> FoundBaseline | None:
-    """The latest of the same configuration, else of the same model."""
+    """Return the latest baseline of the same configuration, else of the same model."""
     kept = [row for row in rows if row.command == BASELINE]
     if shown is None:
         return None
@@ -147,7 +148,7 @@ def read_reference(
     source: str | None = None,
     overtaken: Callable[[], bool] = lambda: False,
 ) -> Reference:
-    """The picture there; takes as long as going there in a replay.
+    """Return the snapshot at that place; takes as long as a seek.
 
     Raises:
         StorageError: the file cannot be read.

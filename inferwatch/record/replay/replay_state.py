@@ -1,4 +1,4 @@
-"""The Model as of a moment of a recorded session, and how it goes on from there."""
+"""The Model at a moment of a recorded session, and the way from there to others."""
 
 import sqlite3
 from collections.abc import Callable
@@ -23,14 +23,14 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What reading a damaged file may end in."""
+"""The exceptions that reading a damaged file can raise."""
 PATIENCE = 256
-"""Readings between two looks at whether they are still wanted."""
+"""Readings between two checks whether the seek was overtaken."""
 
 
 @dataclass(slots=True)
 class ReplayState:
-    """A Model that took in everything up to a cursor, and what going on needs."""
+    """A Model that folded everything up to a cursor, and what it takes to go on."""
 
     model: Model = field(default_factory=Model)
     cursor: Cursor = START
@@ -38,24 +38,24 @@ class ReplayState:
 
     @property
     def t_ns(self) -> int | None:
-        """When its last reading was there; None before the first."""
+        """The receipt time of its last reading; None before the first."""
         return self.receipts.latest_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What holds for a whole replay, whatever the record says."""
+    """Objectives and prices for a whole replay, in place of the recorded ones."""
 
     slo: WatchedSlo | None = None
     prices: Prices | None = None
 
     @property
     def any(self) -> bool:
-        """Something does: checkpoints made without it are of no use."""
+        """Whether any is set: then checkpoints made without it cannot be used."""
         return self.slo is not None or self.prices is not None
 
     def beginning(self) -> ReplayState:
-        """As of the beginning of the session."""
+        """Return the state at the beginning of the session."""
         return ReplayState(Model(self.slo, self.prices))
 
 
@@ -64,36 +64,36 @@ AS_RECORDED = Chosen()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeekTarget:
-    """Where to go: everything that was there at a moment, or up to a reading."""
+    """Where a seek goes: to a moment, or to the ordinal of a reading."""
 
     t_ns: int | None = None
     ordinal: int | None = None
 
     def excludes(self, ordinal: int, t_ns: int) -> bool:
-        """The reading lies beyond the target."""
+        """Tell whether the reading lies beyond the target."""
         if self.ordinal is not None:
             return ordinal > self.ordinal
         return self.t_ns is not None and t_ns > self.t_ns
 
     def is_behind(self, state: ReplayState) -> bool:
-        """The state is past the target: going on does not lead there."""
+        """Tell whether the state is past the target, so folding cannot reach it."""
         return state.t_ns is not None and self.excludes(
             state.cursor.ordinal, state.t_ns
         )
 
 
 def restored(checkpoints: Checkpoints, row: Row) -> ReplayState:
-    """The state as of a checkpoint.
+    """Return the state saved in a checkpoint.
 
     Raises:
-        REFUSALS: it is none of ours.
+        REFUSALS: the checkpoint cannot be used.
     """
     model, cursor = checkpoints.restore(row)
     return ReplayState(model, cursor, ReceiptClock(row[1]))
 
 
-class Overtaken(Exception):  # noqa: N818 - nothing went wrong
-    """A later seek was asked for, so this one is given up."""
+class Overtaken(Exception):  # noqa: N818 - it is not an error
+    """Raised to abandon a seek because a later one was requested."""
 
 
 def fold_up_to(
@@ -105,10 +105,10 @@ def fold_up_to(
     growing: bool = False,
     overtaken: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Fold the readings up to the target; the state is right wherever this ends.
+    """Fold readings up to the target; the state is consistent however this ends.
 
     Raises:
-        Overtaken: on the way.
+        Overtaken: ``overtaken`` returned true on the way.
     """
     connection.execute("BEGIN")
     reader = ReadingDecoder(connection, session, state.cursor)

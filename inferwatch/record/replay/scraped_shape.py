@@ -1,4 +1,4 @@
-"""The shape of a session whose servers were only asked for their counters."""
+"""The timeline of a session whose servers were only scraped."""
 
 import sqlite3
 from itertools import groupby
@@ -14,16 +14,15 @@ SELECT source, rank, t_ns, output_tokens, ttft_sum_s, ttft_count
 FROM engine_samples WHERE session = ? ORDER BY source, rank, t_ns
 """
 FOLLOWED_NS = 10 * NS_PER_S
-"""Between two samples further apart, or five times as far as usual, nobody looked."""
+"""Samples further apart than this, or than ``USUAL`` times the median, leave a gap."""
 USUAL = 5
 LEAST = 1e-6
-"""Part of a first token in a column that has a mean."""
+"""The least first tokens, or fraction of one, for which a column has a mean TTFT."""
 Floats = npt.NDArray[np.float64]
 Columns = dict[str, tuple[float | None, ...]]
 
 
 def saw_samples(connection: sqlite3.Connection, session: int) -> bool:
-    """Servers told their counters."""
     query = "SELECT EXISTS (SELECT 1 FROM engine_samples WHERE session = ?)"
     (seen,) = connection.execute(query, (session,)).fetchone()
     return bool(seen)
@@ -32,7 +31,7 @@ def saw_samples(connection: sqlite3.Connection, session: int) -> bool:
 def scraped_columns(
     connection: sqlite3.Connection, session: int, bin_ns: int, count: int
 ) -> Columns:
-    """Tokens and the mean TTFT by column; evenly between two samples of a rank."""
+    """Return tokens and mean TTFT by column, even between samples of a rank."""
     edges = np.linspace(0.0, count * bin_ns, count + 1)
     gained, seen = np.zeros((3, count)), np.zeros(count)
     rows = connection.execute(SAMPLES, (session,))
@@ -54,7 +53,7 @@ def scraped_columns(
 
 
 def _gained(table: Floats, edges: Floats) -> tuple[Floats, Floats]:
-    """What the counters of a rank gained in each column, and where it was watched."""
+    """Return what a rank's counters gained by column, and how long it was sampled."""
     times = table[:, 0]
     took = np.diff(times)
     rises = np.nan_to_num(np.diff(table[:, 1:], axis=0)).T

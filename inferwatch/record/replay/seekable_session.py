@@ -1,7 +1,7 @@
-"""A recorded session that goes to any moment, in a thread, while the screens look on.
+"""A recorded session that can seek to any moment, in a thread.
 
-One thread seeks at a time. Whoever looks meanwhile gets the last snapshot of the moment
-before, at once.
+One thread seeks at a time. A snapshot taken meanwhile is the last one of the previous
+position, and is returned at once.
 """
 
 import sqlite3
@@ -39,17 +39,19 @@ STEP_UP_TO = (
     "ORDER BY ordinal DESC LIMIT 1 OFFSET ?"
 )
 MISTRUSTED = (*REFUSALS, IndexError, TypeError, OverflowError)
-"""What the snapshot of a Model may end in that was restored from strange bytes."""
+"""Exceptions that a snapshot can raise if the Model was restored from a bad
+checkpoint."""
 WORTH = 1_000
-"""Readings that are folded as fast as a Model is restored."""
+"""How many readings are folded in the time that it takes to restore a Model."""
 Asked = tuple[str | None, Window, bool, bool, bool]
-"""Which snapshot: of which server, its window, with requests, client, hardware."""
+"""The options of a snapshot: source, window, with requests, client, hardware."""
 
 
 class CheckpointLookup:
-    """Finds the checkpoint from which a moment is reached soonest.
+    """Finds the checkpoint from which a target is reached soonest.
 
-    Somebody wrote them, or still writes them; it does without where there are none.
+    The recorder or the builder writes them, maybe at the same time. It does without if
+    there are none.
     """
 
     def __init__(self, path: Path, chosen: Chosen = AS_RECORDED) -> None:
@@ -57,10 +59,10 @@ class CheckpointLookup:
         self._chosen = chosen
         self._checkpoints: Checkpoints | None = None
         self.refused = False
-        """The checkpoints are not used any more."""
+        """Whether the checkpoints were found unusable."""
 
     def towards(self, target: SeekTarget, state: ReplayState) -> ReplayState:
-        """Where to go on from: here, a checkpoint or the beginning."""
+        """Return the nearest start: the given state, a checkpoint, the beginning."""
         here = self._chosen.beginning() if target.is_behind(state) else state
         try:
             return self._nearest(target, here) or here
@@ -69,12 +71,11 @@ class CheckpointLookup:
             return here
 
     def refuse(self) -> None:
-        """The checkpoints are none of ours: do without."""
+        """Use these checkpoints no more: they are not from this program's version."""
         self.refused = True
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._checkpoints is not None:
             self._checkpoints.close()
             self._checkpoints = None
@@ -97,7 +98,7 @@ class CheckpointLookup:
 
 
 class SeekableSession:
-    """The state of the session at a position, and how it gets to another one."""
+    """The Model of a recorded session at a position, which seeks to others."""
 
     def __init__(
         self,
@@ -106,17 +107,17 @@ class SeekableSession:
         checkpoints: Path,
         chosen: Chosen = AS_RECORDED,
     ) -> None:
-        """Open the file; where checkpoints are or will be, the way is shorter.
+        """Open the file; ``checkpoints`` may exist or not, and make seeks faster.
 
         Raises:
-            StorageError: it cannot be read.
+            StorageError: the file cannot be read.
         """
         self.session = session
         self.position_ns = 0
         self.damage: str | None = None
-        """Why nothing can be shown beyond a moment; None when all is well."""
+        """Why nothing can be shown beyond some moment; None when all is readable."""
         self.unshown: str | None = None
-        """Why the snapshot is that of another moment; None when it is of this one."""
+        """Why the snapshot is of another moment; None when it is of this one."""
         self.path = path
         self._connection = open_for_reading(path)
         self._chosen = chosen
@@ -124,28 +125,30 @@ class SeekableSession:
         self._lookup = CheckpointLookup(checkpoints, chosen)
         self._seeking = Lock()
         self.arrived = True
-        """The state is that of the position; not so when overtaken on the way."""
+        """Whether the state is that of the position; False when overtaken on the
+        way."""
         self._asked: Asked = (None, Window.MINUTE, True, False, False)
         self._snapshots: dict[Asked, Snapshot] = {self._asked: self._take(self._asked)}
-        """As of the position; when not arrived, as of the one before."""
+        """Snapshots of the position by options; while seeking, of the previous
+        position."""
 
     @property
     def goes_on(self) -> bool:
-        """The session is still being recorded."""
+        """Whether the session is still being recorded."""
         return self.session.state is SessionState.RECORDING
 
     @property
     def end_ns(self) -> int:
-        """The latest moment that can be shown."""
+        """The latest session time that can be shown."""
         return max(self.session.duration_ns, 0)
 
     def refresh(self) -> None:
-        """Look how far a session that goes on has come."""
-        with suppress(StorageError):  # deleted meanwhile: what is open stays
+        """Read again how far a session that is being recorded has come."""
+        with suppress(StorageError):  # deleted meanwhile: the open file stays readable
             self.session = find(self.path, self.session.id)
 
     def close(self) -> None:
-        """Let go of the file, when whoever seeks has ended."""
+        """Close the file, after the seek that is under way."""
         with self._seeking:
             self._lookup.close()
             self._connection.close()
@@ -159,7 +162,7 @@ class SeekableSession:
         hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
-        """The snapshot of the position; while seeking, the last that was like it."""
+        """Return the position's snapshot; while seeking, the most similar one."""
         self._asked = asked = (source, window, requests, client, hardware)
         if asked not in self._snapshots and self._seeking.acquire(blocking=False):
             try:
@@ -170,7 +173,7 @@ class SeekableSession:
                     self._say(error)
             finally:
                 self._seeking.release()
-        taken = self._snapshots  # whoever seeks replaces them
+        taken = self._snapshots  # a seek replaces the dict, so read it once
         return taken[max(taken, key=lambda each: _likeness(each, asked))]
 
     def _take(self, asked: Asked) -> Snapshot:
@@ -186,13 +189,13 @@ class SeekableSession:
         )
 
     def seek(self, t_ns: int, overtaken: Callable[[], bool]) -> bool:
-        """Go to a moment; False when overtaken."""
+        """Seek to a moment; return False when overtaken."""
         t_ns = min(max(t_ns, 0), self.end_ns)
         with self._seeking:
             return self._go(SeekTarget(t_ns=t_ns), overtaken)
 
     def step(self, count: int, overtaken: Callable[[], bool]) -> bool:
-        """Go on by engine steps; where there are no more, stay."""
+        """Move by engine steps; stay where there are no more."""
         with self._seeking:
             try:
                 ordinal = self._ordinal_of(count)
@@ -204,7 +207,7 @@ class SeekableSession:
             return self._go(SeekTarget(ordinal=ordinal), overtaken)
 
     def _ordinal_of(self, count: int) -> int | None:
-        """The ordinal of the step that is so many on."""
+        """Return the ordinal of the step that is ``count`` steps away."""
         here = self._state.cursor.ordinal
         if count > 0:
             return self._step(STEP_AFTER, here, count - 1)
@@ -219,7 +222,7 @@ class SeekableSession:
 
     def _go(self, target: SeekTarget, overtaken: Callable[[], bool]) -> bool:
         if self._is_gone():
-            self.arrived = True  # what was seen last can still be looked at
+            self.arrived = True  # the last snapshot can still be shown
             self.damage = gone(self.session)
             return True
         self._leave_for(self._lookup.towards(target, self._state))
@@ -246,12 +249,12 @@ class SeekableSession:
         return True
 
     def _is_gone(self) -> bool:
-        with suppress(sqlite3.Error):  # whoever reads on says what is wrong
+        with suppress(sqlite3.Error):  # the seek itself reports what is wrong
             return is_gone(self._connection, self.session)
         return False
 
     def _arrive(self, target: SeekTarget) -> None:
-        """Take the snapshot that is asked for here, not in the thread that draws."""
+        """Take the requested snapshot in this thread, not in the one that draws."""
         asked = self._asked
         t_ns = self._state.t_ns if target.t_ns is None else target.t_ns
         self.position_ns = max(t_ns or 0, 0)
@@ -259,9 +262,10 @@ class SeekableSession:
         self.arrived, self.unshown = True, None
 
     def _mistrusted(self) -> bool:
-        """A checkpoint was none of ours, as shows only now: begin again without.
+        """Drop the checkpoints, which turned out bad, and start from the beginning.
 
-        Only once: False when this came of the readings themselves.
+        Return False if that was done before: then the readings themselves are the
+        cause.
         """
         if self._lookup.refused:
             return False
@@ -271,7 +275,7 @@ class SeekableSession:
         return True
 
     def _say(self, error: Exception) -> None:
-        """Stay with the snapshot there is: another try would end as this one did."""
+        """Stay with the present snapshot: another try would fail in the same way."""
         self.arrived = True
         self.unshown = (
             f"this time cannot be shown, please report this: {error!r}; "

@@ -1,4 +1,4 @@
-"""What is found out about a session in the background: its marks and its shape."""
+"""Finds the marks and the timeline of a recorded session in the background."""
 
 import asyncio
 import sqlite3
@@ -22,11 +22,11 @@ from inferwatch.record.sessions.sessions import SessionRow, find
 from inferwatch.record.tables.session_state import SessionState
 
 AGAIN_S = 10.0
-"""Between two looks at a session that goes on."""
+"""How often a session that is being recorded is scanned again, at most."""
 REST = 20
-"""Times as long as looking took, at least: long sessions are looked at less often."""
+"""The pause is at least this many times the duration of the scan."""
 INSTRUCTIONS = 50_000
-"""Of SQLite's machine, between two looks at whether anybody still waits."""
+"""SQLite instructions between two checks whether the scan is still wanted."""
 STEPS = """
 SELECT end_ns / :bin, count(*), sum(output_tokens), sum(prefill_tokens),
        avg(duration_ns) / 1e9, max(duration_ns) / 1e9,
@@ -65,17 +65,17 @@ WHERE session = :session AND first_token_ns >= 0 AND phase <> 'warmup' GROUP BY 
 """
 ENGINE = ((STEPS, STEP_COLUMNS), (TTFTS, TTFT_COLUMNS))
 CLIENT = ((ANSWERS, ("output_tokens",)), (FIRST_TOKENS, TTFT_COLUMNS))
-"""Where no engine was watched: what the load's answers brought."""
+"""Without an engine, from the responses that the load generator received."""
 MOMENTS = {"start_ns", "bin_ns", "lost_ns", "restarts_ns"}
-"""Of a timeline, what is not a column."""
+"""The fields of a timeline that are not columns."""
 DRAWN = [each.name for each in fields(Timeline) if each.name not in MOMENTS]
 
 
 class SessionScan:
-    """Looks through a recorded session in the background for its marks and its shape.
+    """Scans a recorded session in the background for its marks and its timeline.
 
-    What it knows is complete a while after opening; of a session that goes on, it is a
-    while behind.
+    The results are complete some time after opening; while a session is being recorded,
+    they lag behind.
     """
 
     def __init__(self, path: Path, session: SessionRow) -> None:
@@ -83,7 +83,7 @@ class SessionScan:
         """The whole session in a few columns; None until known."""
         self.marks: tuple[Mark, ...] = ()
         self.damage: str | None = None
-        """Why not all of it can be found out; None when all is well."""
+        """Why the results are incomplete; None when they are not."""
         self._path = path
         self._session = session
         self._quick: list[Mark] = []
@@ -91,12 +91,11 @@ class SessionScan:
         self._given_up = False
 
     def add(self, mark: Mark) -> None:
-        """Add a mark that was just made."""
         self._quick = [*self._quick, mark]
         self._arrange()
 
     async def run(self) -> None:
-        """Find out, again and again while the session goes on; until cancelled."""
+        """Scan until cancelled, repeatedly while the session is being recorded."""
         while True:
             began_s = monotonic()
             await until_done(self.look, self._give_up)
@@ -108,14 +107,14 @@ class SessionScan:
         self._given_up = True
 
     def look(self) -> None:
-        """Ask the record; of a damaged one, what it says."""
+        """Scan once; an error in a damaged file is kept in ``damage``."""
         try:
             self._session = find(self._path, self._session.id)
             with closing(open_for_reading(self._path)) as connection:
                 connection.set_progress_handler(lambda: self._given_up, INSTRUCTIONS)
                 self._ask(connection)
         except (*UNREADABLE, StorageError) as error:
-            if not self._given_up:  # whoever is told to end is interrupted
+            if not self._given_up:  # a cancelled query fails, too
                 self.damage = explain(error, Path(self._path.name))
 
     def _ask(self, connection: sqlite3.Connection) -> None:
@@ -131,7 +130,7 @@ class SessionScan:
 
 
 def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline:
-    """At most 240 columns from the start to the end; what is not asked for is a gap."""
+    """Return a timeline of at most 240 columns; what was not measured is a gap."""
     bin_ns = SESSION_FINEST_NS
     while end_ns // bin_ns >= MOST_COLUMNS:
         bin_ns *= 2

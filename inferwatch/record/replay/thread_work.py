@@ -1,14 +1,14 @@
-"""Work in a thread that ends with whoever waits for it."""
+"""Runs blocking work in a thread that is stopped when its caller is cancelled."""
 
 import asyncio
 from collections.abc import Callable
 
 
 async def until_done(work: Callable[[], None], give_up: Callable[[], None]) -> None:
-    """Wait for it; when cancelled tell it to end, and wait for that.
+    """Run the work in a thread; when cancelled, call ``give_up`` and wait.
 
-    A thread that read on would hold the file, and keep the recorder from leaving one
-    plain file behind.
+    A thread that went on reading would keep the file open, and the recorder could not
+    leave one plain file behind.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     try:
