@@ -1,4 +1,4 @@
-"""When simulated requests come: at their own time, or because another was answered."""
+"""When simulated requests arrive: at recorded times, or when another was answered."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -10,11 +10,11 @@ from inferwatch.studies.what_if.scheduler import Asked
 
 
 class ReplayedArrivals:
-    """The requests of a recorded run.
+    """The arrivals of a recorded run, for the simulated scheduler.
 
-    Those of an open loop come when they came, faster by the rate. Those of a closed
-    loop come in their order, each when a user is free for it; a server that is faster
-    than the recorded one gets the same requests once more, until the loop's end.
+    Requests of an open loop arrive at their recorded times, divided by the rate. Those
+    of a closed loop arrive in their order, each when a user is free. A server that is
+    faster than the recorded one gets the same requests again, until the loop's end.
     """
 
     def __init__(self, run: RecordedRun, rate: float) -> None:
@@ -51,40 +51,40 @@ class ReplayedArrivals:
         heappush(self._due, (due_ns, self._turn, asked))
 
     def due(self, now_ns: int) -> Iterable[tuple[int, Asked]]:
-        """Those that came up to then, with the moment, in order."""
+        """Yield the requests that arrive up to now, in order, with their times."""
         due = self._due
         while due and due[0][0] <= now_ns:
             came_ns, _, asked = heappop(due)
             yield came_ns, asked
 
     def next_ns(self) -> int | None:
-        """When the next one comes; None: nobody will."""
+        """Return when the next request arrives; None if no more do."""
         return self._due[0][0] if self._due else None
 
     def ended(self, asked: Asked, now_ns: int) -> None:
-        """Its user, where it has one, asks again."""
+        """If a user of a closed loop sent it, let that user send the next request."""
         loop = self._loops.get(self._run.requests[asked.index].run_id or "")
         if loop is not None and (following := loop.free(now_ns)) is not None:
             self._push(*following)
 
 
 class _Users:
-    """The users of a closed loop."""
+    """The simulated users of a closed loop."""
 
     def __init__(self, loop: ClosedLoop) -> None:
         self._loop = loop
         self._asked: deque[Asked] = deque()
         self._begun: list[int] = []
-        """When the first of them asked."""
+        """When each recorded request arrived."""
         self._present = 0
 
     def take(self, asked: Asked, past: PastRequest) -> None:
-        """One of its requests, in order."""
+        """Add a recorded request of the loop, in order."""
         self._asked.append(asked)
         self._begun.append(past.due_ns)
 
     def begin(self) -> Iterable[tuple[int, Asked]]:
-        """What the first users ask, when they did, and those who joined them later."""
+        """Yield the first requests: at the recorded times, or when users were added."""
         first = self._begun[: self._loop.users[0][1]]
         for due_ns in first:
             yield due_ns, self._next()
@@ -95,7 +95,7 @@ class _Users:
             self._present = max(self._present, count)
 
     def free(self, now_ns: int) -> tuple[int, Asked] | None:
-        """What the user who was answered asks next; None: nothing more."""
+        """Return the next request of a user who was answered; None if there is none."""
         due_ns = now_ns + self._loop.pause_ns
         if due_ns >= self._loop.until_ns:
             return None

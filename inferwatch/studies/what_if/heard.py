@@ -1,4 +1,4 @@
-"""Readings of a session by kind, as far as a prediction needs them."""
+"""The readings of a session that a prediction needs, by type."""
 
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ KINDS = (
     LoadPlanned,
     LoadEvent,
 )
-"""The readings that tell of it."""
+"""The types of readings that it takes."""
 MOMENTS = {
     (EventKind.ARRIVED, Vantage.FRONTEND): "arrived_ns",
     (EventKind.FIRST_TOKEN, Vantage.FRONTEND): "sent_ns",
@@ -42,12 +42,12 @@ LEARNT = (
 
 
 class CannotTellError(UsageError):
-    """A session from which nothing can be predicted, and why."""
+    """Nothing can be predicted from a session; the message says why."""
 
 
 @dataclass(slots=True)
 class Told:
-    """What was told of a request."""
+    """What the events of one request say, from front end and engine."""
 
     arrived_ns: int | None = None
     tokenised_ns: int | None = None
@@ -66,7 +66,7 @@ class Told:
 
 @dataclass(slots=True)
 class Heard:
-    """The readings of a recorded run that a simulation needs, by kind."""
+    """The readings of a recorded run that a simulation needs, by type."""
 
     steps: dict[tuple[str, int], list[Step]] = field(
         default_factory=lambda: defaultdict(list)
@@ -75,7 +75,7 @@ class Heard:
     requests: dict[tuple[str, str], Told] = field(
         default_factory=lambda: defaultdict(Told)
     )
-    """By source and internal id."""
+    """By source and the engine's request id."""
     engines: list[EngineInfo] = field(default_factory=list)
     settings: list[EngineSettings] = field(default_factory=list)
     limits: list[LiveLimits] = field(default_factory=list)
@@ -83,7 +83,6 @@ class Heard:
     load: list[LoadEvent] = field(default_factory=list)
 
     def take(self, reading: AnyReading) -> None:
-        """Keep it, if it tells of requests, steps or loads."""
         if isinstance(reading, Step):
             self.steps[reading.source, reading.rank].append(reading)
         elif isinstance(reading, RequestEvent):

@@ -1,8 +1,8 @@
-"""Of a run on whose way limits were changed, the stretch under the same ones.
+"""Finds the part of a run in which the engine's limits did not change.
 
-What is simulated has one setting from its beginning to its end. So a run is cut where
-somebody changed its limits: what came before or after says nothing of how it would
-have been under them.
+A simulation has one setting from beginning to end. So a run is cut where its limits
+were changed: requests before or after say nothing of how they would have fared under
+the others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,19 +21,19 @@ NEVER_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitStretch:
-    """Steps that went by the same limits."""
+    """The consecutive steps of a run under the same limits."""
 
     values: Values | None
-    """None where nobody may change them."""
+    """The limits; None if nothing can change them."""
     steps: list[Step]
     from_ns: int = -NEVER_NS
     to_ns: int = NEVER_NS
-    """When they were changed; never, at the ends of the run."""
+    """When the limits were changed; never at the start or end of the run."""
     note: str | None = None
-    """What of the run this is; None: all of it."""
+    """Which part of the run this is, fit to show; None if it is all of it."""
 
     def setting(self, told: Setting) -> Setting:
-        """What the engine told that it was started with, under these."""
+        """Return the setting that the engine started with, under these limits."""
         if self.values is None:
             return told
         seqs, tokens = self.values
@@ -44,7 +44,7 @@ class LimitStretch:
         )
 
     def requests(self, told: Mapping[int, Told]) -> dict[int, Told]:
-        """Those that came in it; who ended after it did not end in sight."""
+        """Return the requests that were added in it; those that end later are open."""
         return {
             ordinal: self._in_sight(each)
             for ordinal, each in told.items()
@@ -52,7 +52,7 @@ class LimitStretch:
         }
 
     def whole(self, told: Mapping[int, Told]) -> int:
-        """How many requests came and ended in it, which is what it can tell of."""
+        """Return how many requests were added and ended in it."""
         return sum(_ended_ns(each) is not None for each in self.requests(told).values())
 
     def _in_sight(self, told: Told) -> Told:
@@ -73,10 +73,10 @@ def limit_stretch(
     *,
     latest: bool,
 ) -> LimitStretch:
-    """The stretch with most requests, or the latest: that of the present.
+    """Return the stretch in which most requests came and ended, or the latest.
 
     Raises:
-        CannotTellError: it is too short to say what a step costs.
+        CannotTellError: it has too few steps to learn their cost.
     """
     stretches = _stretches(steps, limits)
     if len(stretches) == 1:
@@ -98,7 +98,7 @@ def limit_stretch(
 def _stretches(
     steps: Sequence[Step], limits: Iterable[LiveLimits]
 ) -> list[LimitStretch]:
-    """In order; those without a step are left out."""
+    """Return the stretches in order of time, without those that have no step."""
     told = sorted(limits, key=lambda each: each.t_ns)
     if not told:
         return [LimitStretch(values=None, steps=list(steps))]

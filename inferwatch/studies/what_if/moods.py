@@ -1,8 +1,8 @@
-"""How the machine was at each moment: how far steps lay beside what they should take.
+"""How much faster or slower than expected the machine was at each moment of a run.
 
-It is kept as it was, in order and by the moment, and laid over simulated steps: a
-stretch in which the machine was slow is slow for all requests of then, and that is what
-makes a p99. Nothing is drawn at random.
+The deviations are kept in order and by time, and applied to simulated steps: a stretch
+in which the machine was slow is slow for all requests of that time, which is what makes
+a p99. Nothing is random.
 """
 
 from dataclasses import dataclass
@@ -20,19 +20,20 @@ Floats = npt.NDArray[np.float64]
 
 WINDOW_NS = NS_PER_S // 4
 FEWEST_BESIDE = 20
-"""Steps of a moment from which is taken how far they lay beside."""
+"""How many steps of a moment, at least, the deviations are taken from."""
 RATIO = 0.25, 2.0
-"""A step that took longer by more was held up: for so long, whatever it computed."""
+"""Bounds for duration / expected; what exceeds them counts as a pause of the
+machine."""
 LONG_GAP_NS = 3_000_000
-"""Beyond what is usual between two steps: held up, likewise."""
+"""What a gap between steps exceeds its expected length by to count as a pause."""
 NEAR_NS = 20_000_000
-"""A hold-up of so short a while ago still hits who computes now."""
+"""A pause that ended up to this long ago still delays the step that starts now."""
 REACH = 1.25
-"""How far beyond the largest batch that was seen the curve is drawn on."""
+"""How far beyond the largest batch seen, as a factor, step costs are extrapolated."""
 
 
 class Beside:
-    """How far the steps of a kind lay beside what was expected, by moment."""
+    """How prefill steps, or decode steps, deviate from their expected cost, by time."""
 
     def __init__(
         self, steps: RecordedSteps, chosen: Bools, ratios: Floats, gaps: Floats
@@ -53,19 +54,20 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class HoldUps:
-    """When the machine did nothing for a while, since its first step, and for how long.
+    """Pauses of the machine, in which it computed nothing: their times and lengths.
 
-    They belong to their moment, not to a step: whatever is computed then waits.
+    They belong to a time, not to a step: whatever is computed then is delayed.
     """
 
     moments_ns: list[int]
     lengths_ns: list[int]
     span_ns: int
-    """After which they begin anew: a simulation may last longer."""
+    """The pauses repeat after this, as a simulation may last longer than the
+    recording."""
 
 
 class Moods:
-    """Of the machine, over a run."""
+    """The deviations of the machine over a run: of its steps, and its pauses."""
 
     def __init__(self, cost: StepCost, steps: RecordedSteps) -> None:
         took, expected = steps.took_ns.astype(float), cost.expected(steps)
@@ -84,26 +86,27 @@ class Moods:
 
 
 class ReplayedCost:
-    """Tells what simulated steps take, with the machine's moods as they were."""
+    """Tells how long simulated steps take, with the deviations of a recorded run."""
 
     def __init__(
         self, cost: StepCost, moods: Moods, start_ns: int, rate: float
     ) -> None:
-        """From a moment on that is the moods' first one."""
+        """``start_ns`` is the simulated time at which the deviations begin."""
         self._cost, self._moods = cost, moods
         self._start_ns, self._rate = start_ns, rate
         self.longer = 1.0
-        """Steps take so many times what they should."""
+        """A factor by which all steps take longer."""
         self._next: dict[tuple[bool, int], int] = {}
         self.beyond_ns = 0
-        """In steps with more requests, or prompt tokens, than were ever seen."""
+        """Time in steps with many more requests or prompt tokens than any that was
+        seen."""
         self._most_members = int(cost.most_members * REACH)
         self._most_tokens = int(cost.most_prefill_tokens * REACH)
         self._past = 0
-        """How many of the hold-ups are past, rounds included."""
+        """How many pauses are past, those of earlier repetitions included."""
 
     def step_ns(self, load: StepLoad, now_ns: int) -> tuple[int, int]:
-        """What a step of that takes that begins then, and what lies behind it."""
+        """Return how long a step of that load takes, and the gap after it."""
         cost, prefills = self._cost, load.prefill_tokens > 0
         beside = self._moods.of_prefills if prefills else self._moods.of_decodes
         moment_ns = int((now_ns - self._start_ns) * self._rate)
@@ -122,7 +125,7 @@ class ReplayedCost:
         return took_ns, int(gap)
 
     def _held_up(self, start_ns: int, end_ns: int) -> int:
-        """For how long in that span; what came while nothing was computed is past."""
+        """Return the length of pauses in that span; those in idle time are skipped."""
         hold_ups = self._moods.hold_ups
         count, held_ns = len(hold_ups.moments_ns), 0
         while count:
@@ -137,7 +140,7 @@ class ReplayedCost:
 
 
 def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> HoldUps:
-    """What steps, and what lay behind them, took beyond all measure."""
+    """Collect the time that steps and gaps took beyond the bounds."""
     first_ns, last_ns = int(steps.start_ns.min()), int(steps.end_ns.max())
     usual_ns = steps.took_ns - more_ns
     middles = (steps.start_ns - first_ns + usual_ns / 2).astype(np.int64)

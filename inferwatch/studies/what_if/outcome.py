@@ -1,4 +1,4 @@
-"""What came of a load: measured, or simulated, by the same definitions."""
+"""The outcome of a load, measured or simulated, by the same definitions."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ class Outcome:
 
     requests: int = 0
     latencies: dict[str, Quantiles] = field(default_factory=dict)
-    """By key: ttft_s, queue_s, tpot_s, itl_s, e2el_s, by the catalog's definitions."""
+    """By the catalog's keys: ttft_s, queue_s, tpot_s, itl_s, e2el_s."""
     output_tokens_per_s: float | None = None
     """From the first arrival to the last token."""
     requests_per_s: float | None = None
@@ -33,22 +33,22 @@ class Outcome:
     kv_peak_blocks: int | None = None
     preemptions: int = 0
     bound_share: dict[BoundBy, float] = field(default_factory=dict)
-    """Of the time in steps, by what kept the head of the queue waiting."""
+    """The share of step time by what kept the head of the queue waiting."""
 
     @property
     def binds(self) -> BoundBy:
-        """What kept requests waiting for longest; nothing, where hardly any waited."""
+        """What kept requests waiting longest; nothing where hardly any waited."""
         shares = {**self.bound_share, BoundBy.NOTHING: LEAST_BOUND}
         return max(shares, key=lambda bound: shares[bound])
 
 
 LEAST_BOUND = 0.02
-"""Of the time: what binds for less does not bind."""
+"""A share of step time; what binds for less does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """One request; how long it took."""
+    """The latencies of one request that ended."""
 
     ttft_ns: int
     queue_ns: int | None
@@ -60,7 +60,7 @@ class _Ended:
 
 
 def measured(run: RecordedRun) -> Outcome:
-    """As it was."""
+    """Return the outcome as it was recorded."""
     ended = [
         _Ended(
             past.first_ns + past.send_ns - past.arrived_ns,
@@ -86,7 +86,7 @@ def measured(run: RecordedRun) -> Outcome:
 
 
 def simulated(run: RecordedRun, result: Run, kv_blocks: int | None) -> Outcome:
-    """As it would have been."""
+    """Return the outcome of a simulation of the run."""
     ended = list(_ended(run.requests, result.ended))
     total_ns = sum(result.bound_ns.values())
     shares = {b: ns / total_ns for b, ns in result.bound_ns.items()} if total_ns else {}
@@ -118,7 +118,7 @@ def _ended(requests: Sequence[PastRequest], lives: Iterable[Live]) -> Iterator[_
 
 
 def _gaps_of(run: RecordedRun) -> tuple[Ints, Ints]:
-    """Each gap between two tokens of a request: here all have the same weight."""
+    """Return all gaps between tokens of a request, and their weights, which are 1."""
     flat, end_ns = run.steps.flat, run.steps.end_ns
     made = flat.produced > 0
     member, step = flat.member[made], flat.step[made]

@@ -1,4 +1,4 @@
-"""Requests of one engine as they went: when they could be had, and what they took."""
+"""The requests of one engine as they were recorded, with their latencies."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,50 +14,53 @@ from inferwatch.studies.what_if.recorded_steps import FlatMembers, RecordedSteps
 
 Ints = npt.NDArray[np.int64]
 BEFORE_NS = 5 * NS_PER_S
-"""Before the first step that was seen, an engine had no others: it had just started."""
+"""Requests added earlier than this before the first recorded step are not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRequest:
-    """A request as it went."""
+    """A request as it was recorded."""
 
     ordinal: int
     due_ns: int
-    """When the engine could have it: it had left the front end."""
+    """When it had left the front end, so that the engine could take it."""
     api_ns: int = 0
-    """From its arrival there to that."""
+    """From its arrival at the front end to ``due_ns``."""
     send_ns: int = 0
     """From the engine's first token to the front end's."""
     end_send_ns: int = 0
-    """Likewise of the last."""
+    """From the engine's last token to the front end's."""
     prompt_tokens: int
     output_tokens: int
     cached_tokens: int = 0
     priority: int = 0
     patience_ns: int | None = None
-    """It was given up without a token after so long."""
+    """How long after it was added it was aborted without any token; None if it was
+    not."""
     by_front_end: bool = True
-    """Its arrival there is known; else it is measured from when the engine took it."""
+    """Whether its arrival at the front end is known; else latencies count from
+    ``added_ns``."""
     counts: bool = True
-    """It is measured: it came and ended in sight, and not in a warm-up."""
+    """Whether it is measured: it was seen from arrival to end, and was no warm-up."""
     run_id: str | None = None
-    """Of the closed loop that sent it: it came because another was answered."""
-    # As it went.
+    """The run whose closed loop sent it, so that its arrival depends on other
+    answers."""
+    # What was measured of it.
     added_ns: int = 0
-    """The engine took it."""
+    """When the engine added it to its queue."""
     first_ns: int | None = None
     last_ns: int | None = None
     queue_ns: int | None = None
 
     @property
     def arrived_ns(self) -> int:
-        """At the front end, or where that does not tell, in the engine's queue."""
+        """When it arrived at the front end; if unknown, when the engine added it."""
         return self.due_ns - self.api_ns if self.by_front_end else self.added_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """Where a request's tokens stand in the steps."""
+    """The times of a request's first and last output, and its output tokens."""
 
     first_ns: int
     last_ns: int
@@ -65,7 +68,7 @@ class Walk:
 
 
 def walks(flat: FlatMembers, end_ns: Ints) -> dict[int, Walk]:
-    """By ordinal, its first and last token and how many there were."""
+    """Return the walk of each request by its ordinal."""
     made = flat.produced > 0
     if not made.any():
         return {}
@@ -85,7 +88,7 @@ def walks(flat: FlatMembers, end_ns: Ints) -> dict[int, Walk]:
 
 
 def transit_ns(mine: Mapping[int, Told], steps: RecordedSteps) -> int:
-    """From front end to engine, where that was at rest: it took them at once."""
+    """Return the median time from front end to engine, of requests that met it idle."""
     idle = steps.gap_ns < 0
     since, until = steps.end_ns[idle], np.append(steps.start_ns[1:], 1 << 62)[idle]
     found = []
@@ -104,7 +107,7 @@ def past_requests(
     load: Sequence[LoadEvent],
     closed_runs: Sequence[str],
 ) -> list[PastRequest]:
-    """Those whose coming was seen, in the order in which the engine could have them."""
+    """Return the requests whose arrival was seen, in the order of ``due_ns``."""
     walked = walks(steps.flat, steps.end_ns)
     passing_ns = transit_ns(mine, steps)
     warm = warm_ups(load)
@@ -176,9 +179,9 @@ def _past(
 
 
 def _middle(added_ns: int, steps: RecordedSteps) -> int:
-    """Of the step in which it came, as the engine took it when that had ended.
+    """Return the middle of the step during which the request arrived.
 
-    One that an engine at rest took came just then.
+    An idle engine added it at once; otherwise it was added after that step.
     """
     place = int(np.searchsorted(steps.end_ns, added_ns, side="right")) - 1
     if place < 0 or steps.gap_ns[place] < 0:
@@ -193,7 +196,7 @@ def _after(then_ns: int | None, sent_ns: int | None) -> int:
 
 
 def warm_ups(load: Sequence[LoadEvent]) -> list[tuple[int, int]]:
-    """Spans of session time in which a load warmed up."""
+    """Return the spans of session time in which a load warmed up."""
     found, begun_ns = [], None
     for event in load:
         if event.kind is LoadKind.STARTED:

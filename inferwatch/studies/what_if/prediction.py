@@ -1,9 +1,9 @@
-"""What another setting would have made of a recorded load, and how far to trust it.
+"""Predicts a recorded load under other settings, and tells how far to trust that.
 
-First the load is simulated under the setting it was recorded with: what that misses of
-what was measured is the error that every prediction is told with. A number whose
-self-check misses by more than it may is not predicted, nor is one that rests on steps
-the like of which were never seen.
+First the load is simulated under its own setting: what that differs from the
+measurement is the error that every prediction is shown with. A number whose self-check
+differs too much is not predicted, nor is one that rests on steps unlike any that were
+seen.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,18 +24,18 @@ from inferwatch.studies.what_if.step_cost import StepCost
 
 Progress = Callable[[int], None]
 MOST_ERROR = {"p50": 0.10, "p99": 0.20}
-"""A self-check that misses by more proves the model wrong of that number."""
+"""A self-check that differs by more shows that the model is wrong about that number."""
 MOST_RATE_ERROR = 0.10
 LONGER = 1.1
-"""A machine is not the same twice: steps may take as much longer as that."""
+"""Machines vary: a prediction must hold if steps take this many times as long."""
 FEWEST_REQUESTS = 20
 MOST_BEYOND = 0.01
-"""Of the simulated time, in steps larger than any that was seen."""
+"""The share of simulated time that may be in steps larger than any that was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One number: as measured, as simulated under the same setting, and the miss."""
+    """One quantile as measured, and as simulated under the same setting."""
 
     metric: str
     percent: str
@@ -44,7 +44,7 @@ class Figure:
 
     @property
     def error(self) -> float:
-        """Of the simulation, as a share of what was measured."""
+        """The relative error of the simulation against the measurement."""
         if not self.measured_s:
             return 0.0 if not self.simulated_s else 1.0
         return self.simulated_s / self.measured_s - 1
@@ -52,32 +52,35 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """One setting: what would have come of the load."""
+    """The outcome of the load under one other setting."""
 
     setting: Setting
     outcome: Outcome | None = None
-    """None where it cannot be said."""
+    """None if it cannot be predicted."""
     cannot: str | None = None
     """Why not, fit to show."""
     unsure: dict[str, float] = field(default_factory=dict)
-    """By ``ttft_s p99``: by what share it changes if steps take LONGER; too much."""
+    """By ``ttft_s p99``: the relative change if steps take LONGER, where it is too
+    large."""
     notes: tuple[str, ...] = ()
     waiting_at_end: int = 0
-    """Requests without a token when the last one came: the queue had grown."""
+    """How many requests had no token when the last one arrived: more, if the queue
+    grew."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIf:
-    """A recorded load under its own setting and others."""
+    """A recorded load under its own setting and under others."""
 
     setting: Setting
     measured: Outcome
     simulated: Outcome
-    """Under the same setting: what it misses is the error of the predictions."""
+    """Under its own setting; its difference from ``measured`` is the error of the
+    model."""
     step_error: float
-    """Of what a step is expected to take: half of them are nearer."""
+    """The median relative error of the expected duration of steps."""
     near_s: float
-    """Half a step: what waited for less did not wait."""
+    """Half a typical step: shorter queue times count as none."""
     most_members: int
     """The largest batch that was seen."""
     figures: tuple[Figure, ...] = ()
@@ -85,16 +88,17 @@ class WhatIf:
     """By ``ttft_s p99``: why that number is not predicted."""
     predictions: tuple[Prediction, ...] = ()
     closed_loop: bool = False
-    """Users asked again when answered: arrivals follow from the answers."""
+    """Whether arrivals depend on answers, as users send the next request when
+    answered."""
     notes: tuple[str, ...] = ()
 
     def is_near(self, figure: Figure) -> bool:
-        """Both queued for less than the step under way takes: there is no error."""
+        """Whether both queue times are shorter than ``near_s``, which is no error."""
         longest_s = max(figure.measured_s, figure.simulated_s)
         return figure.metric == "queue_s" and longest_s < self.near_s
 
     def error_of(self, metric: str, percent: str) -> float | None:
-        """Of the self-check; None where nothing was measured."""
+        """Return the error of the self-check; None if nothing was measured."""
         for figure in self.figures:
             if (figure.metric, figure.percent) == (metric, percent):
                 return figure.error
@@ -108,14 +112,14 @@ def what_if(
     *,
     machine: RecordedSteps | None = None,
 ) -> WhatIf:
-    """Predict what each change would have made of the run.
+    """Predict the outcome of the run under each change.
 
-    ``progress`` hears how many steps are simulated, and may raise to end it.
-    Predictions are for the machine as it was then; with ``machine``, as it was in
-    another run, whose steps these are: what neighbours do there nobody can foretell.
+    ``progress`` is called with the number of simulated steps, and may raise to stop.
+    Predictions are for the machine as it was in the run; with ``machine``, as it was in
+    another run with these steps: the load of its neighbours cannot be predicted.
 
     Raises:
-        CannotTellError: too little was recorded.
+        CannotTellError: there are too few requests.
     """
     counted_requests = sum(past.counts for past in run.requests)
     if counted_requests < FEWEST_REQUESTS:
@@ -148,7 +152,7 @@ def what_if(
 
 
 class _Simulator:
-    """Puts the run through one setting after the other."""
+    """Simulates the run under one setting after another."""
 
     def __init__(self, run: RecordedRun, cost: StepCost, progress: Progress) -> None:
         self.run, self.cost, self._progress = run, cost, progress
@@ -157,7 +161,7 @@ class _Simulator:
     def simulate(
         self, setting: Setting, moods: Moods, longer: float = 1.0
     ) -> tuple[Run, int]:
-        """What came of it, and the time in steps beyond any seen."""
+        """Return the result, and the time in steps larger than any that was seen."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
         start_ns = int(self.run.steps.start_ns.min())
         costs = ReplayedCost(self.cost, moods, start_ns, setting.rate)
@@ -196,7 +200,7 @@ def _at(quantiles: Quantiles, percent: str) -> float | None:
 def _untold(
     figures: Sequence[Figure], near: Callable[[Figure], bool]
 ) -> dict[str, str]:
-    """Numbers in which the simulation of what was misses too much."""
+    """Return the numbers for which the self-check differs too much, with the reason."""
     return {
         f"{each.metric} {each.percent}": (
             "simulated as it was, it misses what was measured by "
@@ -236,9 +240,9 @@ def _predict(simulator: _Simulator, change: Change, moods: Moods) -> Prediction:
 
 
 def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, float]:
-    """Numbers that hang on little: near what an engine can do, queues grow from it.
+    """Return the numbers that slightly slower steps would change by much more.
 
-    They change by more than steps do.
+    Near an engine's capacity, queues grow from it.
     """
     found = {}
     for each in _figures(outcome, slower):
@@ -262,7 +266,7 @@ def _refused(run: RecordedRun, change: Change) -> str | None:
 
 
 def _beyond(result: Run, beyond_ns: int, cost: StepCost) -> str | None:
-    """Whether it rests on steps the like of which nobody saw."""
+    """Return why not, if the result rests on steps larger than any seen."""
     if beyond_ns <= MOST_BEYOND * result.busy_ns:
         return None
     if result.most_members > cost.most_members:
@@ -277,7 +281,7 @@ def _beyond(result: Run, beyond_ns: int, cost: StepCost) -> str | None:
 
 
 def _doubts(run: RecordedRun, setting: Setting) -> list[str]:
-    """What makes this one less sure than the error says."""
+    """Return what makes this prediction less sure than its error says."""
     doubts = []
     blocks, before = setting.kv_blocks, run.setting.kv_blocks
     fewer = blocks is not None and before is not None and blocks < before
@@ -302,6 +306,6 @@ def _doubts(run: RecordedRun, setting: Setting) -> list[str]:
 
 
 def _waiting_at_end(result: Run) -> int:
-    """How many waited when the last came."""
+    """Return how many requests had no token when the last one arrived."""
     last_ns = max((live.due_ns for live in result.ended), default=0)
     return sum(live.started_ns > last_ns for live in result.ended)

@@ -1,7 +1,6 @@
-"""What a session tells of one engine, made ready to be replayed.
+"""Turns the readings of one engine into a run that can be simulated.
 
-Readings in, plain facts out. Whatever cannot be replayed is refused with a reason that
-is fit to show.
+A run that cannot be simulated is refused, with a reason that is fit to show.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,48 +33,49 @@ NEVER_NS = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedLoop:
-    """Users who ask again as soon as they are answered."""
+    """A load of users who send the next request as soon as they are answered."""
 
     run_id: str
     users: tuple[tuple[int, int], ...]
-    """Since when there were how many."""
+    """The number of users, with the time from which it holds."""
     until_ns: int
     pause_ns: int
-    """From an answer to the next question, at the engine."""
+    """From the engine's last token of an answer to its next request."""
 
     def users_at(self, now_ns: int) -> int:
-        """How many there are then."""
+        """Return the number of users at a time."""
         found = [count for since_ns, count in self.users if since_ns <= now_ns]
         return found[-1] if found and now_ns < self.until_ns else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordedRun:
-    """One engine's session, or a stretch of it."""
+    """The recorded run of one engine, or the part of it under constant limits."""
 
     setting: Setting
     engine: EngineInfo
     requests: tuple[PastRequest, ...]
-    """In the order in which the engine could have them."""
+    """In the order in which the engine could take them."""
     steps: RecordedSteps
     loops: tuple[ClosedLoop, ...] = ()
     shared: float = 0.0
-    """Of the blocks found in the prefix cache, the share that others held anyway."""
+    """The share of blocks found in the prefix cache that other requests held at that
+    time."""
     bound_share: dict[BoundBy, float] = field(default_factory=dict)
-    """Of the time in steps, by what kept the head of the queue waiting."""
+    """The share of step time by what kept the head of the queue waiting."""
     kv_peak_blocks: int | None = None
     preemptions: int = 0
     notes: tuple[str, ...] = ()
-    """What makes a prediction less sure."""
+    """What makes a prediction less sure, fit to show."""
 
 
 def recorded_run(
     readings: Iterable[AnyReading], source: str | None = None
 ) -> RecordedRun:
-    """One engine's part of a session: of a source, else of the busiest.
+    """Return the run of the busiest engine, among those of a source if one is given.
 
     Raises:
-        CannotTellError: nothing can be predicted from it.
+        CannotTellError: nothing can be predicted from the readings.
     """
     heard = Heard()
     for reading in readings:
@@ -86,13 +86,13 @@ def recorded_run(
 def run_of(
     heard: Heard, source: str | None = None, *, latest: bool = False
 ) -> RecordedRun:
-    """The same of readings by kind.
+    """Return the run from readings that are sorted by type.
 
-    Where limits were changed on the way, of the stretch under the same with most
-    requests, or of the latest.
+    If limits were changed, it is the part under the same limits with most requests, or
+    the latest part.
 
     Raises:
-        CannotTellError: nothing can be predicted from them.
+        CannotTellError: nothing can be predicted from the readings.
     """
     (source, rank), steps = _busiest(heard, source)
     engine = _engine(heard, source, rank)
@@ -150,7 +150,7 @@ def _bound_share(steps: Sequence[Step]) -> dict[BoundBy, float]:
 
 
 def _busiest(heard: Heard, source: str | None) -> tuple[tuple[str, int], list[Step]]:
-    """The engine with most steps, of a source where one is wanted."""
+    """Return the engine with the most steps, of a source if one is given."""
     wanted = {
         key: steps for key, steps in heard.steps.items() if source in {None, key[0]}
     }
@@ -176,10 +176,10 @@ def _engine(heard: Heard, source: str, rank: int) -> EngineInfo:
 
 
 def _refuse(steps: Sequence[Step], engine: EngineInfo, told: Mapping[str, Any]) -> None:
-    """What the scheduler here does not do as vLLM's does.
+    """Refuse engines with features that the simulated scheduler lacks.
 
     Raises:
-        CannotTellError: this engine does such a thing.
+        CannotTellError: the engine has one.
     """
     if any(step.drafted_tokens for step in steps):
         raise CannotTellError(
@@ -224,7 +224,7 @@ def _loops(
 
 
 def _pause(own: Sequence[PastRequest], users: int) -> int:
-    """From the engine's last token to the next question: who is first, asks first."""
+    """Return the median time from an answer to the next request, paired in order."""
     ends = sorted(each.last_ns for each in own if each.last_ns is not None)
     asks = [each.due_ns for each in own][users:]
     pauses = [ask - end for end, ask in zip(ends, asks, strict=False)]
@@ -237,9 +237,9 @@ def _shared(
     mine: Mapping[int, Told],
     setting: Setting,
 ) -> float:
-    """Of the blocks found in the prefix cache, the share that others held anyway.
+    """Return the share of blocks found in the prefix cache that others held, too.
 
-    Each member has blocks for its tokens; what fewer are in use, they share.
+    Each member has blocks for its tokens; by how many fewer are in use, they share.
     """
     size = setting.block_tokens
     found = {
@@ -255,7 +255,7 @@ def _shared(
         [-1 if s.kv_used_blocks is None else s.kv_used_blocks for s in steps]
     )
     known = (used >= 0) & (hits > 0)
-    # Whoever ended in a step has given its blocks back by the time they are counted.
+    # A request that ended in a step has returned its blocks when they are counted.
     known &= ~columns.ended
     if not known.any():
         return 0.0

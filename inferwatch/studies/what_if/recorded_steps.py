@@ -1,4 +1,4 @@
-"""Recorded steps of one engine as columns, with the contexts that they computed on."""
+"""The recorded steps of one engine as columns, with the context of each member."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,38 +16,38 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RecordedSteps:
-    """A row a step, in order of time."""
+    """One row for each step, in order of time."""
 
     start_ns: Ints
     end_ns: Ints
     took_ns: Ints
     gap_ns: Ints
-    """From its end to the next one's start; -1 where there was nothing to do."""
+    """From its end to the next step's start; -1 if the engine was idle then."""
     members: Ints
     prefill_tokens: Ints
     context: Ints
-    """Tokens in the cache, of all that decode."""
+    """Tokens in the cache of all requests that decode."""
     pairs: Floats
-    """Of query and key, of what prefills."""
+    """Pairs of query and key tokens in attention, of all requests that prefill."""
     ended: Bools
-    """Somebody was in it for the last time."""
+    """Whether it was the last step of any request."""
     flat: "FlatMembers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FlatMembers:
-    """Who was in which step: a row a member and step."""
+    """One row for each member of each step."""
 
     member: Ints
     step: Ints
     scheduled: Ints
     produced: Ints
     after: Ints
-    """Tokens of it in the cache, once the step had ended."""
+    """The member's tokens in the cache after the step."""
 
 
 def recorded_steps(steps: Sequence[Step], prompts: Mapping[int, int]) -> RecordedSteps:
-    """Columns of steps; ``prompts`` tells by ordinal how long a prompt is."""
+    """Return the steps as columns; ``prompts`` has prompt tokens by ordinal."""
     flat = _flat(steps)
     end_ns = np.array([each.end_ns for each in steps], np.int64)
     start_ns = np.array([each.start_ns for each in steps], np.int64)
@@ -97,11 +97,11 @@ def _flat(steps: Sequence[Step]) -> FlatMembers:
 def _contexts(
     flat: FlatMembers, prompts: Mapping[int, int], steps: Sequence[Step]
 ) -> tuple[Ints, Bools, Bools]:
-    """Tokens of each in the cache when a step began; who decoded; whose last it was.
+    """Return each row's cached tokens, if it decodes, if it is the member's last.
 
-    Whoever prefills has computed, when its prefill ends, all it has known: so contexts
-    are told from there back, whatever was found in a cache, and however often it was
-    put back.
+    At the end of its prefill, a request has computed all tokens that it knows. So
+    contexts are counted back from there, whatever was found in the prefix cache, and
+    however often the request was preempted.
     """
     order = np.lexsort((flat.step, flat.member))
     member, scheduled = flat.member[order], flat.scheduled[order]
@@ -115,7 +115,7 @@ def _contexts(
     again = _resumed(flat, order, steps)
     decodes = (outputs > 0) & ~again
     context = np.where(decodes, known - 1, 0)
-    # Of a prefill: what is known less what it computes from here to its end.
+    # A prefill: the known tokens less those it computes from here to its end.
     left, whose = 0, -1
     for place in np.flatnonzero(~decodes)[::-1]:
         if produced[place] or member[place] != whose:
@@ -129,7 +129,7 @@ def _contexts(
 
 
 def _resumed(flat: FlatMembers, order: Ints, steps: Sequence[Step]) -> Bools:
-    """Which rows compute anew what a preemption lost."""
+    """Tell which rows recompute what a preemption lost."""
     again = np.zeros(len(order), bool)
     preempted: dict[int, list[int]] = {}
     for place, step in enumerate(steps):
@@ -152,7 +152,7 @@ def _resumed(flat: FlatMembers, order: Ints, steps: Sequence[Step]) -> Bools:
 
 
 def _gaps(steps: Sequence[Step], start_ns: Ints, end_ns: Ints) -> Ints:
-    """Between two steps while there was work: somebody is in both, or waits."""
+    """Return the gaps between steps; -1 where no request waits or is in both steps."""
     gaps = np.full(len(steps), -1, np.int64)
     between = np.maximum(start_ns[1:] - end_ns[:-1], 0)
     for place, (step, after) in enumerate(pairwise(steps)):
@@ -162,7 +162,7 @@ def _gaps(steps: Sequence[Step], start_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def _goes_on(step: Step, after: Step) -> bool:
-    """In batches the first are the oldest: mostly one of these is in both."""
+    """Tell whether a request is in both; the first members are oldest, so likeliest."""
     if step.members is after.members or not step.members:
         return bool(step.members)
     present = set(after.members)

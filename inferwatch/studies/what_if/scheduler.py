@@ -1,21 +1,21 @@
-"""vLLM's V1 scheduler, step by step, on requests whose lengths are known.
+"""vLLM's V1 scheduler, step by step, for requests whose lengths are known.
 
-As ``vllm/v1/core/sched/scheduler.py`` has it (0.32, and alike since 0.9):
+It follows ``vllm/v1/core/sched/scheduler.py`` (0.32; the same since 0.9):
 
-1. Who runs comes first, in order of admission: a token each, or the next chunk of a
-   prompt, while the step's token budget lasts. Where blocks are missing, the last
-   admitted (by priority: the least) is preempted, loses all it has computed, and goes
-   to the head of the queue.
-2. Then the queue, unless somebody was just preempted: first come first served or by
-   priority, while fewer than ``max_num_seqs`` run and the budget lasts. Who is taken
-   must find blocks for all tokens it has, not only for its first chunk.
+1. Running requests come first, in order of admission: each gets a token, or the next
+   chunk of its prompt, while the step's token budget lasts. If blocks are missing, the
+   request admitted last (by priority: the least important) is preempted, loses all it
+   has computed, and goes to the head of the queue.
+2. Then the queue, unless a request was just preempted: first come first served or by
+   priority, while fewer than ``max_num_seqs`` run and the budget lasts. Admission needs
+   blocks for all tokens of the request, not only for its first chunk.
 
-Requests that decode all move by one token a step, so they are not gone through one by
-one: a counter of steps says where each stands, who ends and who needs a block. Only
-where blocks or tokens are short is every request looked at.
+All decoding requests advance by one token a step, so they are not visited one by one: a
+counter of steps tells where each stands, which end and which need a block. Only if
+blocks or tokens are short is every request visited.
 
-What a preempted request had computed is found again in the prefix cache as far as
-nobody took its blocks since; :class:`FreeBlocks` knows whose are taken first.
+What a preempted request had computed is found again in the prefix cache as far as its
+blocks were not reused; :class:`FreeBlocks` knows which are reused first.
 """
 
 from collections import OrderedDict, deque
@@ -29,86 +29,88 @@ from collectors.contract.readings import BoundBy
 from inferwatch.studies.what_if.setting import Setting
 
 STEPS_AT_ONCE = 2_000
-"""Between two words of how far it is."""
+"""How many steps are simulated between two reports of progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request as the scheduler meets it."""
+    """A request as it reaches the scheduler."""
 
     index: int
     prompt_tokens: int
     output_tokens: int
-    """That it will make; 0: nobody waited for the first."""
+    """The output tokens that it will make; 0 if it was aborted before the first."""
     cached_tokens: int = 0
-    """Of its prompt, found in the prefix cache when it was first scheduled."""
+    """Prompt tokens that were in the prefix cache when it was first scheduled."""
     shared_blocks: int = 0
-    """Of these, blocks that others hold anyway."""
+    """Cached blocks that other requests hold, so that they cost no free block."""
     priority: int = 0
     patience_ns: int | None = None
-    """How long it waits for its first token before it is given up; None: for ever."""
+    """How long it waits for its first token before it is aborted; None for no limit."""
 
 
 @dataclass(slots=True, eq=False)
 class Live:
-    """A request in the engine."""
+    """A request in the simulated engine."""
 
     asked: Asked
     due_ns: int
     added_ns: int
-    """When the engine took it: steps are not interrupted."""
+    """When the engine added it to its queue: only between steps."""
     known: int
-    """Tokens of its prompt and of its answer so far."""
+    """Tokens of its prompt and of its output so far."""
     computed: int = 0
     outputs: int = 0
     started_ns: int = -1
     first_ns: int = -1
     last_ns: int = -1
     decodes: bool = False
-    """Each step gives it a token; where it stands follows from the counter."""
+    """Whether each step gives it a token, so that its progress follows from the
+    counter."""
     since: int = 0
-    """Decoding: the counter when it began, with ``known`` and ``outputs`` of then."""
+    """The counter when decoding began; ``known`` and ``outputs`` are as of then."""
     blocks: int = 0
-    """Of its own, while it does not decode."""
+    """Blocks of its own; not kept up to date while it decodes."""
     chunk: int = 0
-    """Scheduled in this step."""
+    """Tokens scheduled in this step."""
     preemptions: int = 0
 
 
 class FreeBlocks:
-    """Blocks that nobody uses, in the order in which vLLM gives them out.
+    """Free blocks, in the order in which vLLM allocates them.
 
-    As its ``BlockPool.free_blocks`` has it: first those without content that could be
-    found again, the last freed first; then the others, least recently used first, of
-    each request its last block first. Which of the first lie where makes no difference.
+    As in its ``BlockPool.free_blocks``: first those without cached content, the last
+    freed first; then the others, least recently used first, of each request its last
+    block first. The order among the former makes no difference here.
     """
 
     def __init__(self, blocks: int) -> None:
         self.count = blocks
         self._found_again: OrderedDict[Live, int] = OrderedDict()
-        """Whose content is still there, the next to go first; in how many blocks."""
+        """Requests whose content is still cached in free blocks, next to be reused
+        first."""
         self._empty = blocks
 
     def take(self, blocks: int) -> None:
-        """The next ones to go; the caller has seen that there are so many."""
+        """Allocate the next blocks; the caller checked that there are enough."""
         self.count -= blocks
         from_empty = min(blocks, self._empty)
         self._empty -= from_empty
         self._drop(blocks - from_empty, last=False)
 
     def give(self, live: Live, blocks: int, full: int = 0) -> None:
-        """All of a request, of which so many are full and can be found again."""
+        """Free all blocks of a request, ``full`` of which keep cached content."""
         self.count += blocks
         self._empty += blocks - full
         if full:
             self._found_again[live] = full
 
     def left(self, live: Live) -> int:
-        """In how many blocks the content of a preempted request is still there."""
+        """Return how many free blocks still cache a preempted request."""
         return self._found_again.get(live, 0)
 
     def reuse(self, live: Live, blocks: int) -> None:
-        """Of its own first; what others left is most likely what was used last."""
+        """Allocate its own cached blocks, then those that were used most recently."""
         own = min(self._found_again.pop(live, 0), blocks)
         self.count -= blocks
         self._drop(blocks - own, last=True)
@@ -124,57 +126,57 @@ class FreeBlocks:
 
 
 class StepCosts(Protocol):
-    """Tells how long steps take."""
+    """Tells how long simulated steps take."""
 
     def step_ns(self, load: "StepLoad", now_ns: int) -> tuple[int, int]:
-        """What a step of that takes that begins then, and what lies behind it."""
+        """Return how long a step of that load takes, and the gap after it."""
         ...
 
 
 @dataclass(slots=True)
 class StepLoad:
-    """What is computed in a step."""
+    """What a step computes."""
 
     decoding: int = 0
     prefilling: int = 0
     prefill_tokens: int = 0
     context_tokens: int = 0
-    """In the cache, of all that decode."""
+    """Tokens in the cache of all requests that decode."""
     pairs: float = 0.0
-    """Of query and key, of what prefills."""
+    """Pairs of query and key tokens in attention, of all requests that prefill."""
 
 
 class Arrivals(Protocol):
-    """Tells which requests come when."""
+    """Tells when requests arrive."""
 
     def due(self, now_ns: int) -> Iterable[tuple[int, Asked]]:
-        """Those that came up to then, with the moment, in order."""
+        """Yield the requests that arrive up to now, in order, with their times."""
         ...
 
     def next_ns(self) -> int | None:
-        """When the next one comes; None: nobody will."""
+        """Return when the next request arrives; None if no more do."""
         ...
 
     def ended(self, asked: Asked, now_ns: int) -> None:
-        """Its last token came, or it was given up."""
+        """Take note that a request ended or was aborted: its user can send the next."""
         ...
 
 
 @dataclass(slots=True)
 class Run:
-    """What came of it."""
+    """The result of a simulation."""
 
     ended: list[Live] = field(default_factory=list)
     given_up: list[Live] = field(default_factory=list)
     too_big: list[Asked] = field(default_factory=list)
-    """Their prompts do not fit into the cache at all."""
+    """Requests whose prompts do not fit into the KV cache at all."""
     gaps_ns: list[int] = field(default_factory=list)
     gap_weights: list[int] = field(default_factory=list)
     steps: int = 0
     busy_ns: int = 0
-    """In steps."""
+    """Time in steps."""
     members: int = 0
-    """Requests in steps, added up."""
+    """The requests of all steps, added up."""
     most_members: int = 0
     most_prefill_tokens: int = 0
     peak_blocks: int = 0
@@ -185,7 +187,7 @@ class Run:
 
 
 class Scheduler:
-    """One engine with one setting."""
+    """Simulates one engine with one setting."""
 
     def __init__(self, setting: Setting, costs: StepCosts, arrivals: Arrivals) -> None:
         self.setting, self._costs, self._arrivals = setting, costs, arrivals
@@ -198,26 +200,26 @@ class Scheduler:
         self._unlimited = setting.kv_blocks is None
         blocks = 1 << 60 if setting.kv_blocks is None else setting.kv_blocks
         self._free = FreeBlocks(blocks)
-        # Of those that decode.
+        # Of the requests that decode.
         self._counter = 0
         self._decoding = 0
         self._context = 0
-        """Their computed tokens are this, and the counter for each."""
+        """Their computed tokens are this plus the counter for each."""
         self._need = [0] * setting.block_tokens
-        """How many need a block at a counter, by its rest."""
+        """How many need a block at a counter, by the counter modulo the block size."""
         self._ends: dict[int, list[Live]] = {}
-        # Of the step under way.
+        # Of the present step.
         self._preempted = 0
         self._longest_chunk = 0
         self._bound = BoundBy.NOTHING
 
     def simulate(self, start_ns: int) -> Run:
-        """From a moment until all have ended."""
+        """Simulate from a time until all requests have ended."""
         deque(self.go_on(start_ns), maxlen=0)
         return self.run
 
     def go_on(self, start_ns: int) -> Iterator[int]:
-        """The same; tells now and then how many steps are done."""
+        """Simulate, and yield the number of steps now and then."""
         run, now_ns, previous_ns = self.run, start_ns, start_ns
         run.start_ns = start_ns
         while True:
@@ -231,7 +233,7 @@ class Scheduler:
                 continue
             load, held = self._schedule(now_ns)
             if load is None:
-                continue  # the head of the queue was of no use
+                continue  # the head of the queue was aborted, or is too big
             took_ns, gap_ns = self._costs.step_ns(load, now_ns)
             end_ns = now_ns + took_ns
             self._count(load, took_ns)
@@ -262,10 +264,10 @@ class Scheduler:
         else:
             self._waiting.popleft()
 
-    # A step.
+    # One step.
 
     def _schedule(self, now_ns: int) -> tuple[StepLoad | None, Sequence[Live]]:
-        """What the step is of, and who of those that decode gets nothing."""
+        """Return the step's load, and the decoding requests that get no token."""
         self._preempted = 0
         self._longest_chunk = self._long_prefill()
         load = StepLoad()
@@ -296,7 +298,7 @@ class Scheduler:
         return min(left, self._longest_chunk) if self._longest_chunk else left
 
     def _long_prefill(self) -> int:
-        """Tokens of one prompt that a step may compute; 0: any number."""
+        """Return the most tokens of one prompt in a step (0: no limit)."""
         setting = self.setting
         present = len(self._running) + len(self._waiting)
         if not setting.long_prefill_tokens or present <= 1:
@@ -307,9 +309,9 @@ class Scheduler:
         return max(setting.long_prefill_tokens, share)
 
     def _fits(self, wanted: Sequence[int], budget: int) -> bool:
-        """Whether all that run get what they want, or only the last one less.
+        """Tell whether all running requests get their tokens, save perhaps the last.
 
-        It is last, so those that decode come before it and need no look at each.
+        Decoding requests come before it, so they need not be visited.
         """
         left, blocks = budget - self._decoding, 0
         if left < 0:
@@ -328,7 +330,7 @@ class Scheduler:
         return blocks <= self._free.count
 
     def _one_by_one(self, budget: int, load: StepLoad) -> Sequence[Live]:
-        """The same with a look at each, as there are too few blocks or tokens."""
+        """Schedule by visiting each request, as blocks or tokens are short."""
         scheduled: set[int] = set()
         place = 0
         while place < len(self._running) and budget > 0:
@@ -359,7 +361,7 @@ class Scheduler:
         return [r for r in self._running if r.decodes and id(r) not in scheduled]
 
     def _restore(self, victim: Live, load: StepLoad) -> int:
-        """Of a victim that was scheduled in this step already: its tokens."""
+        """Undo the victim's part of this step, and return its tokens."""
         if victim.decodes:
             after = self._blocks_for(victim, self._computed(victim) + 1)
             self._free.give(victim, after - self._blocks(victim))
@@ -384,7 +386,7 @@ class Scheduler:
         load.pairs += _pairs(live)
 
     def _admit(self, budget: int, load: StepLoad, now_ns: int) -> int:
-        """From the queue into the step, as many as may; what is left of the budget."""
+        """Admit requests from the queue while possible; return the budget left."""
         setting = self.setting
         while (
             budget > 0
@@ -434,7 +436,7 @@ class Scheduler:
         self._arrivals.ended(live.asked, now_ns)
 
     def _found(self, live: Live) -> int:
-        """Tokens of it that the prefix cache still has."""
+        """Return how many of its tokens are in the prefix cache."""
         if not self.setting.prefix_caching:
             return 0
         size, most = self.setting.block_tokens, live.known - 1
@@ -456,7 +458,7 @@ class Scheduler:
             return BoundBy.TOKENS
         return BoundBy.KV
 
-    # After it.
+    # After the step.
 
     def _count(self, load: StepLoad, took_ns: int) -> None:
         run = self.run
@@ -472,7 +474,7 @@ class Scheduler:
             run.peak_blocks = max(run.peak_blocks, used)
 
     def _finish_step(self, end_ns: int, previous_ns: int, held: Sequence[Live]) -> None:
-        """Tokens come out; who has all of his leaves."""
+        """Hand out the tokens of the step; requests with all of theirs end."""
         for live in held:
             self._stop_decoding(live)
         if self._decoding:
@@ -490,7 +492,7 @@ class Scheduler:
             ]
 
     def _advance(self, live: Live, end_ns: int) -> bool:
-        """Past its chunk; whether that was the last."""
+        """Advance a prefill by its chunk, and tell whether that was the last."""
         live.computed += live.chunk
         live.chunk = 0
         if live.computed < live.known:
@@ -529,10 +531,10 @@ class Scheduler:
         self._preempted += 1
         self.run.preemptions += 1
 
-    # Blocks, and where those stand that decode.
+    # Blocks, and the progress of decoding requests.
 
     def _give_back(self, live: Live) -> None:
-        """What it has computed stays in its full blocks until somebody takes them."""
+        """Free its blocks; the full ones stay cached until they are reused."""
         full = live.computed // self.setting.block_tokens - live.asked.shared_blocks
         kept = min(max(full, 0), live.blocks) if self.setting.prefix_caching else 0
         self._free.give(live, live.blocks, kept)
@@ -553,7 +555,7 @@ class Scheduler:
         return self._blocks_for(live, self._computed(live))
 
     def _decode(self, live: Live) -> None:
-        """It gets a token in each step from the next one on."""
+        """Give it a token in each step from the next one on."""
         live.decodes, live.since = True, self._counter
         self._decoding += 1
         self._context += live.known - 1 - live.since
@@ -562,7 +564,7 @@ class Scheduler:
         self._ends.setdefault(live.since + left, []).append(live)
 
     def _stop_decoding(self, live: Live, *, ends: bool = False) -> None:
-        """Note where it stands."""
+        """Set its fields from the counter, and count it apart again."""
         live.decodes = False
         self._decoding -= 1
         self._context -= live.known - 1 - live.since
@@ -571,7 +573,7 @@ class Scheduler:
             left = live.asked.output_tokens - live.outputs
             self._ends[live.since + left].remove(live)
         passed = self._counter - live.since
-        # The token of this step is out, and no step has computed it yet.
+        # This step made a token that no step has computed yet.
         live.computed = live.known - 1 + passed
         live.known += passed
         live.outputs += passed

@@ -1,4 +1,4 @@
-"""How an engine is set: what its scheduler goes by, and what may be changed."""
+"""Scheduler settings of an engine, and the changes to them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,31 +11,32 @@ from inferwatch.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What vLLM's scheduler goes by, and how fast requests come."""
+    """The settings that vLLM's scheduler depends on, and the rate of arrivals."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
     kv_blocks: int | None = None
-    """That requests can use; None: the cache never binds."""
+    """Blocks that requests can use; None if the cache never runs full."""
     block_tokens: int = 16
     long_prefill_tokens: int = 0
-    """``long_prefill_token_threshold``; 0: none."""
+    """``long_prefill_token_threshold``; 0 for none."""
     fair_prefill: bool = False
-    """``long_prefill_token_threshold_adaptive``: that is at least a request's share of
-    the token budget."""
+    """``long_prefill_token_threshold_adaptive``: the threshold is at least a request's
+    share of the token budget."""
     chunked_prefill: bool = True
     prefix_caching: bool = True
     whole_prompt_must_fit: bool = True
-    """``scheduler_reserve_full_isl``: who is admitted finds blocks for all it has."""
+    """``scheduler_reserve_full_isl``: admission needs blocks for all of a request's
+    tokens."""
     watermark_blocks: int = 0
     by_priority: bool = False
     rate: float = 1.0
-    """How many times as fast requests arrive."""
+    """The factor by which requests arrive faster than recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What somebody asks about; None: as it was."""
+    """A change to predict; None leaves a setting as it was."""
 
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
@@ -43,7 +44,7 @@ class Change:
     rate: float | None = None
 
     def of(self, setting: Setting) -> Setting:
-        """The setting with this changed."""
+        """Return the setting with this change."""
         return Setting(
             max_num_seqs=self.max_num_seqs or setting.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens
@@ -62,7 +63,7 @@ class Change:
 
 
 MOST_CHANGES = 12
-"""Side by side."""
+"""How many predictions fit side by side."""
 
 
 def combined(
@@ -72,10 +73,10 @@ def combined(
     kv_blocks: Sequence[int] = (),
     rate: Sequence[float] = (),
 ) -> list[Change]:
-    """A change for each combination of these values; none where there are none.
+    """Return a change for each combination of these values; none if all are empty.
 
     Raises:
-        UsageError: that makes too many.
+        UsageError: there are too many combinations.
     """
     if not (max_num_seqs or max_num_batched_tokens or kv_blocks or rate):
         return []
@@ -100,7 +101,7 @@ def combined(
 def setting_of(
     engine: EngineInfo, told: Mapping[str, Any] | None = None
 ) -> Setting | None:
-    """As the engine told it, by vLLM's flags too; None where it keeps its limits."""
+    """Return the engine's reported setting; None if it does not report its limits."""
     told = told or {}
     seqs = told.get("max_num_seqs", engine.max_num_seqs)
     tokens = told.get("max_num_scheduled_tokens") or told.get(

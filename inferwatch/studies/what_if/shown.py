@@ -1,4 +1,4 @@
-"""The same of what a screen is given: its rows of requests and the steps of then."""
+"""Builds a run to simulate from what a screen has: a snapshot and its steps."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ from inferwatch.studies.what_if.recorded import RecordedRun, run_of
 def run_shown(
     shown: Snapshot, steps: Sequence[Step], source: str | None = None
 ) -> RecordedRun:
-    """The engine that is shown, else the busiest, over the span of these steps.
+    """Return the run of the given source, or of the busiest engine, in these steps.
 
     Raises:
-        CannotTellError: nothing can be predicted from it.
+        CannotTellError: nothing can be predicted from them.
     """
     if not steps:
         raise CannotTellError(

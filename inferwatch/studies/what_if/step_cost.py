@@ -1,9 +1,9 @@
-"""What a step takes, learned from the steps that were seen.
+"""What a step takes, learned from the recorded steps.
 
-A step's time is expected to be what its batch takes (the median of steps of pure decode
-with as many requests, rising with the batch), a share for each token of context that is
-read, and for prompts a curve over their tokens and a share for each pair of query and
-key. Medians throughout: a machine that was held up now and then is not a slow machine.
+The expected duration is the sum of: the median of pure decode steps with as many
+requests, rising with the batch; a cost for each token of context that is read; and for
+prompts a curve over their tokens and a cost for each pair of query and key. Medians are
+used throughout, so that a few pauses of the machine do not make it look slow.
 """
 
 from bisect import bisect_left
@@ -19,7 +19,7 @@ from inferwatch.studies.what_if.scheduler import StepLoad
 Floats = npt.NDArray[np.float64]
 
 FEWEST_STEPS = 200
-"""To learn anything from."""
+"""How many steps it takes to learn their cost."""
 FEWEST_OF_A_BATCH = 5
 FEWEST_PREFILLS = 10
 FEWEST_OF_A_BIN = 25
@@ -29,15 +29,14 @@ ROUNDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Straight lines between points; beyond the last one as steep as before it."""
+    """Linear interpolation between points, with a fixed slope beyond the last."""
 
     xs: list[float]
     ys: list[float]
     slope: float
-    """Beyond the last point."""
+    """The slope beyond the last point."""
 
     def at(self, x: float) -> float:
-        """The value there."""
         xs, ys = self.xs, self.ys
         place = bisect_left(xs, x)
         if place == 0:
@@ -49,16 +48,15 @@ class Curve:
         return ys[place - 1] + share * (ys[place] - ys[place - 1])
 
     def over(self, x: Floats) -> Floats:
-        """The values there."""
         beyond = np.maximum(x - self.xs[-1], 0) * self.slope
         return np.interp(x, self.xs, self.ys) + beyond
 
 
 class StepCost:
-    """What steps take, and what lies between two of them."""
+    """The expected duration of steps and of the gaps between them."""
 
     def __init__(self, steps: RecordedSteps) -> None:
-        """Learn it; there must be FEWEST_STEPS of them."""
+        """Learn from recorded steps; there must be FEWEST_STEPS of them."""
         self.most_members = int(steps.members.max())
         self.most_prefill_tokens = int(steps.prefill_tokens.max())
         decode = steps.prefill_tokens == 0
@@ -74,9 +72,9 @@ class StepCost:
         known = steps.gap_ns >= 0
         self._gap = _by_count(steps.members[known], steps.gap_ns[known].astype(float))
         self.typical_ns = float(np.median(took))
-        """Of a step."""
+        """The median duration of a step."""
         self.error = _error(self.expected(steps), took)
-        """Of what is expected, half of the steps are nearer: a share."""
+        """The median relative error of the expected durations."""
 
     def _learn_prefill(self, steps: RecordedSteps, rest: Floats) -> None:
         self._pairs, self._prefill = 0.0, Curve([0.0], [0.0], 0.0)
@@ -92,7 +90,7 @@ class StepCost:
         self._prefill = _binned(tokens, extra, max(each, 0.0))
 
     def expected(self, steps: RecordedSteps) -> Floats:
-        """What each of these steps would take on an ordinary moment."""
+        """Return the expected duration of each of these steps, in ns."""
         expected = self._batch.over(steps.members.astype(float))
         expected += self._context * steps.context
         with_prompts = steps.prefill_tokens > 0
@@ -103,7 +101,7 @@ class StepCost:
         return np.maximum(expected, 1.0)
 
     def expected_ns(self, load: StepLoad) -> float:
-        """Of a step on an ordinary moment of the machine."""
+        """Return the expected duration of one step."""
         took = self._batch.at(load.decoding + load.prefilling)
         took += self._context * load.context_tokens
         if load.prefill_tokens:
@@ -111,11 +109,11 @@ class StepCost:
         return max(took, 1.0)
 
     def expected_gaps(self, steps: RecordedSteps) -> Floats:
-        """What would lie behind each of these."""
+        """Return the expected gap after each of these steps, in ns."""
         return self._gap.over(steps.members.astype(float))
 
     def gap_ns(self, members: int) -> float:
-        """Between two steps."""
+        """Return the expected gap after a step with so many requests."""
         return self._gap.at(members)
 
 
@@ -125,7 +123,7 @@ class StepCost:
 def _by_count(
     counts: npt.NDArray[np.int64], values: Floats, slope: float | None = None
 ) -> Curve:
-    """Medians by count, rising; counts that are rare are left to their neighbours."""
+    """Fit medians by count, never falling; rare counts are interpolated."""
     if not len(counts):
         return Curve([0.0], [0.0], 0.0)
     found, which, sizes = np.unique(counts, return_inverse=True, return_counts=True)
@@ -145,7 +143,7 @@ def _curve(xs: Floats, ys: Floats, slope: float | None = None) -> Curve:
 
 
 def _binned(xs: Floats, ys: Floats, slope: float) -> Curve:
-    """Medians over bins of about as many values each, rising."""
+    """Fit medians over bins of about equal size, never falling."""
     bins = int(np.clip(len(xs) // FEWEST_OF_A_BIN, 1, MOST_BINS))
     if bins == 1:
         at = float(np.median(ys - slope * xs))
@@ -153,7 +151,7 @@ def _binned(xs: Floats, ys: Floats, slope: float) -> Curve:
     order = np.argsort(xs, kind="stable")
     parts = np.array_split(order, bins)
     mids = np.array([np.median(xs[part]) for part in parts])
-    # Within a bin values follow the slope: what is told is of its middle.
+    # Values in a bin follow the slope, so move them to the middle of the bin.
     at_mids = [
         np.median(ys[part] - slope * (xs[part] - mid))
         for part, mid in zip(parts, mids, strict=True)
@@ -167,7 +165,7 @@ def _binned(xs: Floats, ys: Floats, slope: float) -> Curve:
 
 
 def _rising(ys: Floats, weights: Floats) -> Floats:
-    """The nearest values that never fall (pool adjacent violators)."""
+    """Return the closest values that never fall (pool adjacent violators)."""
     blocks: list[list[float]] = []
     for y, weight in zip(ys, weights, strict=True):
         blocks.append([float(y), float(weight), 1.0])
@@ -183,7 +181,7 @@ def _rising(ys: Floats, weights: Floats) -> Floats:
 def _slope_within(
     groups: npt.NDArray[np.int64], xs: npt.NDArray[np.int64], ys: Floats
 ) -> float:
-    """How values rise with x among those of one group; 0 where that is not clear."""
+    """Return the slope of y over x within groups; 0 if it is unclear or negative."""
     far: list[Floats] = []
     high: list[Floats] = []
     for group in np.unique(groups):
@@ -203,7 +201,7 @@ def _slope_within(
 
 
 def _least_deviations(xs: Floats, pairs: Floats, ys: Floats) -> Sequence[float]:
-    """A base, and what each of two costs, not below zero; least absolute errors."""
+    """Fit a constant and two costs, none below zero, by least absolute deviations."""
     columns = np.stack([np.ones(len(xs)), xs, pairs], axis=1)
     kept = [0, 1, 2]
     while True:

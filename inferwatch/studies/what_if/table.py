@@ -1,4 +1,4 @@
-"""A prediction as a table for people and as JSON, the same on screen and in print."""
+"""Predictions as a table of text and as JSON, the same on screen and in print."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,28 +37,28 @@ KNOBS = {
 }
 WIDTH = 80
 NOT_TOLD = "?"
-"""In place of a number that is not predicted."""
+"""Shown in place of a number that is not predicted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
-    """A line of the table: its name, a cell a column, and the error of the model."""
+    """One row: its name, its cells, and the error of the model."""
 
     name: str
     measured: str
     as_was: str
     error: str
     predicted: tuple[str, ...]
-    """One a setting asked about."""
+    """One cell for each change."""
 
 
 def heads(told: WhatIf) -> tuple[str, ...]:
-    """What the columns of the predictions are called: what is changed in each."""
+    """Return the headings of the predictions: what is changed in each."""
     return tuple(changed(told.setting, each.setting) for each in told.predictions)
 
 
 def changed(was: Setting, now: Setting) -> str:
-    """What is changed, in a few words."""
+    """Return what differs, in a few words."""
     parts = []
     if now.max_num_seqs != was.max_num_seqs:
         parts.append(f"seqs {now.max_num_seqs:,}")
@@ -72,7 +72,7 @@ def changed(was: Setting, now: Setting) -> str:
 
 
 def setting_text(setting: Setting) -> str:
-    """The present values."""
+    """Return the present values, in words."""
     parts = [
         f"max_num_seqs {setting.max_num_seqs:,}",
         f"max_num_batched_tokens {setting.max_num_batched_tokens:,}",
@@ -85,7 +85,7 @@ def setting_text(setting: Setting) -> str:
 
 
 def rows(told: WhatIf) -> Iterator[TableRow]:
-    """The table, line by line."""
+    """Yield the rows of the table."""
     for metric in LATENCIES:
         yield from _latency_rows(told, metric)
     yield _plain("tokens/s", told, lambda o: format_rate(o.output_tokens_per_s))
@@ -132,7 +132,7 @@ def _predicted(
 
 
 def _error_text(told: WhatIf, metric: str, percent: str) -> str:
-    """How far the simulation lies beside what was measured."""
+    """Return the relative error of the simulation, or that it is below half a step."""
     for figure in told.figures:
         if (figure.metric, figure.percent) == (metric, percent):
             return "< ½ step" if told.is_near(figure) else f"{figure.error:+.1%}"
@@ -160,7 +160,7 @@ def _bind_text(outcome: Outcome) -> str:
 
 
 def sentences(told: WhatIf) -> Iterator[str]:
-    """What the numbers do not say."""
+    """Yield the sentences below the table: doubts, and what is not predicted."""
     for head, each in zip(heads(told), told.predictions, strict=True):
         yield from (f"{head}: {sentence}." for sentence in _about(each))
     for name, why in told.untold.items():
@@ -200,11 +200,11 @@ def _named(name: str) -> str:
 
 
 GROWN = 10
-"""Requests in the queue when nobody comes any more: more is no accident."""
+"""With more requests than this in the queue at the end, it counts as grown."""
 
 
 def text(told: WhatIf, session_id: str) -> str:
-    """Lines for people."""
+    """Return the table and its sentences as text."""
     head = ["", "measured", "as it was", "error", *heads(told)]
     body = [
         [row.name, row.measured, row.as_was, row.error, *row.predicted]
@@ -225,7 +225,7 @@ def _line(cells: list[str], widths: list[int]) -> str:
 
 
 def as_json(told: WhatIf, session_id: str) -> dict[str, Any]:
-    """For other programs; seconds, shares 0-1."""
+    """Return the predictions for JSON; times in seconds, shares from 0 to 1."""
     return {
         "session_id": session_id,
         "setting": msgspec.to_builtins(told.setting),
