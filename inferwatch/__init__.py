@@ -1,3 +1,3 @@
-"""The product: arithmetic, storage, load, screens and commands."""
+"""A terminal dashboard and recorder for vLLM servers, with its load generator."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""What can go wrong, as a tree; the command line alone turns it into exit statuses.
+"""The errors of inferwatch as a tree; the command line maps them to exit statuses.
 
 InferwatchError
 ├── UsageError         the user asked for something that cannot be   (exit 2)
@@ -24,7 +24,7 @@ class UsageError(InferwatchError):
 
 
 class OutputError(InferwatchError):
-    """What is printed cannot be written: a full disk, or nobody reads."""
+    """The output cannot be written: the disk is full, or its reader has gone."""
 
     exit_status = 2
 
@@ -50,7 +50,7 @@ class NewerSchemaError(StorageError):
 
 
 class NoSuchSessionError(StorageError):
-    """No session of that name, id or prefix."""
+    """No session has that name, id or prefix."""
 
 
 class SessionDeletedError(StorageError):

@@ -1,4 +1,4 @@
-"""A fault of ours is said in a sentence, and its traceback kept in a file."""
+"""Reports faults of inferwatch in a sentence, and keeps their traceback in a file."""
 
 import os
 import sys
@@ -10,19 +10,20 @@ from pathlib import Path
 from inferwatch import __version__
 
 STATUS = 70
-"""``EX_SOFTWARE``: none of the statuses by which a command says what it found."""
+"""``EX_SOFTWARE``: different from every status by which a command reports its
+result."""
 SWITCH = "INFERWATCH_TRACEBACK"
-"""Set, it lets the exception through; our tests set it, so that the net hides none."""
+"""If set, exceptions pass; our tests set it, so that no fault is hidden from them."""
 KEPT = 20
 
 
 def let_through() -> bool:
-    """Somebody wants the traceback itself."""
+    """Return whether the traceback itself is wanted."""
     return bool(os.environ.get(SWITCH))
 
 
 def told(error: BaseException) -> str:
-    """What to say of a fault nobody foresaw; the whole of it goes into a file."""
+    """Return the sentence to show for an unexpected error, and keep a report."""
     what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
     where = _kept(error)
     if where is None:
@@ -34,7 +35,7 @@ def told(error: BaseException) -> str:
 
 
 def _kept(error: BaseException) -> Path | None:
-    """The file it was written to, private; None where none can be."""
+    """Write the report to a file that only the user can read; None if that fails."""
     from platformdirs import user_log_path  # noqa: PLC0415 - only a fault needs it
 
     with suppress(OSError):
@@ -52,7 +53,7 @@ def _kept(error: BaseException) -> Path | None:
 
 
 def _report(error: BaseException) -> str:
-    """Without the command's arguments: a header may be a key."""
+    """Return the report, without command-line arguments: a header may be an API key."""
     host = os.uname()
     system = f"Python {sys.version.split()[0]}, {host.sysname} {host.release}"
     system += f" {host.machine}"

@@ -1,4 +1,4 @@
-"""What the screens are given: a session, live or recorded, and nothing else."""
+"""The protocols of a session that screens are given, live or recorded."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from inferwatch.metrics.story.story import RequestStory
 
 
 class FeedState(StrEnum):
-    """Where the numbers come from right now."""
+    """Where the numbers on screen come from."""
 
     STARTING = "starting"
     LIVE = "live"
@@ -25,65 +25,65 @@ class FeedState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlightState:
-    """What is kept in memory until a rule of ``--record-on`` holds."""
+    """The readings kept in memory until a rule of ``--record-on`` holds."""
 
     keep_s: float
-    """How much is to be kept."""
+    """How many seconds of readings are to be kept."""
     kept_s: float
-    """How much there is by now."""
+    """How many seconds of readings are kept at present."""
     kept_bytes: int
     cut_short: bool = False
-    """Memory was short: it can be no more."""
+    """Whether memory is full, so that less than ``keep_s`` can be kept."""
     sessions: tuple[str, ...] = ()
-    """Those that were recorded so far, the present one included."""
+    """The ids of the sessions recorded so far, the present one included."""
     because: str | None = None
-    """What is being recorded for; None while it is only kept."""
+    """The rule that is being recorded for; None while readings are only kept."""
     since_ns: int | None = None
-    """Likewise, since when."""
+    """Since when it is being recorded; None while readings are only kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordState:
-    """What the recorder does, for the header."""
+    """The state of the recorder, for the header."""
 
     session_id: str
     file_bytes: int = 0
     written: int = 0
     unrecorded: int = 0
     message: str | None = None
-    """Why recording is impaired, fit to show; None when all is well."""
+    """Why recording is impaired, fit to show; None when it is not."""
     flight: FlightState | None = None
-    """None where all is recorded."""
+    """None when everything is recorded."""
 
 
 class MarkKind(StrEnum):
-    """Why a moment of a session is worth going to."""
+    """Why a moment of a session is worth a look."""
 
     LOAD = "load"
     """A load run began, changed its rate or ended."""
     LOST = "lost"
     """An engine was lost, or came back."""
     LIMITS = "limits"
-    """Somebody changed what limits an engine while it runs."""
+    """A limit of a running engine was changed."""
     SLO = "slo"
-    """A minute in which an objective of the load was missed, or one that is watched
-    began to be, or is met again."""
+    """A minute missed an objective of the load, or a watched objective began to be
+    missed, or is met again."""
     PREEMPTION = "preemption"
-    """Requests were preempted after a while without."""
+    """Requests were preempted after a time without preemptions."""
     STALL = "stall"
-    """Work waited and no step ended for a while."""
+    """Requests waited and no step ended for a time."""
     FINDING = "finding"
-    """A diagnosis began to hold, or no longer does."""
+    """A finding began to hold, or no longer holds."""
     ALERT = "alert"
     """A rule of --record-on or --alert began to hold."""
     BOOKMARK = "bookmark"
     OTHER = "other"
-    """Any other note that people should hear of."""
+    """Another note that people should see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A moment worth going to: drawn on the time line, reached by ``n`` and ``N``."""
+    """A moment worth a look: drawn on the time line, reached by ``n`` and ``N``."""
 
     t_ns: int
     kind: MarkKind
@@ -91,10 +91,10 @@ class Mark:
 
 
 class Playback(Protocol):
-    """Goes to any moment of a session, long after it or while it is recorded.
+    """Moves the view to any moment of a session, while it is recorded or later.
 
-    All moments are session time. A call that takes time gives the old picture until
-    the new one is there: ``Feed.snapshot`` never waits.
+    All times are session time. While a call takes time, ``Feed.snapshot`` returns the
+    old snapshot: it never waits.
     """
 
     @property
@@ -104,59 +104,59 @@ class Playback(Protocol):
 
     @property
     def position_ns(self) -> int:
-        """The moment that is shown."""
+        """The session time of the moment shown."""
         ...
 
     @property
     def goes_on(self) -> bool:
-        """The session is still being recorded: its end moves, and can be followed."""
+        """Whether the session is still being recorded; its end can be followed then."""
         ...
 
     @property
     def at_live(self) -> bool:
-        """It is followed: what is shown is now."""
+        """Whether the end is followed: the moment shown is now."""
         ...
 
     @property
     def playing(self) -> bool:
-        """The position moves."""
+        """Whether the position advances."""
         ...
 
     @property
     def speed(self) -> float:
-        """Seconds of the session a second, 0.1 to 100."""
+        """Seconds of the session per second, from 0.1 to 100."""
         ...
 
     @property
     def seeking(self) -> bool:
-        """On the way to another moment; the picture is still that of the old one."""
+        """Whether a seek is under way; the snapshot is still that of the old moment."""
         ...
 
     @property
     def cannot_seek(self) -> str | None:
-        """Why only pausing works, fit to show; None when any moment can be had."""
+        """Why only pausing works, fit to show; None when any moment can be shown."""
         ...
 
     @property
     def shape(self) -> Timeline | None:
-        """The whole session at a glance, at most 240 columns; None until known."""
+        """The whole session in at most 240 columns; None until known."""
         ...
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """In order of time."""
+        """The marks of the session, in order of time."""
         ...
 
     def play(self) -> None:
-        """Let the position move on from where it is."""
+        """Let the position advance from where it is."""
         ...
 
     def pause(self) -> None:
-        """Hold the view; what is recorded goes on being recorded."""
+        """Pause the view; recording goes on."""
         ...
 
     def set_speed(self, speed: float) -> None:
-        """Kept within 0.1 and 100."""
+        """Set the speed, kept within 0.1 and 100."""
         ...
 
     async def seek(self, t_ns: int) -> None:
@@ -164,182 +164,178 @@ class Playback(Protocol):
         ...
 
     async def step(self, count: int) -> None:
-        """Go on by engine steps, back when negative; pauses."""
+        """Pause and move by engine steps, back when negative."""
         ...
 
     async def go_live(self) -> None:
-        """Follow a session that goes on; of one that has ended: its end."""
+        """Follow a session that is being recorded; of one that ended, show the end."""
         ...
 
     async def bookmark(self, text: str, t_ns: int | None = None) -> None:
-        """Mark a moment, else the position: it is there when opened again.
+        """Bookmark a moment, by default the position; it is kept in the record.
 
         Raises:
-            StorageError: the file does not let us.
+            StorageError: the record cannot be written.
         """
         ...
 
 
 class LoadDesk(Protocol):
-    """Where load on the watched server is started, changed and stopped."""
+    """Starts, changes and stops load on the watched server."""
 
     @property
     def running(self) -> bool:
-        """A load run of ours goes on."""
+        """Whether a load run of ours is under way."""
         ...
 
     @property
     def plan(self) -> LoadPlan:
-        """Of the run that goes on, else of the last one, else one to begin with."""
+        """The plan of the current run, else of the last one, else one to start with."""
         ...
 
     @property
     def must_name_host(self) -> str | None:
-        """The host's name, to be typed before load: others use this server."""
+        """The host name to type before a load, if others use the server; else None."""
         ...
 
     @property
     def unavailable(self) -> str | None:
-        """Why no load can be started now, fit to show; None when it can."""
+        """Why no load can be started now, fit to show; None when one can."""
         ...
 
     async def start(self, plan: LoadPlan) -> None:
-        """Follow a plan; its url, uds and model are those of the watched server.
+        """Run a plan, with the url, uds and model of the watched server.
 
         Raises:
-            SourceError: the generator did not start.
+            SourceError: there is no engine, or the generator did not start.
         """
         ...
 
     async def change(
         self, *, rate_per_s: float | None = None, concurrency: int | None = None
     ) -> None:
-        """Of the run that goes on, from now on; the record marks when.
+        """Change the current run from now on; the record marks when.
 
-        A rate by time gives way to the one rate. When no run goes on: nothing.
+        A rate over time is replaced by the one rate. Without a current run, do nothing.
 
         Raises:
-            UsageError: a run of that kind cannot be changed so.
+            UsageError: a run of that kind cannot be changed like this.
         """
         ...
 
     async def stop(self) -> None:
-        """Send nothing more and abort what is in flight."""
+        """Stop sending and abort the requests in flight."""
         ...
 
 
 class Recall(Protocol):
-    """What single steps and requests did, as of the moment that is shown.
+    """Looks up single steps and requests, as of the moment shown.
 
-    Of a live session from memory, of what is longer ago and of recorded ones from the
-    record: equal readings tell the same.
+    A live session looks them up in memory, and earlier ones in its record, as for a
+    recorded session: equal readings give equal results.
     """
 
     async def steps(
         self, start_ns: int, end_ns: int, source: str | None = None
     ) -> Sequence[Step]:
-        """Those that ended in a span, with members, oldest first; 20,000 at most.
+        """Return steps that ended in a span, oldest first: the latest 20,000.
 
-        Where there are more, the latest.
+        They include their members.
         """
         ...
 
     async def request(self, key: str) -> RequestStory | None:
-        """The story of the request with that key; None where nothing is known of it."""
+        """Return the story of a request; None if nothing is known of it."""
         ...
 
 
 class NothingRecalled:
-    """A Recall where nothing was kept."""
+    """A Recall that finds nothing, for sessions that keep nothing."""
 
     async def steps(
         self, start_ns: int, end_ns: int, source: str | None = None
     ) -> Sequence[Step]:
-        """None."""
         del start_ns, end_ns, source
         return ()
 
     async def request(self, key: str) -> RequestStory | None:
-        """None."""
         del key
         return None
 
 
 class CanarySwitch(Protocol):
-    """Tiny requests of ours to what is watched, off until somebody wants them."""
+    """Sends canary requests, tiny ones, to what is watched; off until turned on."""
 
     @property
     def on(self) -> tuple[str, ...]:
-        """The sources of the servers they are sent to."""
+        """The sources of the servers that they are sent to."""
         ...
 
     def targets(self, source: str | None) -> tuple[str, ...]:
-        """The servers they could be sent to: one, or all that answer."""
+        """Return the sources they can be sent to: the given one, or all that answer."""
         ...
 
     def start(self, source: str | None) -> None:
-        """Send to these from now on."""
+        """Send canary requests to this source, or to all that answer, from now on."""
         ...
 
-    async def stop(self) -> None:
-        """Send no more."""
-        ...
+    async def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitPair:
-    """What somebody wants an engine's limits to be; None: as it is."""
+    """The limits to set on an engine; None leaves one as it is."""
 
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
 
 
 class LimitDesk(Protocol):
-    """Where the limits of a running engine are turned, and turned back.
+    """Sets and restores the limits of a running engine.
 
-    What they are is told by the engine: ``Snapshot.live_limits``.
+    The engine itself reports its limits: ``Snapshot.live_limits``.
     """
 
     @property
     def unavailable(self) -> str | None:
-        """Why nothing can be turned now, fit to show; None when it can."""
+        """Why no limit can be set now, fit to show; None when one can."""
         ...
 
     @property
     def must_name_host(self) -> str | None:
-        """The host's name, to be typed first: others use this engine."""
+        """The host name to type first, if others use the engine; else None."""
         ...
 
     @property
     def by(self) -> str:
-        """As whom the engine knows us, in ``LiveLimits.by``."""
+        """The name by which the engine knows us, as in ``LiveLimits.by``."""
         ...
 
     @property
     def answered(self) -> tuple[LiveLimits, ...]:
-        """What the engine answered last, by rank; empty before it was asked.
+        """The limits in the engine's last answer, by rank; empty before any answer.
 
-        It tells of a change at its next step; an idle one has none. Times in it are
-        the engine's own.
+        The engine reports a change as a reading with its next step; an idle engine has
+        none. Times in it are the engine's own.
         """
         ...
 
     async def set(self, wanted: LimitPair, *, keep: bool = False) -> None:
-        """Turn them, on all ranks; the start-up values return when we go.
+        """Set the limits on all ranks; they are restored when we disconnect.
 
         With ``keep`` they stay.
 
         Raises:
             UsageError: the engine refuses; the message says why.
-            SourceError: it is gone.
+            SourceError: the engine is gone.
         """
         ...
 
     async def reset(self) -> None:
-        """Back to what the engine was started with.
+        """Restore the limits that the engine was started with.
 
         Raises:
-            SourceError: it is gone.
+            SourceError: the engine is gone.
         """
         ...
 
@@ -354,55 +350,53 @@ class Feed(Protocol):
 
     @property
     def served(self) -> bool:
-        """The engine outlives us: ``q`` detaches."""
+        """Whether the engine outlives this process, so that ``q`` detaches."""
         ...
 
     @property
     def can_stop(self) -> bool:
-        """It is ours to end, which is asked for."""
+        """Whether the engine is ours to stop; the user confirms it first."""
         ...
 
     @property
     def can_restart(self) -> bool:
-        """The engine is gone and we know how to start it again."""
+        """Whether the engine is gone and can be started again."""
         ...
 
     @property
     def record(self) -> RecordState | None:
-        """None with ``--no-record``."""
+        """The state of the recorder; None with ``--no-record``."""
         ...
 
     @property
     def playback(self) -> Playback | None:
-        """What goes to other moments; None while there is nothing but now."""
+        """Moves the view to other moments; None while there is only the present."""
         ...
 
     @property
-    def recall(self) -> Recall:
-        """What single steps and requests did."""
-        ...
+    def recall(self) -> Recall: ...
 
     @property
     def canary(self) -> CanarySwitch | None:
-        """None where none can be sent: in a replay."""
+        """Sends canary requests; None where that is impossible: in a replay."""
         ...
 
     @property
     def load_desk(self) -> LoadDesk | None:
-        """None where no load can be started: in a replay."""
+        """Starts and stops load; None where that is impossible: in a replay."""
         ...
 
     @property
     def limit_desk(self) -> LimitDesk | None:
-        """None where no limit can be turned: in a replay."""
+        """Sets the engine's limits; None where that is impossible: in a replay."""
         ...
 
     def now_ns(self) -> int:
-        """Session time of what is shown: now, unless paused or replaying."""
+        """Return the session time of what is shown: now, unless paused or replayed."""
         ...
 
     def wall_text(self, t_ns: int, *, ms: bool = False) -> str:
-        """A moment of session time as local clock time, HH:MM:SS or HH:MM:SS.mmm."""
+        """Return local wall-clock time as HH:MM:SS, or as HH:MM:SS.mmm."""
         ...
 
     def snapshot(
@@ -414,41 +408,41 @@ class Feed(Protocol):
         hardware: bool = False,
         source: str | None = None,
     ) -> Snapshot:
-        """Everything as of now; if asked, the client's view and GPUs over time.
+        """Return the snapshot of the moment shown.
 
-        Cheap enough for 2 Hz.
+        It includes the client's view and GPUs over time on request, and is cheap enough
 
-        With a source, of that server alone; of one that is not known: of all.
+        for 2 Hz. With a source it is of that server alone; an unknown source means all.
         """
         ...
 
     def present(self, source: str | None = None) -> Snapshot:
-        """As things are now, whatever moment is shown; without rows of requests.
+        """Return the snapshot of now, whatever moment is shown, without requests.
 
-        For what must be told at once: the header, losses, news. What is shown itself
-        where there is no other now: in a replay.
+        It is for what must be seen at once: the header, losses, news. In a replay it
+        is of the moment shown.
         """
         ...
 
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
-        """Read GPUs ten times a second while somebody sees it, else once; cheap.
+        """Read GPUs ten times a second while they are on screen, else once.
 
-        A screen that shows them calls it when it is shown and when it is left. It also
-        looks for a driver again that was not there. In a replay: nothing.
+        A screen with GPUs calls it when it is shown and when it is left. It also looks
+        again for a driver that was missing. In a replay it does nothing.
         """
         ...
 
     @property
     def no_log(self) -> str:
-        """Why the log is empty where it is, fit to show."""
+        """Why the log is empty when it is, fit to show."""
         ...
 
     def log_tail(self, lines: int) -> list[str]:
-        """The engine's latest log lines, oldest first."""
+        """Return the engine's last log lines, oldest first."""
         ...
 
     async def run(self) -> None:
-        """Pump readings until the session ends; cancelled when the app closes."""
+        """Take readings until the session ends; cancelled when the app closes."""
         ...
 
     async def restart(self) -> None:
@@ -456,5 +450,5 @@ class Feed(Protocol):
         ...
 
     async def stop_engine(self) -> None:
-        """End a served engine; only after the user said so."""
+        """Stop a served engine; call it only after the user confirmed."""
         ...

@@ -1,4 +1,4 @@
-"""Numbers as text, in one place.
+"""Turns numbers into text, in one place for the whole program.
 
 Every function returns text of one width whatever the number, so that nothing moves
 when it changes; unknown is a dash in the same width. Three digits say enough.
@@ -31,7 +31,8 @@ DURATIONS = (
     (59_970.0, 60.0, "min", 0),
     (float("inf"), 3_600.0, "h", 0),
 )
-"""Below this many seconds: in units of that many, called so, with places at most."""
+"""Rows of: seconds below which it is used, seconds in the unit, its name, most
+decimals."""
 
 
 class TimeUnit(NamedTuple):
@@ -40,7 +41,7 @@ class TimeUnit(NamedTuple):
     name: str
     seconds: float
     places: int
-    """After the point, at most."""
+    """The most digits after the decimal point."""
 
 
 MICROSECONDS = TimeUnit("µs", 1e-6, 0)
@@ -53,7 +54,7 @@ BYTES = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 
 
 def format_duration(duration_s: float | None) -> str:
-    """Seven columns, in the unit that suits this one: ms or µs below a second.
+    """Format in seven columns and a unit of its own: ms or µs below a second.
 
     >>> format_duration(0.0089)
     ' 8.9 ms'
@@ -77,7 +78,7 @@ def format_duration(duration_s: float | None) -> str:
 
 
 def format_about(duration_s: float) -> str:
-    """An estimate, as wide as it is: whole seconds, minutes, hours.
+    """Format an estimate in whole seconds, whole minutes, or hours; of any width.
 
     >>> format_about(26.7), format_about(0.2), format_about(700), format_about(9_000)
     ('27 s', '1 s', '12 min', '2.5 h')
@@ -92,7 +93,7 @@ def format_about(duration_s: float) -> str:
 def shared_unit(
     durations_s: Iterable[float | None], *, round_figures: bool = False
 ) -> TimeUnit:
-    """The unit for durations that are read side by side: a row, a heading, a pair.
+    """Return the unit for durations that are read side by side: a row, a pair.
 
     µs while the longest is below a millisecond; s from ten seconds on, and where even
     the shortest is a second or more; else ms. Short ones beside a longest below 100 s
@@ -122,7 +123,7 @@ def shared_unit(
 
 
 def format_in(unit: TimeUnit, duration_s: float | None) -> str:
-    """Six columns without the unit, which stands once for all that share it.
+    """Format in six columns without the unit, which is shown once for all.
 
     >>> format_in(MILLISECONDS, 0.0208), format_in(MILLISECONDS, 1.59)
     ('  20.8', ' 1,590')
@@ -138,7 +139,7 @@ def format_in(unit: TimeUnit, duration_s: float | None) -> str:
 
 
 def format_durations(durations_s: Iterable[float | None]) -> tuple[str, ...]:
-    """Nine columns each, all in one unit.
+    """Format in nine columns each, all in one unit.
 
     >>> format_durations([0.198, 0.36])
     ('   198 ms', '   360 ms')
@@ -160,7 +161,7 @@ def format_durations(durations_s: Iterable[float | None]) -> tuple[str, ...]:
 def format_bracket(
     low_s: float, high_s: float | None, unit: TimeUnit | None = None
 ) -> str:
-    """Two bounds of a duration, as wide as they are; with a unit given without it.
+    """Format two bounds of a duration, of any width; with a given unit, without it.
 
     >>> format_bracket(0, 0.01), format_bracket(1, 2.5), format_bracket(10, None)
     ('0–10 ms', '1–2.5 s', '> 10 s')
@@ -177,7 +178,7 @@ def format_bracket(
 
 
 def format_objective(below_s: float) -> str:
-    """What a duration is to stay below.
+    """Format the limit that a latency must stay below.
 
     >>> format_objective(0.5), format_objective(1)
     ('< 500 ms', '< 1 s')
@@ -186,7 +187,7 @@ def format_objective(below_s: float) -> str:
 
 
 def format_round_duration(duration_s: float) -> str:
-    """One that was chosen to be round: where an axis has a mark.
+    """Format a duration that is a round number, as on an axis.
 
     >>> format_round_duration(0.02), format_round_duration(0.0005)
     ('20 ms', '500 µs')
@@ -196,7 +197,7 @@ def format_round_duration(duration_s: float) -> str:
 
 
 def format_counts_bracket(low: float, high: float | None) -> str:
-    """Two bounds of a count: of tokens.
+    """Format two bounds of a count, such as of tokens.
 
     >>> format_counts_bracket(100, 200), format_counts_bracket(5_000, None)
     ('101–200', '> 5,000')
@@ -210,7 +211,7 @@ def format_counts_bracket(low: float, high: float | None) -> str:
 
 
 def format_met(least: float, most: float) -> str:
-    """A share that is known to lie between two: one number where they look the same.
+    """Format a share that lies between two bounds: one number if both look alike.
 
     >>> format_met(0.91, 0.95), format_met(1, 1), format_met(0.9991, 1)
     ('91–95%', '100%', '99–100%')
@@ -222,13 +223,13 @@ def format_met(least: float, most: float) -> str:
 
 
 def _round_figure(duration_s: float, unit: TimeUnit) -> str:
-    """A bound as its configuration has it, without zeros behind the point."""
+    """Format a bound as its configuration writes it, without trailing zeros."""
     figure = f"{duration_s / unit.seconds:,.3f}"
     return figure.rstrip("0").rstrip(".")
 
 
 def about(text: str) -> str:
-    """The mark of a number that rests on too few samples, in its own blank column.
+    """Mark a number as resting on too few samples, using its first blank column.
 
     >>> about("  20.8"), about("1.43 s")
     (' ~20.8', '~1.43 s')
@@ -238,7 +239,7 @@ def about(text: str) -> str:
 
 
 def counted(count: int | None, noun: str, nouns: str = "") -> str:
-    """So many of a thing, in a sentence; the plural where it takes more than an s.
+    """Format a count with its noun for a sentence; an irregular plural is given.
 
     >>> counted(1, "request"), counted(1983, "request"), counted(None, "step")
     ('1 request', '1,983 requests', '– steps')
@@ -250,7 +251,7 @@ def counted(count: int | None, noun: str, nouns: str = "") -> str:
 
 
 def format_count(count: float | None) -> str:
-    """Seven columns, commas between thousands; millions and more in three digits.
+    """Format in seven columns, with commas; millions and more in three digits.
 
     >>> format_count(5460)
     '  5,460'
@@ -269,7 +270,7 @@ def format_count(count: float | None) -> str:
 
 
 def format_rate(per_s: float | None) -> str:
-    """Seven columns without a unit: three digits when small, whole when large.
+    """Format in seven columns without a unit: three digits if small, whole if large.
 
     >>> format_rate(18.24)
     '   18.2'
@@ -286,7 +287,7 @@ def format_rate(per_s: float | None) -> str:
 
 
 def format_figure(value: float | None) -> str:
-    """Seven columns without a unit: three digits, however small it is.
+    """Format in seven columns without a unit: three digits, however small.
 
     >>> format_figure(0.01234), format_figure(0.000071), format_figure(3610.4)
     (' 0.0123', '0.00007', '  3,610')
@@ -300,7 +301,7 @@ def format_figure(value: float | None) -> str:
 
 
 def format_change(ratio: float | None) -> str:
-    """Of a ratio, six columns at most: ``+38%``, ``×12.5``.
+    """Format a ratio as a change, in six columns at most: ``+38%``, ``×12.5``.
 
     >>> format_change(1.38)
     '+38%'
@@ -318,7 +319,7 @@ def format_change(ratio: float | None) -> str:
 
 
 def format_bytes(size_bytes: float | None) -> str:
-    """Seven columns, decimal units.
+    """Format in seven columns, in decimal units.
 
     >>> format_bytes(2_100_000)
     '2.10 MB'
@@ -335,7 +336,7 @@ def format_bytes(size_bytes: float | None) -> str:
 
 
 def format_flops(flops_per_s: float | None) -> str:
-    """Thirteen columns: products and sums a second.
+    """Format in thirteen columns: floating-point operations per second.
 
     >>> format_flops(989e12), format_flops(1.98e15)
     ('  989 TFLOP/s', ' 1.98 PFLOP/s')
@@ -350,7 +351,7 @@ def format_flops(flops_per_s: float | None) -> str:
 
 
 def format_gigabytes(size_bytes: float | None) -> str:
-    """Seven columns, decimal gigabytes without the unit: a size, or a rate in GB/s.
+    """Format in seven columns, in decimal GB without the unit: a size or a rate.
 
     >>> format_gigabytes(3_352.3e9), format_gigabytes(80 << 30)
     ('  3,352', '   85.9')
@@ -361,9 +362,9 @@ def format_gigabytes(size_bytes: float | None) -> str:
 
 
 def format_share(share: float | None) -> str:
-    """Four columns, of a share between 0 and 1; tenths below ten percent.
+    """Format a share between 0 and 1 in four columns; tenths below ten percent.
 
-    Not quite all is not 100%: what is left would be unaccounted for.
+    A share just below 1 is not shown as 100%: the rest would seem to be missing.
 
     >>> format_share(0.714)
     ' 71%'
@@ -382,7 +383,7 @@ def format_share(share: float | None) -> str:
 
 
 def format_nines(share: float | None) -> str:
-    """A share that should be near one: digits where they matter, never rounded up.
+    """Format a share near 1 in the digits that matter; it is never rounded up.
 
     >>> format_nines(0.999), format_nines(0.99999), format_nines(0.95), format_nines(1)
     ('99.9%', '99.99%', '95%', '100%')
@@ -393,7 +394,7 @@ def format_nines(share: float | None) -> str:
 
 
 def bound_text(bound: BoundBy) -> str:
-    """What kept the head of the queue waiting, as screens say it.
+    """Return what kept the head of the queue waiting, in the words of the screens.
 
     >>> bound_text(BoundBy.NOTHING), bound_text(BoundBy.KV)
     ('nothing waits', 'kv')
@@ -402,14 +403,14 @@ def bound_text(bound: BoundBy) -> str:
 
 
 def wall_clock(wall_ns: int, *, ms: bool = False) -> str:
-    """Local clock time, cut to the second, or to the millisecond."""
+    """Return the local time of day, truncated to seconds or milliseconds."""
     seconds, rest_ns = divmod(wall_ns, NS_PER_S)
     text = datetime.fromtimestamp(seconds).astimezone().strftime("%H:%M:%S")
     return f"{text}.{rest_ns // 1_000_000:03}" if ms else text
 
 
 def format_clock(t_ns: int | None) -> str:
-    """Nine columns: hours, minutes and seconds of session time, cut, not rounded.
+    """Format session time in nine columns: hours, minutes, seconds; truncated.
 
     >>> format_clock(11_561_900_000_000)
     ' 03:12:41'
@@ -427,7 +428,7 @@ def format_clock(t_ns: int | None) -> str:
 
 
 def _digits(value: float, most_places: int) -> str:
-    """Three digits, with at most so many places after the point; all of the whole."""
+    """Return three digits, with at most so many decimals; integers in full."""
     for places in (3, 2, 1):
         if places <= most_places and round(value, places) < 10 ** (3 - places):
             return f"{value:.{places}f}"
@@ -435,7 +436,7 @@ def _digits(value: float, most_places: int) -> str:
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
-    """In the largest unit that leaves something before the point."""
+    """Format in the largest unit in which the value is at least one."""
     for scale, name in units:
         digits = _digits(value / scale, 2)
         if "," not in digits:

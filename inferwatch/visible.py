@@ -1,7 +1,7 @@
-"""Text that others chose, made safe to show.
+"""Makes text that others chose safe to show in a terminal.
 
-A request id, a model's name, a server's error, a line of a log: whoever wrote it may
-have put in what a terminal obeys. It is shown instead.
+Request ids, model names, error messages and log lines can contain control characters
+that a terminal obeys. They are shown instead.
 """
 
 import json
@@ -12,15 +12,15 @@ _HIDDEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-"""Controls, what turns the direction of writing, what has no width, half characters.
+"""Control characters, changes of the writing direction, zero width, lone surrogates.
 
-Joiners and what stands in no terminal's way are as good as letters.
+Joiners are kept, as they cannot harm a terminal.
 """
 _UNESCAPED = re.compile("[\x7f-\U0010ffff]")
 
 
 def visible(text: str) -> str:
-    r"""In one line: controls as their pictures, the rest of the hidden by its number.
+    r"""Return one line: control characters as pictures, others as U+ numbers.
 
     >>> visible("a\x1b[31mb\x07\n")
     'a␛[31mb␇␊'
@@ -33,7 +33,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    r"""The same of a text whose lines are meant.
+    r"""Return the same, but keep the line breaks.
 
     >>> visible_lines("a\x1b\nb\r")
     'a␛\nb␍'
@@ -42,12 +42,12 @@ def visible_lines(text: str) -> str:
 
 
 def as_html(text: str) -> str:
-    """The same as text of a page, in which nothing is markup."""
+    """Return the same, escaped for HTML."""
     return escape(visible_lines(text))
 
 
 def ascii_json(encoded: bytes) -> bytes:
-    r"""JSON that says the same in printable ASCII.
+    r"""Return equal JSON in printable ASCII.
 
     >>> ascii_json('["ä\x9b\x7f🙂"]'.encode())
     b'["\\u00e4\\u009b\\u007f\\ud83d\\ude42"]'
@@ -58,7 +58,7 @@ def ascii_json(encoded: bytes) -> bytes:
 
 
 def strict_json(facts: object, indent: int | None = None) -> str:
-    """JSON that every program reads: a number it has no word for is null.
+    """Return standard JSON: infinite numbers and NaN become null.
 
     >>> strict_json({"temperature": float("inf"), "top_p": 0.5})
     '{"temperature": null, "top_p": 0.5}'

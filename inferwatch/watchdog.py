@@ -1,4 +1,4 @@
-"""Ends this process when it does not end by itself; the record is written first."""
+"""Ends this process if it does not end by itself, after the record is written."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,26 +7,26 @@ from threading import Thread
 from time import sleep
 
 LEAVES_S = 3.0
-"""To leave what is shown and let go of its files."""
+"""How long leaving the screen and closing the files may take."""
 ENDS_ENGINE_S = 8.0
-"""To end a load (3 s at most), then an engine (5 s)."""
+"""How long stopping a load (3 s at most) and then an engine (5 s) may take."""
 WRITES_S = 10.0
-"""For what is still to be written when that was not enough."""
+"""How long the last acts, such as writing the record, may take after that."""
 STATUS = 129
-"""As a shell tells of a process that a hang-up ended."""
+"""The status with which a shell reports a process that SIGHUP ended."""
 
 _last_acts: list[Callable[[], object]] = []
 _patience: list[float] = [LEAVES_S]
 
 
 def before_the_end(act: Callable[[], object]) -> None:
-    """Do this even when the process has to be ended; from any thread, perhaps twice."""
+    """Call this before the process is ended by force: from any thread, maybe twice."""
     _last_acts.append(act)
 
 
 @contextmanager
 def patience(seconds: float) -> Iterator[None]:
-    """As long as this lasts, there is so much to end before the process does."""
+    """While the context lasts, ending the process may take this long."""
     _patience.append(seconds)
     try:
         yield
@@ -35,9 +35,9 @@ def patience(seconds: float) -> Iterator[None]:
 
 
 def end_within(seconds: float | None = None) -> None:
-    """Whatever hangs, waits or spins: after so long there is no such process.
+    """End the process after so long, whatever hangs, waits or spins.
 
-    Unsaid, it is as long as ending takes at most. Engines that must not outlive the
+    The default is the longest patience at present. Engines that must not outlive the
     process notice its end by themselves.
     """
     patience_s = max(_patience) if seconds is None else seconds
