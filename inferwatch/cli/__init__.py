@@ -1,1 +1,1 @@
-"""One module per command; imports wait until a command needs them."""
+"""The commands, one module each; imports wait until a command needs them."""

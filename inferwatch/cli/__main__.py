@@ -1,4 +1,4 @@
-"""``python -m inferwatch.cli``: the same as the ``inferwatch`` command."""
+"""Runs ``python -m inferwatch.cli``, the same as the ``inferwatch`` command."""
 
 from inferwatch.cli.main import main
 

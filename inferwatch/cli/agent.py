@@ -1,4 +1,4 @@
-"""``inferwatch agent``: tell screens elsewhere what the hardware of this host does."""
+"""``inferwatch agent``: publish what the hardware of this host does."""
 
 from pathlib import Path
 

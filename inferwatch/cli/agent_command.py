@@ -26,15 +26,16 @@ from inferwatch.visible import visible
 
 LONGEST_NAME = 64
 GPUS_S = 3.0
-"""A driver that takes longer is not waited for."""
+"""How long to wait for the driver before the first line is printed."""
 BOUND_S = 2.0
-"""After so long the port is still another's: that is said, and waited for."""
+"""How long to wait for the TCP port: while another process has it, the relay
+retries."""
 LIVE_EVERY_S, TELL_EVERY_S = 1.0, 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOptions:
-    """What the command line says."""
+    """The options of ``inferwatch agent``, as the user gave them."""
 
     listen: str | None = None
     key_file: Path | None = None
@@ -45,23 +46,23 @@ class AgentOptions:
 
     @property
     def address(self) -> str | None:
-        """Where viewers come over TCP."""
+        """The TCP address for viewers; None if only the Unix socket is used."""
         tcp = self.listen is not None and self.listen.startswith(TCP)
         return self.listen if tcp else None
 
     @property
     def path(self) -> Path:
-        """Its Unix socket, which there is in any case."""
+        """The Unix socket, which is used in any case."""
         if self.listen is None or self.address is not None:
             return agent_path()
         return Path(self.listen.removeprefix("unix:")).expanduser().absolute()
 
 
 def run_agent(options: AgentOptions) -> int:
-    """Publish until told to stop; the exit status.
+    """Publish until told to stop, and return the exit status.
 
     Raises:
-        UsageError: it cannot listen there, or would let anybody in.
+        UsageError: the address or key file cannot be used, or anybody could connect.
         SourceError: nothing more can be published.
     """
     _check(options)
@@ -69,7 +70,7 @@ def run_agent(options: AgentOptions) -> int:
 
 
 def _check(options: AgentOptions) -> None:
-    """Refuse what would fail later, or let somebody in who should not be."""
+    """Check the options, so that nothing fails later and no stranger is let in."""
     address, key_file = options.address, options.key_file
     if address is None and (key_file or options.probes):
         raise UsageError("--key-file and --probe go with --listen tcp://host:port")
@@ -125,7 +126,7 @@ async def _publish(options: AgentOptions) -> int:
 
 
 def _relay(options: AgentOptions, address: str) -> Relay:
-    """Lets viewers listen over TCP, to the probes here too if that is wanted."""
+    """Return a relay for viewers over TCP, for the probes on this host too if asked."""
 
     def sockets() -> list[Path]:
         probes = [each.path for each in probe_sockets()] if options.probes else []
@@ -142,7 +143,7 @@ def _relay(options: AgentOptions, address: str) -> Relay:
 
 
 async def _show(agent: Agent, options: AgentOptions, relay: Relay | None) -> None:
-    """Say where it listens, and then how it goes."""
+    """Print where the agent listens, and then how it fares."""
     places = [str(options.path)]
     if relay is not None:
         relay.start()
@@ -179,5 +180,5 @@ def _progress(agent: Agent) -> str:
 
 
 def _report(text: str) -> None:
-    with suppress(OSError):  # nobody can be told
+    with suppress(OSError):  # stderr is closed
         say(f"inferwatch: {visible(text)}", err=True)

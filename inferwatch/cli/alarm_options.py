@@ -1,4 +1,4 @@
-"""Options of rules: what is recorded when one holds, and who is told."""
+"""The options of alarm rules: recording and alerts when one holds."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ _SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?(MB|GB)", re.IGNORECASE)
 def _span(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> float | None:
-    """``10min``, ``90s``, ``90``: seconds."""
+    """Parse a span such as ``10min``, ``90s`` or ``90``, into seconds."""
     if value is None:
         return None
     found = _SPAN.fullmatch(value.strip())
@@ -49,7 +49,7 @@ def _size(
 def _rules(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """Rules that mean something."""
+    """Check that the rules can be parsed."""
     from inferwatch.errors import UsageError
     from inferwatch.live.alarms.rules import rules_of
 
@@ -64,7 +64,7 @@ def _rules(
 def _command(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> tuple[str, ...] | None:
-    """A program that is there, and its arguments; no shell will see them."""
+    """Split the command into words, and check that its program exists."""
     if value is None:
         return None
     try:
@@ -142,10 +142,10 @@ NEEDS = {
 def alarm_options_of(
     others: dict[str, Any], *, record: bool
 ) -> tuple[AlarmOptions, dict[str, Any]]:
-    """What was asked for, taken out of all that was.
+    """Return the alarm options, and the options that remain.
 
     Raises:
-        UsageError: something that goes with a rule was given without one.
+        UsageError: an option that needs a rule was given without one.
     """
     names = ("record_on", "alert", *NEEDS)
     asked = {name: others[name] for name in names}
@@ -161,7 +161,7 @@ def alarm_options_of(
 
 
 def _options(asked: dict[str, Any]) -> AlarmOptions:
-    """Defaults stand where nothing was asked."""
+    """Keep the defaults of options that were not given."""
     called = {"keep": "keep_s", "record_after": "record_after_s"}
     called["alert_every"] = "alert_every_s"
     given = {name: value for name, value in asked.items() if value is not None}

@@ -36,21 +36,21 @@ Others = Callable[[SessionClock, Pipeline], Sequence[Collector]]
 
 
 def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
-    """Watch servers until told to stop; the exit status.
+    """Watch servers until told to stop, and return the exit status.
 
     Raises:
-        UsageError: one cannot be asked.
-        SourceError: none answers, and nobody looks.
+        UsageError: the options or settings cannot be used.
+        SourceError: no server answers, and there is no screen.
         StorageError: the record cannot be opened.
     """
     return run_watch("attach", with_exporters(asked, options), attached(asked))
 
 
 def with_exporters(asked: ServerOptions, options: WatchOptions) -> WatchOptions:
-    """With dcgm-exporters and prices of the settings file, unless others were typed.
+    """Add dcgm-exporters and prices of the settings file, unless options gave them.
 
     Raises:
-        UsageError: one is at no address, or no price.
+        UsageError: a setting is no URL, or no price.
     """
     gpus = replace(options.gpus, dcgm=dcgm_of(asked, options.gpus.dcgm))
     return replace(options, gpus=gpus, prices=prices_of(asked, options.prices))
@@ -59,10 +59,10 @@ def with_exporters(asked: ServerOptions, options: WatchOptions) -> WatchOptions:
 def attached(
     asked: ServerOptions, others: Others = lambda _clock, _pipeline: ()
 ) -> Callable[[SessionClock, Pipeline], AttachedSession]:
-    """Makes a session of the servers that are meant, and of other collectors.
+    """Return a function that makes the session of the chosen servers and collectors.
 
     Raises:
-        UsageError: one cannot be asked.
+        UsageError: a server's options cannot be used.
     """
     agents, prometheus = agents_of(asked), prometheus_of(asked)
     named = with_fronted_probes(servers_of(asked), agents)
@@ -100,7 +100,7 @@ def _with_past(
     clock: SessionClock,
     server: Server,
 ) -> list[Collector]:
-    """Scrapes are told behind those of the past: their counters go on from there."""
+    """Put the history from Prometheus before each scraper, whose counters go on."""
     return [
         WithPast(clock, server, prometheus, select, each)
         if isinstance(each, ServerScraper)

@@ -1,4 +1,4 @@
-"""``inferwatch baseline``: what a server does for one request at a time."""
+"""``inferwatch baseline``: measure a server with one request at a time."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ MOST_TOKENS = 1_000_000
 def _lengths(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> tuple[int, ...] | None:
-    """``32,512,2048``."""
+    """Parse a list such as ``32,512,2048``."""
     if value is None:
         return None
     words = value.replace(",", " ").split()

@@ -1,4 +1,4 @@
-"""Runs ``inferwatch baseline``: look at the server, measure, keep and say it."""
+"""Runs ``inferwatch baseline``: measures a server, keeps and prints the results."""
 
 import asyncio
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ COLUMN = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaselineOptions:
-    """The options of the command."""
+    """The options of ``inferwatch baseline``, as the user gave them."""
 
     url: str | None
     model: str | None
@@ -65,7 +65,7 @@ class BaselineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What was found, and of what."""
+    """The results of a baseline, and the configuration they are of."""
 
     lengths: Sequence[LengthBaseline]
     shown: Snapshot
@@ -75,10 +75,10 @@ class Measured:
 
 
 def run_baseline(options: BaselineOptions) -> int:
-    """Run the command; the exit status.
+    """Run the command, and return the exit status.
 
     Raises:
-        InferwatchError: the server does not answer, is busy, or cannot be asked so.
+        InferwatchError: the server does not answer, is busy, or its options are wrong.
     """
     return asyncio.run(_run(options))
 
@@ -112,7 +112,7 @@ def _target(options: BaselineOptions) -> TargetServer:
 async def _plan(
     options: BaselineOptions, target: TargetServer
 ) -> tuple[BaselinePlan, tuple[int, ...]]:
-    """What to send, and the lengths that do not fit."""
+    """Return the plan, and the prompt lengths that do not fit."""
     served = await target.models()
     model = options.model or next(iter(served), None)
     if model is None:
@@ -196,7 +196,7 @@ async def _measured(
     )
     probe = await asyncio.to_thread(_probe, target)
     session = LoadSession(clock, Pipeline(Model(), recorder), target, probe)
-    if probe is None:  # else it would be there twice
+    if probe is None:  # a probe's readings would be doubled
         session.watch_also(ServerScraper(clock, _server(target)))
     async with session.opened():
         lengths = await measure(session, plan, stop, lambda _: None)
@@ -313,7 +313,7 @@ def _kv_bytes(shown: Snapshot) -> int | None:
 
 
 def _floor_s(shown: Snapshot) -> float | None:
-    """Of the steps that decoded: what memory and arithmetic allow."""
+    """Return the least TPOT that memory and arithmetic allow for the decode steps."""
     return shown.limits.tpot_floor_s if shown.limits else None
 
 

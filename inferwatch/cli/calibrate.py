@@ -1,4 +1,4 @@
-"""``inferwatch calibrate``: how wrong is this client, here, at this load?"""
+"""``inferwatch calibrate``: measure the error of the load generator on this host."""
 
 import click
 

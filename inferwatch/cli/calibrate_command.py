@@ -35,10 +35,10 @@ PROMPT_TOKENS = 32
 
 
 def run_calibration(fields: Mapping[str, Any], *, as_json: bool) -> int:
-    """Measure, save, tell; the exit status.
+    """Measure, save and print the calibration, and return the exit status.
 
     Raises:
-        SourceError: not one request was answered in full.
+        SourceError: no request was answered in full.
     """
     found = asyncio.run(_measure(fields))
     path = store(found)
@@ -120,7 +120,7 @@ def _row(name: str, deviation: Deviation) -> str:
 
 
 def _cells(*values_s: float | None) -> str:
-    """In one unit; errors may be negative."""
+    """Format values in one unit; errors may be negative."""
     texts = format_durations(None if each is None else abs(each) for each in values_s)
     return "".join(
         f"{'-' if value is not None and value < 0 else ''}{text.strip()}".rjust(12)

@@ -1,4 +1,4 @@
-"""``inferwatch compare``: did it get better, and could that be chance?"""
+"""``inferwatch compare``: compare sessions, with confidence intervals."""
 
 from pathlib import Path
 from typing import Any
@@ -9,16 +9,16 @@ from inferwatch.cli.options import SECONDS, FiniteRange
 from inferwatch.cli.say import shows_screens
 
 PARTS = "--"
-"""Between the runs of one side and those of the next."""
+"""What users type between the runs of one side and those of the next."""
 KEPT = "\0--"
-"""What it is while click parses: nothing that people can type."""
+"""What stands for it while click parses; nobody can type it."""
 
 
 class ComparedSides(click.Command):
-    """Keeps each ``--``, which click would take for the end of the options."""
+    """A command that keeps each ``--``, with which click would end the options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Options may stand after it, too."""
+        """Hide each ``--`` from click, so that options may also follow it."""
         return super().parse_args(ctx, [KEPT if a == PARTS else a for a in args])
 
 

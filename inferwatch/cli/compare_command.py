@@ -1,4 +1,4 @@
-"""Prints a comparison, or shows it."""
+"""Prints a comparison, or shows it on screen."""
 
 import math
 import os
@@ -44,7 +44,7 @@ COLOURS = {
 }
 
 FAILED, INCONCLUSIVE = 1, 4
-"""Exit statuses; the second only where --inconclusive-fails asks for it."""
+"""Exit statuses; INCONCLUSIVE only with --inconclusive-fails."""
 
 
 def wanted_of(
@@ -63,7 +63,7 @@ def wanted_of(
     seed: int,
     inconclusive_fails: bool,
 ) -> ComparisonRequest:
-    """What the options ask for.
+    """Return the comparison that the options ask for.
 
     Raises:
         UsageError: one of them makes no sense.
@@ -89,7 +89,7 @@ def wanted_of(
 
 
 class OutputForm(StrEnum):
-    """What a comparison is printed as."""
+    """The form in which a comparison is printed."""
 
     TEXT = "--text"
     EVERY_ROW = "--all"
@@ -100,10 +100,10 @@ class OutputForm(StrEnum):
 def form_of(
     *, text: bool, every_row: bool, markdown: bool, as_json: bool
 ) -> OutputForm | None:
-    """The one that is asked for; None: none.
+    """Return the form that was chosen; None if none was.
 
     Raises:
-        UsageError: two are.
+        UsageError: more than one was.
     """
     given = (text and not every_row, every_row, markdown, as_json)
     asked = [form for form, wanted in zip(OutputForm, given, strict=True) if wanted]
@@ -113,10 +113,10 @@ def form_of(
 
 
 def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | None:
-    """Where ``--html`` writes to, refused before anything is read.
+    """Return the destination of ``--html``, after checks that need no comparison.
 
     Raises:
-        UsageError: there is something already, or the output is wanted for two things.
+        UsageError: the file exists, or stdout would get two outputs.
     """
     if path is None:
         if force:
@@ -133,10 +133,10 @@ def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | Non
 def print_comparison(
     wanted: ComparisonRequest, form: OutputForm, *, page: Destination | None = None
 ) -> int:
-    """The exit status: 1 when a condition holds, 4 when none can be told to.
+    """Print the comparison; return 1 if a condition holds, 4 if it is inconclusive.
 
     Raises:
-        UsageError, StorageError: they cannot be compared.
+        UsageError, StorageError: the sessions cannot be compared.
     """
     try:
         found = run_comparison(wanted, _tell)
@@ -166,10 +166,10 @@ def _say(found: Comparison, form: OutputForm) -> None:
 
 
 def show_comparison(wanted: ComparisonRequest) -> int:
-    """On the screen; what it says is not a check, so the status is 0.
+    """Show the comparison on screen; the exit status is 0, as it is not a check.
 
     Raises:
-        UsageError, StorageError: there was nothing to see.
+        UsageError, StorageError: there is nothing to show.
     """
     from inferwatch.cli.on_screen import show_on_screen
     from inferwatch.cli.pages import compare_page
@@ -179,7 +179,7 @@ def show_comparison(wanted: ComparisonRequest) -> int:
 
 
 def _tell(what: str) -> None:
-    """On a terminal one line that changes; elsewhere nothing: it takes seconds."""
+    """Show the progress on a terminal; elsewhere nothing, as it takes only seconds."""
     if sys.stderr.isatty():
         say_now(f"comparing: {what} ...")
 
@@ -198,7 +198,7 @@ def _paint(text: str, verdict: MetricVerdict) -> str:
 
 
 def _seconds(warmup: str) -> float | None:
-    """None: detect it."""
+    """Parse ``--warmup`` into seconds; None to detect it."""
     if warmup == "auto":
         return None
     if warmup == "none":

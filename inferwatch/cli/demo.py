@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from embedded_engine.probe_settings import ProbeSettings
 
 HEADLESS_S = 30.0
-"""How long a headless demo runs unless told."""
+"""How long a headless demo runs by default."""
 
 
 @click.command()
@@ -45,7 +45,7 @@ def demo(options: WatchOptions, probe: "ProbeSettings", seed: int, sample: bool)
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)
     source = demo_source(probe)
-    measure_once()  # before there is an engine that it would disturb
+    measure_once()  # before the engine starts, which it would disturb
     return run_engine_watch("demo", options, source, demo_load(seed))
 
 

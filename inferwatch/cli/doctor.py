@@ -1,4 +1,4 @@
-"""``inferwatch doctor``: what can be measured here, what not, and what would help."""
+"""``inferwatch doctor``: check what can be measured here, and what would help."""
 
 import click
 
@@ -41,5 +41,5 @@ def doctor(*, dcgm: tuple[str, ...], measure_peak: bool, as_json: bool) -> int:
     if measure_peak:
         from inferwatch.cli.measure_peak import measure_peak as measure
 
-        measure()  # before the checks, which would disturb it
+        measure()  # before the checks, which it would disturb
     return run_doctor(dcgm, as_json=as_json)

@@ -1,4 +1,4 @@
-"""Runs ``inferwatch doctor``: all checks at once, none of them for ever."""
+"""Runs ``inferwatch doctor``: all checks in parallel, each with a time limit."""
 
 import os
 import shutil
@@ -21,18 +21,18 @@ from inferwatch.cli.say import PATIENCE_S, say_coloured, say_json, say_no_more, 
 from inferwatch.visible import visible
 
 WIDEST = 100
-"""Longer lines are hard to read."""
+"""The most columns of a line: longer ones are hard to read."""
 ABREAST = 60
-"""Columns for the legend in one line."""
+"""The fewest columns for a legend of one line."""
 NAMES = 18
-"""Columns for what each line is about; longer ones stand alone."""
+"""The columns for names; a longer name has a line of its own."""
 MARKS = {
     Standing.WORKS: ("✓", "+", "32"),
     Standing.LIMITED: ("!", "!", "33"),
     Standing.ABSENT: ("–", "-", "2"),
     Standing.BROKEN: ("✗", "x", "31;1"),
 }
-"""In UTF-8, elsewhere, and its colour."""
+"""The mark in UTF-8, the mark elsewhere, and its SGR colour."""
 WORDS = {
     Standing.WORKS: "works",
     Standing.LIMITED: "works in part",
@@ -44,7 +44,7 @@ Found = tuple[Check, Sequence[Finding]]
 
 
 def run_doctor(dcgm: Sequence[str], *, as_json: bool) -> int:
-    """Look at everything and tell it, what takes long last; the exit status."""
+    """Run and print all checks, and return the exit status."""
     checks = [
         *gpu_checks(dcgm),
         *host.CHECKS,
@@ -71,10 +71,10 @@ def run_doctor(dcgm: Sequence[str], *, as_json: bool) -> int:
 
 
 def run_checks(checks: Sequence[Check], *, progress: bool) -> Iterator[Found]:
-    """What each found, in their order; those that hang are left behind.
+    """Yield each check's findings, in order; a check that hangs is abandoned.
 
-    All look at once. Threads that no one can end must not keep us from ending: they
-    are daemons.
+    All run at once in daemon threads: a thread that hangs must not keep this process
+    from ending.
     """
     done = SimpleQueue[tuple[int, Sequence[Finding]]]()
     began_s = time.monotonic()
@@ -103,7 +103,7 @@ def run_checks(checks: Sequence[Check], *, progress: bool) -> Iterator[Found]:
 def _run(check: Check) -> Sequence[Finding]:
     try:
         return check.find()
-    except Exception as error:  # noqa: BLE001 - of a sick host anything is expected
+    except Exception as error:  # noqa: BLE001 - a faulty host can raise anything
         why = f"the check itself failed: {type(error).__name__}: {error}"
         return [broken(check.name, why[:300])]
 
@@ -122,7 +122,7 @@ def _as_json(found: Sequence[tuple[str, Finding]], *, sound: bool) -> dict[str, 
 
 
 class Page:
-    """The findings as lines for this terminal."""
+    """Turns findings into lines for this terminal."""
 
     def __init__(self) -> None:
         seen = sys.stdout.isatty()
@@ -133,20 +133,20 @@ class Page:
         self._unicode = "utf" in (sys.stdout.encoding or "").lower()
 
     def head(self) -> list[str]:
-        """Whose report it is."""
+        """Return the first lines: versions and platform."""
         own = f"inferwatch {__version__} · {host.platform_line()}"
         return self._wrapped(own, "", "")
 
     def heading(self, area: str) -> list[str]:
-        """Above what belongs together."""
+        """Return the heading of an area."""
         return ["", self._in_colour(area, "1")]
 
     def findings(self, findings: Sequence[Finding]) -> list[str]:
-        """A line each, or more."""
+        """Return one or more lines for each finding."""
         return [line for each in findings for line in self._finding(each)]
 
     def legend(self, counts: Mapping[Standing, int]) -> list[str]:
-        """What the marks mean, and how many there are of each."""
+        """Return what the marks mean, with the number of findings of each."""
         each = [f"{self._mark(mark)} {counts[mark]} {WORDS[mark]}" for mark in Standing]
         return ["", "   ".join(each)] if self._width >= ABREAST else ["", *each]
 

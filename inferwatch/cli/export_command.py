@@ -23,12 +23,12 @@ SUFFIXES = {
     "html": ".html",
 }
 SINGLE = {SessionPart.REQUESTS, SessionPart.STEPS, SessionPart.CAUSES}
-"""Parts that are one table, so one CSV file holds them."""
+"""Parts that are one table each, so that one CSV file can hold them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """The options of ``inferwatch export``, as people gave them."""
+    """The options of ``inferwatch export``, as the user gave them."""
 
     session: str
     kind: str
@@ -41,10 +41,10 @@ class ExportOptions:
 
 
 def run_export(options: ExportOptions) -> None:
-    """Write the file, and say so.
+    """Write the file and print its name.
 
     Raises:
-        InferwatchError: there is no such session, or no way to write it so.
+        InferwatchError: there is no such session, or it cannot be exported like this.
     """
     if options.kind == "html" and options.span_s != (None, None):
         raise UsageError(
@@ -82,7 +82,7 @@ def _write(
 
 
 def _path(options: ExportOptions, recording: Recording) -> Path:
-    """A name of our own when none is given."""
+    """Return the given path, or a name made from the session's id."""
     if options.output is not None:
         return options.output
     suffix = SUFFIXES[options.kind]

@@ -20,14 +20,14 @@ NOTHING_RUNS = """no engine is running on this node.
   inferwatch serve MODEL    start a vLLM engine and watch it
   inferwatch --help         everything else"""
 LOOK_S = 10.0
-"""How long the one engine there is gets watched where nobody looks."""
+"""How long the only engine is watched when there is no screen."""
 
 
 def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
-    """Attach to the one engine of this node, else show what there is.
+    """Attach to the only engine of this node, or list what there is.
 
     Raises:
-        SourceError: none runs, and nobody looks.
+        SourceError: no engine runs, and there is no screen.
     """
     from inferwatch.cli.servers.fleet import ServerOptions
 
@@ -40,10 +40,10 @@ def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
 
 
 def attach_here(asked: "ServerOptions", options: WatchOptions) -> int:
-    """The same with options; which server is not among them.
+    """Do the same with options, none of which names a server.
 
     Raises:
-        SourceError: none runs, and nobody looks.
+        SourceError: no engine runs, and there is no screen.
     """
     from inferwatch.live.attached.nearby import nearby_engines
 
@@ -67,7 +67,7 @@ def attach_here(asked: "ServerOptions", options: WatchOptions) -> int:
 def _watch(
     engine: "NearbyEngine", asked: "ServerOptions", options: WatchOptions
 ) -> int:
-    """Watch it: from the inside, where inferwatch serves it."""
+    """Watch the engine; if inferwatch serves it, by its engine file."""
     if engine.engine_id is None:
         from inferwatch.cli.attach_command import run_attach
 

@@ -21,10 +21,10 @@ NOTES_EVERY_S = 1.0
 
 
 async def watch_headless(watch: Watch, options: WatchOptions) -> int:
-    """Watch for the asked time; the exit status.
+    """Watch for the given time, and return the exit status.
 
     Raises:
-        SourceError: the engine was lost or never came.
+        SourceError: the engine was lost or never came up.
     """
     watching = asyncio.create_task(watch.run())
     enough = asyncio.Event()
@@ -41,7 +41,7 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
         _print_summary(watch, as_json=options.as_json)
     for said in watch.alarms.farewell() if watch.alarms else ():
         say(f"inferwatch: {said}", err=True)
-    for said in watch.faults if options.once else ():  # else they were told as notes
+    for said in watch.faults if options.once else ():  # otherwise they were noted
         say(f"inferwatch: {visible(said)}", err=True)
     if watch.record is not None and watch.record.message:
         say(f"inferwatch: {watch.record.message}", err=True)
@@ -51,7 +51,7 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
 
 
 def slo_status(whole: Snapshot) -> int:
-    """The exit status: 1 where too few requests of the whole session were good."""
+    """Return 1 if too few requests of the session held their objectives, else 0."""
     return 1 if whole.slo is not None and whole.slo.met is False else 0
 
 
@@ -61,7 +61,7 @@ async def _until_enough(
     enough: asyncio.Event,
     watching: asyncio.Task[None],
 ) -> None:
-    """Wait for the engine, then for the end, or for a fault of ours."""
+    """Wait for the engine, then for the end, or for a fault of inferwatch."""
     progress = HeadlessProgress(watch, options.duration_s, options.tell_every_s)
     waits = [asyncio.create_task(event.wait()) for event in (enough, watch.lost)]
     shown = watch.settled.wait() if options.once else progress.show()
@@ -77,7 +77,7 @@ async def _until_enough(
 
 
 class HeadlessProgress:
-    """One line on a terminal, a line every five seconds elsewhere."""
+    """Progress: a changing line on a terminal, elsewhere one every five seconds."""
 
     def __init__(
         self, watch: Watch, duration_s: float | None, tell_every_s: float = 5.0
@@ -89,7 +89,7 @@ class HeadlessProgress:
         self._last_told: Note | None = None
 
     async def show(self) -> None:
-        """Tell how far it is until the time is over."""
+        """Print the progress until the time is over."""
         while not self._watch.begun.is_set():
             self._tell_stages()
             await asyncio.sleep(0.1)
@@ -113,7 +113,7 @@ class HeadlessProgress:
             await asyncio.sleep(min(due_s - now_s, NOTES_EVERY_S, left_s))
 
     def clear(self) -> None:
-        """Leave the line to whoever writes next."""
+        """Clear the line for other output."""
         if self._live_line:
             say_no_more()
 
@@ -122,7 +122,7 @@ class HeadlessProgress:
         places = (at for at, note in enumerate(notes, 1) if note is self._last_told)
         for note in notes[next(places, 0) :]:
             self.clear()
-            text = note.text.partition("\n")[0]  # below it may be the end of a log
+            text = note.text.partition("\n")[0]  # the end of a log may follow
             say(f"{note.t_ns / 1e9:6.1f} s  {visible(text)}", err=True)
             self._last_told = note
 
@@ -142,7 +142,7 @@ class HeadlessProgress:
 
 
 def _numbers(snapshot: Snapshot) -> str:
-    """What it does now."""
+    """Return the present rate of tokens and the requests, in words."""
     flow = snapshot.flow
     tokens = flow.output_tokens_per_s_now
     rate = "–" if tokens is None else f"{tokens:,.0f}"
@@ -152,7 +152,7 @@ def _numbers(snapshot: Snapshot) -> str:
 
 
 def _print_summary(watch: Watch, *, as_json: bool) -> None:
-    """Of all that was recorded, what ended with the watch included."""
+    """Print the summary, which includes what ended together with the watch."""
     record = watch.record
     summary = summarise(watch.whole(), record.session_id if record else None)
     if record is not None and record.flight is not None:

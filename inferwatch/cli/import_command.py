@@ -15,10 +15,10 @@ from inferwatch.visible import visible
 def run_import(
     paths: Sequence[Path], name: str | None, database: Path | None, *, as_json: bool
 ) -> None:
-    """All sessions are there in the end, or none: a bad file leaves no half.
+    """Record all files as sessions, or none if one cannot be read.
 
     Raises:
-        InferwatchError: a file is of no tool we know, or the record refuses.
+        InferwatchError: a file is of no known tool, or cannot be recorded.
     """
     database = database or default_database()
     files = [read_results(path) for path in paths]
@@ -37,7 +37,7 @@ def run_import(
 
 
 def _given(before: Sequence[ResultFile], file: ResultFile) -> list[str]:
-    """Copies of it that stand before it on the command line."""
+    """Return the paths of identical files given before it."""
     return [str(each.path) for each in before if each.digest == file.digest]
 
 

@@ -1,4 +1,4 @@
-"""``inferwatch keys``: let somebody listen to a probe or an agent over the network."""
+"""``inferwatch keys``: let a viewer connect to a probe or an agent over the network."""
 
 from pathlib import Path
 from shlex import quote

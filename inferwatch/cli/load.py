@@ -1,4 +1,4 @@
-"""``inferwatch load``: drive a server, and say what was measured and how well."""
+"""``inferwatch load``: load a server, and report what was measured."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,12 +9,12 @@ import click
 class LoadCommand(click.Command):
     """A command with many options, which ``--help`` shows under headings.
 
-    They are made when they are first asked for: they come from the plan, and
-    ``inferwatch --help`` needs none of its arithmetic.
+    The options are made on first use: they come from the plan's fields, whose imports
+    ``inferwatch --help`` must not wait for.
     """
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The address and all options."""
+        """Return the argument and all options."""
         if not any(isinstance(each, click.Option) for each in self.params):
             for options in self._sections().values():
                 self.params.extend(options)
@@ -23,7 +23,7 @@ class LoadCommand(click.Command):
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write them by section, ``--help`` itself last."""
+        """Write the options by section, ``--help`` itself last."""
         sections = {**self._sections(), "Help": [self.get_help_option(ctx)]}
         for heading, options in sections.items():
             records = [each.get_help_record(ctx) for each in options if each]

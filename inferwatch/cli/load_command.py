@@ -1,4 +1,4 @@
-"""Runs ``inferwatch load``: look at the server, follow the plan, say what was found."""
+"""Runs ``inferwatch load``: asks the server, runs the plan, prints the results."""
 
 import asyncio
 import json
@@ -47,11 +47,11 @@ from inferwatch.visible import visible
 
 
 def run_load(options: LoadOptions) -> int:
-    """Run the command; returns the exit status.
+    """Run the command, and return the exit status.
 
     Raises:
-        InferwatchError: the server never answered, or the user asked for what
-            cannot be.
+        InferwatchError: the server never answered, or the options cannot work
+            together.
     """
     _refuse_lost_requests(options.save_requests)
     fields = plan_fields(options)
@@ -76,7 +76,7 @@ def _target(options: LoadOptions, fields: Mapping[str, Any]) -> TargetServer:
 async def _plan(
     fields: dict[str, Any], target: TargetServer, options: LoadOptions
 ) -> LoadPlan:
-    """The plan, once the server has said what it serves and that it is idle."""
+    """Return the plan, after asking the server for its models, and if it is idle."""
     common = {"run_id": new_run_id(), "url": target.url, "uds": target.uds}
     headers = {**fields.get("headers", {}), **target.headers}
     wanted = {**fields, **common, "headers": headers}
@@ -106,7 +106,7 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
     try:
         probe = probe_at(target.url, target.uds)
     except AmbiguousProbeError:
-        probe = None  # the load itself needs none
+        probe = None  # the load works without it
     session = LoadSession(clock, pipeline, target, probe)
     with interrupts() as stop:
         if options.searches:
@@ -133,7 +133,7 @@ async def _one(
             except SourceError as error:
                 if session.run is None or not session.run.book.records:
                     raise
-                run, fault = session.run, error  # what was measured is told
+                run, fault = session.run, error  # print what was measured
         snapshot = session.snapshot()
     result = load_result(run.book, *objectives(plan))
     found = _summary(session, run, result)
@@ -149,7 +149,7 @@ async def _one(
 
 
 def _say_host(session: LoadSession) -> None:
-    """Say beforehand where this host is too small for the server and the load."""
+    """Warn before the load if this host is too small for the server and the load."""
     for note in session.snapshot().notes:
         if note.kind is NoteKind.HOST:
             say(f"inferwatch: {note.text}", err=True)
@@ -171,7 +171,7 @@ def _summary(session: LoadSession, run: FollowedPlan, result: LoadResult) -> Sum
 
 
 def _server(watched: Summary) -> Summary | None:
-    """What a probe in the server saw, vantage engine and front end."""
+    """Return what the server's probe saw, at the vantages engine and frontend."""
     if watched["engine"] is None:
         return None
     return {k: v for k, v in watched.items() if k not in {"client", "session_id"}}

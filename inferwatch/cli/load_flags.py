@@ -1,4 +1,4 @@
-"""The flags of ``inferwatch load``, by heading: a plan's as declared, and its own."""
+"""The flags of ``inferwatch load`` by heading: those of plan fields, and others."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def declared(heading: Heading) -> list[click.Option]:
-    """The plan's flags under a heading, in their places."""
+    """Return the flags of plan fields under a heading, in their declared order."""
     found = [
         (flag, field)
         for field in FIELDS
@@ -130,4 +130,4 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
 FLAG_OF = {
     flag.key or field.name: flag.name for field in FIELDS for flag in field.option.flags
 }
-"""By the key that it sets."""
+"""By the key that the flag sets."""

@@ -1,4 +1,4 @@
-"""What ``inferwatch load`` was told, and how that makes a plan."""
+"""The options of ``inferwatch load``, and how they make a plan."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +28,14 @@ KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
 DEFAULT_S = 30.0
 FIRST_RATE = 1.0
 SEARCH_DRAIN_S = 10.0
-"""A rate that is too high leaves a queue: what is not answered by then is aborted."""
+"""Too high a rate leaves a queue; requests unanswered after this are aborted."""
 SWEEPS: dict[str, Callable[[str], float]] = {"rate": float, "concurrency": int}
 SWEEP_FIELDS = {"rate": "rate_per_s", "concurrency": "concurrency"}
 WAYS = ("rate_per_s", "rates", "concurrency", "trace_file", "like")
-"""Keys that say when to send."""
+"""Fields that say when to send."""
 TIMED = ("rates", "trace_file", "like")
 ENDS = {"duration_s", "requests", "trace", "trace_file", "like"}
-"""Fields that say how long, each in its way."""
+"""Fields that say how long to send, each in its way."""
 HOW_MUCH = """say how much to send:
   --rate 5            five requests a second, whatever the server does
   --concurrency 8     eight users, each sending its next when answered
@@ -51,7 +51,7 @@ class LoadOptions:
 
     url: str | None
     fields: Mapping[str, Any]
-    """Of the plan, as flags."""
+    """Fields of the plan, as given by flags."""
     plan: Path | None
     uds: Path | None
     header: tuple[str, ...]
@@ -75,15 +75,15 @@ class LoadOptions:
 
     @property
     def prints_json(self) -> bool:
-        """Whether JSON is printed, not a table for people."""
+        """Whether JSON is printed, not text."""
         return self.as_json or self.output_format != "inferwatch"
 
 
 def plan_fields(options: LoadOptions) -> dict[str, Any]:
-    """What file and flags say together; flags win.
+    """Return the plan's fields from the file and the flags; flags win.
 
     Raises:
-        UsageError: something is missing or wrong.
+        UsageError: a field is missing or wrong.
     """
     fields = read_plan(options.plan) if options.plan else {}
     given = {k: v for k, v in options.fields.items() if v not in {None, ()}}
@@ -105,7 +105,7 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
 
 
 def _endpoint(url: str | None, asked: str | None) -> dict[str, str]:
-    """The endpoint that the address names."""
+    """Return the endpoint that the URL names."""
     named = endpoint_in(url) if url else None
     if named and asked and named != asked:
         raise UsageError(
@@ -131,7 +131,7 @@ def _refuse_dataset(fields: Mapping[str, Any]) -> None:
 def _without_arrivals(
     fields: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A file's fields without its way to say when, where the flags say another."""
+    """Drop a file's choice of when to send, if the flags make another."""
     others = {name for name in WAYS if name in fields}
     if fields.get("arrivals") in {"closed", "trace"} or "concurrency" in flags:
         others.add("arrivals")
@@ -141,12 +141,12 @@ def _without_arrivals(
 def _without_foreign(
     fields: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A file's fields without those of another kind of load than the flags ask for."""
+    """Drop a file's fields of another kind of load than the flags choose."""
     arrivals = fields.get("arrivals", "poisson")
     if fields.keys() & {"trace_file", "like", "trace"}:
         arrivals = "trace"
     if arrivals not in set(Arrivals):
-        return fields  # the plan says what is wrong
+        return fields  # the plan's own check reports it
     foreign = FOREIGN[Arrivals(arrivals)] - {"trace_file"}
     if "turns" in fields:
         foreign -= {"think_s"}
@@ -154,7 +154,7 @@ def _without_foreign(
 
 
 def _with_session(fields: dict[str, Any], options: LoadOptions) -> dict[str, Any]:
-    """The trace of a recorded session, should one be named."""
+    """Add the trace of a recorded session, if ``--like`` names one."""
     wanted = fields.pop("like", None)
     if wanted is None:
         return fields
@@ -164,10 +164,10 @@ def _with_session(fields: dict[str, Any], options: LoadOptions) -> dict[str, Any
 
 
 def complete(fields: Mapping[str, Any]) -> LoadPlan:
-    """The plan that the fields make.
+    """Return the plan that the fields make.
 
     Raises:
-        UsageError: something is missing or wrong.
+        UsageError: a field is missing or wrong.
     """
     if not fields.keys() & {"rate_per_s", "concurrency", "rates", "trace", "scenario"}:
         raise UsageError(HOW_MUCH)
@@ -228,10 +228,10 @@ def refuse_odd_searches(options: LoadOptions, fields: Mapping[str, Any]) -> None
 
 
 def sweep_points(text: str) -> tuple[str, list[float]]:
-    """The field of the plan that changes, and its values.
+    """Return the field of the plan that a sweep changes, and its values.
 
     Raises:
-        UsageError: it is no sweep.
+        UsageError: the text is no sweep.
     """
     what, _, listed = text.partition("=")
     try:
@@ -247,10 +247,10 @@ def sweep_points(text: str) -> tuple[str, list[float]]:
 
 
 def headers_of(lines: Sequence[str]) -> dict[str, str]:
-    """Headers as asked, and the environment's API key; none of it is recorded.
+    """Return the given headers, and the environment's API key; none is recorded.
 
     Raises:
-        UsageError: one is no header.
+        UsageError: a line is no header.
     """
     found: dict[str, str] = {}
     for line in lines:
@@ -266,7 +266,7 @@ def headers_of(lines: Sequence[str]) -> dict[str, str]:
 
 
 def _search_defaults(options: LoadOptions) -> dict[str, Any]:
-    """Fields of a search, so that its plan is complete before its rates are known."""
+    """Return fields that make a search's plan complete before its rates are known."""
     if options.sweep:
         what, values = sweep_points(options.sweep)
         closed = {"arrivals": "closed"} if what == "concurrency" else {}
@@ -296,7 +296,7 @@ READERS = {each.name: each.option.read for each in FIELDS if each.option.read}
 
 
 def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - a flag's
-    """The value that a flag's text gives."""
+    """Return the value that a flag's text stands for."""
     read = READERS.get(name)
     if read is None:
         return value

@@ -1,4 +1,4 @@
-"""How far a load run is, and the curve that several draw, on stderr."""
+"""The progress of a load run, and the curve of a search, on stderr."""
 
 import asyncio
 import re
@@ -21,14 +21,14 @@ from inferwatch.metrics.series.window import Window
 
 BAR_CELLS = 16
 LIVE_S, LINES_S = 0.25, 5.0
-"""One line that changes on a terminal, a line now and then elsewhere."""
+"""Intervals of a changing line on a terminal, and of lines elsewhere."""
 
 
 @contextmanager
 def shown_progress(
     session: LoadSession, plan: LoadPlan, which: str = ""
 ) -> Iterator[None]:
-    """Show how far a run is, and which of several, for as long as the context lasts."""
+    """Show a run's progress while the context lasts; ``which`` tells it from others."""
     live = sys.stderr.isatty()
     task = asyncio.create_task(_show(session, plan, which, live=live))
     try:
@@ -57,7 +57,7 @@ async def _show(
 
 
 def progress_line(plan: LoadPlan, view: ClientView, elapsed_s: float) -> str:
-    """A bar where there is an end; the rate sent, TTFT, and what failed so far."""
+    """Return a bar if there is an end, the rate sent, TTFT, and failures so far."""
     run = view.run or LoadRun(run_id=plan.run_id, state=RunState.STARTING)
     ttft = [row.quantiles for row in view.latencies if row.metric == "ttft_s"]
     waits = format_duration(ttft[0].p50 if ttft else None).strip()
@@ -85,7 +85,7 @@ def _done(plan: LoadPlan, ended: int, elapsed_s: float) -> float | None:
     return None
 
 
-# The curve of a search or a sweep.
+# The curve of a search or sweep.
 
 ROWS = 12
 LEAST_COLUMNS, MOST_COLUMNS = 50, 100
@@ -94,18 +94,18 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class PointPrinter:
-    """Prints each point of a search as it comes in, and on a terminal their curve."""
+    """Prints each point of a search at once, and on a terminal the curve of all."""
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
         self._rows = 0
 
     def head(self, line: str) -> None:
-        """Print the names of a point's columns, before the first."""
+        """Print the column headings, before the first point."""
         say(line, err=True)
 
     def tell(self, line: str, runs: Sequence[PointRun]) -> None:
-        """Print a point as soon as it is known, and draw the curve anew."""
+        """Print a point, and redraw the curve."""
         if not self._live:
             say(line, err=True)
             return
@@ -116,7 +116,7 @@ class PointPrinter:
 
 
 def draw(runs: Sequence[PointRun], columns: int) -> list[str]:
-    """Draw what came of each load; nothing where there are too few points."""
+    """Draw the results by load; return nothing for too few points or columns."""
     if columns < LEAST_COLUMNS or len({_load_of(run) for run in runs}) < 2:
         return []
     judged = all(run.result.goodput is not None for run in runs)

@@ -34,7 +34,7 @@ HEADS = ("good", "TTFT p50", "TTFT p99", "TPOT p99", "tokens/s", "client")
 
 
 class SearchRuns:
-    """The runs of one search or sweep, followed one after the other."""
+    """The runs of a search or sweep, one after the other."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class SearchRuns:
     ) -> None:
         self.runs: list[PointRun] = []
         self.fault: SourceError | None = None
-        """Why it went no further; what was measured before stands."""
+        """Why the search ended early; what was measured before counts."""
         self._session = session
         self._plan = plan
         self._objectives = objectives(plan)
@@ -52,7 +52,7 @@ class SearchRuns:
         self._curve = PointPrinter()
 
     async def find(self, options: LoadOptions) -> RateSearch:
-        """Search until it has ended, or is stopped."""
+        """Search until the rate is found, or the search is stopped."""
         self._curve.head(_heading())
         search = RateSearch(self._plan.rate_per_s or 1.0, options.share)
         if options.resume:
@@ -74,7 +74,7 @@ class SearchRuns:
         return search
 
     async def sweep(self, what: str, values: Sequence[float]) -> None:
-        """One run for each value, in the order given."""
+        """Do one run for each value, in the given order."""
         self._curve.head(_heading())
         for number, value in enumerate(values, 1):
             change: dict[str, Any] = {what: value, "run_id": new_run_id()}
@@ -84,10 +84,10 @@ class SearchRuns:
             await self._run(plan, f"{number} of {len(values)}  ")
 
     async def _run(self, plan: LoadPlan, which: str = "") -> PointRun | None:
-        """Follow one plan; None when it was stopped early: half a run is no point.
+        """Run one plan; return None if it was stopped early: half a run is no point.
 
-        One that failed is: an overloaded server may answer nobody, and be asked less
-        next. But one that takes no connection, or has no address, is not there.
+        A run with failed requests is a point: an overloaded server may answer none, and
+        do better at a lower rate. But a server that takes no connection is not there.
         """
         try:
             with shown_progress(self._session, plan, which or f"{_load(plan)}  "):
@@ -109,14 +109,14 @@ class SearchRuns:
         return self.fault is not None or self._stop.is_set()
 
     def _add(self, run: PointRun) -> PointRun:
-        """Keep a point and show it at once."""
+        """Keep a point and print it at once."""
         self.runs.append(run)
         self._curve.tell(_line(run), self.runs)
         return run
 
 
 def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
-    """That the server never answered, and what was seen instead; empty if it did."""
+    """Return that the server never answered, and why; empty if it did answer."""
     if not result.unanswered and run.status != SourceError.exit_status:
         return ""
     first = next(iter(result.failures.values()), None)
@@ -125,7 +125,7 @@ def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
 
 
 async def run_points(options: LoadOptions, points: SearchRuns) -> dict[str, Any] | None:
-    """The finding of a search; None for a sweep, whose points are all there is."""
+    """Run all points; return the result of a search, or None for a sweep."""
     if options.find_rate:
         return searched(await points.find(options), options.share)
     await points.sweep(*sweep_points(options.sweep or ""))
@@ -139,10 +139,10 @@ def print_points(
     points: SearchRuns,
     found: dict[str, Any] | None,
 ) -> int:
-    """Print what was found; returns the exit status.
+    """Print the results, and return the exit status.
 
     Raises:
-        SourceError: the server, or our generator, was gone before the end.
+        SourceError: the server or the generator was lost before the end.
     """
     record = session.pipeline.record
     held = found["highest_held_per_s"] if found else None
@@ -189,14 +189,14 @@ def _heading() -> str:
 
 
 def _load(plan: LoadPlan) -> str:
-    """The rate or the users that a plan asks for."""
+    """Return the rate or the number of users that a plan asks for."""
     if plan.rate_per_s:
         return f"{plan.rate_per_s:.4g}/s"
     return f"{plan.concurrency} users" if plan.concurrency > 1 else "1 user"
 
 
 def _failed(run: PointRun) -> list[str]:
-    """What the first of each kind said, below the point."""
+    """Return, for below the point, the first message of each kind of failure."""
     return [
         f"  {each.count:,} × {kind}: {error_text(each.first)}"[:COLUMNS]
         for kind, each in run.result.failures.items()
@@ -220,7 +220,7 @@ def _line(run: PointRun) -> str:
 
 
 def sentence(found: dict[str, Any]) -> str:
-    """What can be said of the rates that were tried."""
+    """Return what the tried rates show, as a sentence."""
     held, failed = found["highest_held_per_s"], found["lowest_failed_per_s"]
     share = f"{found['share_asked']:.0%} of requests"
     if held is None and failed is None and not found["ended"]:
@@ -234,7 +234,7 @@ def sentence(found: dict[str, Any]) -> str:
 
 
 def client_sentence(runs: Sequence[PointRun]) -> str:
-    """How many of the points tell of their client, and why; empty if none does."""
+    """Return how many points were client-bound, and why; empty if none was."""
     bound = [run.result.verdict for run in runs if run.result.client_bound]
     if not bound:
         return ""
@@ -247,7 +247,7 @@ def client_sentence(runs: Sequence[PointRun]) -> str:
 
 
 def kept(found: dict[str, Any] | None, record: RecordState | None) -> str:
-    """Where it is, and how an interrupted search goes on."""
+    """Return where the session is recorded, and how to continue a search."""
     if record is None:
         return "not recorded"
     cut = found is not None and not found["ended"]

@@ -1,4 +1,4 @@
-"""The command line: parse, run one command, turn failures into exit statuses."""
+"""The command line: parses, runs one command, maps errors to exit statuses."""
 
 import errno
 import os
@@ -41,15 +41,16 @@ from inferwatch.record.file.sqlite import check_sqlite
 
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE}
 NOBODY_READS = 141
-"""As of a program that SIGPIPE ended: its reader, such as ``head``, has had enough."""
+"""The status of a program that SIGPIPE ended: its reader, such as ``head``, has
+left."""
 
 
 @contextmanager
 def _said_if_unwritable() -> Iterator[None]:
-    """What is printed goes nowhere: a sentence, not a fault of ours.
+    """Raise ``OutputError`` if stdout cannot be written, which is no fault of ours.
 
     Raises:
-        OutputError: it went nowhere.
+        OutputError: stdout cannot be written.
     """
     try:
         yield
@@ -65,15 +66,14 @@ def _said_if_unwritable() -> Iterator[None]:
 
 
 class Program(click.Group):
-    """The group of all commands, which tells when its output cannot be written."""
+    """The group of all commands, which reports when its output cannot be written."""
 
     def make_context(self, *arguments: Any, **others: Any) -> click.Context:  # noqa: ANN401 - click's
-        """Parse; this is where ``--help`` prints."""
+        """Parse the arguments; this is where ``--help`` prints."""
         with _said_if_unwritable():
             return super().make_context(*arguments, **others)
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
-        """Run a command."""
         with _said_if_unwritable():
             return super().invoke(ctx)
 
@@ -140,9 +140,9 @@ inferwatch.add_command(doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the ``inferwatch`` command."""
+    """Run the ``inferwatch`` command, and exit with its status."""
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # not every terminal has a dash
+        sys.stdout.reconfigure(errors="replace")  # an encoding may lack the en dash
     try:
         status = inferwatch.main(arguments, standalone_mode=False)
     except click.Abort:
@@ -161,11 +161,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _explained(error: click.ClickException | InferwatchError | sqlite3.Error) -> int:
-    """Say it; the exit status."""
+    """Print the error, and return its exit status."""
     if isinstance(error, click.ClickException):
         shown = StringIO()
         error.show(shown)
-        with suppress(OSError):  # nobody can be told
+        with suppress(OSError):  # stderr is closed
             text = shown.getvalue().removesuffix("\n")
             say(text.replace("\n\t", "\n  "), err=True)  # click's lists of choices
         return error.exit_code
@@ -184,11 +184,11 @@ def _explained(error: click.ClickException | InferwatchError | sqlite3.Error) ->
 
 
 def _say(text: str) -> None:
-    with suppress(OSError):  # nobody can be told
+    with suppress(OSError):  # stderr is closed
         say(f"inferwatch: {text}", err=True)
 
 
 def _let_go_of_stdout() -> None:
-    """Python flushes it once more at the end, and would complain."""
+    """Redirect stdout to /dev/null: Python flushes it at exit, and would complain."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""Measures what this host can do, in a process of its own, and remembers it."""
+"""Measures what this host can do, in a process of its own, and keeps the result."""
 
 import json
 import os
@@ -19,17 +19,17 @@ from inferwatch.errors import InferwatchError
 
 PROGRAM = "embedded_engine.measure_peak"
 LIMIT_S = 180.0
-"""A busy host takes longer; one that takes this long is of no use."""
+"""Even a busy host is done by then."""
 SINGLE = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""The program has a thread a core already."""
+"""The program itself starts one thread for each core."""
 
 
 class PeakError(InferwatchError):
-    """It could not be measured; the message says why."""
+    """The host's peak could not be measured; the message says why."""
 
 
 class Measured(msgspec.Struct):
-    """What the program says last."""
+    """The last line that the measuring program prints, as JSON."""
 
     threads: int
     bytes_per_s: float
@@ -39,10 +39,10 @@ class Measured(msgspec.Struct):
 
 
 def measure_peak(*, quick: bool = False) -> MeasuredPeak:
-    """Measure and remember it; on a terminal, say what is being done.
+    """Measure and keep the host's peak; on a terminal, show the progress.
 
     Raises:
-        PeakError: the program failed, or its result cannot be kept.
+        PeakError: the program failed, or its result cannot be saved.
     """
     arguments = ["--quick"] if quick else []
     told: Callable[[str], None] = say_now if sys.stderr.isatty() else _say_nothing
@@ -69,14 +69,14 @@ def measure_peak(*, quick: bool = False) -> MeasuredPeak:
 
 
 def measure_once() -> None:
-    """In short, where it was never done; a demo goes on without it."""
+    """Measure quickly if it was never done; a failure is ignored."""
     if not known_peaks():
         with suppress(PeakError):
             measure_peak(quick=True)
 
 
 def _answer(arguments: Iterable[str], told: Callable[[str], None]) -> Measured:
-    """What the program says in the end, and in between to ``told``."""
+    """Return the program's result; ``told`` is called with each line before it."""
     line = ""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", PROGRAM, *arguments],
@@ -107,4 +107,4 @@ def _answer(arguments: Iterable[str], told: Callable[[str], None]) -> Measured:
 
 
 def _say_nothing(_: str) -> None:
-    """Where nobody looks."""
+    """Discard the progress, where no terminal shows it."""

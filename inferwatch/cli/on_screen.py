@@ -1,4 +1,4 @@
-"""Runs the app on the terminal until people leave it, or we are told to end."""
+"""Runs the app on the terminal until the user leaves or a signal ends it."""
 
 import asyncio
 import signal
@@ -15,23 +15,23 @@ from inferwatch.ui.terminal.terminal import terminal
 
 
 class AppRunner:
-    """Shows a page, and all that is gone to from there."""
+    """Shows a page, and every page that is opened from it."""
 
     def __init__(self) -> None:
         self.app: InferwatchApp | None = None
         self._leaving = False
 
     def leave(self) -> None:
-        """End whatever is shown, and whatever waits behind it."""
+        """End the app, and whatever waits behind it."""
         self._leaving = True
         if self.app is not None:
             self.app.exit()
 
     async def show(self, opening: OpeningPage) -> None:
-        """Until it is left for good, or has ended by itself.
+        """Show the page until the user leaves, or it ends by itself.
 
         Raises:
-            InferwatchError: it cannot be opened, or ended with one.
+            InferwatchError: the page cannot be opened, or ended with an error.
         """
         async with opening as page:
             if self._leaving:
@@ -44,10 +44,10 @@ class AppRunner:
 
 
 def show_on_screen(opening: OpeningPage, duration_s: float | None = None) -> int:
-    """Show a page on the terminal; the exit status.
+    """Show a page on the terminal, and return the exit status.
 
     Raises:
-        InferwatchError: it cannot be opened, or ended with one.
+        InferwatchError: the page cannot be opened, or ended with an error.
     """
     # Child processes must start before Textual takes the terminal's descriptors.
     resource_tracker.ensure_running()
@@ -71,6 +71,6 @@ def show_on_screen(opening: OpeningPage, duration_s: float | None = None) -> int
 
 
 def _from_thread(loop: asyncio.AbstractEventLoop, act: Callable[[], None]) -> None:
-    """Do it in the loop, unless that is over."""
+    """Call a function in the event loop, unless the loop has ended."""
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(act)

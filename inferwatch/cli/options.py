@@ -1,4 +1,4 @@
-"""What commands share: amounts people type, options of a watch and of the record."""
+"""Options that commands share: amounts, options of a watch and of the record."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,11 +16,11 @@ from inferwatch.cli.say import say, say_json
 from inferwatch.live.alarms.options import AlarmOptions
 
 MOST_S = 1e8
-"""Three years; beyond it is a slip, and nanoseconds no longer fit the record."""
+"""Three years: a larger number is a mistake, and would overflow nanoseconds."""
 
 
 class FiniteRange(click.FloatRange):
-    """A number within bounds; ``nan`` is within none."""
+    """A number within bounds that is finite."""
 
     def convert(
         self,
@@ -40,7 +40,7 @@ SOME_SECONDS = FiniteRange(0, MOST_S, min_open=True)
 
 
 def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
-    """What a session can be called; None when nothing is left of it."""
+    """Check the name of a session; None if nothing printable is left of it."""
     from inferwatch.errors import UsageError
     from inferwatch.record.sessions.housekeeping import checked_name
 
@@ -53,7 +53,7 @@ def name(context: click.Context, param: click.Parameter, value: str | None) -> o
 
 
 def age(context: click.Context, param: click.Parameter, value: str | None) -> object:
-    """``36h``, ``30d``, ``4w``: seconds."""
+    """Parse an age such as ``36h``, ``30d`` or ``4w`` into seconds."""
     from inferwatch.record.sessions.retention import AGE_FORMS, age_s
 
     if value is None:
@@ -67,7 +67,7 @@ def age(context: click.Context, param: click.Parameter, value: str | None) -> ob
 
 
 def size(context: click.Context, param: click.Parameter, value: str | None) -> object:
-    """``500MB``, ``5GB``, decimal: bytes."""
+    """Parse a size such as ``500MB`` or ``5GB`` (decimal) into bytes."""
     from inferwatch.record.sessions.retention import SIZE_FORMS, size_bytes
 
     if value is None:
@@ -83,7 +83,7 @@ def size(context: click.Context, param: click.Parameter, value: str | None) -> o
 def dcgm(
     context: click.Context, param: click.Parameter, urls: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Addresses of dcgm-exporters, each of which can be asked."""
+    """Check that each URL can be one of a dcgm-exporter."""
     from collectors.hardware.dcgm import dcgm_server
     from collectors.http.server import ServerError
 
@@ -98,7 +98,7 @@ def dcgm(
 def group_header(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
-    """A header that is no secret."""
+    """Check that the header holds no secret."""
     from embedded_engine.probe_settings import refusal
 
     if value is not None and (why := refusal(value)) is not None:
@@ -106,7 +106,7 @@ def group_header(
     return value
 
 
-# Commands that watch.
+# Options of commands that watch.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,24 +115,24 @@ class WatchOptions:
 
     headless: bool = False
     duration_s: float | None = None
-    """Counted from the moment the engine is up."""
+    """Counted from when the engine is up."""
     as_json: bool = False
     name: str | None = None
     database: Path | None = None
-    """None: the default one."""
+    """None for the default file."""
     record: bool = True
     once: bool = False
-    """One reading is enough."""
+    """Whether to end after one reading."""
     tell_every_s: float = 5.0
-    """How often a line says how it goes, where nobody sees one that changes."""
+    """How often progress is printed where no line can change."""
     gpus: GpuOptions = field(default_factory=GpuOptions)
-    """Which of this host's are read, and how."""
+    """Which GPUs of this host are read, and how."""
     alarms: AlarmOptions = field(default_factory=AlarmOptions)
-    """What is told and recorded when it happens."""
+    """The rules, and what happens when one holds."""
     slo: str | None = None
-    """What requests are to hold, with the target; None: nothing was typed."""
+    """The objectives of requests, with the target; None if not given."""
     prices: Prices | None = None
-    """What time or energy costs; likewise."""
+    """What time or energy costs; None if not given."""
 
 
 _OPTIONS = [
@@ -271,7 +271,7 @@ _PROBE_OPTIONS = [
 
 
 def probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gather what an engine's probe is to tell into one ``probe: ProbeSettings``."""
+    """Gather the options of an engine's probe into one ``probe: ProbeSettings``."""
 
     @wraps(command)
     def gathered(
@@ -304,7 +304,7 @@ def slo_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _objectives(slo: str | None, target: float | None) -> str | None:
-    """As they are recorded.
+    """Return the objectives in the form that is recorded.
 
     Raises:
         UsageError: they make no sense.
@@ -330,7 +330,7 @@ def _objectives(slo: str | None, target: float | None) -> str | None:
 
 
 def price_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gather what time or energy costs into one ``prices: Prices | None``."""
+    """Gather the options of prices into one ``prices: Prices | None``."""
 
     @wraps(command)
     def gathered(
@@ -349,10 +349,10 @@ def price_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def prices_of(
     gpu_hour: float | None, kwh: float | None, currency: str | None
 ) -> Prices | None:
-    """What was said of prices.
+    """Return the prices of the options; None if none was given.
 
     Raises:
-        UsageError: too much, or too little.
+        UsageError: two prices, or a currency without one.
     """
     if gpu_hour is not None and kwh is not None:
         raise click.UsageError(
@@ -366,7 +366,7 @@ def prices_of(
 
 
 def gpu_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gather how GPUs are read into one ``gpus: GpuOptions`` argument."""
+    """Gather the options of GPUs into one ``gpus: GpuOptions`` argument."""
 
     @wraps(command)
     def gathered(
@@ -410,7 +410,7 @@ def watch_options(command: Callable[..., Any]) -> Callable[..., Any]:
         gpus: GpuOptions,
         slo: str | None,
         prices: Prices | None,
-        **others: Any,  # noqa: ANN401 - those of the command
+        **others: Any,  # noqa: ANN401 - the command's own
     ) -> object:
         alarms, others = alarm_options_of(others, record=not no_record)
         if name is not None and no_record:
@@ -442,14 +442,14 @@ def _with(
     return command
 
 
-# Commands that keep the record in order.
+# Options of commands that manage the record.
 
 if TYPE_CHECKING:
     from inferwatch.record.sessions.sessions import SessionRow
 
 
 def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--db``, which a subcommand takes over from its group."""
+    """Add ``--db``, which a subcommand inherits from its group."""
     return click.option(
         "--db",
         "database",
@@ -460,7 +460,7 @@ def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--json``, likewise."""
+    """Add ``--json``, which a subcommand inherits from its group."""
     return click.option(
         "--json",
         "as_json",
@@ -471,7 +471,6 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def record_of(database: Path | None) -> Path:
-    """The file that is meant."""
     from inferwatch.record.file.location import default_database
 
     return database or default_database()
@@ -480,10 +479,10 @@ def record_of(database: Path | None) -> Path:
 def chosen(
     path: Path, wanted: Sequence[str], *, bin_too: bool = False
 ) -> list["SessionRow"]:
-    """The sessions that are meant, each once.
+    """Return the sessions of these names, each once.
 
     Raises:
-        StorageError: there is none such, or the file cannot be read.
+        StorageError: there is no such session, or the file cannot be read.
     """
     from inferwatch.record.sessions.sessions import list_sessions, pick
 
@@ -493,7 +492,7 @@ def chosen(
 
 
 def tell(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """What was done: as a sentence, or for machines."""
+    """Print what was done, as a sentence or as JSON."""
     if as_json:
         say_json(facts)
     else:

@@ -1,4 +1,4 @@
-"""Opens what the app shows, and ends it when it is left."""
+"""Opens the pages that the app shows, and closes them when they are left."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -45,7 +45,7 @@ from inferwatch.ui.view import View
 
 
 def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
-    """Where people want to go from a screen.
+    """Return the page that a screen asks for.
 
     Raises:
         UsageError: there is no such page.
@@ -68,7 +68,7 @@ def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
 
 @asynccontextmanager
 async def start_page(database: Path) -> AsyncIterator[StartPage]:
-    """The start screen: there is nothing to end."""
+    """Open the start screen."""
     yield StartPage(database, nearby_engines, named_servers())
 
 
@@ -76,15 +76,15 @@ async def start_page(database: Path) -> AsyncIterator[StartPage]:
 async def replay_page(
     database: Path, session: str, start: ReplayStart, chosen: Chosen = AS_RECORDED
 ) -> AsyncIterator[SessionPage]:
-    """A recorded session.
+    """Open a recorded session.
 
     Raises:
-        InferwatchError: it cannot be opened, or gone to, or has no such moment.
+        InferwatchError: it cannot be opened, or has no such moment.
     """
     player = await asyncio.to_thread(Player.open, database, session, chosen)
     running = asyncio.create_task(player.run())
     try:
-        await asyncio.sleep(0)  # cancelled before it began it would close nothing
+        await asyncio.sleep(0)  # a task cancelled before its first step closes nothing
         t_ns = start.moment(player)
         going = asyncio.create_task(begin_replay(player, t_ns, start))
         failed = asyncio.create_task(_failed(going))
@@ -105,7 +105,7 @@ async def replay_page(
 
 
 async def _failed(task: asyncio.Task[None]) -> None:
-    """Until it fails; one that ends well is waited for in vain."""
+    """Return once the task has failed; wait for ever if it succeeds."""
     await asyncio.wait([task])
     if task.cancelled() or task.exception() is None:
         await asyncio.Event().wait()
@@ -124,7 +124,7 @@ async def _sample_page() -> AsyncIterator[SessionPage]:
 async def watch_page(
     watch: Watch, database: Path, tell: Tell
 ) -> AsyncIterator[SessionPage]:
-    """A live watch; the database is the one whose sessions are listed beside it.
+    """Show a live watch; the sessions of ``database`` are listed beside it.
 
     Raises:
         SourceError: the engine was lost.
@@ -163,7 +163,7 @@ def _say_goodbye(watch: Watch, tell: Tell, *, runs_on: bool) -> None:
 
 @asynccontextmanager
 async def _demo_page(tell: Tell) -> AsyncIterator[SessionPage]:
-    """The demo, begun from a screen.
+    """Open the demo, chosen on a screen.
 
     Raises:
         InferwatchError: it cannot be recorded, or the engine was lost.
@@ -177,10 +177,10 @@ async def _demo_page(tell: Tell) -> AsyncIterator[SessionPage]:
 
 @asynccontextmanager
 async def _attach_page(urls: Sequence[str], tell: Tell) -> AsyncIterator[SessionPage]:
-    """Running servers, attached to from a screen.
+    """Attach to running servers, chosen on a screen.
 
     Raises:
-        InferwatchError: one cannot be asked, or it cannot be recorded.
+        InferwatchError: an address is wrong, or it cannot be recorded.
     """
     servers = servers_of(ServerOptions(urls=urls))
     clock, pipeline = _recorded("attach")
@@ -191,7 +191,7 @@ async def _attach_page(urls: Sequence[str], tell: Tell) -> AsyncIterator[Session
 
 @asynccontextmanager
 async def _served_page(engine_id: str, tell: Tell) -> AsyncIterator[SessionPage]:
-    """An engine that inferwatch serves, found on a screen.
+    """Watch an engine that inferwatch serves, chosen on a screen.
 
     Raises:
         InferwatchError: it is gone, or it cannot be recorded.
@@ -204,7 +204,7 @@ async def _served_page(engine_id: str, tell: Tell) -> AsyncIterator[SessionPage]
 
 
 def _recorded(command: str) -> tuple[SessionClock, Pipeline]:
-    """Clock and pipeline of a session that is begun from a screen."""
+    """Return clock and pipeline of a session that is started on a screen."""
     clock = SessionClock()
     recorder = open_recorder(command, clock, database=None, name=None, record=True)
     return clock, Pipeline(Model(), recorder)
@@ -212,10 +212,10 @@ def _recorded(command: str) -> tuple[SessionClock, Pipeline]:
 
 @asynccontextmanager
 async def compare_page(request: ComparisonRequest) -> AsyncIterator[ComparePage]:
-    """Sessions side by side.
+    """Compare sessions.
 
     Raises:
-        InferwatchError: there was nothing to see.
+        InferwatchError: the comparison failed.
     """
     compared = ComparePage(request)
     yield compared
@@ -225,7 +225,7 @@ async def compare_page(request: ComparisonRequest) -> AsyncIterator[ComparePage]
 
 @asynccontextmanager
 async def tune_page(task: TuneTask, tell: Tell) -> AsyncIterator[TunePage]:
-    """A tune, for as long as people look at it; then it ends with what it has.
+    """Run a tune while people watch it; on leaving, end it with what it has.
 
     Raises:
         InferwatchError: it could not be carried out.

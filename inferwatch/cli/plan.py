@@ -1,4 +1,4 @@
-"""``inferwatch plan``: what a model on some GPUs could do, without an engine."""
+"""``inferwatch plan``: what a model could do on some GPUs, without an engine."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,7 +7,7 @@ import click
 
 
 class Amount(click.ParamType[float]):
-    """A number above zero; without bounds in the help, where they would be noise."""
+    """A number above zero; its bounds would be noise in the help, so it hides them."""
 
     def __init__(self, name: str, *, whole: bool, most: float) -> None:
         self.name, self.whole, self.most = name, whole, most
@@ -18,7 +18,7 @@ class Amount(click.ParamType[float]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no number, nothing, or absurd."""
+        """Refuse what is no number, zero, or absurdly large."""
         try:
             found = int(value) if self.whole else float(value)
         except (ValueError, OverflowError):
@@ -50,12 +50,12 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 
 
 class PlanCommand(click.Command):
-    """``--help`` shows its options under headings."""
+    """A command whose options ``--help`` shows under headings."""
 
     def format_options(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
-        """Write them by heading, ``--help`` itself last."""
+        """Write the options by heading, ``--help`` itself last."""
         by_name = {each.name: each for each in self.params}
         helps = self.get_help_option(ctx)
         sections = {

@@ -1,4 +1,4 @@
-"""What ``inferwatch plan`` was told, made into shapes, machines and requests."""
+"""The options of ``inferwatch plan``, made into shapes, machines and workloads."""
 
 import json
 import os
@@ -29,7 +29,7 @@ DEFAULT_CONTEXT = 4096
 DEFAULT_OUTPUT = 256
 MOST_COLUMNS = 24
 SAME_SIZE = 0.03
-"""Of weights: as stored, and as their configuration makes them."""
+"""The relative difference allowed between stored and computed weights."""
 MOST_CONFIG_BYTES = 64 << 20
 SHAPE_FLAGS = {
     "layers": "num_hidden_layers",
@@ -49,10 +49,10 @@ NEEDED = ("layers", "hidden", "heads", "vocab")
 
 
 def print_plan(given: Mapping[str, Any]) -> int:
-    """The exit status: 1 where something cannot be or does not fit, as asked.
+    """Print the plan; return 1 if a number is impossible, or does not fit.
 
     Raises:
-        UsageError, ShapeError: the flags make no sense together, or say too little.
+        UsageError, ShapeError: the options do not go together, or are too few.
     """
     name, config, stored = _config(given)
     workload = _workload(given)
@@ -86,7 +86,7 @@ def _painter() -> Any:  # noqa: ANN401 - click's
 
 
 Found = tuple[str, Mapping[str, Any], int | None]
-"""What to call a model, its configuration, and what its weights take on disk."""
+"""The model's name, its configuration, and the bytes of its weights on disk."""
 
 
 def _config(given: Mapping[str, Any]) -> Found:
@@ -117,7 +117,7 @@ def _flag(name: str) -> str:
 
 
 def _found(model: str) -> Found:
-    """A preset, a file, a folder, or a model in the cache of Hugging Face."""
+    """Return a preset, a file, a folder, or a model in the cache of Hugging Face."""
     key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
     path = Path(model).expanduser()
     if key in PRESETS and not path.exists():
@@ -138,7 +138,7 @@ def _found(model: str) -> Found:
 
 
 def _cached(model: str) -> Iterator[Path]:
-    """Where ``huggingface_hub`` keeps it; nothing is downloaded."""
+    """Yield its configurations in Hugging Face's cache, without any download."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
         return
     home = os.environ.get("HF_HOME", "~/.cache/huggingface")
@@ -148,13 +148,13 @@ def _cached(model: str) -> Iterator[Path]:
 
 
 def _stored(folder: Path) -> int | None:
-    """What the weights beside a configuration take; ``None`` where there are none."""
+    """Return the size of the weights beside a configuration; None if there are none."""
     sizes = [each.stat().st_size for each in folder.glob("model*.safetensors")]
     return sum(sizes) or None
 
 
 def _odd(stored: int | None, told: int, given: Mapping[str, Any]) -> str | None:
-    """What the files hold is not what their configuration makes."""
+    """Return a warning if the files hold another size than the configuration makes."""
     reshaped = given["dtype"] or given["quantization"] or given["weight_bits"]
     if stored is None or reshaped or abs(stored - told) <= SAME_SIZE * told:
         return None
@@ -203,7 +203,7 @@ def _shape(
 
 
 def _splittable(shape: ModelShape, machine: Machine) -> ModelShape:
-    """The same, where tensor parallelism can share its heads out evenly."""
+    """Return the shape, after checking that tensor parallelism divides its heads."""
     ways = machine.tensor_parallel
     if shape.heads % ways:
         can = [
@@ -216,13 +216,13 @@ def _splittable(shape: ModelShape, machine: Machine) -> ModelShape:
     return shape
 
 
-# The GPUs.
+# The columns.
 
 
 def _columns(
     given: Mapping[str, Any],
 ) -> Sequence[tuple[Machine, str | None, str]]:
-    """What stands side by side: GPUs, their number, formats."""
+    """Return the columns to compare: each GPU, number of GPUs, and format."""
     gpus = list(dict.fromkeys(_device(each, given) for each in _listed(given["gpu"])))
     if not gpus:
         raise UsageError("say which GPU: --gpu H200, for instance")
@@ -239,7 +239,7 @@ def _columns(
 
 
 def _listed(told: Sequence[str]) -> list[str]:
-    """``H100,H200`` or a flag for each; none twice."""
+    """Return the values of a repeated or comma-separated option, each once."""
     parts = (part.strip() for each in told for part in each.split(","))
     return list(dict.fromkeys(part for part in parts if part))
 
@@ -251,7 +251,7 @@ def _number(text: str) -> int:
 
 
 def _device(name: str, given: Mapping[str, Any]) -> Device:
-    """Known, or as flags have it."""
+    """Return the device of that name, with the changes or numbers that options give."""
     known = device_named(name)
     gbps, tflops, memory = (
         given[each] for each in ("peak_gbps", "peak_tflops", "memory_gb")
@@ -279,7 +279,7 @@ def _device(name: str, given: Mapping[str, Any]) -> Device:
 
 
 def _all_dtypes(tflops: float | None) -> dict[str, float]:
-    """What was given is of the dtype that the model has, whichever it is."""
+    """Return the option's value for every dtype: it is meant for the model's own."""
     if tflops is None:
         return {}
     names = ("float32", "float16", "bfloat16", "float8", "int8", "float4")
@@ -313,7 +313,7 @@ def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> Machine:
 
 
 def _workload(given: Mapping[str, Any]) -> Workload:
-    """Context, prompt and output: two say the third, where they agree."""
+    """Return the workload; of context, prompt and output, two determine the third."""
     context, prompt, output = (given[each] for each in ("context", "prompt", "output"))
     if context is None:
         made = output or DEFAULT_OUTPUT
@@ -348,7 +348,7 @@ def _measured(given: Mapping[str, Any]) -> Measured:
 
 
 def _seconds(text: str | None, flag: str) -> float | None:
-    """``15ms``, ``800us``, ``1.2s``; without a unit seconds."""
+    """Parse a duration such as ``15ms``, ``800us`` or ``1.2s``; seconds by default."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?", text.strip().lower())

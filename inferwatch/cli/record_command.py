@@ -34,11 +34,11 @@ def run_record(
     listen: str | None,
     otlp: str | None,
 ) -> int:
-    """Record until told to stop; the exit status.
+    """Record until told to stop, and return the exit status.
 
     Raises:
-        UsageError: a server cannot be asked, or nobody can listen there.
-        SourceError: no server answered in the time that was asked for.
+        UsageError: an option cannot be used, or the port cannot be bound.
+        SourceError: no server answered within the given duration.
         StorageError: the record cannot be opened.
     """
     numbers = ExactNumbers()
@@ -62,11 +62,11 @@ def run_record(
         if options.duration_s is not None:
             raise
         say(f"inferwatch: ended while no server answers: {error}", err=True)
-        return 0  # to be stopped is no failure of a service
+        return 0  # a service that is stopped has not failed
 
 
 def _named(asked: ServerOptions) -> ServerOptions:
-    """With what runs on this node, where nothing is named."""
+    """Add the servers on this node, if none is named."""
     if asked.name_any:
         return asked
     found = [each.url for each in asyncio.run(found_servers())]
@@ -76,7 +76,7 @@ def _named(asked: ServerOptions) -> ServerOptions:
 
 
 def _before(pipeline: Pipeline) -> str | None:
-    """The record that this one goes on from."""
+    """Return which earlier record this one continues, for a note."""
     record, path = pipeline.record, pipeline.database
     if record is None or path is None:
         return None

@@ -1,4 +1,4 @@
-"""Opens the record of a session as the options say."""
+"""Opens the recorder of a session by the options."""
 
 from pathlib import Path
 
@@ -20,11 +20,11 @@ def open_recorder(
     name: str | None,
     record: bool,
 ) -> Recorder | None:
-    """None when nothing is to be recorded.
+    """Open a recorder; return None if nothing is to be recorded.
 
     Raises:
         StorageError: the record cannot be opened.
-        UsageError: a setting means nothing.
+        UsageError: the retention setting cannot be parsed.
     """
     if not record:
         return None
@@ -43,10 +43,10 @@ def open_flight_recorder(
     *,
     database: Path | None,
 ) -> FlightRecorder:
-    """Keeps in memory what it records when a rule holds.
+    """Open a flight recorder: it keeps readings in memory until a rule holds.
 
     Raises:
-        UsageError: a setting means nothing.
+        UsageError: the retention setting cannot be parsed.
     """
     path, limits = database or default_database(), set_limits()
     kept = KeptReadings(round(alarms.keep_s * NS_PER_S), alarms.keep_bytes)

@@ -23,7 +23,7 @@ from inferwatch.record.sessions.sessions import LAST, SessionRow, find
 
 
 def where(session: str, database: Path | None) -> tuple[Path, str]:
-    """The file and the session in it; a file alone means its latest one."""
+    """Return the file and the session in it; a file alone means its latest session."""
     path = Path(session).expanduser()
     if database is None and (path.suffix == ".db" or path.is_file()):
         return path, LAST
@@ -31,7 +31,7 @@ def where(session: str, database: Path | None) -> tuple[Path, str]:
 
 
 def chosen_of(slo: str | None, prices: Prices | None) -> Chosen:
-    """What people typed holds for all of the session."""
+    """Return the objectives and prices that apply to the whole replay."""
     said = None if slo is None else WatchedSlo(t_ns=0, slo=slo)
     return Chosen(slo=said, prices=prices)
 
@@ -39,7 +39,7 @@ def chosen_of(slo: str | None, prices: Prices | None) -> Chosen:
 def replay_on_screen(
     path: Path, session: str, start: ReplayStart, chosen: Chosen = AS_RECORDED
 ) -> int:
-    """Until people leave.
+    """Replay on screen until the user leaves.
 
     Raises:
         InferwatchError: there is no such session, or no such moment.
@@ -58,7 +58,7 @@ def replay_headless(
     as_json: bool,
     chosen: Chosen = AS_RECORDED,
 ) -> int:
-    """Print the summary; the exit status is 1 where a chosen SLO was missed.
+    """Print the summary; return 1 if the given objectives were missed.
 
     Raises:
         InferwatchError: there is no such session, or no such moment.
@@ -76,7 +76,7 @@ def replay_headless(
 def summary_of(
     path: Path, session: str, at: str | None = None, chosen: Chosen = AS_RECORDED
 ) -> Summary:
-    """As the watch itself told it, or would have at a moment.
+    """Return the summary as the watch printed it, or as it would have at a moment.
 
     Raises:
         InferwatchError: there is no such session, or no such moment.
@@ -86,7 +86,7 @@ def summary_of(
 
 
 def _snapshot(path: Path, row: SessionRow, at: str | None, chosen: Chosen) -> Snapshot:
-    """As of a moment, else of the whole session."""
+    """Return the snapshot of the whole session, or up to a moment."""
     with closing(Player.open(path, row.id)) as player:
         moment_ns = ReplayStart(at=at).moment(player)
     now_ns = row.duration_ns if moment_ns is None else moment_ns

@@ -1,4 +1,4 @@
-"""Where a replay begins, and whether it plays."""
+"""Where a replay starts, and whether it plays."""
 
 import asyncio
 from dataclasses import dataclass
@@ -11,25 +11,25 @@ from inferwatch.ui.widgets.moment_text import Scale, moment_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayStart:
-    """As people asked for it; unasked, the end, with the whole in sight."""
+    """Where a replay starts; by default at the end, with the whole session in view."""
 
     at: str | None = None
     speed: float | None = None
-    """Play at once, so fast."""
+    """Start to play at this speed."""
     from_load: bool = False
-    """Play from where the load began: what came before is an engine that starts."""
+    """Play from where the load began, as before that the engine only starts."""
 
     @property
     def window(self) -> Window:
-        """The whole session at its end; elsewhere what led up to the moment."""
+        """The whole session at its end, else the minute before the start."""
         plain = self.at is None and self.speed is None and not self.from_load
         return Window.SESSION if plain else Window.MINUTE
 
     def moment(self, player: Player) -> int | None:
-        """Where to begin; None for where nobody said.
+        """Return the session time to start at; None if no option gives one.
 
         Raises:
-            UsageError: the time is not understood, or not in the session.
+            UsageError: the time cannot be parsed, or is not in the session.
         """
         if self.at is None:
             return 0 if self.speed is not None and not self.from_load else None
@@ -47,7 +47,7 @@ class ReplayStart:
 
 
 async def begin_replay(player: Player, t_ns: int | None, start: ReplayStart) -> None:
-    """Go where it begins, and play if that was asked for."""
+    """Seek to the start, and play if an option asks for it."""
     playback = player.playback
     if start.from_load:
         t_ns = await _load_began(player)
@@ -62,7 +62,7 @@ async def begin_replay(player: Player, t_ns: int | None, start: ReplayStart) -> 
 
 
 async def _load_began(player: Player) -> int:
-    """The first mark of a load, once marks are known."""
+    """Return the first mark of a load, once the marks are known."""
     while player.playback.shape is None:  # noqa: ASYNC110 - it tells nobody
         await asyncio.sleep(0.05)
     loads = (m.t_ns for m in player.playback.marks if m.kind is MarkKind.LOAD)

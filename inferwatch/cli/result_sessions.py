@@ -1,4 +1,4 @@
-"""Other tools' results as sessions, in a file that is there while they are needed."""
+"""Imports other tools' results into temporary sessions, for a comparison."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,7 +14,7 @@ from inferwatch.studies.compare.runs.sides import FoundSession
 
 @contextmanager
 def result_sessions() -> Iterator["ResultSessions"]:
-    """All that was imported is removed at the end."""
+    """Yield imported sessions; their files are deleted at the end."""
     with ExitStack() as stack:
         yield ResultSessions(stack)
 
@@ -29,10 +29,10 @@ class ResultSessions:
         self._digests: dict[str, Path] = {}
 
     def sessions_in(self, path: Path) -> list[FoundSession]:
-        """One a run that stands in the file, called after the file.
+        """Return one session for each run in the file, named after the file.
 
         Raises:
-            UsageError: no tool we know wrote it, or without its requests.
+            UsageError: the file is of no known tool, or lacks the requests.
         """
         asked = path.resolve()
         if asked not in self._found:
@@ -41,7 +41,7 @@ class ResultSessions:
 
     def _imported(self, path: Path) -> list[FoundSession]:
         file = read_results(path)
-        if file.path in self._found:  # a summary, whose requests were read before
+        if file.path in self._found:  # a summary of requests that were read before
             return self._found[file.path]
         first = self._digests.setdefault(file.digest, file.path)
         if first != file.path:

@@ -1,6 +1,6 @@
-"""All that commands write to the terminal; nothing else in here writes to it.
+"""All output of commands to the terminal; no other module here writes to it.
 
-Much of it is named by others: the terminal is to show that, not to obey it.
+Much of the text comes from others, so control characters are shown and not obeyed.
 """
 
 import re
@@ -17,24 +17,24 @@ _COLOUR = re.compile("(\x1b\\[[0-9;]*m)")
 
 
 def shows_screens() -> bool:
-    """Somebody sits there: keys come from stdin, and Textual draws on stderr."""
+    """Tell whether a user is there: keys come from stdin, Textual draws on stderr."""
     return all(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """Lines for people."""
+    """Print lines for people."""
     _write(visible_lines(text), err=err)
 
 
 def say_json(facts: object) -> None:
-    """A line for machines, in printable ASCII."""
+    """Print a line of JSON, in printable ASCII."""
     _write(strict_json(facts).replace("\x7f", "\\u007f"))
 
 
 def say_coloured(text: str) -> None:
-    """Lines with colours of ours, in which all that others named is visible already.
+    """Print lines with our own colours; the caller made text of others visible.
 
-    What is not would be no more than a colour.
+    If it did not, all that gets through is a colour.
     """
     parts = _COLOUR.split(text)
     _write(
@@ -43,33 +43,33 @@ def say_coloured(text: str) -> None:
 
 
 def say_now(text: str) -> None:
-    """On the one line of stderr that changes, over what it said before."""
+    """Overwrite the changing line on stderr."""
     _write(f"{CLEAR}{visible(text)}", err=True, end="")
 
 
 def say_no_more() -> None:
-    """Leave that line to whoever writes next."""
+    """Clear the changing line for other output."""
     _write(CLEAR, err=True, end="")
 
 
 def say_over(lines: int, text: str) -> None:
-    """On stderr, over the last so many lines."""
+    """Print to stderr over the last ``lines`` lines."""
     back = f"\x1b[{lines}A\r\x1b[J" if lines else ""
     _write(f"{back}{visible_lines(text)}", err=True)
 
 
 def _write(text: str, *, err: bool = False, end: str = "\n") -> None:
-    """Into the stream as it is: by itself click writes UTF-8 into an ASCII one."""
+    """Write in the stream's encoding; click alone writes UTF-8 even if it is ASCII."""
     click.echo(text + end, file=sys.stderr if err else sys.stdout, nl=False)
 
 
 PATIENCE_S = 1.0
-"""What takes less needs no line."""
+"""Shorter work shows no progress."""
 EVERY_S = 0.2
 
 
 class RowsProgress:
-    """How many rows are done: one line on a terminal's stderr, nothing elsewhere."""
+    """Progress by rows: a changing line on a terminal's stderr, nothing elsewhere."""
 
     def __init__(self) -> None:
         self._live_line = sys.stderr.isatty()
@@ -77,7 +77,7 @@ class RowsProgress:
         self._shown = False
 
     def at(self, what: str, done: int, expected: int | None) -> None:
-        """So many of those are done."""
+        """Show how many rows are done, of how many if that is known."""
         now_s = time.monotonic()
         if not self._live_line or now_s < self._next_s:
             return
@@ -87,13 +87,13 @@ class RowsProgress:
         say_now(f"{what}: {done:,}{whole}{part}")
 
     def close(self) -> None:
-        """Leave the line to whoever writes next."""
+        """Clear the line for other output."""
         if self._shown:
             say_no_more()
 
 
 def say_damage(path: Path) -> None:
-    """On stderr, what of a damaged file is lost; nothing of a sound one."""
+    """Print to stderr what a damaged file has lost; nothing for an intact file."""
     from inferwatch.record.repair.recovery import damage_of
 
     damage = damage_of(path) if path.exists() else None

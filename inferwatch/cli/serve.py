@@ -1,4 +1,4 @@
-"""``inferwatch serve``: embed an engine and watch it."""
+"""``inferwatch serve``: start an engine and watch it."""
 
 from dataclasses import replace
 from pathlib import Path

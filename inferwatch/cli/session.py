@@ -1,4 +1,4 @@
-"""Runs one watch, on the screen or headless, and leaves nothing behind."""
+"""Runs one watch, on the screen or headless, and stops what it started."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,11 +25,11 @@ def run_engine_watch(
     source: EngineSource,
     make_load: MakeLoad | None = None,
 ) -> int:
-    """Watch an engine until told to stop; the exit status.
+    """Watch an engine until told to stop, and return the exit status.
 
     Raises:
         StorageError: the record cannot be opened.
-        SourceError: the engine was lost or never came, and nobody was looking.
+        SourceError: the engine was lost or never came up, and there is no screen.
     """
     return run_watch(
         command,
@@ -44,11 +44,11 @@ def run_watch(
     make: MakeWatch,
     listener: Listener | None = None,
 ) -> int:
-    """Watch until told to stop; the exit status.
+    """Watch until told to stop, and return the exit status.
 
     Raises:
         StorageError: the record cannot be opened.
-        SourceError: what is watched was lost or never came, and nobody was looking.
+        SourceError: what is watched was lost or never came up, and there is no screen.
     """
     clock, alarms = SessionClock(), options.alarms
     flight, recorder = None, None

@@ -1,4 +1,4 @@
-"""``inferwatch sessions``: what was recorded, and keeping it in order."""
+"""``inferwatch sessions``: list and manage what was recorded."""
 
 from dataclasses import asdict
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Naming, tagging, deleting and restoring sessions; every line says how to undo it."""
+"""Naming, tagging, deleting and restoring sessions, each with a command to undo it."""
 
 import shlex
 from pathlib import Path

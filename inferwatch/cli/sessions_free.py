@@ -1,4 +1,4 @@
-"""Freeing disk: pruning, emptying the bin; saving what a damaged file still holds."""
+"""Freeing disk space: pruning, emptying the bin; rescuing data of a damaged file."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -128,7 +128,7 @@ def _free(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Show the plan, have it confirmed, carry it out."""
+    """Show what will be deleted, ask for confirmation, delete it."""
     from inferwatch.record.sessions.erasing import beside, cut_short, erase, vacuum
     from inferwatch.record.sessions.sizes import sizes_in
 
@@ -178,7 +178,7 @@ def _confirm(count: int) -> None:
 
 @contextmanager
 def _progress(*, as_json: bool) -> Iterator[Callable[[float], None]]:
-    """A bar on stderr, where somebody looks."""
+    """Yield a function that draws a bar on stderr, if that is a terminal."""
     if as_json or not sys.stderr.isatty():
         yield lambda _: None
         return

@@ -14,7 +14,7 @@ from inferwatch.record.sessions.sizes import Sizes
 from inferwatch.visible import visible
 
 WIDE = 200
-"""Columns where no terminal says how many there are."""
+"""Columns of the table when stdout is no terminal."""
 ROOM_FOR_STEPS = 100
 COLUMNS: dict[str, Literal["left", "right"]] = {
     "id": "left",
@@ -31,10 +31,10 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
 
 
 def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
-    """One line a session, newest first as they come; sizes are estimates."""
+    """Print one line for each session, in the given order; sizes are estimates."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     width = None if sys.stdout.isatty() else WIDE
-    # Names and tags are what people typed: shown as they are.
+    # Names and tags are the user's text: no markup.
     console = Console(highlight=False, markup=False, emoji=False, width=width)
     hidden = {"tags"} if not any(row.tags for row in rows) else set()
     hidden |= {"steps"} if console.width < ROOM_FOR_STEPS else set()
@@ -70,7 +70,7 @@ def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:
 
 
 def _requests(row: SessionRow) -> str:
-    """Where only the client told of them, that is said."""
+    """Return the number of requests, marked if only the client reported them."""
     if row.client_requests:
         return f"client {row.client_requests:,}"
     return f"{row.requests:,}"

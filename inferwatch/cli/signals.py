@@ -1,4 +1,4 @@
-"""Turns Ctrl-C and its kin into an event."""
+"""Turns SIGINT, SIGTERM and SIGHUP into an event."""
 
 import asyncio
 import signal
@@ -10,7 +10,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def interrupts() -> Iterator[asyncio.Event]:
-    """Set when the user wants an end; there is still time to tell what was found."""
+    """Yield an event that these signals set, so that results can still be printed."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in NUMBERS:
         loop.add_signal_handler(number, stop.set)

@@ -1,4 +1,4 @@
-"""``inferwatch tune``: measure settings of an engine, find the best, say how sure."""
+"""``inferwatch tune``: measure settings of an engine to find the best."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +14,10 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 @contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    """NumPy, which the options already need, leaves the other cores to the engine.
+    """Limit NumPy, which the options import, to one BLAS thread.
 
-    The matrices are small: threads that wait for each other beside a busy engine make
-    them slower, too. What we start does not inherit it.
+    The matrices are small: beside a busy engine, threads that wait for each other make
+    them slower, too. Processes that we start do not inherit the limit.
     """
     if BLAS_THREADS in os.environ:
         yield
@@ -30,7 +30,7 @@ def _one_blas_thread() -> Iterator[None]:
 
 
 class TuneCommand(LoadCommand):
-    """Its options come from the plan of a load as well, so they are made when asked."""
+    """Its options come from the plan of a load, so they are made on first use."""
 
     @staticmethod
     def _sections() -> Mapping[str, Sequence[click.Option]]:

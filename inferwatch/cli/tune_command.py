@@ -1,4 +1,4 @@
-"""Runs ``inferwatch tune``: measure, on the screen or without, then tell the result."""
+"""Runs ``inferwatch tune``: measures, on the screen or not, then prints the result."""
 
 import asyncio
 import os
@@ -20,10 +20,10 @@ from inferwatch.visible import visible
 
 
 def run_tune(options: TuneOptions) -> int:
-    """Run the command; the exit status.
+    """Run the command, and return the exit status.
 
     Raises:
-        InferwatchError: there is no engine, or what was asked for cannot be.
+        InferwatchError: there is no engine, or the options cannot work.
     """
     refuse_unwritable(options.html)
     database = options.database or default_database()
@@ -40,7 +40,7 @@ def run_tune(options: TuneOptions) -> int:
 
 
 def begun(database: Path, options: TuneOptions) -> TuneRun:
-    """A tune that begins now."""
+    """Return a new tune."""
     plan = tune_plan(options)
     if plan.url is None:
         require_vllm()
@@ -53,7 +53,7 @@ def begun(database: Path, options: TuneOptions) -> TuneRun:
 
 
 def resumed(database: Path, options: TuneOptions) -> TuneRun:
-    """One that was begun earlier."""
+    """Return a recorded tune, to be continued."""
     headers = headers_of(())
     return TuneRun.resumed(
         database, options.resume or "", headers=headers, allow_load=options.allow_load
@@ -61,7 +61,7 @@ def resumed(database: Path, options: TuneOptions) -> TuneRun:
 
 
 def carry_out(task: TuneTask, options: TuneOptions) -> int:
-    """Run a tune where people see it; the exit status.
+    """Run a tune, on the screen or headless, and return the exit status.
 
     Raises:
         InferwatchError: it could not be carried out.
@@ -91,7 +91,7 @@ async def _headless(task: TuneTask) -> None:
 
 
 def refuse_unwritable(path: Path | None) -> None:
-    """Refuse a page that could not be written before hours of measuring."""
+    """Refuse an unwritable page before hours of measuring."""
     if path is None:
         return
     place = path if path.exists() else path.absolute().parent

@@ -1,4 +1,4 @@
-"""The flags of ``inferwatch tune``, by heading: its own, and those of a load's plan."""
+"""The flags of ``inferwatch tune`` by heading: its own, and those of a load's plan."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -16,12 +16,12 @@ LOAD = {
     *("--duration", "--model", "--slo", "--warmup"),
     *("--insecure", "--http2", "--transport"),
 }
-"""Flags of a load that a tune has in another form, or has no use for: the engine is its
-own, or on this host."""
+"""Flags of a load that a tune has in another form or does not need, as the engine is
+its own or on this host."""
 
 
 class Span(click.ParamType[float]):
-    """``30``, ``30s``, ``20min``, ``2h``: seconds."""
+    """A duration such as ``30``, ``30s``, ``20min`` or ``2h``, in seconds."""
 
     name = "span"
 
@@ -31,7 +31,7 @@ class Span(click.ParamType[float]):
         param: click.Parameter | None,
         ctx: click.Context | None,
     ) -> float:
-        """Refuse what is no span of time, or none worth the name."""
+        """Refuse what is no duration, or no usable one."""
         found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", str(value).strip())
         if found is None or found[2] not in SECONDS_IN:
             self.fail(f"{value!r} is no span of time: write 30s, 20min or 2h")
@@ -42,7 +42,7 @@ class Span(click.ParamType[float]):
 
 
 def _load(heading: Heading) -> list[click.Option]:
-    """A load's flags under a heading, without those that a tune has no use for."""
+    """Return the flags of a load under a heading, without those in LOAD."""
     found = declared(heading)
     return [each for each in found if not LOAD & set(each.opts)]
 

@@ -1,4 +1,4 @@
-"""What ``inferwatch tune`` was told, and how that makes a plan."""
+"""The options of ``inferwatch tune``, and how they make a plan."""
 
 import re
 import secrets
@@ -23,10 +23,10 @@ _ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")
 DEMO = "demo"
 DEMO_TRIAL_S = 8.0
 DEMO_USERS = 48
-"""More than the largest of the settings that its help names: they differ."""
+"""More than the largest setting in the help's example, so that the settings differ."""
 WARMUP_S = 5.0
 WARMUP_SHARE = 0.25
-"""Of a trial, at most."""
+"""The most of a trial that is warm-up."""
 HOW_MUCH = """say how much to send at each setting:
   --rate 5            five requests a second, whatever the engine does
   --concurrency 64    64 users, each sending its next when answered
@@ -34,9 +34,9 @@ HOW_MUCH = """say how much to send at each setting:
   --goal knee --slo 'ttft_s<0.5'  find the highest rate that meets it
   --plan FILE.toml    all of it in a file"""
 WAYS = ("rate_per_s", "rates", "concurrency", "trace_file", "like")
-"""Keys of a load that say when to send."""
+"""Fields of a load that say when to send."""
 OF_GOOD = {Goal.GOODPUT, Goal.KNEE, Goal.COST}
-"""Goals that ask which requests are good."""
+"""Goals that need objectives, to tell which requests are good."""
 FLAG = {
     "rate_per_s": "--rate",
     "rates": "--rates",
@@ -52,9 +52,9 @@ class TuneOptions:
 
     target: str | None
     flags: tuple[str, ...]
-    """After ``--``."""
+    """The flags after ``--``."""
     fields: Mapping[str, Any]
-    """Of the load, as flags."""
+    """Fields of the load, as given by flags."""
     plan: Path | None
     vary: tuple[str, ...]
     goal: str | None
@@ -79,7 +79,7 @@ class TuneOptions:
 
     @property
     def recorded(self) -> str | None:
-        """The flag that asks for what was recorded, if one does."""
+        """The flag that asks for a recorded tune, if any."""
         asked = {
             "--list": self.lists,
             "--show": self.show is not None,
@@ -97,15 +97,15 @@ class TuneOptions:
 
     @property
     def on_screen(self) -> bool:
-        """Nothing asks for text alone."""
+        """Whether the result is to be shown on screen."""
         return not (self.headless or self.as_json or self.markdown)
 
 
 def tune_plan(options: TuneOptions) -> TunePlan:
-    """What to do, as asked.
+    """Return the plan that the options ask for.
 
     Raises:
-        UsageError: something is missing or wrong.
+        UsageError: an option is missing or wrong.
     """
     if options.target is None:
         raise UsageError(
@@ -154,14 +154,14 @@ def tune_plan(options: TuneOptions) -> TunePlan:
 
 
 def _answers(options: TuneOptions, variables: tuple[Variable, ...]) -> int:
-    """How many prompts are asked, by themselves where a flag may change answers."""
+    """Return how many prompts to compare; some, if a flag can change answers."""
     if options.answers is not None:
         return options.answers
     return PROMPTS if any(may_change_answers(each.flag) for each in variables) else 0
 
 
 def new_tune_id() -> str:
-    """A short name for a tune, easy to type."""
+    """Return a new id for a tune, short enough to type."""
     return f"t{secrets.token_hex(3)}"
 
 
@@ -173,14 +173,14 @@ def _refuse_two_forms(options: TuneOptions) -> None:
 
 
 def _url(target: str) -> str | None:
-    """Of an engine that runs, without what may be secret; None: it names a model."""
+    """Return the URL of a running engine without secrets; None if it names a model."""
     if not _ADDRESS.match(target):
         return None
     return TargetServer.at(target, None, {}).url
 
 
 def _refuse_restarts(options: TuneOptions, variables: tuple[Variable, ...]) -> None:
-    """An engine that runs is not ours to start again."""
+    """Refuse settings that need a restart: a running engine is not ours to restart."""
     fixed = next((each.flag for each in variables if not each.is_live), None)
     if fixed is not None:
         raise UsageError(
@@ -196,14 +196,14 @@ def _refuse_restarts(options: TuneOptions, variables: tuple[Variable, ...]) -> N
 
 
 def _goal(options: TuneOptions) -> Goal:
-    """What is asked for, or what follows from the rest.
+    """Return the goal, or the default that follows from the other options.
 
     Raises:
-        UsageError: it lacks what it is judged by.
+        UsageError: the goal lacks an option that it needs.
     """
     classes = options.fields.get("classes") or ()
     objective = bool(options.slo) or any("slo=" in each for each in classes)
-    objective |= options.plan is not None  # which may have one: the plan is judged
+    objective |= options.plan is not None  # it may have one: the plan is checked later
     if options.goal is None:
         return Goal.GOODPUT if options.slo else Goal.TOKENS
     goal = Goal(options.goal)
@@ -218,10 +218,10 @@ def _goal(options: TuneOptions) -> Goal:
 
 
 def _load(options: TuneOptions, goal: Goal, url: str | None) -> LoadPlan:
-    """The load of each trial; whom it goes to is filled in when there is an engine.
+    """Return the load of each trial; its target is set once there is an engine.
 
     Raises:
-        UsageError: something is missing or wrong.
+        UsageError: an option is missing or wrong.
     """
     given = _given(options, goal)
     fields = plan_fields(_as_load_options(options, given, goal, url))
@@ -244,7 +244,7 @@ def _load(options: TuneOptions, goal: Goal, url: str | None) -> LoadPlan:
 
 
 def _given(options: TuneOptions, goal: Goal) -> dict[str, Any]:
-    """The fields of the load that flags say, and those that a demo has by itself."""
+    """Return the load's fields from the flags, with the defaults of a demo."""
     given = {k: v for k, v in options.fields.items() if v not in {None, ()}}
     own = {
         "slo": options.slo,

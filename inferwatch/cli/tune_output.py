@@ -1,4 +1,4 @@
-"""What a tune came to, printed in the form that was asked for."""
+"""Prints the result of a tune, in the form that the options ask for."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ from inferwatch.studies.tune.result.html.page import write_tune
 from inferwatch.studies.tune.result.plot import PlotStyle
 
 INTERRUPTED = 130
-"""The exit status, as of a program that Ctrl-C ended."""
+"""The exit status of a program that Ctrl-C ended."""
 COLOURS = {
     PlotStyle.BEST: "32",
     PlotStyle.PRESENT: "33",
@@ -28,7 +28,7 @@ COLOURS = {
 
 
 def print_result(task: TuneEnded, options: TuneOptions) -> int:
-    """Print it, and write the page that was asked for; the exit status.
+    """Print the result and write the page if asked, and return the exit status.
 
     Raises:
         UsageError: the page cannot be written.
@@ -56,7 +56,7 @@ def print_result(task: TuneEnded, options: TuneOptions) -> int:
 
 
 def _say_where(task: TuneEnded) -> None:
-    """On stderr, where it is, and how it goes on if it did not come to its end."""
+    """Print to stderr where it is recorded, and how to continue an unfinished tune."""
     found = task.progress.tune_id
     if task.outcome == "done":
         said = f"recorded as tune {found}: `inferwatch tune --show {found}`"

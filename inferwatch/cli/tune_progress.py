@@ -1,4 +1,4 @@
-"""How far a tune is, on stderr: a line for each trial, and one that changes."""
+"""The progress of a tune on stderr: a line for each trial, and one that changes."""
 
 import asyncio
 import sys
@@ -12,13 +12,13 @@ from inferwatch.studies.tune.result.scores import trial_text
 from inferwatch.studies.tune.trial import Trial
 
 LIVE_S, LINES_S = 0.25, 0.5
-"""Between two looks, on a terminal and elsewhere."""
+"""Intervals between two updates, on a terminal and elsewhere."""
 BAR_CELLS = 16
 
 
 @contextmanager
 def shown_tune(task: TuneTask) -> Iterator[None]:
-    """Tell what a tune does for as long as the context lasts."""
+    """Show the progress of a tune while the context lasts."""
     log = TuneLog(task)
     showing = asyncio.create_task(log.show())
     try:
@@ -29,7 +29,7 @@ def shown_tune(task: TuneTask) -> Iterator[None]:
 
 
 class TuneLog:
-    """Tells each trial and each sentence once."""
+    """Prints each trial and each message of a tune once."""
 
     def __init__(self, task: TuneTask) -> None:
         self._task = task
@@ -39,13 +39,13 @@ class TuneLog:
         self._said = 0
 
     async def show(self) -> None:
-        """Until cancelled."""
+        """Print updates until cancelled."""
         while True:
             self.tell(live=self._live_line)
             await asyncio.sleep(LIVE_S if self._live_line else LINES_S)
 
     def tell(self, *, live: bool = False) -> None:
-        """What is new; on a terminal also what goes on."""
+        """Print what is new, and on a terminal what is under way."""
         now = self._task.progress
         lines = [*self._sentences(now), *self._new_trials(now)]
         if lines and self._live_line:
@@ -64,7 +64,7 @@ class TuneLog:
                 yield trial_line(trial, now)
 
     def _sentences(self, now: TuneProgress) -> Iterator[str]:
-        """Those that came since; the oldest are forgotten meanwhile."""
+        """Yield messages that are new; the tune itself keeps only the latest."""
         said = list(now.said)
         start = 0
         if self._last_said in said:
@@ -76,7 +76,7 @@ class TuneLog:
 
 
 def trial_line(trial: Trial, now: TuneProgress) -> str:
-    """What came of a trial, and how long the tune goes on."""
+    """Return a trial's result, and how long the tune will still take."""
     record, came = trial.record, trial_text(trial, now.goal)
     left = f"; {left_text(now)}" if left_text(now) else ""
     elapsed = format_duration(now.elapsed_s)
@@ -84,14 +84,14 @@ def trial_line(trial: Trial, now: TuneProgress) -> str:
 
 
 def left_text(now: TuneProgress) -> str:
-    """``about 12 min left``; empty where nobody knows."""
+    """Return a text such as ``about 12 min left``; empty if that is unknown."""
     if now.left_s is None or now.stage is TuneStage.DONE:
         return ""
     return f"about {format_about(now.left_s)} left"
 
 
 def stage_line(now: TuneProgress) -> str:
-    """What goes on: stage, setting, how much of it is done."""
+    """Return what is under way: stage, setting, and progress."""
     share = now.stage_share
     bar = ""
     if share is not None:

@@ -1,4 +1,4 @@
-"""Tunes of the record: which there are, and what one came to."""
+"""The recorded tunes: lists them, and reads the results of one."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +31,7 @@ FROM tunes AS tune ORDER BY tune.began_wall_ns DESC
 
 
 def list_tunes(database: Path, *, as_json: bool) -> int:
-    """Print what was tuned, the latest first; the exit status.
+    """Print the recorded tunes, the latest first, and return the exit status.
 
     Raises:
         StorageError: there is no such file, or it cannot be read.
@@ -86,7 +86,7 @@ def _line(tune: dict[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTune:
-    """A tune as the record has it, its numbers read anew."""
+    """A recorded tune, with numbers computed again from its sessions."""
 
     plan: TunePlan
     progress: TuneProgress
@@ -94,10 +94,10 @@ class RecordedTune:
 
 
 def recorded_tune(database: Path, tune_id: str) -> RecordedTune:
-    """Read what a tune has measured, and judge it.
+    """Read the trials of a recorded tune, and judge them.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such tune.
         StorageError: the file cannot be read.
     """
     stored = stored_tune(database, tune_id)
@@ -130,7 +130,7 @@ def recorded_tune(database: Path, tune_id: str) -> RecordedTune:
 def _trial(
     database: Path, plan: TunePlan, record: TrialRecord, lost: list[str]
 ) -> Trial:
-    """With its numbers, as far as its session is still there."""
+    """Return the trial, with its numbers if its session still exists."""
     if record.session is None or record.outcome is not TrialOutcome.MEASURED:
         return Trial(record=record)
     try:

@@ -1,4 +1,4 @@
-"""``inferwatch what-if``: what another setting would have made of a recorded load."""
+"""``inferwatch what-if``: predict a recorded load under another setting."""
 
 from pathlib import Path
 

@@ -18,12 +18,12 @@ from inferwatch.studies.what_if.setting import Change, combined
 from inferwatch.studies.what_if.table import as_json, text
 
 PATIENCE = 1_000
-"""Readings between two looks at the clock."""
+"""How many readings are read between two updates of the progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfOptions:
-    """The options of ``inferwatch what-if``, as people gave them."""
+    """The options of ``inferwatch what-if``, as the user gave them."""
 
     max_num_seqs: tuple[int, ...] = ()
     max_num_batched_tokens: tuple[int, ...] = ()
@@ -33,10 +33,10 @@ class WhatIfOptions:
     as_json: bool = False
 
     def changes(self) -> list[Change]:
-        """A change each combination.
+        """Return a change for each combination of values.
 
         Raises:
-            UsageError: nothing is to be changed, or too much at once.
+            UsageError: nothing is to be changed, or there are too many combinations.
         """
         changes = combined(
             max_num_seqs=self.max_num_seqs,
@@ -53,7 +53,7 @@ class WhatIfOptions:
 
 
 def tell_what_if(path: Path, session: str, options: WhatIfOptions) -> int:
-    """Print it; 1 where nothing can be told.
+    """Print the predictions; return 1 if none could be made.
 
     Raises:
         InferwatchError: there is no such session, or nothing to predict from.

@@ -19,7 +19,7 @@ from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
 
 SHOWN = 5
-"""Of requests that might be meant."""
+"""How many requests are listed when the given id is ambiguous."""
 PROBED = "SELECT 1 FROM engines WHERE session = ?"
 OURS = ", ".join(f"'{each}'" for each in sorted(BY_US))
 FAILED = f"""
@@ -29,14 +29,13 @@ WHERE session = ?1 AND end_ns <= ?2 AND failure NOT IN ({OURS}) AND NOT EXISTS (
   WHERE session = ?1 AND end_ns <= ?2 AND first_token_ns IS NOT NULL
 ) GROUP BY failure ORDER BY count(*) DESC LIMIT 1
 """  # noqa: S608  our own words
-"""The commonest failure, where none was answered; ``min`` picks the first's detail.
-What we ended ourselves is no failure.
-"""
+"""The commonest failure, if no request was answered; ``min`` picks the first's detail.
+Requests that we ended ourselves did not fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyOptions:
-    """The options of ``inferwatch why``, as people gave them."""
+    """The options of ``inferwatch why``, as the user gave them."""
 
     request: str | None
     at: str | None
@@ -45,7 +44,7 @@ class WhyOptions:
 
 
 def tell_why(path: Path, session: str, options: WhyOptions) -> int:
-    """Print it.
+    """Print the answer, and return the exit status.
 
     Raises:
         InferwatchError: there is no such session, request or moment.
@@ -66,7 +65,7 @@ def tell_why(path: Path, session: str, options: WhyOptions) -> int:
 
 
 def _slowest(player: Player, path: Path, moment_ns: int | None, most: int) -> Why:
-    """The slowest of the session up to a moment."""
+    """Return the slowest requests of the session up to a moment."""
     now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
     asyncio.run(player.playback.seek(now_ns))
     slowest = player.snapshot(Window.SESSION).slowest
@@ -92,10 +91,10 @@ def _slowest(player: Player, path: Path, moment_ns: int | None, most: int) -> Wh
 
 
 def _one(path: Path, session_id: str, wanted: str, now_ns: int) -> Why:
-    """The story of the request that is meant.
+    """Return the story of the request whose id contains the text.
 
     Raises:
-        UsageError: none is, or more than one may be.
+        UsageError: no request matches, or more than one.
     """
     with reading(path) as connection:
         connection.execute("BEGIN")

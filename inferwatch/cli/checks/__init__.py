@@ -1,1 +1,1 @@
-"""What ``inferwatch doctor`` looks at, one module an area."""
+"""The checks of ``inferwatch doctor``, one module for each area."""

@@ -1,4 +1,4 @@
-"""Runs what may hang or crash, or must not be imported here, in another process."""
+"""Runs in a child process what may hang or crash, or must not be imported here."""
 
 import json
 import os
@@ -13,16 +13,16 @@ MOST_SAID = 1_000_000
 
 
 class ChildError(Exception):
-    """It did not answer; the message says why, fit to show."""
+    """The child gave no answer; the message says why, fit to show."""
 
 
 def ask_child(
     *arguments: str, limit_s: float, more: Mapping[str, str] | None = None
 ) -> Any:  # noqa: ANN401 - what it says
-    """The last line that our own Python prints, read as JSON.
+    """Run our own Python, and return the last line that it prints, read as JSON.
 
     Raises:
-        ChildError: it failed, took longer, or said something else.
+        ChildError: it failed, took too long, or printed something else.
     """
     with subprocess.Popen(
         [sys.executable, "-P", *arguments],
@@ -35,7 +35,7 @@ def ask_child(
         try:
             said, complaints = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, SIGKILL)  # not yet waited for: it is that one still
+            os.killpg(child.pid, SIGKILL)  # not reaped yet: the pid is still its own
             raise ChildError(f"it took longer than {limit_s:g} s") from None
     lines = said[-MOST_SAID:].decode("utf-8", "replace").strip().splitlines()
     with suppress(ValueError, IndexError):

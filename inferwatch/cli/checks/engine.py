@@ -1,4 +1,4 @@
-"""vLLM, our probe in it, and the engines that run here."""
+"""Checks of vLLM, of our probe in it, and of engines that run here."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ from inferwatch.live.attached.nearby import NearbyEngine, nearby_engines
 
 AREA = "Engine"
 IMPORT_S = 90.0
-"""vLLM brings torch along, which a cold disk gives slowly."""
+"""vLLM imports torch, which takes long from a cold disk."""
 MEET = "INFERWATCH_RUNTIME_DIR"
 SWITCH, PLUGINS = "INFERWATCH_PROBE", "VLLM_PLUGINS"
 GROUP, NAME = "vllm.general_plugins", "inferwatch"
@@ -64,7 +64,7 @@ def _no_vllm() -> Finding:
 
 
 def _another_vllm() -> Sequence[Finding]:
-    """The ``vllm`` that people start may be another Python's."""
+    """Check whether the user's ``vllm`` command belongs to another Python."""
     command = shutil.which("vllm")
     if command is None or Path(command).parent == Path(sys.executable).parent:
         return []
@@ -109,7 +109,7 @@ def _engines() -> Sequence[Finding]:
 
 
 def _engine(engine: NearbyEngine) -> Finding:
-    """Whether it can be seen whole."""
+    """Check whether everything in an engine can be seen, through its probe."""
     models = ", ".join(engine.models) or "no model told"
     what = f"{engine.family}, {models}"
     facts = {"address": engine.address, "family": engine.family}
@@ -153,7 +153,7 @@ def _engine(engine: NearbyEngine) -> Finding:
 
 
 def _environment(engine: NearbyEngine) -> Mapping[str, str]:
-    """What its process was started with, as far as we may look."""
+    """Return the environment that its process was started with, if we may read it."""
     with suppress(psutil.Error, OSError):
         here = engine.address.rpartition(":")[2]
         for each in listening():

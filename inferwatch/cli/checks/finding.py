@@ -1,4 +1,4 @@
-"""What a check of this host found: a value or a reason, and what would help."""
+"""What a check reports: a value or a reason, and what would help."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,20 +6,20 @@ from enum import StrEnum
 
 
 class Standing(StrEnum):
-    """How it is with one thing that inferwatch can use."""
+    """The state of one thing that inferwatch can use."""
 
     WORKS = "works"
     LIMITED = "limited"
-    """It works, but something of it is missing."""
+    """It works, but a part is missing."""
     ABSENT = "absent"
-    """Not here, which is no fault."""
+    """It is not here, which is no fault."""
     BROKEN = "broken"
-    """Here, or needed, and it does not work."""
+    """It is here, or needed, and does not work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One line of the report."""
+    """One line of the doctor's report."""
 
     name: str
     standing: Standing
@@ -28,40 +28,40 @@ class Finding:
     fix: str = ""
     """What would enable it, or more of it."""
     facts: Mapping[str, object] = field(default_factory=dict)
-    """The same for machines."""
+    """The same facts, for the JSON output."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """Looks at one thing; whatever it meets becomes findings."""
+    """Looks at one thing of this host, and reports findings."""
 
     area: str
     name: str
-    """Told while people wait for it, and where it fails itself."""
+    """Shown while the check takes long, and when it fails itself."""
     find: Callable[[], Sequence[Finding]]
     limit_s: float = 5.0
-    """Then nobody waits for it any longer."""
+    """When the check is abandoned."""
     too_long: str = "is the disk, the driver or the network hanging?"
-    """What may be wrong if it takes longer."""
+    """What may be wrong when it takes longer."""
 
 
 def works(name: str, says: str, **facts: object) -> Finding:
-    """It can be used."""
+    """Return a finding: it can be used."""
     return Finding(name=name, standing=Standing.WORKS, says=says, facts=facts)
 
 
 def limited(name: str, says: str, fix: str = "", **facts: object) -> Finding:
-    """It can be used, with something missing."""
+    """Return a finding: it can be used, but a part is missing."""
     return Finding(
         name=name, standing=Standing.LIMITED, says=says, fix=fix, facts=facts
     )
 
 
 def absent(name: str, says: str, fix: str = "", **facts: object) -> Finding:
-    """It is not here."""
+    """Return a finding: it is not here."""
     return Finding(name=name, standing=Standing.ABSENT, says=says, fix=fix, facts=facts)
 
 
 def broken(name: str, says: str, fix: str = "", **facts: object) -> Finding:
-    """It should work, and does not."""
+    """Return a finding: it should work, and does not."""
     return Finding(name=name, standing=Standing.BROKEN, says=says, fix=fix, facts=facts)

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs here: what NVML and DCGM measure of them, and what keeps them from it."""
+"""Checks of NVIDIA GPUs: what NVML and DCGM can measure, and what prevents it."""
 
 import asyncio
 import ctypes
@@ -35,36 +35,36 @@ from inferwatch.formatting import counted
 AREA = "GPU"
 LIBRARY = "libnvidia-ml.so.1"
 NVML_S = 20.0
-"""A driver that is not kept loaded takes seconds to come up, GPU by GPU."""
+"""An unloaded driver takes seconds to load, for each GPU."""
 READS, BETWEEN_S = 3, 0.15
 DCGM_S = 3.0
 SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
-"""Of a driver: NVIDIA's own, in a container, under WSL."""
+"""Signs of a driver: NVIDIA's own, in a container, under WSL."""
 START_DCGM = (
     "docker run -d --gpus all --cap-add SYS_ADMIN -p 9400:9400 "
     "nvcr.io/nvidia/k8s/dcgm-exporter, with -c 1000"
 )
 NO_FAULT = {NO_DRIVER, NO_GPU, HAS_WSL}
 SHOWN = 3
-"""Fields that are named of those that are missing."""
+"""How many missing fields are named."""
 
 
 class NvmlSays(msgspec.Struct):
-    """What the process says that has asked NVML."""
+    """What the child process reports that has asked NVML."""
 
     gpus: list[GpuInfo]
     notes: list[str] = []
     broken_library: str = ""
-    """Why the driver's library cannot be loaded though there is one."""
+    """Why the driver's library cannot be loaded, though there is one."""
 
 
 def main() -> None:
-    """Ask NVML in a process of its own: a bad driver hangs or crashes only that."""
+    """Ask NVML and print ``NvmlSays``: a child process, as a bad driver can hang it."""
     told: list[AnyReading] = []
     source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), told.append)
     told += source.probe()
     for _ in range(READS):
-        # Counters show in the second reading at the earliest that they can be read.
+        # It takes at least two readings to see whether counters can be read.
         time.sleep(BETWEEN_S)
         told += source.read(set(Pace))
     source.close()
@@ -78,7 +78,7 @@ def main() -> None:
 
 
 def _whole_ones_first(info: GpuInfo) -> tuple[str, str]:
-    """Each with its slices behind it, in the order of the driver."""
+    """Sort each GPU's slices behind it, in the order of the driver."""
     own = info.uuid or ""
     return (info.parent_uuid, own) if info.parent_uuid else (own, "")
 
@@ -108,7 +108,7 @@ def _nvml() -> Sequence[Finding]:
 
 
 def _gpu(info: GpuInfo) -> Finding:
-    """What of it is measured; a MIG slice has a line of its own."""
+    """Return what NVML measures of a GPU, or of a MIG slice."""
     if info.absent_because:
         tell = absent if info.absent_because in NO_FAULT else broken
         return tell("NVML", info.absent_because)
@@ -159,8 +159,8 @@ async def _exporters(urls: Sequence[str]) -> list[Finding]:
 
 
 async def _exporter(url: str) -> Finding:
-    """What one exporter tells; nobody at a place we guessed is no fault."""
-    server = dcgm_server(url)  # refused before if it is no address
+    """Return what an exporter reports; ABSENT if it does not answer."""
+    server = dcgm_server(url)  # a wrong address was refused before
     try:
         async with server.client(timeout_s=DCGM_S) as client:
             answer = await get(client, "/metrics", timeout_s=DCGM_S)
@@ -187,7 +187,7 @@ def _told(place: str, gpus: Sequence[DcgmGpu]) -> Finding:
 
 
 def gpu_checks(dcgm: Sequence[str] = ()) -> Sequence[Check]:
-    """NVML, and the exporters that are named, or else those that listen here."""
+    """Return the checks of NVML, and of the given or else the local exporters."""
 
     def exporters() -> Sequence[Finding]:
         found = asyncio.run(_exporters(dcgm))

@@ -1,4 +1,4 @@
-"""The host: its cores, what it tells of its load, its clocks, its network stack."""
+"""Checks of the host: cores, /proc, clocks, network stack."""
 
 import ctypes
 import os
@@ -34,7 +34,7 @@ from inferwatch.loadgen.exchange.receive_stamps import (
 
 AREA = "Host"
 ENOUGH_CORES = 2
-"""One for an engine's thread, one for us."""
+"""One for an engine's thread, and one for inferwatch."""
 PROC = Path("/proc")
 TOLD = {
     "stat": "how busy its cores are",
@@ -44,12 +44,12 @@ TOLD = {
     "self/cgroup": "CPU quotas",
     "net/tcp": "who listens",
 }
-"""Files of /proc, and what cannot be seen without each."""
+"""Files of /proc, and what cannot be known without each."""
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 SLOW_CLOCKS = {"hpet", "acpi_pm", "jiffies", "refined-jiffies"}
 COARSE_NS = 1_000_000
 FILES = 4_096
-"""Sockets that a large load has open at a time."""
+"""The sockets that a large load has open at once."""
 PACKETS, STAMPS_BEGIN_S = 20, 1.0
 
 
@@ -75,7 +75,7 @@ def _cores() -> Sequence[Finding]:
 
 
 def _told() -> Sequence[Finding]:
-    """What the kernel tells of the host and its processes."""
+    """Check what the kernel reports of the host and its processes."""
     missing = {what: name for name, what in TOLD.items() if not _has(PROC / name)}
     fix = f"mount {PROC} whole: {', '.join(missing.values())} cannot be read"
     if not missing and not (PROC / "1").exists():
@@ -96,7 +96,7 @@ def _has(path: Path) -> bool:
 
 
 def _monotonic() -> Sequence[Finding]:
-    """How finely it ticks, and what a look at it costs."""
+    """Check the resolution of the clock, and what it costs to read."""
     ticks = [time.monotonic_ns() for _ in range(2_000)]
     steps = [after - before for before, after in pairwise(ticks)]
     finest_ns = min((step for step in steps if step > 0), default=COARSE_NS)
@@ -116,7 +116,7 @@ def _monotonic() -> Sequence[Finding]:
 
 
 class _Timex(ctypes.Structure):
-    """``struct timex`` of adjtimex(2), as far as it is read here."""
+    """``struct timex`` of adjtimex(2), with the fields that are read here."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -130,12 +130,12 @@ class _Timex(ctypes.Structure):
 
 
 UNSYNCHRONISED = 0x40
-"""STA_UNSYNC."""
+"""STA_UNSYNC of adjtimex(2)."""
 NOT_TOLD = "the kernel does not say whether it is synchronised"
 
 
 def _wall() -> Sequence[Finding]:
-    """Whether somebody keeps it right; with modes 0 nothing is changed."""
+    """Check if a time service keeps the wall clock; modes 0 changes nothing."""
     told = _Timex()
     try:
         state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(told))
@@ -158,7 +158,7 @@ def _wall() -> Sequence[Finding]:
 
 
 def _stamps() -> Sequence[Finding]:
-    """Packets over loopback, stamped by the kernel when they arrive."""
+    """Send packets over loopback, to check if the kernel stamps their arrival."""
     stamps = ReceiveStamps()
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -191,9 +191,9 @@ def _stamps() -> Sequence[Finding]:
 def _exchanged(
     sender: socket.socket, receiver: socket.socket, stamps: ReceiveStamps
 ) -> int:
-    """How many of some packets the kernel stamped, once it has begun to.
+    """Return how many packets the kernel stamped, after it has begun to.
 
-    It begins a moment after the first socket of the host has asked for it.
+    It begins a moment after the first socket of the host has enabled stamps.
     """
     begun_s = time.monotonic()
     stamped = 0
@@ -220,7 +220,7 @@ def _files() -> Sequence[Finding]:
 
 
 def platform_line() -> str:
-    """Python and kernel, in short."""
+    """Return the versions of Python and of the kernel."""
     return (
         f"Python {platform.python_version()} · {platform.system()} "
         f"{platform.release()} {platform.machine()}"
@@ -228,7 +228,7 @@ def platform_line() -> str:
 
 
 def _peak() -> Sequence[Finding]:
-    """What limits of engines on the CPU are computed from; GPUs have data sheets."""
+    """Report the measured peak, from which limits of engines on CPUs are computed."""
     peak = next(iter(known_peaks()), None)
     if peak is None:
         return [

@@ -1,4 +1,4 @@
-"""Where sessions are recorded, where processes meet, and the settings file."""
+"""Checks of the record, of the runtime directory, and of the settings file."""
 
 import shutil
 import sqlite3
@@ -30,7 +30,7 @@ AREA = "Record"
 ELSEWHERE = "INFERWATCH_DB=/somewhere/else.db, or --no-record"
 MOUNTS = Path("/proc/self/mounts")
 NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre", "ceph"}
-"""Where SQLite's write-ahead log, which is shared memory, may not work."""
+"""File systems where SQLite's write-ahead log, which is shared memory, may fail."""
 
 
 def _directory() -> Sequence[Finding]:
@@ -61,7 +61,7 @@ def _room(path: Path, place: Path) -> Finding:
 
 
 def _file_system(place: Path) -> str:
-    """The kind of the one that a directory is on; empty where that is not told."""
+    """Return the type of a directory's file system; empty if unknown."""
     try:
         lines = MOUNTS.read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -98,7 +98,7 @@ def _sessions() -> Sequence[Finding]:
 
 
 def _runtime() -> Sequence[Finding]:
-    """Where probes and engines of this user are found."""
+    """Check the directory where probes and engines of this user are found."""
     try:
         place = socket_dir()
         with tempfile.TemporaryFile(dir=place):

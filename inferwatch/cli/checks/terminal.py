@@ -1,4 +1,4 @@
-"""The terminal the dashboard is drawn on, and the way to other hosts."""
+"""Checks of the terminal that the dashboard is drawn on, and of ssh."""
 
 import os
 import shutil

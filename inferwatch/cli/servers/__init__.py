@@ -1,1 +1,1 @@
-"""Which running servers are meant, and what it takes to get in."""
+"""The servers to watch: their addresses, and what it takes to be let in."""

@@ -1,4 +1,4 @@
-"""The servers that are meant: addresses people typed, names of the settings file."""
+"""The servers to watch: addresses on the command line, names of the settings file."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -43,10 +43,10 @@ SOCKET = "unix:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """What the command line says of servers."""
+    """The options of the command line about servers."""
 
     urls: Sequence[str] = ()
-    """Or names of the settings file."""
+    """URLs, or names of the settings file."""
     config: Path | None = None
     uds: Path | None = None
     header: Sequence[str] = field(default=(), repr=False)
@@ -66,19 +66,19 @@ class ServerOptions:
 
     @property
     def name_any(self) -> bool:
-        """They say what to watch; else it is what runs here."""
+        """Whether they say what to watch; otherwise it is what runs here."""
         named = self.urls or self.uds or self.config or self.prometheus or self.select
         return bool(named or self.agents)
 
 
 def prometheus_of(options: ServerOptions) -> Server | None:
-    """The Prometheus server that is meant.
+    """Return the Prometheus server to read from, if one is given.
 
-    Where servers are named, headers and certificates are theirs: keys do not go to
-    others than those they are for.
+    If servers are named as well, headers and certificates are theirs: keys go only to
+    those they are for.
 
     Raises:
-        UsageError: it cannot be asked.
+        UsageError: its address or options cannot be used.
     """
     if options.prometheus is None:
         if options.select is not None:
@@ -100,10 +100,10 @@ def prometheus_of(options: ServerOptions) -> Server | None:
 
 
 def servers_of(options: ServerOptions) -> tuple[Server, ...]:
-    """The servers meant, with what it takes to get in.
+    """Return the servers to watch, with what it takes to be let in.
 
     Raises:
-        UsageError: one cannot be meant, or not be asked; keys are never told.
+        UsageError: an address or an option cannot be used; no message contains a key.
     """
     path, file = _settings(options)
     own = _own_headers(options)
@@ -115,10 +115,10 @@ def servers_of(options: ServerOptions) -> tuple[Server, ...]:
 
 
 def agents_of(options: ServerOptions) -> tuple[RemoteAgent, ...]:
-    """The agents meant: those that were typed, else those of a file that was.
+    """Return the agents of the options, else those of a given settings file.
 
     Raises:
-        UsageError: one can be nowhere, or its key cannot be used.
+        UsageError: an address is wrong, or a key cannot be used.
     """
     if options.agents:
         return tuple(_agent(each, options.agent_key) for each in options.agents)
@@ -139,10 +139,10 @@ def agents_of(options: ServerOptions) -> tuple[RemoteAgent, ...]:
 
 
 def dcgm_of(options: ServerOptions, typed: tuple[str, ...]) -> tuple[str, ...]:
-    """The dcgm-exporters meant: those that were typed, else those of a file that was.
+    """Return the dcgm-exporters of the options, else those of a given settings file.
 
     Raises:
-        UsageError: one is at no address.
+        UsageError: one is no URL.
     """
     if typed or options.config is None:
         return typed
@@ -157,10 +157,10 @@ def dcgm_of(options: ServerOptions, typed: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def prices_of(options: ServerOptions, typed: Prices | None) -> Prices | None:
-    """What time or energy costs: as it was typed, else as the file says.
+    """Return the prices of the options, else those of the settings file.
 
     Raises:
-        UsageError: the file gives no price, or two for the same.
+        UsageError: the file has no valid price, or two.
     """
     if typed is not None:
         return typed
@@ -185,9 +185,9 @@ def prices_of(options: ServerOptions, typed: Prices | None) -> Prices | None:
 def with_fronted_probes(
     servers: Sequence[Server], agents: Sequence[RemoteAgent]
 ) -> tuple[Server, ...]:
-    """Where a server's own host has an agent, that may pass on its probe.
+    """Let agents pass on the probes of servers that run on their hosts.
 
-    Not of this host: its probes are found without help.
+    On this host, probes are found without an agent.
     """
     by_host = {each.host: each for each in agents if each.host}
     return tuple(_fronted(each, by_host) for each in servers)
@@ -211,17 +211,17 @@ def _agent(address: str, key: Path | None, name: str = "") -> RemoteAgent:
 
 
 def _settings(options: ServerOptions) -> tuple[Path, FleetFile]:
-    """The settings file and what it says; nothing where there is none."""
+    """Return the settings file and its contents, which are empty if there is none."""
     path = options.config or default_fleet_file()
     there = options.config is not None or path.is_file()
     return path, read_fleet(path) if there else FleetFile()
 
 
 def place_to_listen(text: str | None) -> tuple[str, int] | tuple[()] | None:
-    """Host and port of ``--otlp-listen``; none where it is off, None by default.
+    """Return host and port of ``--otlp-listen``; empty for off, None by default.
 
     Raises:
-        UsageError: it is no such place.
+        UsageError: it is not HOST:PORT.
     """
     if text is None:
         return None
@@ -236,10 +236,10 @@ def place_to_listen(text: str | None) -> tuple[str, int] | tuple[()] | None:
 
 
 def named_servers() -> dict[str, str]:
-    """Addresses of the servers of the user's settings, by name.
+    """Return the addresses of the servers in the user's settings, by name.
 
     Raises:
-        UsageError: the file makes no sense.
+        UsageError: the file cannot be parsed.
     """
     path = default_fleet_file()
     if not path.is_file():
@@ -252,11 +252,11 @@ def _shown_address(entry: NamedServer) -> str:
     try:
         return entry.uds or Server(url=entry.url or "").shown_url
     except ServerError:
-        return "not an address"  # whoever attaches to it is told
+        return "not an address"  # attaching to it reports the error
 
 
 def shown_secrets(options: ServerOptions) -> list[str]:
-    """Names of headers whose secret anybody on this host can read in ``ps``."""
+    """Return where secrets were typed that anybody on this host can read in ``ps``."""
     lines = (line.partition(":") for line in options.header)
     found = literal_secrets({name.strip(): value.strip() for name, _, value in lines})
     urls = [*options.urls, options.prometheus or ""]
@@ -264,7 +264,7 @@ def shown_secrets(options: ServerOptions) -> list[str]:
 
 
 def _chosen(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
-    """The servers of the file that are named, and those that are not in it."""
+    """Return the named servers of the file, and those that are given by address."""
     uds = str(options.uds) if options.uds else None
     if options.probe and len(options.urls) > 1:
         raise UsageError("--probe is one server's: give no more than one URL with it")
@@ -280,7 +280,7 @@ def _chosen(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
 
 
 def _meant(text: str, file: FleetFile) -> NamedServer:
-    """The server of that name, else at that address."""
+    """Return the server of that name, else one at that address."""
     named = {each.name: each for each in file.server if each.name}
     if text in named:
         return named[text]
@@ -296,7 +296,7 @@ def _meant(text: str, file: FleetFile) -> NamedServer:
 
 
 def _own_headers(options: ServerOptions) -> dict[str, str]:
-    """Those of the command line, which hold for all servers."""
+    """Return the headers of the command line, which apply to all servers."""
     said = headers(header_lines(options.header))
     if options.api_key_env:
         return merged(key_header(from_env(options.api_key_env)), said)
@@ -312,13 +312,13 @@ def _server(
     own: Mapping[str, str],
     path: Path,
 ) -> Server:
-    """One server; what the command line says wins, then its own entry, then the file.
+    """Return one server; options win over its entry, and that over the file.
 
     Raises:
-        UsageError: it makes no sense; with its line, where the file says it.
+        UsageError: it is invalid; the message has the line, if it is in the file.
     """
 
-    def of(name: str) -> Any:  # noqa: ANN401 - whatever the file holds
+    def of(name: str) -> Any:  # noqa: ANN401 - any type of the file
         found = getattr(entry, name)
         return getattr(file, name) if found is None else found
 
@@ -333,7 +333,7 @@ def _server(
             every_s=_checked_every(every_s),
             slo=str(parse_objectives(slo)) if slo else "",
         )
-        server.client(timeout_s=None)  # would fail later, without anybody to tell
+        server.client(timeout_s=None)  # would fail later, when nobody sees it
     except (ServerError, ProxyError, UsageError) as error:
         raise UsageError(f"{_place(path, file, entry)}{error}") from error
     return server
@@ -342,7 +342,7 @@ def _server(
 def _all_headers(
     file: FleetFile, entry: NamedServer, own: Mapping[str, str], beside: Path
 ) -> dict[str, str]:
-    named = "@" in (entry.url or "")  # user and password of that very server
+    named = "@" in (entry.url or "")  # user and password of this very server
     ours = None if named else os.environ.get(KEY_VARIABLE)
     return merged(
         headers(key_header(ours)) if ours else {},
@@ -353,7 +353,7 @@ def _all_headers(
 
 
 def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
-    """Those of a file; what is secret must not stand in it."""
+    """Return the headers of a file's entry, in which secrets must be references."""
     if secret := literal_secrets(entry.headers):
         raise UsageError(
             f"the header {secret[0]} holds a secret: keep it elsewhere, and write "
@@ -368,13 +368,13 @@ def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
 
 
 def _beside(folder: Path, name: str | Path) -> Path:
-    """A file's path: a relative one of the settings file is beside it."""
+    """Return a file's path; a relative one in the settings file is beside that."""
     found = Path(name).expanduser()
     return found if isinstance(name, Path) else folder / found
 
 
 def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
-    """Where the settings file says it; nothing for what was typed."""
+    """Return where the settings file has the entry; empty for one that was typed."""
     index = next((at for at, each in enumerate(file.server) if each is entry), None)
     if index is None:
         return ""
@@ -383,7 +383,7 @@ def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
 
 
 def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:
-    """Where it is and how it is called, and its probe: here, or through a tunnel."""
+    """Return its address, name and probe: of this host, or through a tunnel."""
     url, probe = entry.url or "", _probe(options, entry, path)
     if url.startswith(SSH):
         if entry.uds or probe["probe"]:
@@ -398,7 +398,7 @@ def _address(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str
 
 
 def _probe(options: ServerOptions, entry: NamedServer, path: Path) -> dict[str, Any]:
-    """Where its probe is, and the key to it: each server has its own."""
+    """Return where its probe is, and the key to it."""
     key = options.probe_key or (
         entry.probe_key and _beside(path.parent, entry.probe_key)
     )

@@ -1,4 +1,4 @@
-"""The settings file: the servers people watch, by name, and what they are to hold.
+"""The settings file: servers to watch, by name, and the objectives they should hold.
 
 slo = "ttft_s<1 tpot_s<0.1"
 dcgm = ["http://gpu1.example:9400"]
@@ -32,7 +32,7 @@ PLAIN = {
     "object": "a table",
     "array": "a list of tables, each under [[server]] or [[agent]]",
 }
-"""What TOML's kinds are called, by msgspec's names for them."""
+"""TOML types in plain words, by msgspec's names for them."""
 WRONG_KIND = re.compile(r"Expected `(?P<wanted>\w+)[^`]*`, got `(?P<given>\w+)`")
 UNKNOWN = re.compile(r"unknown field `(?P<key>[^`]*)`")
 WHERE = re.compile(
@@ -41,13 +41,13 @@ WHERE = re.compile(
 
 
 class ServerEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One server, or what holds for all that do not say otherwise."""
+    """The settings of one server, or the defaults for all."""
 
     key_env: str | None = None
-    """The variable with its API key."""
+    """The environment variable with its API key."""
     key_file: str | None = None
     headers: dict[str, str] = msgspec.field(default_factory=dict)
-    """Secrets by reference: ``env:NAME``, ``@FILE``."""
+    """Values can be references to secrets: ``env:NAME``, ``@FILE``."""
     ca_file: str | None = None
     insecure: bool | None = None
     every: float | None = None
@@ -55,7 +55,7 @@ class ServerEntry(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class NamedServer(ServerEntry, kw_only=True, forbid_unknown_fields=True):
-    """A server of the file."""
+    """A server in the file."""
 
     url: str | None = None
     uds: str | None = None
@@ -65,38 +65,38 @@ class NamedServer(ServerEntry, kw_only=True, forbid_unknown_fields=True):
 
 
 class NamedAgent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """An agent of the file: what tells of a host's hardware."""
+    """An agent in the file, which reports the hardware of a host."""
 
     address: str
     key: str | None = None
-    """A viewer's key file."""
+    """The file with a viewer's key."""
     name: str = ""
-    """What to call its host; else it says."""
+    """The name of its host; empty for the name that it reports."""
 
 
 class FleetFile(ServerEntry, kw_only=True, forbid_unknown_fields=True):
-    """The whole file: what holds for all servers, the servers, and agents."""
+    """The whole file: defaults for all servers, the servers, and agents."""
 
     server: list[NamedServer] = []
     agent: list[NamedAgent] = []
     dcgm: list[str] = []
-    """Addresses of dcgm-exporters."""
+    """URLs of dcgm-exporters."""
     gpu_hour: float | None = None
-    """What an hour of one GPU costs, or else:"""
+    """The price of an hour of one GPU; give this or ``kwh``."""
     kwh: float | None = None
     currency: str | None = None
 
 
 def default_fleet_file() -> Path:
-    """Where it is looked for."""
+    """Return the path of the user's settings file."""
     return user_config_path("inferwatch", appauthor=False) / "config.toml"
 
 
 def read_fleet(path: Path) -> FleetFile:
-    """What a file says.
+    """Read a settings file.
 
     Raises:
-        UsageError: it cannot be read, or says what makes no sense; with the line.
+        UsageError: it cannot be read or parsed; the message has the line.
     """
     try:
         text = path.read_text("utf-8")
@@ -105,7 +105,7 @@ def read_fleet(path: Path) -> FleetFile:
         raise UsageError(f"{path}: {error.strerror}") from error
     except RecursionError as error:
         raise UsageError(f"{path}: nested too deeply") from error
-    except ValueError as error:  # no TOML, no UTF-8, an endless number
+    except ValueError as error:  # no TOML, no UTF-8, an integer too long
         raise UsageError(f"{path}: {error}") from error
     try:
         return msgspec.convert(fields, FleetFile)
@@ -116,7 +116,7 @@ def read_fleet(path: Path) -> FleetFile:
 def line_of(
     text: str, index: int | None, key: str | None = None, table: str = "server"
 ) -> int:
-    r"""Where a key stands, of the server or agent of that index if there is one.
+    r"""Return the line of a key: of the server or agent of that index if given.
 
     >>> line_of("slo = 'x'\n[[server]]\nurl = 'a'\n[[server]]\nurl = 'b'", 1, "url")
     5
@@ -139,7 +139,7 @@ def line_of(
 
 
 def _explained(error: str, text: str) -> str:
-    """Where it is wrong, and what would be right."""
+    """Return where msgspec's error is, and what would be right."""
     place, unknown = WHERE.search(error), UNKNOWN.search(error)
     wrong = WRONG_KIND.search(error)
     index = place["index"] if place else None

@@ -1,4 +1,4 @@
-"""Keys by reference: a variable or a file holds them, neither ``ps`` nor a setting.
+"""API keys by reference: in a variable or a file, where ``ps`` cannot show them.
 
 ``env:NAME`` and ``@FILE`` stand for what the variable or the file holds, as a whole
 value or as its last word: ``Authorization: Bearer env:GATEWAY_KEY``.
@@ -12,20 +12,20 @@ from pathlib import Path
 from inferwatch.errors import UsageError
 
 MOST_BYTES = 16_384
-"""Of a file with a key."""
+"""The largest file that can hold a key."""
 SECRET = re.compile(r"auth|cookie|key|pass|secret|signature|token", re.IGNORECASE)
-"""In a header's name: its value is nobody's business."""
+"""A header whose name matches has a secret value."""
 NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""What HTTP allows as a header's name."""
+"""The names that HTTP allows for headers."""
 
 
 def key_header(key: str) -> dict[str, str]:
-    """An API key, as servers of OpenAI's API take it."""
+    """Return the header for an API key, as OpenAI's API defines it."""
     return {"Authorization": f"Bearer {key}"}
 
 
 def from_env(name: str) -> str:
-    """What a variable holds.
+    """Return the value of an environment variable.
 
     Raises:
         UsageError: it is not set.
@@ -37,10 +37,10 @@ def from_env(name: str) -> str:
 
 
 def from_file(path: Path) -> str:
-    """What a file holds, without the line's end.
+    """Return the contents of a file, without surrounding whitespace.
 
     Raises:
-        UsageError: it cannot be read, or holds nothing.
+        UsageError: it cannot be read, or is empty.
     """
     try:
         with path.expanduser().open("rb") as file:
@@ -53,10 +53,10 @@ def from_file(path: Path) -> str:
 
 
 def header_lines(lines: Iterable[str]) -> dict[str, str]:
-    """Headers as ``--header`` writes them, references followed.
+    """Return headers as ``--header`` gives them, with references resolved.
 
     Raises:
-        UsageError: one is none.
+        UsageError: a line is no header.
     """
     found = {}
     for line in lines:
@@ -68,10 +68,10 @@ def header_lines(lines: Iterable[str]) -> dict[str, str]:
 
 
 def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, str]:
-    """The same with every reference followed; files are looked for ``beside``.
+    """Return the headers with references resolved; files are relative to ``beside``.
 
     Raises:
-        UsageError: one is no header; its value is not told.
+        UsageError: one is no valid header; the message has no value.
     """
     for name in given:
         if not NAME.fullmatch(name):
@@ -83,7 +83,7 @@ def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, s
 
 
 def merged(*given: Mapping[str, str]) -> dict[str, str]:
-    """All of them; the last of a name counts, however it is written."""
+    """Return all headers; of equal names, in any case, the last counts."""
     found = {
         name.lower(): (name, value) for each in given for name, value in each.items()
     }
@@ -91,7 +91,7 @@ def merged(*given: Mapping[str, str]) -> dict[str, str]:
 
 
 def literal_secrets(given: Mapping[str, str]) -> list[str]:
-    """Names of headers whose value is a secret and stands there to be read."""
+    """Return the names of headers that hold a secret in plain text."""
     return [
         name
         for name, value in given.items()
@@ -116,7 +116,7 @@ def _reference(value: str) -> bool:
 
 
 def _sendable(value: str, where: str) -> str:
-    """Raise where it would break a request in two."""
+    """Return the value if it cannot break a request in two."""
     if not (value.isascii() and value.isprintable()):
         raise UsageError(f"{where} must hold printable ASCII, in one line")
     return value

@@ -104,7 +104,7 @@ _OPTIONS = [
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Gather them into one ``servers: ServerOptions`` argument."""
+    """Gather the options into one ``servers: ServerOptions`` argument."""
 
     @wraps(command)
     def gathered(**given: Any) -> object:  # noqa: ANN401 - click's
