@@ -92,12 +92,12 @@ class RecentSteps:
             if self.since_ns is None or oldest.end_ns > self.since_ns:
                 self.since_ns = oldest.end_ns
 
-    def as_they_are(self) -> "KeptSteps":
+    def snapshot(self) -> "StepsSnapshot":
         """Return a copy that later additions do not change."""
-        return KeptSteps(list(self._steps), self.since_ns)
+        return StepsSnapshot(list(self._steps), self.since_ns)
 
 
-class KeptSteps:
+class StepsSnapshot:
     """A copy of the latest steps in order of receipt, safe to read in any thread."""
 
     def __init__(self, steps: list[Step], since_ns: int | None) -> None:

@@ -9,7 +9,7 @@ from collectors.contract.readings import NoteKind
 from inferwatch.formatting import counted
 from inferwatch.live.alarms.on_alert import Alert, OnAlert
 from inferwatch.live.alarms.options import AlarmOptions
-from inferwatch.live.alarms.rules import Judged, Rule, rules_of
+from inferwatch.live.alarms.rules import Rule, RuleVerdict, rules_of
 from inferwatch.live.live_session import LiveSession
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
@@ -59,7 +59,7 @@ class WatchedRule:
     _held: int = 0
     _calm: int = 0
 
-    def look(self, now: Snapshot) -> Judged | None:
+    def look(self, now: Snapshot) -> RuleVerdict | None:
         """Evaluate the rule; return the judgement if it begins to hold now."""
         judged = self.rule.look(now)
         if judged.holds is None:
@@ -137,7 +137,7 @@ class Alarms:
                 self._begins(each, judged, now.now_ns)
         return self._rest(now.now_ns)
 
-    def _begins(self, rule: WatchedRule, judged: Judged, now_ns: int) -> None:
+    def _begins(self, rule: WatchedRule, judged: RuleVerdict, now_ns: int) -> None:
         flight = self.recorder if rule.records else None
         if flight is not None and not flight.recording:
             name = self._session_name(rule.rule.text, now_ns)

@@ -35,7 +35,7 @@ COMPARED: dict[str, Callable[[float, float], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class RuleVerdict:
     """Whether a rule holds, and the sentence that reports it."""
 
     holds: bool | None
@@ -44,7 +44,7 @@ class Judged:
     why_unknown: str = ""
 
 
-UNKNOWN = Judged(None)
+UNKNOWN = RuleVerdict(None)
 
 
 class Rule(ABC):
@@ -61,96 +61,98 @@ class Rule(ABC):
         """The rule as the user wrote it."""
 
     @abstractmethod
-    def look(self, now: Snapshot) -> Judged:
+    def look(self, now: Snapshot) -> RuleVerdict:
         """Judge a snapshot of the last 60 s; each is later than the previous one."""
 
 
-class Preempted(Rule):
+class PreemptionRule(Rule):
     """Holds when requests were preempted since the last evaluation."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._before: tuple[int, int] | None = None
 
-    def look(self, now: Snapshot) -> Judged:
+    def look(self, now: Snapshot) -> RuleVerdict:
         """Compare the latest column with preemptions; without steps, the count."""
         count, columns = now.flow.preemptions, now.timeline.preemptions
         at = next((at for at in reversed(range(len(columns))) if columns[at]), -1)
         latest_ns = now.timeline.start_ns + at * now.timeline.bin_ns if at >= 0 else -1
         before, self._before = self._before, (latest_ns, count)
         if before is None or not count:
-            return Judged(holds=False)
+            return RuleVerdict(holds=False)
         fresh = latest_ns > before[0] if at >= 0 else count > before[1]
-        return Judged(
+        return RuleVerdict(
             holds=fresh, sentence=f"{counted(count, 'preemption')} in the last 60 s"
         )
 
 
-class Stalled(Rule):
+class StallRule(Rule):
     """Holds while the engine stalls, and when a new stall was found."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._latest_ns: int | None = None
 
-    def look(self, now: Snapshot) -> Judged:
+    def look(self, now: Snapshot) -> RuleVerdict:
         latest = now.stalls[0] if now.stalls else None
         before, ended_ns = self._latest_ns, latest.end_ns if latest else -1
         self._latest_ns = max(ended_ns, -1 if before is None else before)
         if now.verdict.health is Health.STALLED:
-            return Judged(holds=True, sentence=now.verdict.sentence)
+            return RuleVerdict(holds=True, sentence=now.verdict.sentence)
         if latest is not None and before is not None and ended_ns > before:
-            return Judged(
+            return RuleVerdict(
                 holds=True, sentence=f"stall ({latest.kind}): {latest.evidence}"
             )
-        return Judged(holds=False)
+        return RuleVerdict(holds=False)
 
 
-class Lost(Rule):
+class LossRule(Rule):
     """Holds when the engine, or any server of a fleet, no longer answers."""
 
-    def look(self, now: Snapshot) -> Judged:
+    def look(self, now: Snapshot) -> RuleVerdict:
         if now.verdict.health is Health.LOST:
-            return Judged(holds=True, sentence=now.verdict.headline)
+            return RuleVerdict(holds=True, sentence=now.verdict.headline)
         silent = [each.source for each in now.servers if each.answers is False]
         if silent:
-            return Judged(holds=True, sentence=f"{', '.join(silent)}: no answer")
-        return Judged(holds=False)
+            return RuleVerdict(holds=True, sentence=f"{', '.join(silent)}: no answer")
+        return RuleVerdict(holds=False)
 
 
-class Missed(Rule):
+class SloRule(Rule):
     """Holds when too few requests meet the objectives for a while."""
 
-    def look(self, now: Snapshot) -> Judged:
+    def look(self, now: Snapshot) -> RuleVerdict:
         slo = now.slo
         if slo is None:
-            return Judged(None, why_unknown="no objective was given: add --slo")
+            return RuleVerdict(None, why_unknown="no objective was given: add --slo")
         if slo.met is None or slo.share is None:
-            return Judged(None, why_unknown="no request ended in the last 60 s")
+            return RuleVerdict(None, why_unknown="no request ended in the last 60 s")
         sentence = (
             f"{slo.share:.1%} of {slo.judged} requests hold {slo.slo}, "
             f"not {slo.target:.1%}"
         )
-        return Judged(holds=slo.missed_since_ns is not None, sentence=sentence)
+        return RuleVerdict(holds=slo.missed_since_ns is not None, sentence=sentence)
 
 
-class Found(Rule):
+class FindingRule(Rule):
     """Holds when a finding appears."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._before: set[str] = set()
 
-    def look(self, now: Snapshot) -> Judged:
+    def look(self, now: Snapshot) -> RuleVerdict:
         """Compare by name; a finding can return, as only three are in a snapshot."""
         fresh = [each for each in now.findings if each.name not in self._before]
         self._before = {each.name for each in now.findings}
         if not fresh:
-            return Judged(holds=False)
-        return Judged(holds=True, sentence="; ".join(each.sentence for each in fresh))
+            return RuleVerdict(holds=False)
+        return RuleVerdict(
+            holds=True, sentence="; ".join(each.sentence for each in fresh)
+        )
 
 
-class Compared(Rule):
+class ThresholdRule(Rule):
     """Holds when a number of the flow is above, or below, a limit."""
 
     SETTLES = 3
@@ -159,22 +161,24 @@ class Compared(Rule):
         super().__init__(text)
         self._name, self._sign, self.limit = name, sign, limit
 
-    def look(self, now: Snapshot) -> Judged:
+    def look(self, now: Snapshot) -> RuleVerdict:
         return self._compare(getattr(now.flow, self._name))
 
-    def _compare(self, value: float | None, why_unknown: str = "") -> Judged:
+    def _compare(self, value: float | None, why_unknown: str = "") -> RuleVerdict:
         if value is None:
-            return Judged(None, why_unknown=why_unknown or f"{self._name} is not known")
+            return RuleVerdict(
+                None, why_unknown=why_unknown or f"{self._name} is not known"
+            )
         sentence = f"{self._what} {_figure(value)} {self._sign} {_figure(self.limit)}"
         holds = COMPARED[self._sign](value, self.limit)
-        return Judged(holds=holds, sentence=sentence)
+        return RuleVerdict(holds=holds, sentence=sentence)
 
     @property
     def _what(self) -> str:
         return self._name
 
 
-class ComparedLatency(Compared):
+class LatencyRule(ThresholdRule):
     """Holds when a statistic of a latency is above, or below, a limit."""
 
     def __init__(
@@ -183,7 +187,7 @@ class ComparedLatency(Compared):
         super().__init__(text, name, sign, limit)
         self._statistic = statistic
 
-    def look(self, now: Snapshot) -> Judged:
+    def look(self, now: Snapshot) -> RuleVerdict:
         """Compare the value; for a histogram bucket, the bound that is certain."""
         found = (each for each in now.latencies if each.metric == self._name)
         latency = next(found, None)
@@ -214,11 +218,11 @@ class ComparedLatency(Compared):
 
 
 EVENTS: dict[str, Callable[[str], Rule]] = {
-    "slo": Missed,
-    "preemption": Preempted,
-    "stall": Stalled,
-    "lost": Lost,
-    "finding": Found,
+    "slo": SloRule,
+    "preemption": PreemptionRule,
+    "stall": StallRule,
+    "lost": LossRule,
+    "finding": FindingRule,
 }
 
 
@@ -241,7 +245,7 @@ def _rule_of(text: str) -> Rule:
             raise _wrong(text, f"{statistic!r} is none of {', '.join(STATISTICS)}")
         if name not in LATENCY_NAMES:
             raise _wrong(text, f"{name!r} is none of {', '.join(LATENCY_NAMES)}")
-        return ComparedLatency(text, statistic, name, sign, _limit(text, limit))
+        return LatencyRule(text, statistic, name, sign, _limit(text, limit))
     if found := OF_FLOW.fullmatch(text):
         name, sign, limit = found.groups()
         if name in LATENCY_NAMES:
@@ -250,7 +254,7 @@ def _rule_of(text: str) -> Rule:
             )
         if name not in FLOW_NAMES:
             raise _wrong(text, f"{name!r} is none of {', '.join(FLOW_NAMES)}")
-        return Compared(text, name, sign, _limit(text, limit))
+        return ThresholdRule(text, name, sign, _limit(text, limit))
     raise _wrong(
         text,
         f"write {', '.join(EVENTS)}, p99(ttft_s)>2 or waiting>20, joined by |",

@@ -34,7 +34,7 @@ from inferwatch.live.limit_desk import (
     LimitTarget,
     WatchedLimitDesk,
 )
-from inferwatch.live.load.elsewhere_loads import ElsewhereLoads
+from inferwatch.live.load.elsewhere_loads import ExternalLoadWatcher
 from inferwatch.live.load.load_desk import LoadTarget, WatchedLoadDesk
 from inferwatch.live.local_server import LocalServer, look_for, runs_here
 from inferwatch.live.pipeline import Pipeline
@@ -106,7 +106,7 @@ class AttachedSession(Watch):
         self._desk = WatchedLoadDesk(self._session, served=True)
         self._aim()
         self._limit_desk = WatchedLimitDesk(self._session, self._limit_target)
-        self._elsewhere = ElsewhereLoads(self._session, lambda: self.servers)
+        self._elsewhere = ExternalLoadWatcher(self._session, lambda: self.servers)
         every = [each for server in servers for each in collect(clock, server)]
         self._probes = [each for each in every if isinstance(each, ServerProbe)]
         self._agents, beside = self._follow_agents(clock, agents)

@@ -11,7 +11,7 @@ from inferwatch.feed import FeedState
 from inferwatch.live.engine.engine_supervisor import EngineSupervisor
 from inferwatch.live.engine_source import EngineSource
 from inferwatch.live.limit_desk import NO_ENGINE, LimitTarget, WatchedLimitDesk
-from inferwatch.live.load.elsewhere_loads import ElsewhereLoads
+from inferwatch.live.load.elsewhere_loads import ExternalLoadWatcher
 from inferwatch.live.load.load_desk import LoadTarget, MakeLoad, WatchedLoadDesk
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.watch import Watch
@@ -33,7 +33,7 @@ class EngineSession(Watch):
             self._session, served=source.served, make_load=make_load
         )
         self._supervisor = EngineSupervisor(self._session, source, self._desk)
-        self._elsewhere = ElsewhereLoads(self._session, self._endpoints)
+        self._elsewhere = ExternalLoadWatcher(self._session, self._endpoints)
         self._limit_desk = WatchedLimitDesk(self._session, self._limit_target)
 
     @property

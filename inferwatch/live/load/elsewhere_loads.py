@@ -18,7 +18,7 @@ LOOK_S = 0.5
 HERE = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 - compared, not bound
 
 
-class Addressed(Protocol):
+class ServerAddress(Protocol):
     """A server that listens at a URL or on a Unix socket."""
 
     @property
@@ -32,11 +32,11 @@ class Addressed(Protocol):
         ...
 
 
-class ElsewhereLoads:
+class ExternalLoadWatcher:
     """Takes the readings of load runs that others started into the session."""
 
     def __init__(
-        self, session: LiveSession, watched: Callable[[], Sequence[Addressed]]
+        self, session: LiveSession, watched: Callable[[], Sequence[ServerAddress]]
     ) -> None:
         self._session = session
         self._watched = watched
@@ -72,7 +72,7 @@ class ElsewhereLoads:
             FaultReporter(f"load {notice.run_id}", say).report(error)
 
 
-def loads(notice: LoadNotice, endpoint: Addressed) -> bool:
+def loads(notice: LoadNotice, endpoint: ServerAddress) -> bool:
     """Tell whether a load run sends its requests to this endpoint."""
     if notice.uds or endpoint.uds:
         return notice.uds == endpoint.uds

@@ -23,7 +23,7 @@ late."""
 
 
 @dataclass(frozen=True, slots=True)
-class HeldMoment:
+class PausedMoment:
     """Snapshots of a paused moment, over every window that the view may change to."""
 
     t_ns: int
@@ -50,7 +50,7 @@ COMMIT_WAIT_S = 1.5
 OpenPlayer = Callable[[Path, str], Player]
 
 
-class OpenRecord:
+class RecordOpener:
     """Opens the record of the running session for reading, while the view is paused."""
 
     def __init__(
@@ -177,8 +177,8 @@ class LivePlayback:
     ) -> None:
         self._clock = clock
         self._pipeline = pipeline
-        self._record = OpenRecord(clock, pipeline, open_player)
-        self._held: HeldMoment | None = None
+        self._record = RecordOpener(clock, pipeline, open_player)
+        self._held: PausedMoment | None = None
         """The paused moment; None while the view is live."""
         self._source: str | None = None
         """The server that was viewed last; None for all."""
@@ -273,7 +273,7 @@ class LivePlayback:
         return () if player is None else player.playback.marks
 
     def _picture_held(
-        self, held: HeldMoment, window: Window, source: str | None
+        self, held: PausedMoment, window: Window, source: str | None
     ) -> Snapshot:
         """Return the paused snapshot; of a source not kept, the record's."""
         picture = held.pictures.get((window, source))
@@ -354,7 +354,7 @@ class LivePlayback:
     def _hold(self) -> None:
         if self._held is None:
             now_ns, sources = self._clock.now_ns(), {None, self._source}
-            self._held = HeldMoment.of(self._pipeline, now_ns, sources)
+            self._held = PausedMoment.of(self._pipeline, now_ns, sources)
         self._record.open(self._held.t_ns)
 
     def _let_go(self) -> None:

@@ -12,7 +12,7 @@ from inferwatch.metrics.story.telling import tell
 from inferwatch.record.lookup.record_lookup import MOST_STEPS, RecordLookup
 from inferwatch.record.replay.recorded_recall import ask_record
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 class LiveRecall:
@@ -26,7 +26,7 @@ class LiveRecall:
     ) -> Sequence[Step]:
         """Return the steps that ended in a span, up to the moment shown."""
         end_ns = min(end_ns, self._now_ns())
-        recent = self._pipeline.recent.steps.as_they_are()
+        recent = self._pipeline.recent.steps.snapshot()
         latest = recent.between(start_ns, end_ns, source, MOST_STEPS)
         before_ns, room = recent.since_ns, MOST_STEPS - len(latest)
         if before_ns is None or before_ns <= start_ns or not room:
@@ -57,7 +57,7 @@ class LiveRecall:
         record = self._pipeline.record
         return record is not None and bool(record.session_id)
 
-    async def _ask(self, question: Callable[[RecordLookup], Found]) -> Found | None:
+    async def _ask(self, question: Callable[[RecordLookup], Answer]) -> Answer | None:
         record, path = self._pipeline.record, self._pipeline.database
         if record is None or path is None or not record.session_id:
             return None

@@ -30,7 +30,7 @@ class RecentLookup:
         self._key = key
         self._requests = recent.requests
         self._known = recent.requests.of(key)
-        self._steps = recent.steps.as_they_are()
+        self._steps = recent.steps.snapshot()
         self._engines, self._losses = [*recent.engines], [*recent.losses]
         self._samples = [*recent.samples]
         self._client = recent.client

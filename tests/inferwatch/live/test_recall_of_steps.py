@@ -176,6 +176,6 @@ def test_steps_of_the_same_batch_share_what_they_have_in_common(make_step: Any) 
     for at in range(3):
         recent.add(make_step(at * 10, dict.fromkeys(range(64), 1), index=at))
 
-    first, second, third = recent.as_they_are().between(-1, 10**9, None, 99)
+    first, second, third = recent.snapshot().between(-1, 10**9, None, 99)
     assert first.members is second.members is third.members
     assert first == make_step(0, dict.fromkeys(range(64), 1), index=0)

@@ -160,7 +160,7 @@ async def test_a_load_elsewhere_that_cannot_be_followed_ends_nothing(
     monkeypatch.setattr(LoadNotice, "relay", too_long)
     monkeypatch.setattr(elsewhere_loads, "notices", lambda: [odd, deaf])
     session = LiveSession(SessionClock(), Pipeline(Model()))
-    loads = elsewhere_loads.ElsewhereLoads(session, lambda: [server])
+    loads = elsewhere_loads.ExternalLoadWatcher(session, lambda: [server])
     following = asyncio.create_task(loads.run())
 
     async with asyncio.timeout(10):
