@@ -21,7 +21,7 @@ from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
 from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.player import Player
-from inferwatch.record.replay.replay_state import AS_RECORDED, Chosen
+from inferwatch.record.replay.replay_state import AS_RECORDED, ReplayOverrides
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.studies.tune.progress import TuneTask
 from inferwatch.ui.messages import (
@@ -74,7 +74,10 @@ async def start_page(database: Path) -> AsyncIterator[StartPage]:
 
 @asynccontextmanager
 async def replay_page(
-    database: Path, session: str, start: ReplayStart, chosen: Chosen = AS_RECORDED
+    database: Path,
+    session: str,
+    start: ReplayStart,
+    chosen: ReplayOverrides = AS_RECORDED,
 ) -> AsyncIterator[SessionPage]:
     """Open a recorded session.
 

@@ -15,7 +15,7 @@ from inferwatch.record.replay.player import Player
 from inferwatch.record.replay.replay_state import (
     AS_RECORDED,
     PATIENCE,
-    Chosen,
+    ReplayOverrides,
     SeekTarget,
     fold_up_to,
 )
@@ -30,14 +30,14 @@ def where(session: str, database: Path | None) -> tuple[Path, str]:
     return database or default_database(), session
 
 
-def chosen_of(slo: str | None, prices: Prices | None) -> Chosen:
+def chosen_of(slo: str | None, prices: Prices | None) -> ReplayOverrides:
     """Return the objectives and prices that apply to the whole replay."""
     said = None if slo is None else WatchedSlo(t_ns=0, slo=slo)
-    return Chosen(slo=said, prices=prices)
+    return ReplayOverrides(slo=said, prices=prices)
 
 
 def replay_on_screen(
-    path: Path, session: str, start: ReplayStart, chosen: Chosen = AS_RECORDED
+    path: Path, session: str, start: ReplayStart, chosen: ReplayOverrides = AS_RECORDED
 ) -> int:
     """Replay on screen until the user leaves.
 
@@ -56,7 +56,7 @@ def replay_headless(
     at: str | None,
     *,
     as_json: bool,
-    chosen: Chosen = AS_RECORDED,
+    chosen: ReplayOverrides = AS_RECORDED,
 ) -> int:
     """Print the summary; return 1 if the given objectives were missed.
 
@@ -74,7 +74,10 @@ def replay_headless(
 
 
 def summary_of(
-    path: Path, session: str, at: str | None = None, chosen: Chosen = AS_RECORDED
+    path: Path,
+    session: str,
+    at: str | None = None,
+    chosen: ReplayOverrides = AS_RECORDED,
 ) -> Summary:
     """Return the summary as the watch printed it, or as it would have at a moment.
 
@@ -85,7 +88,9 @@ def summary_of(
     return summarise(_snapshot(path, row, at, chosen), row.id)
 
 
-def _snapshot(path: Path, row: SessionRow, at: str | None, chosen: Chosen) -> Snapshot:
+def _snapshot(
+    path: Path, row: SessionRow, at: str | None, chosen: ReplayOverrides
+) -> Snapshot:
     """Return the snapshot of the whole session, or up to a moment."""
     with closing(Player.open(path, row.id)) as player:
         moment_ns = ReplayStart(at=at).moment(player)

@@ -19,7 +19,7 @@ from inferwatch.record.connections import open_for_reading
 from inferwatch.record.replay.replay_state import (
     AS_RECORDED,
     UNREADABLE,
-    Chosen,
+    ReplayOverrides,
     ReplayState,
     restored,
 )
@@ -41,7 +41,7 @@ class CheckpointBuilder:
     """
 
     def __init__(
-        self, database: Path, session: SessionRow, chosen: Chosen = AS_RECORDED
+        self, database: Path, session: SessionRow, chosen: ReplayOverrides = AS_RECORDED
     ) -> None:
         self.covered_ns = 0
         """The session time up to which any moment can be reached at once."""

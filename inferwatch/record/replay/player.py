@@ -25,7 +25,7 @@ from inferwatch.record.repair.recovery import damage_of
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.record.replay.playback import RecordedPlayback
 from inferwatch.record.replay.recorded_recall import RecordedRecall
-from inferwatch.record.replay.replay_state import AS_RECORDED, Chosen
+from inferwatch.record.replay.replay_state import AS_RECORDED, ReplayOverrides
 from inferwatch.record.replay.seekable_session import SeekableSession
 from inferwatch.record.replay.session_scan import SessionScan
 from inferwatch.record.sessions.sessions import SessionRow, find
@@ -116,7 +116,9 @@ class Player:
         )
 
     @classmethod
-    def open(cls, path: Path, session_id: str, chosen: Chosen = AS_RECORDED) -> Self:
+    def open(
+        cls, path: Path, session_id: str, chosen: ReplayOverrides = AS_RECORDED
+    ) -> Self:
         """Open a session at its start, by anything that :func:`find` understands.
 
         Raises:

@@ -16,17 +16,17 @@ from inferwatch.record.replay.thread_work import until_done
 
 INSTRUCTIONS = 50_000
 """SQLite instructions between two checks whether the answer is still wanted."""
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 async def ask_record(
-    path: Path, session_id: str, question: Callable[[RecordLookup], Found]
-) -> Found | None:
+    path: Path, session_id: str, question: Callable[[RecordLookup], Answer]
+) -> Answer | None:
     """Return the answer of the record; None if it cannot be read.
 
     The file is open only during the query, so the recorder can leave one plain file.
     """
-    answers: list[Found] = []
+    answers: list[Answer] = []
     given_up = Event()
 
     def read() -> None:

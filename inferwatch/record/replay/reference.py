@@ -84,7 +84,7 @@ def _whole(row: SessionRow, title: str) -> ReferencePlace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FoundBaseline:
+class BaselineMatch:
     """The latest baseline of a model, of the same configuration if there is one."""
 
     row: SessionRow
@@ -101,7 +101,7 @@ class FoundBaseline:
 
 def baseline_of(
     rows: Iterable[SessionRow], shown: Configuration | None
-) -> FoundBaseline | None:
+) -> BaselineMatch | None:
     """Return the latest baseline of the same configuration, else of the same model."""
     kept = [row for row in rows if row.command == BASELINE]
     if shown is None:
@@ -110,7 +110,7 @@ def baseline_of(
         found = [row for row in kept if tag in row.tags.split()]
         if found:
             latest = max(found, key=lambda row: row.started_ns)
-            return FoundBaseline(row=latest, exact=exact)
+            return BaselineMatch(row=latest, exact=exact)
     return None
 
 

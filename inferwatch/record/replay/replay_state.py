@@ -43,7 +43,7 @@ class ReplayState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ReplayOverrides:
     """Objectives and prices for a whole replay, in place of the recorded ones."""
 
     slo: WatchedSlo | None = None
@@ -59,7 +59,7 @@ class Chosen:
         return ReplayState(Model(self.slo, self.prices))
 
 
-AS_RECORDED = Chosen()
+AS_RECORDED = ReplayOverrides()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

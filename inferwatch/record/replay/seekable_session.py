@@ -20,8 +20,8 @@ from inferwatch.record.file.sqlite import explain
 from inferwatch.record.replay.replay_state import (
     AS_RECORDED,
     UNREADABLE,
-    Chosen,
     Overtaken,
+    ReplayOverrides,
     ReplayState,
     SeekTarget,
     fold_up_to,
@@ -43,7 +43,7 @@ MISTRUSTED = (*REFUSALS, IndexError, TypeError, OverflowError)
 checkpoint."""
 WORTH = 1_000
 """How many readings are folded in the time that it takes to restore a Model."""
-Asked = tuple[str | None, Window, bool, bool, bool]
+SnapshotOptions = tuple[str | None, Window, bool, bool, bool]
 """The options of a snapshot: source, window, with requests, client, hardware."""
 
 
@@ -54,7 +54,7 @@ class CheckpointLookup:
     there are none.
     """
 
-    def __init__(self, path: Path, chosen: Chosen = AS_RECORDED) -> None:
+    def __init__(self, path: Path, chosen: ReplayOverrides = AS_RECORDED) -> None:
         self._path = path
         self._chosen = chosen
         self._checkpoints: Checkpoints | None = None
@@ -105,7 +105,7 @@ class SeekableSession:
         path: Path,
         session: SessionRow,
         checkpoints: Path,
-        chosen: Chosen = AS_RECORDED,
+        chosen: ReplayOverrides = AS_RECORDED,
     ) -> None:
         """Open the file; ``checkpoints`` may exist or not, and make seeks faster.
 
@@ -127,8 +127,10 @@ class SeekableSession:
         self.arrived = True
         """Whether the state is that of the position; False when overtaken on the
         way."""
-        self._asked: Asked = (None, Window.MINUTE, True, False, False)
-        self._snapshots: dict[Asked, Snapshot] = {self._asked: self._take(self._asked)}
+        self._asked: SnapshotOptions = (None, Window.MINUTE, True, False, False)
+        self._snapshots: dict[SnapshotOptions, Snapshot] = {
+            self._asked: self._take(self._asked)
+        }
         """Snapshots of the position by options; while seeking, of the previous
         position."""
 
@@ -176,7 +178,7 @@ class SeekableSession:
         taken = self._snapshots  # a seek replaces the dict, so read it once
         return taken[max(taken, key=lambda each: _likeness(each, asked))]
 
-    def _take(self, asked: Asked) -> Snapshot:
+    def _take(self, asked: SnapshotOptions) -> Snapshot:
         source, window, requests, client, hardware = asked
         self._state.model.unrecorded_readings = self.session.unrecorded
         return self._state.model.snapshot(
@@ -288,5 +290,5 @@ class SeekableSession:
             self._state = state
 
 
-def _likeness(taken: Asked, asked: Asked) -> tuple[Any, ...]:
+def _likeness(taken: SnapshotOptions, asked: SnapshotOptions) -> tuple[Any, ...]:
     return tuple(mine == theirs for mine, theirs in zip(taken, asked, strict=True))

@@ -34,7 +34,7 @@ from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.reference import (
     BASELINE,
     YESTERDAY,
-    FoundBaseline,
+    BaselineMatch,
     Reference,
     ReferencePlace,
     baseline_of,
@@ -267,7 +267,7 @@ class ReferenceControl:
 
 def _found_baseline(
     database: Path, but: str | None, shown: Configuration | None
-) -> FoundBaseline | None:
+) -> BaselineMatch | None:
     try:
         rows = [row for row in list_sessions(database) if row.id != but]
     except InferwatchError:

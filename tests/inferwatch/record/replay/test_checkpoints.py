@@ -342,7 +342,7 @@ async def test_why_checkpoints_cannot_be_made_afterwards_is_told(
 class Malice:
     """Would do harm if it were ever made."""
 
-    def __reduce__(self) -> tuple[Any, ...]:  # noqa: D105 - it says enough
+    def __reduce__(self) -> tuple[Any, ...]:
         return (Path.touch, (Path("/tmp/inferwatch-was-here"),))
 
 
@@ -611,7 +611,7 @@ class SomeReader:
     ) -> None:
         self._reader, self._readings = reader, readings
 
-    def __iter__(self) -> Iterator[tuple[int, AnyReading]]:  # noqa: D105 - as ReadingDecoder
+    def __iter__(self) -> Iterator[tuple[int, AnyReading]]:
         return self._readings
 
     def cursor(self, ordinal: int) -> Any:

@@ -11,7 +11,7 @@ from collectors.contract.readings import Prices, WatchedSlo
 from inferwatch.cli.main import inferwatch
 from inferwatch.metrics.series.window import Window
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
-from inferwatch.record.replay.replay_state import Chosen
+from inferwatch.record.replay.replay_state import ReplayOverrides
 from inferwatch.record.replay.seekable_session import SeekableSession
 from inferwatch.record.sessions.sessions import find
 from inferwatch.sample import sample_file
@@ -26,7 +26,7 @@ def record(tmp_path: Path) -> Path:
 
 def test_wherever_one_seeks_the_choice_holds(record: Path) -> None:
     """With checkpoints of its own, made by the choice, and not kept."""
-    chosen = Chosen(
+    chosen = ReplayOverrides(
         slo=WatchedSlo(t_ns=0, slo=TIGHT), prices=Prices(t_ns=0, gpu_hour=1.0)
     )
     row = find(record, "last")
