@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from collectors.http.guests import AT_THE_DOOR, Guests
 from inferwatch.errors import UsageError
-from inferwatch.live.outlets.exposed import Points
+from inferwatch.live.outlets.exposed import MetricPoints
 from inferwatch.live.outlets.prometheus_text import exposition
 
 LOOPBACK = "127.0.0.1"
@@ -47,7 +47,7 @@ class MetricsEndpoint:
         self,
         host: str,
         port: int,
-        collect: Callable[[], Points],
+        collect: Callable[[], MetricPoints],
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Bind the port, so that nothing else starts if that fails.

@@ -65,7 +65,7 @@ def _forget(_: Ints) -> None:
     """Drop expired rows: the histogram has the whole session."""
 
 
-class Latency:
+class ServerLatency:
     """One latency of a server, over the whole session and over the last minutes."""
 
     def __init__(self, vantage: Vantage) -> None:
@@ -101,7 +101,7 @@ class ServerNumbers:
         self.source = source
         self.model: str | None = None
         self.answers: bool | None = None
-        self.latencies: dict[str, Latency] = {}
+        self.latencies: dict[str, ServerLatency] = {}
         """By the catalog's keys; the durations of steps are at ``step_s``."""
         self.counts: defaultdict[str, Counts] = defaultdict(lambda: defaultdict(int))
         """Counters by name, then by the value of their label: a rank, an outcome."""
@@ -118,11 +118,11 @@ class ServerNumbers:
         """Add ``weight`` requests, or gaps between tokens, of one duration."""
         self._latency(metric).add(t_ns, value_ns, weight)
 
-    def _latency(self, metric: str) -> Latency:
+    def _latency(self, metric: str) -> ServerLatency:
         latency = self.latencies.get(metric)
         if latency is None:
             vantage = VANTAGES.get(metric, Vantage.ENGINE)
-            latency = self.latencies[metric] = Latency(vantage)
+            latency = self.latencies[metric] = ServerLatency(vantage)
         return latency
 
     def arrived(self, request: Request, t_ns: int) -> None:

@@ -25,7 +25,7 @@ ROUND_S = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
+class HistogramSnapshot:
     """The contents of a histogram at one moment."""
 
     count: int
@@ -79,13 +79,13 @@ class DurationHistogram:
             index = ceil(log2(value_s) * PER_DOUBLING)
             self._buckets[index] = self._buckets.get(index, 0) + weight
 
-    def distribution(self) -> Distribution:
+    def distribution(self) -> HistogramSnapshot:
         """Return the contents as of now."""
         below, at_most = 0, []
         for count in self._round[:-1]:
             below += count
             at_most.append(below)
-        return Distribution(
+        return HistogramSnapshot(
             count=self._count,
             sum_s=self._sum_ns / NS_PER_S,
             zeros=self._zeros,

@@ -7,14 +7,14 @@ from enum import StrEnum
 from collectors.contract.clock import NS_PER_S
 from inferwatch.feed import RecordState
 from inferwatch.live.outlets.exact import WINDOW, ExactNumbers, RankState, ServerNumbers
-from inferwatch.live.outlets.exponential import Distribution
+from inferwatch.live.outlets.exponential import HistogramSnapshot
 from inferwatch.live.outlets.hardware import HBM, GpuNumbers, HostNumbers
 from inferwatch.metrics.series.window import Quantiles
 
 PREFIX = "inferwatch_"
 
 
-class Kind(StrEnum):
+class MetricType(StrEnum):
     """The Prometheus type of a metric."""
 
     COUNTER = "counter"
@@ -23,25 +23,25 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Exposed:
+class ExposedMetric:
     """A metric: its name in Prometheus, without the prefix and without ``_total``."""
 
     name: str
-    kind: Kind
+    kind: MetricType
     unit: str
     """``seconds``, ``tokens``, ``ratio``, or the name of what is counted."""
     help: str
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class MetricPoint:
     """One value of a metric, with its labels."""
 
     labels: dict[str, str]
-    value: float | Distribution
+    value: float | HistogramSnapshot
 
 
-Points = dict[Exposed, list[Point]]
+MetricPoints = dict[ExposedMetric, list[MetricPoint]]
 
 LATENCIES = {
     "ttft_s": ("time_to_first_token", "Arrival to first token"),
@@ -57,27 +57,27 @@ LATENCIES = {
 }
 """Name and help by the catalog's key. Names are vLLM's where it has the same metric."""
 HISTOGRAMS = {
-    key: Exposed(
+    key: ExposedMetric(
         f"{name}_seconds",
-        Kind.HISTOGRAM,
+        MetricType.HISTOGRAM,
         "seconds",
         f"{what}; every one was seen.",
     )
     for key, (name, what) in LATENCIES.items()
 }
 QUANTILES = {
-    key: Exposed(
+    key: ExposedMetric(
         f"{name}_window_seconds",
-        Kind.GAUGE,
+        MetricType.GAUGE,
         "seconds",
         f"{what}: exact, over the last {WINDOW.label}.",
     )
     for key, (name, what) in LATENCIES.items()
 }
 SAMPLES = {
-    key: Exposed(
+    key: ExposedMetric(
         f"{name}_window_samples",
-        Kind.GAUGE,
+        MetricType.GAUGE,
         "samples",
         f"How many the percentiles of {name} stand on.",
     )
@@ -85,12 +85,12 @@ SAMPLES = {
 }
 
 
-def _counter(name: str, unit: str, text: str) -> Exposed:
-    return Exposed(name, Kind.COUNTER, unit, text)
+def _counter(name: str, unit: str, text: str) -> ExposedMetric:
+    return ExposedMetric(name, MetricType.COUNTER, unit, text)
 
 
-def _gauge(name: str, unit: str, text: str) -> Exposed:
-    return Exposed(name, Kind.GAUGE, unit, text)
+def _gauge(name: str, unit: str, text: str) -> ExposedMetric:
+    return ExposedMetric(name, MetricType.GAUGE, unit, text)
 
 
 COUNTERS = {
@@ -163,20 +163,20 @@ LOOP_LAG = _gauge(
 )
 
 
-def _ratio(name: str, text: str) -> tuple[Exposed, float]:
+def _ratio(name: str, text: str) -> tuple[ExposedMetric, float]:
     return _gauge(f"gpu_{name}_ratio", "ratio", text), 1.0
 
 
-def _traffic(name: str, text: str) -> tuple[Exposed, float]:
+def _traffic(name: str, text: str) -> tuple[ExposedMetric, float]:
     unit = "bytes_per_second"
     return _gauge(f"gpu_{name}_{unit}", unit, text), 1.0
 
 
-def _clock(name: str, text: str) -> tuple[Exposed, float]:
+def _clock(name: str, text: str) -> tuple[ExposedMetric, float]:
     return _gauge(f"gpu_{name}_clock_hertz", "hertz", text), 1e6
 
 
-def _of_gpu(name: str, unit: str, text: str) -> tuple[Exposed, float]:
+def _of_gpu(name: str, unit: str, text: str) -> tuple[ExposedMetric, float]:
     return _gauge(f"gpu_{name}_{unit}", unit, text), 1.0
 
 
@@ -241,9 +241,9 @@ SHARES = {"p50": "0.5", "p90": "0.9", "p95": "0.95", "p99": "0.99", "max": "1"}
 
 def exposed_points(
     numbers: ExactNumbers, now_ns: int, record: RecordState | None
-) -> Points:
+) -> MetricPoints:
     """Return all metrics with their present values; unknown values are left out."""
-    points: Points = {}
+    points: MetricPoints = {}
     hardware = numbers.hardware
     for exposed, point in (
         *_of_servers(numbers, now_ns),
@@ -257,36 +257,40 @@ def exposed_points(
 
 def _of_us(
     numbers: ExactNumbers, record: RecordState | None
-) -> Iterator[tuple[Exposed, Point]]:
-    yield READINGS, Point({}, numbers.readings)
+) -> Iterator[tuple[ExposedMetric, MetricPoint]]:
+    yield READINGS, MetricPoint({}, numbers.readings)
     if numbers.own_cpu_s is not None:
-        yield OWN_CPU, Point({}, numbers.own_cpu_s)
+        yield OWN_CPU, MetricPoint({}, numbers.own_cpu_s)
     if record is not None:
-        yield UNRECORDED, Point({}, record.unrecorded)
-        yield RECORD_BYTES, Point({}, record.file_bytes)
+        yield UNRECORDED, MetricPoint({}, record.unrecorded)
+        yield RECORD_BYTES, MetricPoint({}, record.file_bytes)
 
 
-def _of_servers(numbers: ExactNumbers, now_ns: int) -> Iterator[tuple[Exposed, Point]]:
+def _of_servers(
+    numbers: ExactNumbers, now_ns: int
+) -> Iterator[tuple[ExposedMetric, MetricPoint]]:
     for server in numbers.servers.values():
         labels = {"server": server.source}
         if server.model is not None:
             labels["model_name"] = server.model
         if server.answers is not None:
-            yield ANSWERS, Point(labels, int(server.answers))
+            yield ANSWERS, MetricPoint(labels, int(server.answers))
         if server.loop_lag_ns is not None:
-            yield LOOP_LAG, Point(labels, server.loop_lag_ns / NS_PER_S)
+            yield LOOP_LAG, MetricPoint(labels, server.loop_lag_ns / NS_PER_S)
         yield from _latencies(server, labels, now_ns)
         for name, by_label in server.counts.items():
             exposed, label = COUNTERS[name]
             unit = NS_PER_S if name.endswith("_ns") else 1
             for text, count in by_label.items():
                 own = {label: text} if label else {}
-                yield exposed, Point({**labels, **own}, count / unit)
+                yield exposed, MetricPoint({**labels, **own}, count / unit)
         for rank, state in server.ranks.items():
             yield from _state(state, {**labels, "engine": rank})
 
 
-def _of_a_gpu(gpu: GpuNumbers, now_ns: int) -> Iterator[tuple[Exposed, Point]]:
+def _of_a_gpu(
+    gpu: GpuNumbers, now_ns: int
+) -> Iterator[tuple[ExposedMetric, MetricPoint]]:
     labels = {"uuid": gpu.uuid}
     if (info := gpu.info) is not None:
         told = {
@@ -296,28 +300,30 @@ def _of_a_gpu(gpu: GpuNumbers, now_ns: int) -> Iterator[tuple[Exposed, Point]]:
             "host": info.host,
         }
         labels |= {name: text for name, text in told.items() if text is not None}
-        yield GPU_UP, Point(labels, int(info.lost_because is None))
+        yield GPU_UP, MetricPoint(labels, int(info.lost_because is None))
     for name, value in gpu.now(now_ns).items():
         exposed, scale = GPU_GAUGES[name]
-        yield exposed, Point(labels, value * scale)
+        yield exposed, MetricPoint(labels, value * scale)
     for used_mj in gpu.energy_mj.so_far.values():
-        yield GPU_ENERGY, Point(labels, used_mj / 1e3)
+        yield GPU_ENERGY, MetricPoint(labels, used_mj / 1e3)
     for why, held_ns in gpu.throttled_ns.so_far.items():
-        yield GPU_THROTTLED, Point({**labels, "reason": why}, held_ns / NS_PER_S)
+        yield GPU_THROTTLED, MetricPoint({**labels, "reason": why}, held_ns / NS_PER_S)
     for corrected, count in gpu.ecc.so_far.items():
-        yield GPU_ECC, Point({**labels, "corrected": corrected}, count)
+        yield GPU_ECC, MetricPoint({**labels, "corrected": corrected}, count)
 
 
-def _of_host(host: HostNumbers, now_ns: int) -> Iterator[tuple[Exposed, Point]]:
+def _of_host(
+    host: HostNumbers, now_ns: int
+) -> Iterator[tuple[ExposedMetric, MetricPoint]]:
     labels = {"host": host.name}
     for used_s in host.busy_s.so_far.values():
-        yield HOST_BUSY, Point(labels, used_s)
+        yield HOST_BUSY, MetricPoint(labels, used_s)
     for exposed, by_role in (
         (PROCESS_CPU, host.cpu_s),
         (PROCESS_HELD, host.throttled_s),
     ):
         for role, seconds in by_role.items():
-            yield exposed, Point({**labels, "role": role}, seconds)
+            yield exposed, MetricPoint({**labels, "role": role}, seconds)
     latest = host.now(now_ns)
     if latest is None:
         return
@@ -327,22 +333,22 @@ def _of_host(host: HostNumbers, now_ns: int) -> Iterator[tuple[Exposed, Point]]:
         (HOST_MEMORY, latest.memory_used_bytes),
     ):
         if value is not None:
-            yield exposed, Point(labels, value)
+            yield exposed, MetricPoint(labels, value)
     for role in {usage.role: None for usage in latest.processes}:
         held = sum(each.rss_bytes for each in latest.processes if each.role == role)
-        yield PROCESS_MEMORY, Point({**labels, "role": role}, held)
+        yield PROCESS_MEMORY, MetricPoint({**labels, "role": role}, held)
 
 
 def _latencies(
     server: ServerNumbers, labels: Mapping[str, str], now_ns: int
-) -> Iterator[tuple[Exposed, Point]]:
+) -> Iterator[tuple[ExposedMetric, MetricPoint]]:
     for key, latency in server.latencies.items():
         whose = {**labels, "vantage": latency.vantage.value}
-        yield HISTOGRAMS[key], Point(whose, latency.whole.distribution())
+        yield HISTOGRAMS[key], MetricPoint(whose, latency.whole.distribution())
         lately = latency.lately(now_ns)
-        yield SAMPLES[key], Point(whose, lately.n)
+        yield SAMPLES[key], MetricPoint(whose, lately.n)
         for share, value in _quantiles(lately):
-            yield QUANTILES[key], Point({**whose, "quantile": share}, value)
+            yield QUANTILES[key], MetricPoint({**whose, "quantile": share}, value)
 
 
 def _quantiles(lately: Quantiles) -> Iterator[tuple[str, float]]:
@@ -352,8 +358,10 @@ def _quantiles(lately: Quantiles) -> Iterator[tuple[str, float]]:
             yield share, value
 
 
-def _state(state: RankState, labels: dict[str, str]) -> Iterator[tuple[Exposed, Point]]:
+def _state(
+    state: RankState, labels: dict[str, str]
+) -> Iterator[tuple[ExposedMetric, MetricPoint]]:
     for field, exposed in GAUGES.items():
         value = getattr(state, field)
         if value is not None:
-            yield exposed, Point(labels, value)
+            yield exposed, MetricPoint(labels, value)

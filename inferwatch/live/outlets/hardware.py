@@ -41,7 +41,7 @@ HBM = "hbm_bytes_per_s"
 Counts = defaultdict[str, float]
 
 
-class Rises:
+class MonotonicCounters:
     """Turns counters that may be reset into counters that only grow."""
 
     def __init__(self) -> None:
@@ -63,9 +63,9 @@ class GpuNumbers:
         self.info: GpuInfo | None = None
         self.gauges: dict[str, tuple[int, float]] = {}
         """The time of the latest value and the value, by field of GpuSample."""
-        self.energy_mj = Rises()
-        self.throttled_ns = Rises()
-        self.ecc = Rises()
+        self.energy_mj = MonotonicCounters()
+        self.throttled_ns = MonotonicCounters()
+        self.ecc = MonotonicCounters()
 
     def describe(self, info: GpuInfo) -> None:
         """Take the GPU's description; a lost GPU has no gauges."""
@@ -108,7 +108,7 @@ class HostNumbers:
         self.latest: HostSample | None = None
         self.cpu_s: Counts = defaultdict(float)
         self.throttled_s: Counts = defaultdict(float)
-        self.busy_s = Rises()
+        self.busy_s = MonotonicCounters()
         self._before: dict[int, ProcessUsage] = {}
 
     def describe(self, info: HostInfo) -> None:

@@ -36,8 +36,13 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from collectors.http.http_client import goes_direct
 from inferwatch import __version__
 from inferwatch.errors import UsageError
-from inferwatch.live.outlets.exponential import SCALE, Distribution
-from inferwatch.live.outlets.exposed import Exposed, Kind, Point, Points
+from inferwatch.live.outlets.exponential import SCALE, HistogramSnapshot
+from inferwatch.live.outlets.exposed import (
+    ExposedMetric,
+    MetricPoint,
+    MetricPoints,
+    MetricType,
+)
 
 PATH = "/v1/metrics"
 EVERY_S = 10.0
@@ -58,7 +63,7 @@ UNITS = {
 CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 
-class _LastWords(logging.Handler):
+class _LastLogMessage(logging.Handler):
     """Keeps what the exporter would log, which would write over the screen."""
 
     def __init__(self) -> None:
@@ -82,7 +87,7 @@ class OtlpSender:
     def __init__(
         self,
         url: str,
-        collect: Callable[[], Points],
+        collect: Callable[[], MetricPoints],
         *,
         every_s: float = EVERY_S,
         timeout_s: float = TIMEOUT_S,
@@ -92,7 +97,7 @@ class OtlpSender:
         """How many exports succeeded, and how many failed."""
         self._collect = collect
         self._every_s, self._timeout_s = every_s, timeout_s
-        self._words = _LastWords()
+        self._words = _LastLogMessage()
         self._log = logging.getLogger("opentelemetry")
         self._exporter: OTLPMetricExporter | None = None
         self._resource = Resource.create(
@@ -138,7 +143,7 @@ class OtlpSender:
             self._log.removeHandler(self._words)
             self._log.propagate = True
 
-    def _send(self, points: Points, since_ns: int, now_ns: int) -> str | None:
+    def _send(self, points: MetricPoints, since_ns: int, now_ns: int) -> str | None:
         metrics = [
             _metric(exposed, found, since_ns, now_ns)
             for exposed, found in points.items()
@@ -187,18 +192,18 @@ def metrics_url(url: str) -> str:
 
 
 def _metric(
-    exposed: Exposed, points: Iterable[Point], since_ns: int, now_ns: int
+    exposed: ExposedMetric, points: Iterable[MetricPoint], since_ns: int, now_ns: int
 ) -> Metric:
     name, unit = exposed.name, f"{{{exposed.unit}}}"
     if exposed.unit in UNITS:  # a collector appends the unit to the name again
         name, unit = name.removesuffix(f"_{exposed.unit}"), UNITS[exposed.unit]
     data: Gauge | Sum | ExponentialHistogram
-    if exposed.kind is Kind.HISTOGRAM:
+    if exposed.kind is MetricType.HISTOGRAM:
         data = ExponentialHistogram(
             [
                 _exponential(each.labels, each.value, since_ns, now_ns)
                 for each in points
-                if isinstance(each.value, Distribution)
+                if isinstance(each.value, HistogramSnapshot)
             ],
             CUMULATIVE,
         )
@@ -206,15 +211,15 @@ def _metric(
         numbers = [
             NumberDataPoint(each.labels, since_ns, now_ns, each.value)
             for each in points
-            if not isinstance(each.value, Distribution)
+            if not isinstance(each.value, HistogramSnapshot)
         ]
-        counts = exposed.kind is Kind.COUNTER
+        counts = exposed.kind is MetricType.COUNTER
         data = Sum(numbers, CUMULATIVE, is_monotonic=True) if counts else Gauge(numbers)
     return Metric(f"{SCOPE}.{name}", exposed.help, unit, data)
 
 
 def _exponential(
-    labels: dict[str, str], value: Distribution, since_ns: int, now_ns: int
+    labels: dict[str, str], value: HistogramSnapshot, since_ns: int, now_ns: int
 ) -> ExponentialHistogramDataPoint:
     first = min(value.buckets, default=1)
     length = max(value.buckets, default=0) - first + 1

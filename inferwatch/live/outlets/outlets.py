@@ -10,7 +10,7 @@ from collectors.contract.readings import AnyReading, Note, NoteKind
 from inferwatch.feed import RecordState
 from inferwatch.live.outlets.endpoint import MetricsEndpoint
 from inferwatch.live.outlets.exact import ExactNumbers
-from inferwatch.live.outlets.exposed import Points, exposed_points
+from inferwatch.live.outlets.exposed import MetricPoints, exposed_points
 from inferwatch.live.outlets.otlp import OtlpSender
 
 
@@ -80,5 +80,5 @@ class Outlets:
         if self._endpoint is not None:
             await self._endpoint.close()
 
-    def _points(self) -> Points:
+    def _points(self) -> MetricPoints:
         return exposed_points(self._numbers, self._clock.now_ns(), self._record())

@@ -17,12 +17,23 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from inferwatch.live.outlets.exponential import LEAST_S, ROUND_S, SCALE, Distribution
-from inferwatch.live.outlets.exposed import PREFIX, Exposed, Kind, Point, Points
+from inferwatch.live.outlets.exponential import (
+    LEAST_S,
+    ROUND_S,
+    SCALE,
+    HistogramSnapshot,
+)
+from inferwatch.live.outlets.exposed import (
+    PREFIX,
+    ExposedMetric,
+    MetricPoint,
+    MetricPoints,
+    MetricType,
+)
 
 NATIVE = "application/vnd.google.protobuf"
 NATIVE_TYPE = f"{NATIVE}; proto=io.prometheus.client.MetricFamily; encoding=delimited"
-KINDS = {Kind.COUNTER: 0, Kind.GAUGE: 1, Kind.HISTOGRAM: 4}
+KINDS = {MetricType.COUNTER: 0, MetricType.GAUGE: 1, MetricType.HISTOGRAM: 4}
 _MESSAGES: dict[str, tuple[tuple[int, str, str], ...]] = {
     "LabelPair": ((1, "name", "string"), (2, "value", "string")),
     "Gauge": ((1, "value", "double"),),
@@ -55,7 +66,7 @@ _MESSAGES: dict[str, tuple[tuple[int, str, str], ...]] = {
 """Field number, name and type; ``*`` marks a repeated field."""
 
 
-def exposition(points: Points, accept: str) -> tuple[bytes, str]:
+def exposition(points: MetricPoints, accept: str) -> tuple[bytes, str]:
     """Return the response for a scraper's ``Accept`` header, and its content type."""
     if NATIVE in accept and "proto=io.prometheus.client.MetricFamily" in accept:
         return b"".join(map(_delimited, points.items())), NATIVE_TYPE
@@ -66,7 +77,7 @@ def exposition(points: Points, accept: str) -> tuple[bytes, str]:
 class _Exposition(Collector):
     """Our points as a prometheus_client collector, to be written as text."""
 
-    def __init__(self, points: Points) -> None:
+    def __init__(self, points: MetricPoints) -> None:
         self._points = points
 
     def collect(self) -> Iterator[Metric]:
@@ -75,15 +86,17 @@ class _Exposition(Collector):
             name = PREFIX + exposed.name
             family = Metric(name, exposed.help, exposed.kind.value)
             for point in points:
-                if isinstance(point.value, Distribution):
+                if isinstance(point.value, HistogramSnapshot):
                     _add_round(family, point.labels, point.value)
                 else:
-                    end = "_total" if exposed.kind is Kind.COUNTER else ""
+                    end = "_total" if exposed.kind is MetricType.COUNTER else ""
                     family.add_sample(name + end, point.labels, point.value)
             yield family
 
 
-def _add_round(family: Metric, labels: Mapping[str, str], value: Distribution) -> None:
+def _add_round(
+    family: Metric, labels: Mapping[str, str], value: HistogramSnapshot
+) -> None:
     for bound, count in (
         *zip(ROUND_S, value.at_most, strict=True),
         (None, value.count),
@@ -117,10 +130,10 @@ def _declared() -> Any:  # noqa: ANN401 - a class made by protobuf
 _MetricFamily = _declared()
 
 
-def _delimited(family: tuple[Exposed, list[Point]]) -> bytes:
+def _delimited(family: tuple[ExposedMetric, list[MetricPoint]]) -> bytes:
     """Encode a metric family, preceded by its length."""
     exposed, points = family
-    end = "_total" if exposed.kind is Kind.COUNTER else ""
+    end = "_total" if exposed.kind is MetricType.COUNTER else ""
     message = _MetricFamily(
         name=PREFIX + exposed.name + end, help=exposed.help, type=KINDS[exposed.kind]
     )
@@ -128,9 +141,9 @@ def _delimited(family: tuple[Exposed, list[Point]]) -> bytes:
         metric = message.metric.add()
         for name, text in point.labels.items():
             metric.label.add(name=name, value=text)
-        if isinstance(point.value, Distribution):
+        if isinstance(point.value, HistogramSnapshot):
             _fill(metric.histogram, point.value)
-        elif exposed.kind is Kind.COUNTER:
+        elif exposed.kind is MetricType.COUNTER:
             metric.counter.value = point.value
         else:
             metric.gauge.value = point.value
@@ -139,7 +152,7 @@ def _delimited(family: tuple[Exposed, list[Point]]) -> bytes:
     return written.getvalue()
 
 
-def _fill(histogram: Any, value: Distribution) -> None:  # noqa: ANN401 - protobuf's
+def _fill(histogram: Any, value: HistogramSnapshot) -> None:  # noqa: ANN401 - protobuf's
     histogram.sample_count, histogram.sample_sum = value.count, value.sum_s
     histogram.schema, histogram.zero_threshold = SCALE, LEAST_S
     histogram.zero_count = value.zeros

@@ -21,16 +21,16 @@ from inferwatch.live.outlets.exponential import (
     LEAST_S,
     PER_DOUBLING,
     ROUND_S,
-    Distribution,
     DurationHistogram,
+    HistogramSnapshot,
 )
 from inferwatch.live.outlets.exposed import (
     COUNTERS,
     GAUGES,
     HISTOGRAMS,
     QUANTILES,
-    Exposed,
-    Point,
+    ExposedMetric,
+    MetricPoint,
     exposed_points,
 )
 from inferwatch.metrics.model.model import Model
@@ -69,7 +69,7 @@ def model(traffic: list[AnyReading]) -> Model:
     return model
 
 
-def value_of(numbers: ExactNumbers, exposed: Exposed, **labels: str) -> float:
+def value_of(numbers: ExactNumbers, exposed: ExposedMetric, **labels: str) -> float:
     (point,) = [
         each
         for each in exposed_points(numbers, SECONDS * S, None)[exposed]
@@ -79,7 +79,7 @@ def value_of(numbers: ExactNumbers, exposed: Exposed, **labels: str) -> float:
     return point.value
 
 
-def bucket_of(distribution: Distribution, share: float) -> tuple[float, float]:
+def bucket_of(distribution: HistogramSnapshot, share: float) -> tuple[float, float]:
     """Between which bounds that share of the values ends."""
     rank = max(1, math.ceil(share * distribution.count))
     below = distribution.zeros
@@ -126,7 +126,7 @@ def test_histograms_hold_what_the_latency_table_shows(
     for row in shown:
         (point,) = points[HISTOGRAMS[row.metric]]
         whole, exact = point.value, row.quantiles
-        assert isinstance(whole, Distribution)
+        assert isinstance(whole, HistogramSnapshot)
         assert whole.count == exact.n > 100
         assert whole.sum_s / whole.count == pytest.approx(exact.mean)
         assert point.labels["vantage"] == row.vantage.value
@@ -179,7 +179,7 @@ def test_a_histogram_is_there_with_zeros_before_the_first_request(
 
     (point,) = exposed_points(folded(begun), S, None)[HISTOGRAMS["ttft_s"]]
 
-    assert isinstance(point.value, Distribution)
+    assert isinstance(point.value, HistogramSnapshot)
     assert point.value.count == 0
 
 
@@ -223,7 +223,9 @@ def test_of_a_server_that_does_not_answer_no_old_number_stands() -> None:
     assert [each.value for each in _named(points, "server_up")] == [0]
 
 
-def _named(points: dict[Exposed, list[Point]], name: str) -> list[Point]:
+def _named(
+    points: dict[ExposedMetric, list[MetricPoint]], name: str
+) -> list[MetricPoint]:
     return next(found for exposed, found in points.items() if exposed.name == name)
 
 
