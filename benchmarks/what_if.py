@@ -15,17 +15,17 @@ from tempfile import TemporaryDirectory
 from inferwatch.studies.what_if.outcome import measured
 from inferwatch.studies.what_if.prediction import WhatIf, what_if
 from inferwatch.studies.what_if.recorded import RecordedRun
-from inferwatch.studies.what_if.setting import Change
+from inferwatch.studies.what_if.setting import SettingChange
 from tests.program.what_if_runs import served
 
 WITHIN = {"p50": 0.10, "p99": 0.20}
 METRICS = ("ttft_s", "tpot_s")
-SETTINGS: dict[str, tuple[Change, list[str]]] = {
-    "the same setting": (Change(), []),
-    "16 requests at once": (Change(max_num_seqs=16), ["--max-num-seqs=16"]),
-    "8 requests at once": (Change(max_num_seqs=8), ["--max-num-seqs=8"]),
+SETTINGS: dict[str, tuple[SettingChange, list[str]]] = {
+    "the same setting": (SettingChange(), []),
+    "16 requests at once": (SettingChange(max_num_seqs=16), ["--max-num-seqs=16"]),
+    "8 requests at once": (SettingChange(max_num_seqs=8), ["--max-num-seqs=8"]),
     "half of the blocks": (
-        Change(kv_blocks=127),
+        SettingChange(kv_blocks=127),
         ["--num-gpu-blocks-override=128", "--max-model-len=2048"],
     ),
 }

@@ -14,7 +14,7 @@ from inferwatch.record.sessions.sessions import SessionRow, find
 from inferwatch.studies.what_if.heard import KINDS
 from inferwatch.studies.what_if.prediction import what_if
 from inferwatch.studies.what_if.recorded import recorded_run
-from inferwatch.studies.what_if.setting import Change, combined
+from inferwatch.studies.what_if.setting import SettingChange, combined
 from inferwatch.studies.what_if.table import as_json, text
 
 PATIENCE = 1_000
@@ -32,7 +32,7 @@ class WhatIfOptions:
     source: str | None = None
     as_json: bool = False
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[SettingChange]:
         """Return a change for each combination of values.
 
         Raises:

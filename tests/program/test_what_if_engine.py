@@ -14,7 +14,7 @@ from embedded_engine.engine.launch import Engine
 from inferwatch.studies.what_if.outcome import measured
 from inferwatch.studies.what_if.prediction import what_if
 from inferwatch.studies.what_if.recorded import RecordedRun
-from inferwatch.studies.what_if.setting import Change
+from inferwatch.studies.what_if.setting import SettingChange
 from tests.conftest import living_in
 from tests.program.what_if_runs import served_by
 
@@ -31,7 +31,7 @@ def recorded(shared_engine: Engine, shared_home: Path) -> RecordedRun:
 
 
 def test_every_request_that_vllm_served_is_predicted(recorded: RecordedRun) -> None:
-    told = what_if(recorded, [Change(max_num_seqs=4)])
+    told = what_if(recorded, [SettingChange(max_num_seqs=4)])
 
     (predicted,) = told.predictions
     assert predicted.outcome is not None, predicted.cannot
@@ -42,7 +42,7 @@ def test_every_request_that_vllm_served_is_predicted(recorded: RecordedRun) -> N
 def test_more_at_once_than_were_ever_seen_are_not_guessed(
     recorded: RecordedRun,
 ) -> None:
-    told = what_if(recorded, [Change(max_num_seqs=64, rate=40.0)])
+    told = what_if(recorded, [SettingChange(max_num_seqs=64, rate=40.0)])
 
     (predicted,) = told.predictions
     assert predicted.outcome is None

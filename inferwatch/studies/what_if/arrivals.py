@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from inferwatch.studies.what_if.past_requests import PastRequest
-from inferwatch.studies.what_if.recorded import ClosedLoop, RecordedRun
-from inferwatch.studies.what_if.scheduler import Asked
+from inferwatch.studies.what_if.recorded import RecordedLoop, RecordedRun
+from inferwatch.studies.what_if.scheduler import RequestSpec
 
 
 class ReplayedArrivals:
@@ -20,7 +20,7 @@ class ReplayedArrivals:
     def __init__(self, run: RecordedRun, rate: float) -> None:
         self._run = run
         self.start_ns = run.requests[0].due_ns
-        self._due: list[tuple[int, int, Asked]] = []
+        self._due: list[tuple[int, int, RequestSpec]] = []
         self._turn = 0
         self._loops = {loop.run_id: _Users(loop) for loop in run.loops}
         for index, past in enumerate(run.requests):
@@ -34,9 +34,9 @@ class ReplayedArrivals:
             for due_ns, asked in loop.begin():
                 self._push(due_ns, asked)
 
-    def _asked(self, index: int, past: PastRequest) -> Asked:
+    def _asked(self, index: int, past: PastRequest) -> RequestSpec:
         blocks = past.cached_tokens // self._run.setting.block_tokens
-        return Asked(
+        return RequestSpec(
             index=index,
             prompt_tokens=past.prompt_tokens,
             output_tokens=past.output_tokens,
@@ -46,11 +46,11 @@ class ReplayedArrivals:
             patience_ns=past.patience_ns,
         )
 
-    def _push(self, due_ns: int, asked: Asked) -> None:
+    def _push(self, due_ns: int, asked: RequestSpec) -> None:
         self._turn += 1
         heappush(self._due, (due_ns, self._turn, asked))
 
-    def due(self, now_ns: int) -> Iterable[tuple[int, Asked]]:
+    def due(self, now_ns: int) -> Iterable[tuple[int, RequestSpec]]:
         """Yield the requests that arrive up to now, in order, with their times."""
         due = self._due
         while due and due[0][0] <= now_ns:
@@ -61,7 +61,7 @@ class ReplayedArrivals:
         """Return when the next request arrives; None if no more do."""
         return self._due[0][0] if self._due else None
 
-    def ended(self, asked: Asked, now_ns: int) -> None:
+    def ended(self, asked: RequestSpec, now_ns: int) -> None:
         """If a user of a closed loop sent it, let that user send the next request."""
         loop = self._loops.get(self._run.requests[asked.index].run_id or "")
         if loop is not None and (following := loop.free(now_ns)) is not None:
@@ -71,19 +71,19 @@ class ReplayedArrivals:
 class _Users:
     """The simulated users of a closed loop."""
 
-    def __init__(self, loop: ClosedLoop) -> None:
+    def __init__(self, loop: RecordedLoop) -> None:
         self._loop = loop
-        self._asked: deque[Asked] = deque()
+        self._asked: deque[RequestSpec] = deque()
         self._begun: list[int] = []
         """When each recorded request arrived."""
         self._present = 0
 
-    def take(self, asked: Asked, past: PastRequest) -> None:
+    def take(self, asked: RequestSpec, past: PastRequest) -> None:
         """Add a recorded request of the loop, in order."""
         self._asked.append(asked)
         self._begun.append(past.due_ns)
 
-    def begin(self) -> Iterable[tuple[int, Asked]]:
+    def begin(self) -> Iterable[tuple[int, RequestSpec]]:
         """Yield the first requests: at the recorded times, or when users were added."""
         first = self._begun[: self._loop.users[0][1]]
         for due_ns in first:
@@ -94,7 +94,7 @@ class _Users:
                 yield since_ns, self._next()
             self._present = max(self._present, count)
 
-    def free(self, now_ns: int) -> tuple[int, Asked] | None:
+    def free(self, now_ns: int) -> tuple[int, RequestSpec] | None:
         """Return the next request of a user who was answered; None if there is none."""
         due_ns = now_ns + self._loop.pause_ns
         if due_ns >= self._loop.until_ns:
@@ -104,7 +104,7 @@ class _Users:
             return None
         return due_ns, self._next()
 
-    def _next(self) -> Asked:
+    def _next(self) -> RequestSpec:
         asked = self._asked.popleft()
         self._asked.append(asked)
         return asked

@@ -46,7 +46,7 @@ class CannotTellError(UsageError):
 
 
 @dataclass(slots=True)
-class Told:
+class ObservedRequest:
     """What the events of one request say, from front end and engine."""
 
     arrived_ns: int | None = None
@@ -65,15 +65,15 @@ class Told:
 
 
 @dataclass(slots=True)
-class Heard:
+class RunReadings:
     """The readings of a recorded run that a simulation needs, by type."""
 
     steps: dict[tuple[str, int], list[Step]] = field(
         default_factory=lambda: defaultdict(list)
     )
     """By source and rank."""
-    requests: dict[tuple[str, str], Told] = field(
-        default_factory=lambda: defaultdict(Told)
+    requests: dict[tuple[str, str], ObservedRequest] = field(
+        default_factory=lambda: defaultdict(ObservedRequest)
     )
     """By source and the engine's request id."""
     engines: list[EngineInfo] = field(default_factory=list)

@@ -12,8 +12,8 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LiveLimits, Step
 from inferwatch.formatting import counted
 from inferwatch.metrics.steps.live_limits import Values, start_values, values_of
-from inferwatch.studies.what_if.heard import CannotTellError, Told
-from inferwatch.studies.what_if.setting import Setting
+from inferwatch.studies.what_if.heard import CannotTellError, ObservedRequest
+from inferwatch.studies.what_if.setting import SchedulerSetting
 from inferwatch.studies.what_if.step_cost import FEWEST_STEPS
 
 NEVER_NS = 1 << 62
@@ -32,7 +32,7 @@ class LimitStretch:
     note: str | None = None
     """Which part of the run this is, fit to show; None if it is all of it."""
 
-    def setting(self, told: Setting) -> Setting:
+    def setting(self, told: SchedulerSetting) -> SchedulerSetting:
         """Return the setting that the engine started with, under these limits."""
         if self.values is None:
             return told
@@ -43,7 +43,9 @@ class LimitStretch:
             max_num_batched_tokens=min(told.max_num_batched_tokens, tokens),
         )
 
-    def requests(self, told: Mapping[int, Told]) -> dict[int, Told]:
+    def requests(
+        self, told: Mapping[int, ObservedRequest]
+    ) -> dict[int, ObservedRequest]:
         """Return the requests that were added in it; those that end later are open."""
         return {
             ordinal: self._in_sight(each)
@@ -51,25 +53,25 @@ class LimitStretch:
             if self.from_ns <= (each.added_ns or self.from_ns) < self.to_ns
         }
 
-    def whole(self, told: Mapping[int, Told]) -> int:
+    def whole(self, told: Mapping[int, ObservedRequest]) -> int:
         """Return how many requests were added and ended in it."""
         return sum(_ended_ns(each) is not None for each in self.requests(told).values())
 
-    def _in_sight(self, told: Told) -> Told:
+    def _in_sight(self, told: ObservedRequest) -> ObservedRequest:
         ended_ns = _ended_ns(told)
         if ended_ns is None or ended_ns < self.to_ns:
             return told
         return replace(told, engine_finished_ns=None, finished_ns=None)
 
 
-def _ended_ns(told: Told) -> int | None:
+def _ended_ns(told: ObservedRequest) -> int | None:
     return told.engine_finished_ns or told.finished_ns
 
 
 def limit_stretch(
     steps: Sequence[Step],
     limits: Iterable[LiveLimits],
-    told: Mapping[int, Told],
+    told: Mapping[int, ObservedRequest],
     *,
     latest: bool,
 ) -> LimitStretch:

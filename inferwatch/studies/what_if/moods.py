@@ -32,7 +32,7 @@ REACH = 1.25
 """How far beyond the largest batch seen, as a factor, step costs are extrapolated."""
 
 
-class Beside:
+class StepDeviations:
     """How prefill steps, or decode steps, deviate from their expected cost, by time."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class HoldUps:
+class MachinePauses:
     """Pauses of the machine, in which it computed nothing: their times and lengths.
 
     They belong to a time, not to a step: whatever is computed then is delayed.
@@ -66,7 +66,7 @@ class HoldUps:
     recording."""
 
 
-class Moods:
+class MachineVariation:
     """The deviations of the machine over a run: of its steps, and its pauses."""
 
     def __init__(self, cost: StepCost, steps: RecordedSteps) -> None:
@@ -76,8 +76,8 @@ class Moods:
         gaps = np.where(known, steps.gap_ns - cost.expected_gaps(steps), 0.0)
         long = gaps > LONG_GAP_NS
         prefills, usual = steps.prefill_tokens > 0, np.where(long, 0.0, gaps)
-        self.of_prefills = Beside(steps, prefills, ratios, usual)
-        self.of_decodes = Beside(steps, ~prefills, ratios, usual)
+        self.of_prefills = StepDeviations(steps, prefills, ratios, usual)
+        self.of_decodes = StepDeviations(steps, ~prefills, ratios, usual)
         if not self.of_prefills.count:
             self.of_prefills = self.of_decodes
         if not self.of_decodes.count:
@@ -85,11 +85,11 @@ class Moods:
         self.hold_ups = _hold_ups(steps, took - ratios * expected, gaps * long)
 
 
-class ReplayedCost:
+class ReplayedStepDurations:
     """Tells how long simulated steps take, with the deviations of a recorded run."""
 
     def __init__(
-        self, cost: StepCost, moods: Moods, start_ns: int, rate: float
+        self, cost: StepCost, moods: MachineVariation, start_ns: int, rate: float
     ) -> None:
         """``start_ns`` is the simulated time at which the deviations begin."""
         self._cost, self._moods = cost, moods
@@ -139,7 +139,7 @@ class ReplayedCost:
         return held_ns
 
 
-def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> HoldUps:
+def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> MachinePauses:
     """Collect the time that steps and gaps took beyond the bounds."""
     first_ns, last_ns = int(steps.start_ns.min()), int(steps.end_ns.max())
     usual_ns = steps.took_ns - more_ns
@@ -150,7 +150,7 @@ def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> HoldUps
         *zip(ends.tolist(), gaps_ns.tolist(), strict=True),
     ]
     held = sorted((at_ns, int(for_ns)) for at_ns, for_ns in found if for_ns >= 1)
-    return HoldUps(
+    return MachinePauses(
         [at_ns for at_ns, _ in held],
         [for_ns for _, for_ns in held],
         last_ns - first_ns + 1,

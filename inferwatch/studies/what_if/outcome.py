@@ -12,7 +12,7 @@ from inferwatch.metrics.series.quantiles import of_weighted
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.studies.what_if.past_requests import PastRequest
 from inferwatch.studies.what_if.recorded import RecordedRun
-from inferwatch.studies.what_if.scheduler import Live, Run
+from inferwatch.studies.what_if.scheduler import SimulatedRequest, SimulationResult
 
 LATENCIES = ("ttft_s", "queue_s", "tpot_s", "itl_s", "e2el_s")
 Ints = npt.NDArray[np.int64]
@@ -47,7 +47,7 @@ LEAST_BOUND = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class _Ended:
+class _RequestLatencies:
     """The latencies of one request that ended."""
 
     ttft_ns: int
@@ -62,7 +62,7 @@ class _Ended:
 def measured(run: RecordedRun) -> Outcome:
     """Return the outcome as it was recorded."""
     ended = [
-        _Ended(
+        _RequestLatencies(
             past.first_ns + past.send_ns - past.arrived_ns,
             past.queue_ns,
             past.last_ns + past.end_send_ns - past.arrived_ns,
@@ -85,7 +85,9 @@ def measured(run: RecordedRun) -> Outcome:
     return _outcome(ended, _gaps_of(run), batches)
 
 
-def simulated(run: RecordedRun, result: Run, kv_blocks: int | None) -> Outcome:
+def simulated(
+    run: RecordedRun, result: SimulationResult, kv_blocks: int | None
+) -> Outcome:
     """Return the outcome of a simulation of the run."""
     ended = list(_ended(run.requests, result.ended))
     total_ns = sum(result.bound_ns.values())
@@ -101,12 +103,14 @@ def simulated(run: RecordedRun, result: Run, kv_blocks: int | None) -> Outcome:
     return _outcome(ended, gaps, batches)
 
 
-def _ended(requests: Sequence[PastRequest], lives: Iterable[Live]) -> Iterator[_Ended]:
+def _ended(
+    requests: Sequence[PastRequest], lives: Iterable[SimulatedRequest]
+) -> Iterator[_RequestLatencies]:
     for live in lives:
         past = requests[live.asked.index]
         if past.counts:
             came_ns = live.due_ns - past.api_ns if past.by_front_end else live.added_ns
-            yield _Ended(
+            yield _RequestLatencies(
                 live.first_ns - came_ns + past.send_ns,
                 live.started_ns - live.added_ns,
                 live.last_ns - came_ns + past.end_send_ns,
@@ -130,7 +134,7 @@ def _gaps_of(run: RecordedRun) -> tuple[Ints, Ints]:
 
 
 def _outcome(
-    ended: Sequence[_Ended],
+    ended: Sequence[_RequestLatencies],
     gaps: tuple[Ints, Ints],
     batches: Outcome,
 ) -> Outcome:

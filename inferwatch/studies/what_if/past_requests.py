@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LoadEvent, LoadKind
-from inferwatch.studies.what_if.heard import Told
+from inferwatch.studies.what_if.heard import ObservedRequest
 from inferwatch.studies.what_if.recorded_steps import FlatMembers, RecordedSteps
 
 Ints = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class PastRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class OutputSpan:
     """The times of a request's first and last output, and its output tokens."""
 
     first_ns: int
@@ -67,7 +67,7 @@ class Walk:
     tokens: int
 
 
-def walks(flat: FlatMembers, end_ns: Ints) -> dict[int, Walk]:
+def walks(flat: FlatMembers, end_ns: Ints) -> dict[int, OutputSpan]:
     """Return the walk of each request by its ordinal."""
     made = flat.produced > 0
     if not made.any():
@@ -84,10 +84,10 @@ def walks(flat: FlatMembers, end_ns: Ints) -> dict[int, Walk]:
         np.add.reduceat(produced, starts).tolist(),
         strict=True,
     )
-    return {ordinal: Walk(*walk) for ordinal, *walk in found}
+    return {ordinal: OutputSpan(*walk) for ordinal, *walk in found}
 
 
-def transit_ns(mine: Mapping[int, Told], steps: RecordedSteps) -> int:
+def transit_ns(mine: Mapping[int, ObservedRequest], steps: RecordedSteps) -> int:
     """Return the median time from front end to engine, of requests that met it idle."""
     idle = steps.gap_ns < 0
     since, until = steps.end_ns[idle], np.append(steps.start_ns[1:], 1 << 62)[idle]
@@ -102,7 +102,7 @@ def transit_ns(mine: Mapping[int, Told], steps: RecordedSteps) -> int:
 
 
 def past_requests(
-    mine: Mapping[int, Told],
+    mine: Mapping[int, ObservedRequest],
     steps: RecordedSteps,
     load: Sequence[LoadEvent],
     closed_runs: Sequence[str],
@@ -134,8 +134,8 @@ def past_requests(
 
 
 def _past(
-    told: Told,
-    walk: Walk | None,
+    told: ObservedRequest,
+    walk: OutputSpan | None,
     steps: RecordedSteps,
     passing_ns: int,
     *,

@@ -14,12 +14,12 @@ from inferwatch.formatting import counted, format_share
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.studies.what_if.arrivals import ReplayedArrivals
 from inferwatch.studies.what_if.heard import CannotTellError
-from inferwatch.studies.what_if.moods import Moods, ReplayedCost
+from inferwatch.studies.what_if.moods import MachineVariation, ReplayedStepDurations
 from inferwatch.studies.what_if.outcome import LATENCIES, Outcome, measured, simulated
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.recorded_steps import RecordedSteps
-from inferwatch.studies.what_if.scheduler import Run, Scheduler
-from inferwatch.studies.what_if.setting import Change, Setting
+from inferwatch.studies.what_if.scheduler import Scheduler, SimulationResult
+from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
 from inferwatch.studies.what_if.step_cost import StepCost
 
 Progress = Callable[[int], None]
@@ -34,7 +34,7 @@ MOST_BEYOND = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class QuantileCheck:
     """One quantile as measured, and as simulated under the same setting."""
 
     metric: str
@@ -54,7 +54,7 @@ class Figure:
 class Prediction:
     """The outcome of the load under one other setting."""
 
-    setting: Setting
+    setting: SchedulerSetting
     outcome: Outcome | None = None
     """None if it cannot be predicted."""
     cannot: str | None = None
@@ -72,7 +72,7 @@ class Prediction:
 class WhatIf:
     """A recorded load under its own setting and under others."""
 
-    setting: Setting
+    setting: SchedulerSetting
     measured: Outcome
     simulated: Outcome
     """Under its own setting; its difference from ``measured`` is the error of the
@@ -83,7 +83,7 @@ class WhatIf:
     """Half a typical step: shorter queue times count as none."""
     most_members: int
     """The largest batch that was seen."""
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[QuantileCheck, ...] = ()
     untold: dict[str, str] = field(default_factory=dict)
     """By ``ttft_s p99``: why that number is not predicted."""
     predictions: tuple[Prediction, ...] = ()
@@ -92,7 +92,7 @@ class WhatIf:
     answered."""
     notes: tuple[str, ...] = ()
 
-    def is_near(self, figure: Figure) -> bool:
+    def is_near(self, figure: QuantileCheck) -> bool:
         """Whether both queue times are shorter than ``near_s``, which is no error."""
         longest_s = max(figure.measured_s, figure.simulated_s)
         return figure.metric == "queue_s" and longest_s < self.near_s
@@ -107,7 +107,7 @@ class WhatIf:
 
 def what_if(
     run: RecordedRun,
-    changes: Sequence[Change],
+    changes: Sequence[SettingChange],
     progress: Progress = lambda _: None,
     *,
     machine: RecordedSteps | None = None,
@@ -130,12 +130,12 @@ def what_if(
     cost = StepCost(run.steps)
     was = measured(run)
     simulator = _Simulator(run, cost, progress)
-    moods = Moods(cost, run.steps)
+    moods = MachineVariation(cost, run.steps)
     result, _ = simulator.simulate(run.setting, moods)
     as_was = simulated(run, result, run.setting.kv_blocks)
     figures = tuple(_figures(was, as_was))
     if machine is not None:
-        moods = Moods(cost, machine)
+        moods = MachineVariation(cost, machine)
     told = WhatIf(
         setting=run.setting,
         measured=was,
@@ -159,12 +159,12 @@ class _Simulator:
         self._steps = 0
 
     def simulate(
-        self, setting: Setting, moods: Moods, longer: float = 1.0
-    ) -> tuple[Run, int]:
+        self, setting: SchedulerSetting, moods: MachineVariation, longer: float = 1.0
+    ) -> tuple[SimulationResult, int]:
         """Return the result, and the time in steps larger than any that was seen."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
         start_ns = int(self.run.steps.start_ns.min())
-        costs = ReplayedCost(self.cost, moods, start_ns, setting.rate)
+        costs = ReplayedStepDurations(self.cost, moods, start_ns, setting.rate)
         costs.longer = longer
         scheduler = Scheduler(setting, costs, arrivals)
         before = self._steps
@@ -174,7 +174,7 @@ class _Simulator:
         return scheduler.run, costs.beyond_ns
 
 
-def _figures(was: Outcome, as_was: Outcome) -> list[Figure]:
+def _figures(was: Outcome, as_was: Outcome) -> list[QuantileCheck]:
     found = []
     for metric in LATENCIES:
         for percent in MOST_ERROR:
@@ -182,7 +182,7 @@ def _figures(was: Outcome, as_was: Outcome) -> list[Figure]:
             after = _at(as_was.latencies[metric], percent)
             if before is not None and after is not None:
                 found.append(
-                    Figure(
+                    QuantileCheck(
                         metric=metric,
                         percent=percent,
                         measured_s=before,
@@ -198,7 +198,7 @@ def _at(quantiles: Quantiles, percent: str) -> float | None:
 
 
 def _untold(
-    figures: Sequence[Figure], near: Callable[[Figure], bool]
+    figures: Sequence[QuantileCheck], near: Callable[[QuantileCheck], bool]
 ) -> dict[str, str]:
     """Return the numbers for which the self-check differs too much, with the reason."""
     return {
@@ -211,7 +211,9 @@ def _untold(
     }
 
 
-def _predict(simulator: _Simulator, change: Change, moods: Moods) -> Prediction:
+def _predict(
+    simulator: _Simulator, change: SettingChange, moods: MachineVariation
+) -> Prediction:
     run, cost = simulator.run, simulator.cost
     setting = change.of(run.setting)
     cannot = _refused(run, change)
@@ -253,7 +255,7 @@ def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, floa
     return found
 
 
-def _refused(run: RecordedRun, change: Change) -> str | None:
+def _refused(run: RecordedRun, change: SettingChange) -> str | None:
     if change.rate not in {None, 1.0} and run.loops:
         users = run.loops[0].users[0][1]
         return (
@@ -265,7 +267,7 @@ def _refused(run: RecordedRun, change: Change) -> str | None:
     return None
 
 
-def _beyond(result: Run, beyond_ns: int, cost: StepCost) -> str | None:
+def _beyond(result: SimulationResult, beyond_ns: int, cost: StepCost) -> str | None:
     """Return why not, if the result rests on steps larger than any seen."""
     if beyond_ns <= MOST_BEYOND * result.busy_ns:
         return None
@@ -280,7 +282,7 @@ def _beyond(result: Run, beyond_ns: int, cost: StepCost) -> str | None:
     )
 
 
-def _doubts(run: RecordedRun, setting: Setting) -> list[str]:
+def _doubts(run: RecordedRun, setting: SchedulerSetting) -> list[str]:
     """Return what makes this prediction less sure than its error says."""
     doubts = []
     blocks, before = setting.kv_blocks, run.setting.kv_blocks
@@ -305,7 +307,7 @@ def _doubts(run: RecordedRun, setting: Setting) -> list[str]:
     return doubts
 
 
-def _waiting_at_end(result: Run) -> int:
+def _waiting_at_end(result: SimulationResult) -> int:
     """Return how many requests had no token when the last one arrived."""
     last_ns = max((live.due_ns for live in result.ended), default=0)
     return sum(live.started_ns > last_ns for live in result.ended)

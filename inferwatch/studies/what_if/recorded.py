@@ -21,18 +21,22 @@ from collectors.contract.readings import (
 )
 from inferwatch.formatting import counted
 from inferwatch.metrics.load.plan import PlanFacts, plan_facts
-from inferwatch.studies.what_if.heard import CannotTellError, Heard, Told
+from inferwatch.studies.what_if.heard import (
+    CannotTellError,
+    ObservedRequest,
+    RunReadings,
+)
 from inferwatch.studies.what_if.limit_stretch import limit_stretch
 from inferwatch.studies.what_if.past_requests import PastRequest, past_requests
 from inferwatch.studies.what_if.recorded_steps import RecordedSteps, recorded_steps
-from inferwatch.studies.what_if.setting import Setting, setting_of
+from inferwatch.studies.what_if.setting import SchedulerSetting, setting_of
 from inferwatch.studies.what_if.step_cost import FEWEST_STEPS
 
 NEVER_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClosedLoop:
+class RecordedLoop:
     """A load of users who send the next request as soon as they are answered."""
 
     run_id: str
@@ -52,12 +56,12 @@ class ClosedLoop:
 class RecordedRun:
     """The recorded run of one engine, or the part of it under constant limits."""
 
-    setting: Setting
+    setting: SchedulerSetting
     engine: EngineInfo
     requests: tuple[PastRequest, ...]
     """In the order in which the engine could take them."""
     steps: RecordedSteps
-    loops: tuple[ClosedLoop, ...] = ()
+    loops: tuple[RecordedLoop, ...] = ()
     shared: float = 0.0
     """The share of blocks found in the prefix cache that other requests held at that
     time."""
@@ -77,14 +81,14 @@ def recorded_run(
     Raises:
         CannotTellError: nothing can be predicted from the readings.
     """
-    heard = Heard()
+    heard = RunReadings()
     for reading in readings:
         heard.take(reading)
     return run_of(heard, source)
 
 
 def run_of(
-    heard: Heard, source: str | None = None, *, latest: bool = False
+    heard: RunReadings, source: str | None = None, *, latest: bool = False
 ) -> RecordedRun:
     """Return the run from readings that are sorted by type.
 
@@ -149,7 +153,9 @@ def _bound_share(steps: Sequence[Step]) -> dict[BoundBy, float]:
     return {bound: ns / total_ns for bound, ns in bound_ns.items()} if total_ns else {}
 
 
-def _busiest(heard: Heard, source: str | None) -> tuple[tuple[str, int], list[Step]]:
+def _busiest(
+    heard: RunReadings, source: str | None
+) -> tuple[tuple[str, int], list[Step]]:
     """Return the engine with the most steps, of a source if one is given."""
     wanted = {
         key: steps for key, steps in heard.steps.items() if source in {None, key[0]}
@@ -168,7 +174,7 @@ def _busiest(heard: Heard, source: str | None) -> tuple[tuple[str, int], list[St
     return key, wanted[key]
 
 
-def _engine(heard: Heard, source: str, rank: int) -> EngineInfo:
+def _engine(heard: RunReadings, source: str, rank: int) -> EngineInfo:
     found = [e for e in heard.engines if e.source == source]
     if not found:
         raise CannotTellError("the engine did not tell what it is set to")
@@ -196,7 +202,7 @@ def _loops(
     closed: Sequence[PlanFacts],
     load: Sequence[LoadEvent],
     requests: Sequence[PastRequest],
-) -> tuple[ClosedLoop, ...]:
+) -> tuple[RecordedLoop, ...]:
     loops = []
     for plan in closed:
         own = [each for each in requests if each.run_id == plan.run_id]
@@ -213,7 +219,7 @@ def _loops(
         changes = [(e.t_ns, e.users) for e in events if e.users and e.t_ns < until_ns]
         users = [(0, plan.concurrency), *changes]
         loops.append(
-            ClosedLoop(
+            RecordedLoop(
                 run_id=plan.run_id,
                 users=tuple(users),
                 until_ns=until_ns,
@@ -234,8 +240,8 @@ def _pause(own: Sequence[PastRequest], users: int) -> int:
 def _shared(
     steps: Sequence[Step],
     columns: RecordedSteps,
-    mine: Mapping[int, Told],
-    setting: Setting,
+    mine: Mapping[int, ObservedRequest],
+    setting: SchedulerSetting,
 ) -> float:
     """Return the share of blocks found in the prefix cache that others held, too.
 
@@ -263,7 +269,7 @@ def _shared(
     return float(np.clip(share, 0.0, 1.0))
 
 
-def _notes(heard: Heard, engine: EngineInfo) -> tuple[str, ...]:
+def _notes(heard: RunReadings, engine: EngineInfo) -> tuple[str, ...]:
     notes = []
     if len(heard.steps) > 1:
         notes.append(f"of {len(heard.steps)} engines, this is of the busiest alone")

@@ -26,14 +26,14 @@ from itertools import count
 from typing import Protocol
 
 from collectors.contract.readings import BoundBy
-from inferwatch.studies.what_if.setting import Setting
+from inferwatch.studies.what_if.setting import SchedulerSetting
 
 STEPS_AT_ONCE = 2_000
 """How many steps are simulated between two reports of progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestSpec:
     """A request as it reaches the scheduler."""
 
     index: int
@@ -50,10 +50,10 @@ class Asked:
 
 
 @dataclass(slots=True, eq=False)
-class Live:
+class SimulatedRequest:
     """A request in the simulated engine."""
 
-    asked: Asked
+    asked: RequestSpec
     due_ns: int
     added_ns: int
     """When the engine added it to its queue: only between steps."""
@@ -86,7 +86,7 @@ class FreeBlocks:
 
     def __init__(self, blocks: int) -> None:
         self.count = blocks
-        self._found_again: OrderedDict[Live, int] = OrderedDict()
+        self._found_again: OrderedDict[SimulatedRequest, int] = OrderedDict()
         """Requests whose content is still cached in free blocks, next to be reused
         first."""
         self._empty = blocks
@@ -98,18 +98,18 @@ class FreeBlocks:
         self._empty -= from_empty
         self._drop(blocks - from_empty, last=False)
 
-    def give(self, live: Live, blocks: int, full: int = 0) -> None:
+    def give(self, live: SimulatedRequest, blocks: int, full: int = 0) -> None:
         """Free all blocks of a request, ``full`` of which keep cached content."""
         self.count += blocks
         self._empty += blocks - full
         if full:
             self._found_again[live] = full
 
-    def left(self, live: Live) -> int:
+    def left(self, live: SimulatedRequest) -> int:
         """Return how many free blocks still cache a preempted request."""
         return self._found_again.get(live, 0)
 
-    def reuse(self, live: Live, blocks: int) -> None:
+    def reuse(self, live: SimulatedRequest, blocks: int) -> None:
         """Allocate its own cached blocks, then those that were used most recently."""
         own = min(self._found_again.pop(live, 0), blocks)
         self.count -= blocks
@@ -125,7 +125,7 @@ class FreeBlocks:
         self._empty -= max(blocks, 0)
 
 
-class StepCosts(Protocol):
+class StepDurations(Protocol):
     """Tells how long simulated steps take."""
 
     def step_ns(self, load: "StepLoad", now_ns: int) -> tuple[int, int]:
@@ -146,10 +146,10 @@ class StepLoad:
     """Pairs of query and key tokens in attention, of all requests that prefill."""
 
 
-class Arrivals(Protocol):
+class ArrivalSource(Protocol):
     """Tells when requests arrive."""
 
-    def due(self, now_ns: int) -> Iterable[tuple[int, Asked]]:
+    def due(self, now_ns: int) -> Iterable[tuple[int, RequestSpec]]:
         """Yield the requests that arrive up to now, in order, with their times."""
         ...
 
@@ -157,18 +157,18 @@ class Arrivals(Protocol):
         """Return when the next request arrives; None if no more do."""
         ...
 
-    def ended(self, asked: Asked, now_ns: int) -> None:
+    def ended(self, asked: RequestSpec, now_ns: int) -> None:
         """Take note that a request ended or was aborted: its user can send the next."""
         ...
 
 
 @dataclass(slots=True)
-class Run:
+class SimulationResult:
     """The result of a simulation."""
 
-    ended: list[Live] = field(default_factory=list)
-    given_up: list[Live] = field(default_factory=list)
-    too_big: list[Asked] = field(default_factory=list)
+    ended: list[SimulatedRequest] = field(default_factory=list)
+    given_up: list[SimulatedRequest] = field(default_factory=list)
+    too_big: list[RequestSpec] = field(default_factory=list)
     """Requests whose prompts do not fit into the KV cache at all."""
     gaps_ns: list[int] = field(default_factory=list)
     gap_weights: list[int] = field(default_factory=list)
@@ -189,14 +189,18 @@ class Run:
 class Scheduler:
     """Simulates one engine with one setting."""
 
-    def __init__(self, setting: Setting, costs: StepCosts, arrivals: Arrivals) -> None:
+    def __init__(
+        self, setting: SchedulerSetting, costs: StepDurations, arrivals: ArrivalSource
+    ) -> None:
         self.setting, self._costs, self._arrivals = setting, costs, arrivals
-        self.run = Run()
-        self._waiting: deque[Live] | list[tuple[int, int, int, Live]]
+        self.run = SimulationResult()
+        self._waiting: (
+            deque[SimulatedRequest] | list[tuple[int, int, int, SimulatedRequest]]
+        )
         self._waiting = [] if setting.by_priority else deque()
         self._turn = count()
-        self._running: list[Live] = []
-        self._prefilling: list[Live] = []
+        self._running: list[SimulatedRequest] = []
+        self._prefilling: list[SimulatedRequest] = []
         self._unlimited = setting.kv_blocks is None
         blocks = 1 << 60 if setting.kv_blocks is None else setting.kv_blocks
         self._free = FreeBlocks(blocks)
@@ -207,13 +211,13 @@ class Scheduler:
         """Their computed tokens are this plus the counter for each."""
         self._need = [0] * setting.block_tokens
         """How many need a block at a counter, by the counter modulo the block size."""
-        self._ends: dict[int, list[Live]] = {}
+        self._ends: dict[int, list[SimulatedRequest]] = {}
         # Of the present step.
         self._preempted = 0
         self._longest_chunk = 0
         self._bound = BoundBy.NOTHING
 
-    def simulate(self, start_ns: int) -> Run:
+    def simulate(self, start_ns: int) -> SimulationResult:
         """Simulate from a time until all requests have ended."""
         deque(self.go_on(start_ns), maxlen=0)
         return self.run
@@ -224,7 +228,9 @@ class Scheduler:
         run.start_ns = start_ns
         while True:
             for due_ns, asked in self._arrivals.due(now_ns):
-                self._queue(Live(asked, due_ns, now_ns, asked.prompt_tokens))
+                self._queue(
+                    SimulatedRequest(asked, due_ns, now_ns, asked.prompt_tokens)
+                )
             if not self._running and not self._waiting:
                 next_ns = self._arrivals.next_ns()
                 if next_ns is None:
@@ -245,7 +251,7 @@ class Scheduler:
 
     # Queue.
 
-    def _queue(self, live: Live, *, first: bool = False) -> None:
+    def _queue(self, live: SimulatedRequest, *, first: bool = False) -> None:
         if isinstance(self._waiting, list):
             turn = next(self._turn)
             heappush(self._waiting, (live.asked.priority, live.due_ns, turn, live))
@@ -254,9 +260,9 @@ class Scheduler:
         else:
             self._waiting.append(live)
 
-    def _head(self) -> Live:
+    def _head(self) -> SimulatedRequest:
         head = self._waiting[0]
-        return head if isinstance(head, Live) else head[-1]
+        return head if isinstance(head, SimulatedRequest) else head[-1]
 
     def _pop(self) -> None:
         if isinstance(self._waiting, list):
@@ -266,14 +272,16 @@ class Scheduler:
 
     # One step.
 
-    def _schedule(self, now_ns: int) -> tuple[StepLoad | None, Sequence[Live]]:
+    def _schedule(
+        self, now_ns: int
+    ) -> tuple[StepLoad | None, Sequence[SimulatedRequest]]:
         """Return the step's load, and the decoding requests that get no token."""
         self._preempted = 0
         self._longest_chunk = self._long_prefill()
         load = StepLoad()
         budget = self.setting.max_num_batched_tokens
         wanted = [self._wanted(each) for each in self._prefilling]
-        held: Sequence[Live] = ()
+        held: Sequence[SimulatedRequest] = ()
         if self._fits(wanted, budget):
             for live, tokens in zip(self._prefilling, wanted, strict=True):
                 chunk = min(tokens, budget - self._decoding - load.prefill_tokens)
@@ -293,7 +301,7 @@ class Scheduler:
             self._bound = BoundBy.NOTHING
         return load, held
 
-    def _wanted(self, live: Live) -> int:
+    def _wanted(self, live: SimulatedRequest) -> int:
         left = live.known - live.computed
         return min(left, self._longest_chunk) if self._longest_chunk else left
 
@@ -329,7 +337,7 @@ class Scheduler:
             blocks += self._need[self._counter % len(self._need)]
         return blocks <= self._free.count
 
-    def _one_by_one(self, budget: int, load: StepLoad) -> Sequence[Live]:
+    def _one_by_one(self, budget: int, load: StepLoad) -> Sequence[SimulatedRequest]:
         """Schedule by visiting each request, as blocks or tokens are short."""
         scheduled: set[int] = set()
         place = 0
@@ -357,10 +365,10 @@ class Scheduler:
             place += 1
         return self._left_out(scheduled)
 
-    def _left_out(self, scheduled: set[int]) -> Sequence[Live]:
+    def _left_out(self, scheduled: set[int]) -> Sequence[SimulatedRequest]:
         return [r for r in self._running if r.decodes and id(r) not in scheduled]
 
-    def _restore(self, victim: Live, load: StepLoad) -> int:
+    def _restore(self, victim: SimulatedRequest, load: StepLoad) -> int:
         """Undo the victim's part of this step, and return its tokens."""
         if victim.decodes:
             after = self._blocks_for(victim, self._computed(victim) + 1)
@@ -371,12 +379,12 @@ class Scheduler:
         load.pairs -= _pairs(victim)
         return victim.chunk
 
-    def _victim(self) -> Live:
+    def _victim(self) -> SimulatedRequest:
         if not self.setting.by_priority:
             return self._running[-1]
         return max(self._running, key=lambda r: (r.asked.priority, r.due_ns))
 
-    def _prefill(self, live: Live, chunk: int, load: StepLoad) -> None:
+    def _prefill(self, live: SimulatedRequest, chunk: int, load: StepLoad) -> None:
         live.chunk = chunk
         blocks = self._blocks_for(live, live.computed + chunk)
         self._free.take(blocks - live.blocks)
@@ -430,12 +438,12 @@ class Scheduler:
             budget -= tokens
         return budget
 
-    def _give_up(self, live: Live, now_ns: int) -> None:
+    def _give_up(self, live: SimulatedRequest, now_ns: int) -> None:
         self._pop()
         self.run.given_up.append(live)
         self._arrivals.ended(live.asked, now_ns)
 
-    def _found(self, live: Live) -> int:
+    def _found(self, live: SimulatedRequest) -> int:
         """Return how many of its tokens are in the prefix cache."""
         if not self.setting.prefix_caching:
             return 0
@@ -473,7 +481,9 @@ class Scheduler:
             used = (self.setting.kv_blocks or 0) - self._free.count
             run.peak_blocks = max(run.peak_blocks, used)
 
-    def _finish_step(self, end_ns: int, previous_ns: int, held: Sequence[Live]) -> None:
+    def _finish_step(
+        self, end_ns: int, previous_ns: int, held: Sequence[SimulatedRequest]
+    ) -> None:
         """Hand out the tokens of the step; requests with all of theirs end."""
         for live in held:
             self._stop_decoding(live)
@@ -491,7 +501,7 @@ class Scheduler:
                 each for each in self._prefilling if not self._advance(each, end_ns)
             ]
 
-    def _advance(self, live: Live, end_ns: int) -> bool:
+    def _advance(self, live: SimulatedRequest, end_ns: int) -> bool:
         """Advance a prefill by its chunk, and tell whether that was the last."""
         live.computed += live.chunk
         live.chunk = 0
@@ -511,14 +521,14 @@ class Scheduler:
             self._decode(live)
         return True
 
-    def _end(self, live: Live, end_ns: int) -> None:
+    def _end(self, live: SimulatedRequest, end_ns: int) -> None:
         live.last_ns = end_ns
         self._give_back(live)
         self._running.remove(live)
         self.run.ended.append(live)
         self._arrivals.ended(live.asked, end_ns)
 
-    def _preempt(self, live: Live) -> None:
+    def _preempt(self, live: SimulatedRequest) -> None:
         if live.decodes:
             self._stop_decoding(live)
         else:
@@ -533,28 +543,28 @@ class Scheduler:
 
     # Blocks, and the progress of decoding requests.
 
-    def _give_back(self, live: Live) -> None:
+    def _give_back(self, live: SimulatedRequest) -> None:
         """Free its blocks; the full ones stay cached until they are reused."""
         full = live.computed // self.setting.block_tokens - live.asked.shared_blocks
         kept = min(max(full, 0), live.blocks) if self.setting.prefix_caching else 0
         self._free.give(live, live.blocks, kept)
 
-    def _blocks_for(self, live: Live, tokens: int) -> int:
+    def _blocks_for(self, live: SimulatedRequest, tokens: int) -> int:
         return max(
             0, -(-tokens // self.setting.block_tokens) - live.asked.shared_blocks
         )
 
-    def _computed(self, live: Live) -> int:
+    def _computed(self, live: SimulatedRequest) -> int:
         if not live.decodes:
             return live.computed
         return live.known - 1 + self._counter - live.since
 
-    def _blocks(self, live: Live) -> int:
+    def _blocks(self, live: SimulatedRequest) -> int:
         if not live.decodes:
             return live.blocks
         return self._blocks_for(live, self._computed(live))
 
-    def _decode(self, live: Live) -> None:
+    def _decode(self, live: SimulatedRequest) -> None:
         """Give it a token in each step from the next one on."""
         live.decodes, live.since = True, self._counter
         self._decoding += 1
@@ -563,7 +573,7 @@ class Scheduler:
         left = live.asked.output_tokens - live.outputs
         self._ends.setdefault(live.since + left, []).append(live)
 
-    def _stop_decoding(self, live: Live, *, ends: bool = False) -> None:
+    def _stop_decoding(self, live: SimulatedRequest, *, ends: bool = False) -> None:
         """Set its fields from the counter, and count it apart again."""
         live.decodes = False
         self._decoding -= 1
@@ -580,5 +590,5 @@ class Scheduler:
         live.blocks = self._blocks_for(live, live.computed)
 
 
-def _pairs(live: Live) -> float:
+def _pairs(live: SimulatedRequest) -> float:
     return live.chunk * (live.computed + live.chunk / 2)

@@ -10,7 +10,7 @@ from inferwatch.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class SchedulerSetting:
     """The settings that vLLM's scheduler depends on, and the rate of arrivals."""
 
     max_num_seqs: int
@@ -35,7 +35,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class SettingChange:
     """A change to predict; None leaves a setting as it was."""
 
     max_num_seqs: int | None = None
@@ -43,9 +43,9 @@ class Change:
     kv_blocks: int | None = None
     rate: float | None = None
 
-    def of(self, setting: Setting) -> Setting:
+    def of(self, setting: SchedulerSetting) -> SchedulerSetting:
         """Return the setting with this change."""
-        return Setting(
+        return SchedulerSetting(
             max_num_seqs=self.max_num_seqs or setting.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens
             or setting.max_num_batched_tokens,
@@ -72,7 +72,7 @@ def combined(
     max_num_batched_tokens: Sequence[int] = (),
     kv_blocks: Sequence[int] = (),
     rate: Sequence[float] = (),
-) -> list[Change]:
+) -> list[SettingChange]:
     """Return a change for each combination of these values; none if all are empty.
 
     Raises:
@@ -81,7 +81,7 @@ def combined(
     if not (max_num_seqs or max_num_batched_tokens or kv_blocks or rate):
         return []
     changes = [
-        Change(
+        SettingChange(
             max_num_seqs=seqs, max_num_batched_tokens=tokens, kv_blocks=blocks, rate=by
         )
         for seqs, tokens, blocks, by in product(
@@ -100,7 +100,7 @@ def combined(
 
 def setting_of(
     engine: EngineInfo, told: Mapping[str, Any] | None = None
-) -> Setting | None:
+) -> SchedulerSetting | None:
     """Return the engine's reported setting; None if it does not report its limits."""
     told = told or {}
     seqs = told.get("max_num_seqs", engine.max_num_seqs)
@@ -110,7 +110,7 @@ def setting_of(
     if not seqs or not tokens:
         return None
     blocks = engine.num_kv_blocks
-    return Setting(
+    return SchedulerSetting(
         max_num_seqs=int(told.get("max_num_active_seqs") or seqs),
         max_num_batched_tokens=int(tokens),
         kv_blocks=blocks if engine.kv_block_tokens else None,

@@ -7,7 +7,11 @@ from collectors.contract.readings import EngineSettings, LoadPlanned, Step
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.studies.what_if.heard import CannotTellError, Heard, Told
+from inferwatch.studies.what_if.heard import (
+    CannotTellError,
+    ObservedRequest,
+    RunReadings,
+)
 from inferwatch.studies.what_if.recorded import RecordedRun, run_of
 
 
@@ -24,7 +28,7 @@ def run_shown(
             "no steps of an engine are known: what a batch costs is told by the probe "
             "alone"
         )
-    heard = Heard(engines=list(shown.engines), limits=list(shown.live_limits))
+    heard = RunReadings(engines=list(shown.engines), limits=list(shown.live_limits))
     begun_ns = min(step.end_ns for step in steps)
     for step in steps:
         heard.steps[step.source, step.rank].append(step)
@@ -41,7 +45,7 @@ def run_shown(
     return run_of(heard, source, latest=True)
 
 
-def _told(row: RequestRow) -> Told:
+def _told(row: RequestRow) -> ObservedRequest:
     arrived_ns = row.arrived_ns if row.arrived_ns != row.added_ns else None
     came_ns, added_ns = row.arrived_ns, row.added_ns
 
@@ -53,7 +57,7 @@ def _told(row: RequestRow) -> Told:
     ended_ns = after(came_ns, row.e2el_s)
     if ended_ns is None and not row.state.live:
         ended_ns = added_ns
-    return Told(
+    return ObservedRequest(
         arrived_ns=arrived_ns,
         sent_ns=after(arrived_ns, row.ttft_s),
         finished_ns=ended_ns,
@@ -68,7 +72,7 @@ def _told(row: RequestRow) -> Told:
     )
 
 
-def _hear_load(heard: Heard, view: ClientView) -> None:
+def _hear_load(heard: RunReadings, view: ClientView) -> None:
     run = view.run
     if run is not None and run.plan is not None:
         heard.plans.append(LoadPlanned(t_ns=run.began_ns or 0, plan=run.plan))

@@ -21,7 +21,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.studies.what_if.outcome import LATENCIES, Outcome
 from inferwatch.studies.what_if.prediction import LONGER, MOST_ERROR, Prediction, WhatIf
-from inferwatch.studies.what_if.setting import Setting
+from inferwatch.studies.what_if.setting import SchedulerSetting
 
 NAMES = {
     "ttft_s": "TTFT",
@@ -57,7 +57,7 @@ def heads(told: WhatIf) -> tuple[str, ...]:
     return tuple(changed(told.setting, each.setting) for each in told.predictions)
 
 
-def changed(was: Setting, now: Setting) -> str:
+def changed(was: SchedulerSetting, now: SchedulerSetting) -> str:
     """Return what differs, in a few words."""
     parts = []
     if now.max_num_seqs != was.max_num_seqs:
@@ -71,7 +71,7 @@ def changed(was: Setting, now: Setting) -> str:
     return ", ".join(parts) or "as it was"
 
 
-def setting_text(setting: Setting) -> str:
+def setting_text(setting: SchedulerSetting) -> str:
     """Return the present values, in words."""
     parts = [
         f"max_num_seqs {setting.max_num_seqs:,}",

@@ -10,7 +10,7 @@ from inferwatch.feed import Feed, FeedState, LimitPair, Mark, MarkKind
 from inferwatch.metrics.series.window import Window
 from inferwatch.studies.what_if.prediction import WhatIf, what_if
 from inferwatch.studies.what_if.recorded import RecordedRun
-from inferwatch.studies.what_if.setting import Change
+from inferwatch.studies.what_if.setting import SettingChange
 from inferwatch.studies.what_if.shown import run_shown
 from inferwatch.ui.knobs.knob_state import KnobState
 from inferwatch.ui.knobs.span_numbers import SpanNumbers, span_numbers
@@ -52,7 +52,7 @@ class Outlook:
                 raise GivenUpError
 
         run = await self._learnt(changed_ns(state) or 0)
-        change = Change(
+        change = SettingChange(
             max_num_seqs=wanted.max_num_seqs,
             max_num_batched_tokens=wanted.max_num_batched_tokens,
         )

@@ -19,7 +19,7 @@ from inferwatch.feed import Feed
 from inferwatch.metrics.series.window import Window
 from inferwatch.studies.what_if.prediction import WhatIf, what_if
 from inferwatch.studies.what_if.recorded import RecordedRun
-from inferwatch.studies.what_if.setting import Change, Setting
+from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
 from inferwatch.studies.what_if.shown import run_shown
 from inferwatch.studies.what_if.table import NOT_TOLD, heads, rows, sentences
 from inferwatch.ui.kit.dialogs import DialogInput
@@ -150,7 +150,7 @@ class WhatIfScreen(ModalScreen[None]):
         super().__init__()
         self._feed, self._source = feed, source
         self._run: RecordedRun | None = None
-        self._asked: list[Change] = []
+        self._asked: list[SettingChange] = []
         self._given_up = Event()
 
     def compose(self) -> ComposeResult:
@@ -237,14 +237,14 @@ class WhatIfScreen(ModalScreen[None]):
         steps = await feed.recall.steps(max(now_ns - SPAN_NS, 0), now_ns, source)
         return await asyncio.to_thread(run_shown, shown, steps, source)
 
-    def _computed(self, run: RecordedRun, changes: Sequence[Change]) -> WhatIf:
+    def _computed(self, run: RecordedRun, changes: Sequence[SettingChange]) -> WhatIf:
         return what_if(run, changes, self._heard)
 
     def _heard(self, _: int) -> None:
         if self._given_up.is_set():
             raise _GivenUpError
 
-    def _show_present(self, setting: Setting) -> None:
+    def _show_present(self, setting: SchedulerSetting) -> None:
         for field in FIELDS:
             now = self.query_one(f"#now-{field.key}", Label)
             now.update(f"now {field.now(setting)}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import nan
 
 from inferwatch.errors import UsageError
-from inferwatch.studies.what_if.setting import Change, Setting, combined
+from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange, combined
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +17,11 @@ class AskedField:
     least: float = 1
     most: float
     whole: bool = True
-    now: Callable[[Setting], str]
+    now: Callable[[SchedulerSetting], str]
     """Its present value."""
 
 
-def _blocks(setting: Setting) -> str:
+def _blocks(setting: SchedulerSetting) -> str:
     return "unknown" if setting.kv_blocks is None else f"{setting.kv_blocks:,}"
 
 
@@ -50,7 +50,7 @@ FIELDS = (
 )
 
 
-def read_fields(texts: Mapping[str, str]) -> list[Change]:
+def read_fields(texts: Mapping[str, str]) -> list[SettingChange]:
     """The changes that are asked for, as typed.
 
     Raises:

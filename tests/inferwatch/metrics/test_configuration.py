@@ -21,7 +21,7 @@ from inferwatch.metrics.configuration import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.studies.what_if.heard import CannotTellError, Heard
+from inferwatch.studies.what_if.heard import CannotTellError, RunReadings
 from inferwatch.studies.what_if.recorded import run_of
 from inferwatch.studies.what_if.setting import setting_of
 from inferwatch.studies.what_if.step_cost import FEWEST_STEPS
@@ -114,7 +114,7 @@ def what_if_reads() -> set[str]:
         replace(usual, end_ns=n * S, members=[0], scheduled=[1], produced=[1])
         for n in range(FEWEST_STEPS)
     ]
-    heard = Heard(engines=[ENGINE], settings=[settings])
+    heard = RunReadings(engines=[ENGINE], settings=[settings])
     heard.steps["e", 0].extend(steps)
     with pytest.raises(CannotTellError, match="no request"):
         run_of(heard)

@@ -36,7 +36,7 @@ from inferwatch.studies.what_if.prediction import (
     what_if,
 )
 from inferwatch.studies.what_if.recorded import RecordedRun, recorded_run
-from inferwatch.studies.what_if.setting import Change, Setting
+from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
 
 SEQS, TOKENS = "max-num-seqs", "max-num-batched-tokens"
 BLOCKS = "num-gpu-blocks-override"
@@ -144,7 +144,7 @@ def cannot_win(
     )
 
 
-def _is_of(setting: Setting, point: Point) -> bool:
+def _is_of(setting: SchedulerSetting, point: Point) -> bool:
     """The session's engine went by the point's limits, as far as it says."""
     known = {
         SEQS: setting.max_num_seqs,
@@ -153,7 +153,7 @@ def _is_of(setting: Setting, point: Point) -> bool:
     return all(point.value(flag) in {None, str(is_)} for flag, is_ in known.items())
 
 
-def _change(base: Point, point: Point) -> Change | None:
+def _change(base: Point, point: Point) -> SettingChange | None:
     """What is asked of the model; None where it does not know one of the flags."""
     was, wanted = dict(base.flags), dict(point.flags)
     differs = {flag: v for flag, v in wanted.items() if was.get(flag) != v}
@@ -161,7 +161,7 @@ def _change(base: Point, point: Point) -> Change | None:
     if not differs or set(differs) - set(PREDICTED) or len(numbers) < len(differs):
         return None
     blocks = numbers.get(BLOCKS)
-    return Change(
+    return SettingChange(
         max_num_seqs=numbers.get(SEQS),
         max_num_batched_tokens=numbers.get(TOKENS),
         kv_blocks=None if blocks is None else blocks - NULL_BLOCK,

@@ -19,7 +19,7 @@ from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.outcome import Outcome, measured
 from inferwatch.studies.what_if.prediction import Prediction, WhatIf, what_if
 from inferwatch.studies.what_if.recorded import recorded_run
-from inferwatch.studies.what_if.setting import Change
+from inferwatch.studies.what_if.setting import SettingChange
 from tests.inferwatch.studies.what_if.scripted_engine import Job, ScriptedEngine, jobs
 
 NEAR = {"p50": 0.02, "p99": 0.02}
@@ -30,7 +30,9 @@ def truth(engine: ScriptedEngine, load: list[Job]) -> Outcome:
     return measured(recorded_run(engine.serve(load)))
 
 
-def asked(readings: list[AnyReading], change: Change) -> tuple[WhatIf, Prediction]:
+def asked(
+    readings: list[AnyReading], change: SettingChange
+) -> tuple[WhatIf, Prediction]:
     told = what_if(recorded_run(readings), [change])
     return told, told.predictions[0]
 
@@ -55,41 +57,41 @@ def near(predicted: Outcome | None, true: Outcome) -> None:
 @pytest.mark.parametrize(
     ("change", "engine"),
     [
-        (Change(), ScriptedEngine()),
+        (SettingChange(), ScriptedEngine()),
         pytest.param(
-            Change(max_num_seqs=8),
+            SettingChange(max_num_seqs=8),
             ScriptedEngine(max_num_seqs=8),
             marks=pytest.mark.soak,
         ),
         pytest.param(
-            Change(max_num_seqs=4),
+            SettingChange(max_num_seqs=4),
             ScriptedEngine(max_num_seqs=4),
             marks=pytest.mark.soak,
         ),
         pytest.param(
-            Change(max_num_batched_tokens=128),
+            SettingChange(max_num_batched_tokens=128),
             ScriptedEngine(max_num_batched_tokens=128),
             marks=pytest.mark.soak,
         ),
         pytest.param(
-            Change(kv_blocks=300),
+            SettingChange(kv_blocks=300),
             ScriptedEngine(kv_blocks=300),
             marks=pytest.mark.soak,
         ),
         pytest.param(
-            Change(kv_blocks=120),
+            SettingChange(kv_blocks=120),
             ScriptedEngine(kv_blocks=120),
             marks=pytest.mark.soak,
         ),
         (
-            Change(kv_blocks=200, max_num_seqs=12),
+            SettingChange(kv_blocks=200, max_num_seqs=12),
             ScriptedEngine(kv_blocks=200, max_num_seqs=12),
         ),
     ],
     ids=["as it was", "8 seqs", "4 seqs", "128 tokens", "300", "120 blocks", "both"],
 )
 def test_what_is_predicted_is_what_then_happens(
-    change: Change, engine: ScriptedEngine
+    change: SettingChange, engine: ScriptedEngine
 ) -> None:
     _, predicted = asked(ScriptedEngine().serve(jobs()), change)
 
@@ -101,7 +103,7 @@ def test_what_is_predicted_is_what_then_happens(
 
 
 def test_few_blocks_preempt_and_bind() -> None:
-    _, predicted = asked(ScriptedEngine().serve(jobs()), Change(kv_blocks=120))
+    _, predicted = asked(ScriptedEngine().serve(jobs()), SettingChange(kv_blocks=120))
 
     outcome = predicted.outcome
     assert outcome is not None
@@ -112,7 +114,9 @@ def test_few_blocks_preempt_and_bind() -> None:
 
 def test_a_faster_rate_is_the_same_load_in_less_time() -> None:
     load = jobs(per_s=14)
-    _, predicted = asked(ScriptedEngine().serve(jobs(per_s=14)), Change(rate=1.25))
+    _, predicted = asked(
+        ScriptedEngine().serve(jobs(per_s=14)), SettingChange(rate=1.25)
+    )
     for job in load:
         job.due_ns = int(job.due_ns / 1.25)
 
@@ -122,7 +126,7 @@ def test_a_faster_rate_is_the_same_load_in_less_time() -> None:
 def test_where_only_the_engine_tells_of_requests_it_is_near_all_the_same() -> None:
     """When each came within a step is not known then."""
     load = ScriptedEngine(front_end=False).serve(jobs())
-    _, predicted = asked(load, Change(max_num_seqs=8))
+    _, predicted = asked(load, SettingChange(max_num_seqs=8))
 
     true = truth(ScriptedEngine(front_end=False, max_num_seqs=8), jobs())
 
@@ -148,7 +152,7 @@ def test_long_prompts_in_chunks_leave_room_for_others() -> None:
 
 def test_every_request_ends_with_the_tokens_it_had() -> None:
     readings = ScriptedEngine().serve(jobs())
-    told, predicted = asked(readings, Change(kv_blocks=120, max_num_seqs=6))
+    told, predicted = asked(readings, SettingChange(kv_blocks=120, max_num_seqs=6))
 
     outcome = predicted.outcome
     assert outcome is not None
@@ -161,13 +165,15 @@ def test_every_request_ends_with_the_tokens_it_had() -> None:
 def test_the_same_question_has_the_same_answer() -> None:
     readings = ScriptedEngine(noise=0.3).serve(jobs())
 
-    assert asked(readings, Change(max_num_seqs=6)) == asked(
-        readings, Change(max_num_seqs=6)
+    assert asked(readings, SettingChange(max_num_seqs=6)) == asked(
+        readings, SettingChange(max_num_seqs=6)
     )
 
 
 def test_the_self_check_tells_how_noise_is_kept() -> None:
-    told, _ = asked(ScriptedEngine(noise=0.4).serve(jobs()), Change(max_num_seqs=16))
+    told, _ = asked(
+        ScriptedEngine(noise=0.4).serve(jobs()), SettingChange(max_num_seqs=16)
+    )
 
     assert not any(name.startswith(("ttft", "tpot", "itl")) for name in told.untold)
     assert 0.05 < told.step_error < 0.4
@@ -192,7 +198,7 @@ def test_users_who_wait_for_answers_ask_when_answered() -> None:
         stopped = LoadEvent(t_ns=end_ns, kind=LoadKind.STOPPED)
         return [*load, *named, stopped]
 
-    told, predicted = asked(serve(ScriptedEngine()), Change(max_num_seqs=8))
+    told, predicted = asked(serve(ScriptedEngine()), SettingChange(max_num_seqs=8))
     true = measured(recorded_run(serve(ScriptedEngine(max_num_seqs=8))))
 
     assert told.closed_loop
@@ -204,7 +210,7 @@ def test_users_who_wait_for_answers_ask_when_answered() -> None:
     for metric in ("ttft_s", "tpot_s"):
         ours, theirs = outcome.latencies[metric].p50, true.latencies[metric].p50
         assert ours == pytest.approx(theirs, rel=0.05)
-    _, faster = asked(serve(ScriptedEngine()), Change(rate=2.0))
+    _, faster = asked(serve(ScriptedEngine()), SettingChange(rate=2.0))
     assert faster.outcome is None
     assert "24 users" in (faster.cannot or "")
 
@@ -218,7 +224,7 @@ def _named(reading: AnyReading, run_id: str) -> AnyReading:
 def test_larger_batches_than_were_seen_are_not_guessed() -> None:
     readings = ScriptedEngine(max_num_seqs=4).serve(jobs())
 
-    _, predicted = asked(readings, Change(max_num_seqs=32))
+    _, predicted = asked(readings, SettingChange(max_num_seqs=32))
 
     assert predicted.outcome is None
     assert predicted.cannot is not None
@@ -228,14 +234,14 @@ def test_larger_batches_than_were_seen_are_not_guessed() -> None:
 def test_more_prompt_tokens_a_step_than_were_seen_are_not_guessed() -> None:
     readings = ScriptedEngine(max_num_batched_tokens=64).serve(jobs(per_s=5))
 
-    _, predicted = asked(readings, Change(max_num_batched_tokens=512))
+    _, predicted = asked(readings, SettingChange(max_num_batched_tokens=512))
 
     assert predicted.outcome is None
     assert "prompt tokens" in (predicted.cannot or "")
 
 
 def test_a_prompt_that_fits_into_no_cache_is_named() -> None:
-    _, predicted = asked(ScriptedEngine().serve(jobs()), Change(kv_blocks=20))
+    _, predicted = asked(ScriptedEngine().serve(jobs()), SettingChange(kv_blocks=20))
 
     assert predicted.outcome is None
     assert "does not fit into 20 blocks" in (predicted.cannot or "")
@@ -245,9 +251,11 @@ def test_what_the_model_misses_is_not_predicted() -> None:
     """An engine that is slow for reasons nobody recorded: its queue is told wrongly."""
     readings = ScriptedEngine(max_num_seqs=4).serve(jobs())
     run = recorded_run(readings)
-    wide = Change(max_num_seqs=32).of(run.setting)
+    wide = SettingChange(max_num_seqs=32).of(run.setting)
 
-    told = what_if(dataclasses.replace(run, setting=wide), [Change(max_num_seqs=31)])
+    told = what_if(
+        dataclasses.replace(run, setting=wide), [SettingChange(max_num_seqs=31)]
+    )
 
     assert "ttft_s p50" in told.untold
     assert "misses what was measured by" in told.untold["ttft_s p50"]
@@ -281,8 +289,8 @@ def test_what_hangs_on_little_is_not_predicted() -> None:
     """Near its limit an engine's queue grows from steps that take a little longer."""
     readings = ScriptedEngine().serve(jobs(per_s=8))
 
-    _, full = asked(readings, Change(max_num_seqs=5))
-    _, roomy = asked(readings, Change(max_num_seqs=24))
+    _, full = asked(readings, SettingChange(max_num_seqs=5))
+    _, roomy = asked(readings, SettingChange(max_num_seqs=24))
 
     assert full.unsure["ttft_s p50"] > 0.1
     assert not any(name.startswith(("ttft", "tpot", "e2el")) for name in roomy.unsure)
@@ -296,7 +304,7 @@ def test_the_machine_of_another_run_makes_it_as_slow_as_it_was_there() -> None:
     there = recorded_run(slow.serve(jobs(per_s=8)))
     here = recorded_run(ScriptedEngine().serve(jobs(per_s=8)))
 
-    told = what_if(here, [Change(max_num_seqs=12)], machine=there.steps)
+    told = what_if(here, [SettingChange(max_num_seqs=12)], machine=there.steps)
 
     outcome, true = told.predictions[0].outcome, measured(there)
     assert outcome is not None

@@ -5,7 +5,7 @@ import pytest
 from msgspec.structs import replace
 
 from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, Step
-from inferwatch.studies.what_if.moods import Moods, ReplayedCost
+from inferwatch.studies.what_if.moods import MachineVariation, ReplayedStepDurations
 from inferwatch.studies.what_if.outcome import measured
 from inferwatch.studies.what_if.recorded import recorded_run
 from inferwatch.studies.what_if.recorded_steps import recorded_steps
@@ -115,7 +115,7 @@ def test_a_machine_that_was_held_up_is_so_at_the_same_moment() -> None:
     columns = recorded_steps(steps, dict.fromkeys(range(60), 50))
     cost = StepCost(columns)
     first_ns = int(columns.start_ns[0])
-    costs = ReplayedCost(cost, Moods(cost, columns), first_ns, 1.0)
+    costs = ReplayedStepDurations(cost, MachineVariation(cost, columns), first_ns, 1.0)
     one = StepLoad(decoding=1, context_tokens=60)
 
     took = [costs.step_ns(one, int(start_ns))[0] for start_ns in columns.start_ns]

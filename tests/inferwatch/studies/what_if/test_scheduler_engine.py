@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 
-from inferwatch.studies.what_if.scheduler import Asked, Run, Scheduler, StepLoad
-from inferwatch.studies.what_if.setting import Setting
+from inferwatch.studies.what_if.scheduler import (
+    RequestSpec,
+    Scheduler,
+    SimulationResult,
+    StepLoad,
+)
+from inferwatch.studies.what_if.setting import SchedulerSetting
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 from tests.inferwatch.studies.what_if.step_prices import GAP_NS, step_ns
 
@@ -21,32 +26,38 @@ pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
 PROGRAM = "tests.inferwatch.studies.what_if.vllm_scheduler"
 Request = dict[str, int]
 SETTINGS = {
-    "roomy": Setting(max_num_seqs=32, max_num_batched_tokens=512, kv_blocks=5_000),
-    "few sequences": Setting(
+    "roomy": SchedulerSetting(
+        max_num_seqs=32, max_num_batched_tokens=512, kv_blocks=5_000
+    ),
+    "few sequences": SchedulerSetting(
         max_num_seqs=5, max_num_batched_tokens=512, kv_blocks=5_000
     ),
-    "few tokens": Setting(max_num_seqs=32, max_num_batched_tokens=96, kv_blocks=5_000),
-    "fewer tokens than sequences": Setting(
+    "few tokens": SchedulerSetting(
+        max_num_seqs=32, max_num_batched_tokens=96, kv_blocks=5_000
+    ),
+    "fewer tokens than sequences": SchedulerSetting(
         max_num_seqs=32, max_num_batched_tokens=32, kv_blocks=300
     ),
-    "few blocks": Setting(max_num_seqs=32, max_num_batched_tokens=512, kv_blocks=110),
-    "long prompts cut": Setting(
+    "few blocks": SchedulerSetting(
+        max_num_seqs=32, max_num_batched_tokens=512, kv_blocks=110
+    ),
+    "long prompts cut": SchedulerSetting(
         max_num_seqs=16,
         max_num_batched_tokens=512,
         kv_blocks=400,
         long_prefill_tokens=64,
     ),
-    "long prompts cut fairly": Setting(
+    "long prompts cut fairly": SchedulerSetting(
         max_num_seqs=16,
         max_num_batched_tokens=512,
         kv_blocks=400,
         long_prefill_tokens=64,
         fair_prefill=True,
     ),
-    "large blocks": Setting(
+    "large blocks": SchedulerSetting(
         max_num_seqs=32, max_num_batched_tokens=256, kv_blocks=40, block_tokens=64
     ),
-    "by priority": Setting(
+    "by priority": SchedulerSetting(
         max_num_seqs=16, max_num_batched_tokens=256, kv_blocks=120, by_priority=True
     ),
 }
@@ -54,7 +65,7 @@ QUICK = {("few blocks", 1), ("long prompts cut", 1)}
 SEEDS = range(1, 7)
 
 
-def load(seed: int, setting: Setting) -> list[Request]:
+def load(seed: int, setting: SchedulerSetting) -> list[Request]:
     """Of all lengths, in bursts and alone; none is larger than the cache."""
     random, now_ns, made = Random(seed), 0, []
     most = min((setting.kv_blocks or 0) * setting.block_tokens, 6_000) // 3
@@ -80,7 +91,7 @@ class Listed:
         self._coming = deque(
             (
                 each["due_ns"],
-                Asked(
+                RequestSpec(
                     index=index,
                     prompt_tokens=each["prompt"],
                     output_tokens=each["output_tokens"],
@@ -90,14 +101,14 @@ class Listed:
             for index, each in enumerate(requests)
         )
 
-    def due(self, now_ns: int) -> Iterator[tuple[int, Asked]]:
+    def due(self, now_ns: int) -> Iterator[tuple[int, RequestSpec]]:
         while self._coming and self._coming[0][0] <= now_ns:
             yield self._coming.popleft()
 
     def next_ns(self) -> int | None:
         return self._coming[0][0] if self._coming else None
 
-    def ended(self, asked: Asked, now_ns: int) -> None:
+    def ended(self, asked: RequestSpec, now_ns: int) -> None:
         pass
 
 
@@ -109,7 +120,7 @@ class Priced:
         return step_ns(members, load.decoding + load.prefill_tokens), GAP_NS
 
 
-def ours(setting: Setting, requests: list[Request]) -> Run:
+def ours(setting: SchedulerSetting, requests: list[Request]) -> SimulationResult:
     return Scheduler(setting, Priced(), Listed(requests)).simulate(0)
 
 
