@@ -32,7 +32,7 @@ from inferwatch.live.attached.attached_session import (
 )
 from inferwatch.live.pipeline import Pipeline
 
-Others = Callable[[SessionClock, Pipeline], Sequence[Collector]]
+MakeCollectors = Callable[[SessionClock, Pipeline], Sequence[Collector]]
 
 
 def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
@@ -57,7 +57,7 @@ def with_exporters(asked: ServerOptions, options: WatchOptions) -> WatchOptions:
 
 
 def attached(
-    asked: ServerOptions, others: Others = lambda _clock, _pipeline: ()
+    asked: ServerOptions, others: MakeCollectors = lambda _clock, _pipeline: ()
 ) -> Callable[[SessionClock, Pipeline], AttachedSession]:
     """Return a function that makes the session of the chosen servers and collectors.
 

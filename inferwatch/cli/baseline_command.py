@@ -64,7 +64,7 @@ class BaselineOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class BaselineResult:
     """The results of a baseline, and the configuration they are of."""
 
     lengths: Sequence[LengthBaseline]
@@ -185,7 +185,7 @@ async def _measured(
     target: TargetServer,
     plan: BaselinePlan,
     stop: asyncio.Event,
-) -> Measured:
+) -> BaselineResult:
     clock = SessionClock()
     recorder = open_recorder(
         BASELINE,
@@ -209,7 +209,7 @@ async def _measured(
     )
     if recorder is not None and tags:
         _tag(recorder, tags)
-    return Measured(
+    return BaselineResult(
         lengths=lengths,
         shown=shown,
         configuration=configuration,
@@ -249,7 +249,7 @@ def _print(
     options: BaselineOptions,
     target: TargetServer,
     plan: BaselinePlan,
-    found: Measured,
+    found: BaselineResult,
 ) -> None:
     if options.as_json:
         say_json(_as_json(target, plan, found))
@@ -274,7 +274,7 @@ def _print(
         say(f"{kept}: `a` on a screen holds the same configuration against it")
 
 
-def _head(target: TargetServer, plan: BaselinePlan, found: Measured) -> list[str]:
+def _head(target: TargetServer, plan: BaselinePlan, found: BaselineResult) -> list[str]:
     configuration = found.configuration
     known = [configuration.version, *configuration.gpus] if configuration else []
     return [f"baseline of {plan.like.model}", target.name, *filter(None, known)]
@@ -318,7 +318,7 @@ def _floor_s(shown: Snapshot) -> float | None:
 
 
 def _as_json(
-    target: TargetServer, plan: BaselinePlan, found: Measured
+    target: TargetServer, plan: BaselinePlan, found: BaselineResult
 ) -> dict[str, Any]:
     return {
         "session_id": found.session_id,

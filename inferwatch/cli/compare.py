@@ -14,7 +14,7 @@ KEPT = "\0--"
 """What stands for it while click parses; nobody can type it."""
 
 
-class ComparedSides(click.Command):
+class CompareCommand(click.Command):
     """A command that keeps each ``--``, with which click would end the options."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -29,7 +29,7 @@ def _as_typed(
 
 
 @click.command(
-    cls=ComparedSides, short_help="Compare two sessions, with confidence intervals."
+    cls=CompareCommand, short_help="Compare two sessions, with confidence intervals."
 )
 @click.argument(
     "sessions", nargs=-1, required=True, metavar="A B [C ...]", callback=_as_typed

@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 
 from inferwatch import __version__
 from inferwatch.cli.checks import engine, host, record, terminal
-from inferwatch.cli.checks.finding import Check, Finding, Standing, broken
+from inferwatch.cli.checks.finding import Check, CheckResult, CheckStatus, broken
 from inferwatch.cli.checks.gpu import gpu_checks
 from inferwatch.cli.say import PATIENCE_S, say_coloured, say_json, say_no_more, say_now
 from inferwatch.visible import visible
@@ -27,20 +27,20 @@ ABREAST = 60
 NAMES = 18
 """The columns for names; a longer name has a line of its own."""
 MARKS = {
-    Standing.WORKS: ("✓", "+", "32"),
-    Standing.LIMITED: ("!", "!", "33"),
-    Standing.ABSENT: ("–", "-", "2"),
-    Standing.BROKEN: ("✗", "x", "31;1"),
+    CheckStatus.WORKS: ("✓", "+", "32"),
+    CheckStatus.LIMITED: ("!", "!", "33"),
+    CheckStatus.ABSENT: ("–", "-", "2"),
+    CheckStatus.BROKEN: ("✗", "x", "31;1"),
 }
 """The mark in UTF-8, the mark elsewhere, and its SGR colour."""
 WORDS = {
-    Standing.WORKS: "works",
-    Standing.LIMITED: "works in part",
-    Standing.ABSENT: "not here",
-    Standing.BROKEN: "broken",
+    CheckStatus.WORKS: "works",
+    CheckStatus.LIMITED: "works in part",
+    CheckStatus.ABSENT: "not here",
+    CheckStatus.BROKEN: "broken",
 }
 
-Found = tuple[Check, Sequence[Finding]]
+CheckOutcome = tuple[Check, Sequence[CheckResult]]
 
 
 def run_doctor(dcgm: Sequence[str], *, as_json: bool) -> int:
@@ -55,11 +55,11 @@ def run_doctor(dcgm: Sequence[str], *, as_json: bool) -> int:
     found = run_checks(checks, progress=sys.stderr.isatty())
     if as_json:
         every = [(check.area, each) for check, findings in found for each in findings]
-        sound = all(each.standing is not Standing.BROKEN for _, each in every)
+        sound = all(each.standing is not CheckStatus.BROKEN for _, each in every)
         say_json(_as_json(every, sound=sound))
         return 0 if sound else 1
-    counts = Counter[Standing]()
-    page = Page()
+    counts = Counter[CheckStatus]()
+    page = DoctorReport()
     say_coloured("\n".join(page.head()))
     for area, of_area in groupby(found, key=lambda each: each[0].area):
         say_coloured("\n".join(page.heading(area)))
@@ -67,23 +67,23 @@ def run_doctor(dcgm: Sequence[str], *, as_json: bool) -> int:
             counts.update(each.standing for each in findings)
             say_coloured("\n".join(page.findings(findings)))
     say_coloured("\n".join(page.legend(counts)))
-    return 1 if counts[Standing.BROKEN] else 0
+    return 1 if counts[CheckStatus.BROKEN] else 0
 
 
-def run_checks(checks: Sequence[Check], *, progress: bool) -> Iterator[Found]:
+def run_checks(checks: Sequence[Check], *, progress: bool) -> Iterator[CheckOutcome]:
     """Yield each check's findings, in order; a check that hangs is abandoned.
 
     All run at once in daemon threads: a thread that hangs must not keep this process
     from ending.
     """
-    done = SimpleQueue[tuple[int, Sequence[Finding]]]()
+    done = SimpleQueue[tuple[int, Sequence[CheckResult]]]()
     began_s = time.monotonic()
     for number, check in enumerate(checks):
         threading.Thread(
             target=lambda number=number, check=check: done.put((number, _run(check))),
             daemon=True,
         ).start()
-    found: dict[int, Sequence[Finding]] = {}
+    found: dict[int, Sequence[CheckResult]] = {}
     for number, check in enumerate(checks):
         while number not in found:
             with suppress(Empty):
@@ -100,7 +100,7 @@ def run_checks(checks: Sequence[Check], *, progress: bool) -> Iterator[Found]:
         yield check, found[number]
 
 
-def _run(check: Check) -> Sequence[Finding]:
+def _run(check: Check) -> Sequence[CheckResult]:
     try:
         return check.find()
     except Exception as error:  # noqa: BLE001 - a faulty host can raise anything
@@ -108,12 +108,14 @@ def _run(check: Check) -> Sequence[Finding]:
         return [broken(check.name, why[:300])]
 
 
-def _too_long(check: Check) -> Finding:
+def _too_long(check: Check) -> CheckResult:
     why = f"no answer within {check.limit_s:g} s: {check.too_long}"
     return broken(check.name, why)
 
 
-def _as_json(found: Sequence[tuple[str, Finding]], *, sound: bool) -> dict[str, object]:
+def _as_json(
+    found: Sequence[tuple[str, CheckResult]], *, sound: bool
+) -> dict[str, object]:
     return {
         "inferwatch": __version__,
         "sound": sound,
@@ -121,7 +123,7 @@ def _as_json(found: Sequence[tuple[str, Finding]], *, sound: bool) -> dict[str, 
     }
 
 
-class Page:
+class DoctorReport:
     """Turns findings into lines for this terminal."""
 
     def __init__(self) -> None:
@@ -141,16 +143,18 @@ class Page:
         """Return the heading of an area."""
         return ["", self._in_colour(area, "1")]
 
-    def findings(self, findings: Sequence[Finding]) -> list[str]:
+    def findings(self, findings: Sequence[CheckResult]) -> list[str]:
         """Return one or more lines for each finding."""
         return [line for each in findings for line in self._finding(each)]
 
-    def legend(self, counts: Mapping[Standing, int]) -> list[str]:
+    def legend(self, counts: Mapping[CheckStatus, int]) -> list[str]:
         """Return what the marks mean, with the number of findings of each."""
-        each = [f"{self._mark(mark)} {counts[mark]} {WORDS[mark]}" for mark in Standing]
+        each = [
+            f"{self._mark(mark)} {counts[mark]} {WORDS[mark]}" for mark in CheckStatus
+        ]
         return ["", "   ".join(each)] if self._width >= ABREAST else ["", *each]
 
-    def _finding(self, finding: Finding) -> Iterator[str]:
+    def _finding(self, finding: CheckResult) -> Iterator[str]:
         name, says = visible(finding.name), visible(finding.says)
         first = f"  {self._mark(finding.standing)} "
         indent = " " * (4 + self._names + 1)
@@ -175,7 +179,7 @@ class Page:
             break_on_hyphens=False,
         )
 
-    def _mark(self, standing: Standing) -> str:
+    def _mark(self, standing: CheckStatus) -> str:
         symbol, plain, colour = MARKS[standing]
         return self._in_colour(symbol if self._unicode else plain, colour)
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 
-class Amount(click.ParamType[float]):
+class PositiveParam(click.ParamType[float]):
     """A number above zero; its bounds would be noise in the help, so it hides them."""
 
     def __init__(self, name: str, *, whole: bool, most: float) -> None:
@@ -30,9 +30,9 @@ class Amount(click.ParamType[float]):
         return found
 
 
-MANY = Amount("count", whole=True, most=1_000_000_000)
-POSITIVE = Amount("amount", whole=False, most=1e12)
-SHARE = Amount("share", whole=False, most=1)
+MANY = PositiveParam("count", whole=True, most=1_000_000_000)
+POSITIVE = PositiveParam("amount", whole=False, most=1e12)
+SHARE = PositiveParam("share", whole=False, most=1)
 HEADINGS: Mapping[str, tuple[str, ...]] = {
     "Model": ("model", "dtype", "quantization", "kv_dtype", "weight_bits"),
     "Model without a file": (

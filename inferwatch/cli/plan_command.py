@@ -85,11 +85,11 @@ def _painter() -> Any:  # noqa: ANN401 - click's
 # The model.
 
 
-Found = tuple[str, Mapping[str, Any], int | None]
+ModelFiles = tuple[str, Mapping[str, Any], int | None]
 """The model's name, its configuration, and the bytes of its weights on disk."""
 
 
-def _config(given: Mapping[str, Any]) -> Found:
+def _config(given: Mapping[str, Any]) -> ModelFiles:
     told = {
         flag: given[flag] for flag in SHAPE_FLAGS if given[flag] not in {None, False}
     }
@@ -116,7 +116,7 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _found(model: str) -> Found:
+def _found(model: str) -> ModelFiles:
     """Return a preset, a file, a folder, or a model in the cache of Hugging Face."""
     key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
     path = Path(model).expanduser()

@@ -20,7 +20,7 @@ LOAD = {
 its own or on this host."""
 
 
-class Span(click.ParamType[float]):
+class DurationParam(click.ParamType[float]):
     """A duration such as ``30``, ``30s``, ``20min`` or ``2h``, in seconds."""
 
     name = "span"
@@ -78,20 +78,20 @@ SEARCH = [
     ),
     click.Option(
         ["--trial", "trial_s"],
-        type=Span(),
+        type=DurationParam(),
         metavar="SPAN",
         help="How long each trial sends, after its warm-up.  [default: 30s; demo: 8s]",
     ),
     click.Option(
         ["--warmup", "warmup_s"],
-        type=Span(),
+        type=DurationParam(),
         metavar="SPAN",
         help="Send so long before anything is counted.  [default: a quarter of "
         "--trial, 5s at most]",
     ),
     click.Option(
         ["--budget", "budget_s"],
-        type=Span(),
+        type=DurationParam(),
         metavar="SPAN",
         help="Begin no trial that would end later than this, as 20min or 2h.",
     ),

@@ -18,7 +18,7 @@ from collectors.servers.discover import listening
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
     Check,
-    Finding,
+    CheckResult,
     absent,
     broken,
     limited,
@@ -34,7 +34,7 @@ SWITCH, PLUGINS = "INFERWATCH_PROBE", "VLLM_PLUGINS"
 GROUP, NAME = "vllm.general_plugins", "inferwatch"
 
 
-def _vllm() -> Sequence[Finding]:
+def _vllm() -> Sequence[CheckResult]:
     if find_spec("vllm") is None:
         return [_no_vllm(), *_another_vllm()]
     quiet = {SWITCH: "0", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
@@ -54,7 +54,7 @@ def _vllm() -> Sequence[Finding]:
     return [limited("vLLM", says, fix, **told), *_another_vllm()]
 
 
-def _no_vllm() -> Finding:
+def _no_vllm() -> CheckResult:
     return absent(
         "vLLM",
         "not installed beside inferwatch: running servers can be watched, `demo` and "
@@ -63,7 +63,7 @@ def _no_vllm() -> Finding:
     )
 
 
-def _another_vllm() -> Sequence[Finding]:
+def _another_vllm() -> Sequence[CheckResult]:
     """Check whether the user's ``vllm`` command belongs to another Python."""
     command = shutil.which("vllm")
     if command is None or Path(command).parent == Path(sys.executable).parent:
@@ -78,7 +78,7 @@ def _another_vllm() -> Sequence[Finding]:
     ]
 
 
-def _entry_point() -> Sequence[Finding]:
+def _entry_point() -> Sequence[CheckResult]:
     if not any(each.name == NAME for each in entry_points(group=GROUP)):
         says = f"vLLM would not load it: no {GROUP} entry point is installed"
         return [broken("probe", says, "install inferwatch with pip or uv")]
@@ -91,7 +91,7 @@ def _entry_point() -> Sequence[Finding]:
     ]
 
 
-def _engines() -> Sequence[Finding]:
+def _engines() -> Sequence[CheckResult]:
     try:
         found = asyncio.run(nearby_engines())
     except OSError as error:
@@ -108,7 +108,7 @@ def _engines() -> Sequence[Finding]:
     return [_engine(each) for each in found]
 
 
-def _engine(engine: NearbyEngine) -> Finding:
+def _engine(engine: NearbyEngine) -> CheckResult:
     """Check whether everything in an engine can be seen, through its probe."""
     models = ", ".join(engine.models) or "no model told"
     what = f"{engine.family}, {models}"

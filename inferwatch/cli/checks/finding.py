@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
-class Standing(StrEnum):
+class CheckStatus(StrEnum):
     """The state of one thing that inferwatch can use."""
 
     WORKS = "works"
@@ -18,11 +18,11 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """One line of the doctor's report."""
 
     name: str
-    standing: Standing
+    standing: CheckStatus
     says: str
     """The value, or the reason why there is none."""
     fix: str = ""
@@ -38,30 +38,34 @@ class Check:
     area: str
     name: str
     """Shown while the check takes long, and when it fails itself."""
-    find: Callable[[], Sequence[Finding]]
+    find: Callable[[], Sequence[CheckResult]]
     limit_s: float = 5.0
     """When the check is abandoned."""
     too_long: str = "is the disk, the driver or the network hanging?"
     """What may be wrong when it takes longer."""
 
 
-def works(name: str, says: str, **facts: object) -> Finding:
+def works(name: str, says: str, **facts: object) -> CheckResult:
     """Return a finding: it can be used."""
-    return Finding(name=name, standing=Standing.WORKS, says=says, facts=facts)
+    return CheckResult(name=name, standing=CheckStatus.WORKS, says=says, facts=facts)
 
 
-def limited(name: str, says: str, fix: str = "", **facts: object) -> Finding:
+def limited(name: str, says: str, fix: str = "", **facts: object) -> CheckResult:
     """Return a finding: it can be used, but a part is missing."""
-    return Finding(
-        name=name, standing=Standing.LIMITED, says=says, fix=fix, facts=facts
+    return CheckResult(
+        name=name, standing=CheckStatus.LIMITED, says=says, fix=fix, facts=facts
     )
 
 
-def absent(name: str, says: str, fix: str = "", **facts: object) -> Finding:
+def absent(name: str, says: str, fix: str = "", **facts: object) -> CheckResult:
     """Return a finding: it is not here."""
-    return Finding(name=name, standing=Standing.ABSENT, says=says, fix=fix, facts=facts)
+    return CheckResult(
+        name=name, standing=CheckStatus.ABSENT, says=says, fix=fix, facts=facts
+    )
 
 
-def broken(name: str, says: str, fix: str = "", **facts: object) -> Finding:
+def broken(name: str, says: str, fix: str = "", **facts: object) -> CheckResult:
     """Return a finding: it should work, and does not."""
-    return Finding(name=name, standing=Standing.BROKEN, says=says, fix=fix, facts=facts)
+    return CheckResult(
+        name=name, standing=CheckStatus.BROKEN, says=says, fix=fix, facts=facts
+    )

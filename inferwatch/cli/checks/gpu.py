@@ -23,8 +23,8 @@ from collectors.servers.exposition import ExpositionError
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import (
     Check,
-    Finding,
-    Standing,
+    CheckResult,
+    CheckStatus,
     absent,
     broken,
     limited,
@@ -92,7 +92,7 @@ def _broken_library() -> str:
     return ""
 
 
-def _nvml() -> Sequence[Finding]:
+def _nvml() -> Sequence[CheckResult]:
     try:
         told = ask_child("-m", "inferwatch.cli.checks.gpu", limit_s=NVML_S)
         said = msgspec.convert(told, NvmlSays)
@@ -107,7 +107,7 @@ def _nvml() -> Sequence[Finding]:
     return [*(_gpu(each) for each in said.gpus), *notes]
 
 
-def _gpu(info: GpuInfo) -> Finding:
+def _gpu(info: GpuInfo) -> CheckResult:
     """Return what NVML measures of a GPU, or of a MIG slice."""
     if info.absent_because:
         tell = absent if info.absent_because in NO_FAULT else broken
@@ -142,10 +142,10 @@ def _has_driver() -> bool:
     return any(Path(each).exists() for each in SIGNS)
 
 
-async def _exporters(urls: Sequence[str]) -> list[Finding]:
+async def _exporters(urls: Sequence[str]) -> list[CheckResult]:
     asked = urls or [f"localhost:{port}" for port in PORTS]
     told = await asyncio.gather(*(_exporter(each) for each in asked))
-    found = [each for each in told if each.standing is not Standing.ABSENT]
+    found = [each for each in told if each.standing is not CheckStatus.ABSENT]
     if urls or found:
         return list(told if urls else found)
     ports = " and ".join(str(port) for port in PORTS)
@@ -158,7 +158,7 @@ async def _exporters(urls: Sequence[str]) -> list[Finding]:
     ]
 
 
-async def _exporter(url: str) -> Finding:
+async def _exporter(url: str) -> CheckResult:
     """Return what an exporter reports; ABSENT if it does not answer."""
     server = dcgm_server(url)  # a wrong address was refused before
     try:
@@ -170,7 +170,7 @@ async def _exporter(url: str) -> Finding:
     return _told(server.source, gpus)
 
 
-def _told(place: str, gpus: Sequence[DcgmGpu]) -> Finding:
+def _told(place: str, gpus: Sequence[DcgmGpu]) -> CheckResult:
     whole = len({each.uuid for each in gpus})
     missing = {
         field: why_missing(gpu, field, AVERAGES[field])
@@ -189,13 +189,13 @@ def _told(place: str, gpus: Sequence[DcgmGpu]) -> Finding:
 def gpu_checks(dcgm: Sequence[str] = ()) -> Sequence[Check]:
     """Return the checks of NVML, and of the given or else the local exporters."""
 
-    def exporters() -> Sequence[Finding]:
+    def exporters() -> Sequence[CheckResult]:
         found = asyncio.run(_exporters(dcgm))
         if not dcgm:
             return found
         return [
-            replace(each, standing=Standing.BROKEN, fix="is the address right?")
-            if each.standing is Standing.ABSENT
+            replace(each, standing=CheckStatus.BROKEN, fix="is the address right?")
+            if each.standing is CheckStatus.ABSENT
             else each
             for each in found
         ]

@@ -19,7 +19,7 @@ from collectors.hardware.host import usable_cores
 from collectors.hardware.host_peak import known_peaks
 from inferwatch.cli.checks.finding import (
     Check,
-    Finding,
+    CheckResult,
     absent,
     broken,
     limited,
@@ -53,7 +53,7 @@ FILES = 4_096
 PACKETS, STAMPS_BEGIN_S = 20, 1.0
 
 
-def _cores() -> Sequence[Finding]:
+def _cores() -> Sequence[CheckResult]:
     usable, there = usable_cores(), os.cpu_count() or 0
     allowed = len(os.sched_getaffinity(0))
     says = f"{usable:g} of {counted(there, 'core')} can be used"
@@ -74,7 +74,7 @@ def _cores() -> Sequence[Finding]:
     ]
 
 
-def _told() -> Sequence[Finding]:
+def _told() -> Sequence[CheckResult]:
     """Check what the kernel reports of the host and its processes."""
     missing = {what: name for name, what in TOLD.items() if not _has(PROC / name)}
     fix = f"mount {PROC} whole: {', '.join(missing.values())} cannot be read"
@@ -95,7 +95,7 @@ def _has(path: Path) -> bool:
         return False
 
 
-def _monotonic() -> Sequence[Finding]:
+def _monotonic() -> Sequence[CheckResult]:
     """Check the resolution of the clock, and what it costs to read."""
     ticks = [time.monotonic_ns() for _ in range(2_000)]
     steps = [after - before for before, after in pairwise(ticks)]
@@ -134,7 +134,7 @@ UNSYNCHRONISED = 0x40
 NOT_TOLD = "the kernel does not say whether it is synchronised"
 
 
-def _wall() -> Sequence[Finding]:
+def _wall() -> Sequence[CheckResult]:
     """Check if a time service keeps the wall clock; modes 0 changes nothing."""
     told = _Timex()
     try:
@@ -157,7 +157,7 @@ def _wall() -> Sequence[Finding]:
     return [works("wall clock", says, synchronised=True, most_wrong_s=error_s)]
 
 
-def _stamps() -> Sequence[Finding]:
+def _stamps() -> Sequence[CheckResult]:
     """Send packets over loopback, to check if the kernel stamps their arrival."""
     stamps = ReceiveStamps()
     try:
@@ -207,7 +207,7 @@ def _exchanged(
     return stamped
 
 
-def _files() -> Sequence[Finding]:
+def _files() -> Sequence[CheckResult]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     endless = resource.RLIM_INFINITY
     says = "no limit" if soft == endless else f"{soft:,} at a time"
@@ -227,7 +227,7 @@ def platform_line() -> str:
     )
 
 
-def _peak() -> Sequence[Finding]:
+def _peak() -> Sequence[CheckResult]:
     """Report the measured peak, from which limits of engines on CPUs are computed."""
     peak = next(iter(known_peaks()), None)
     if peak is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from collectors.contract.runtime_dir import CHOOSE, RuntimeDirError, socket_dir
 from inferwatch.cli.checks.finding import (
     Check,
-    Finding,
+    CheckResult,
     absent,
     broken,
     limited,
@@ -33,7 +33,7 @@ NETWORKED = {"nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "lustre", "ceph"
 """File systems where SQLite's write-ahead log, which is shared memory, may fail."""
 
 
-def _directory() -> Sequence[Finding]:
+def _directory() -> Sequence[CheckResult]:
     path = default_database()
     place = path.parent
     while not place.exists() and place != place.parent:
@@ -52,7 +52,7 @@ def _directory() -> Sequence[Finding]:
     return found
 
 
-def _room(path: Path, place: Path) -> Finding:
+def _room(path: Path, place: Path) -> CheckResult:
     free = shutil.disk_usage(place).free
     says = f"{path.parent} can be written, {format_bytes(free).strip()} free"
     if too_little := too_little_room(place / path.name, free_floor_bytes()):
@@ -72,7 +72,7 @@ def _file_system(place: Path) -> str:
     return next((mounts[at] for at in (whole, *whole.parents) if at in mounts), "")
 
 
-def _sqlite() -> Sequence[Finding]:
+def _sqlite() -> Sequence[CheckResult]:
     version = sqlite3.sqlite_version
     try:
         check_sqlite()
@@ -81,7 +81,7 @@ def _sqlite() -> Sequence[Finding]:
     return [works("SQLite", version, version=version)]
 
 
-def _sessions() -> Sequence[Finding]:
+def _sessions() -> Sequence[CheckResult]:
     path = default_database()
     if not path.exists():
         return [absent("sessions", "nothing is recorded yet", path=str(path))]
@@ -97,7 +97,7 @@ def _sessions() -> Sequence[Finding]:
     return [works("sessions", says, path=str(path), sessions=len(rows))]
 
 
-def _runtime() -> Sequence[Finding]:
+def _runtime() -> Sequence[CheckResult]:
     """Check the directory where probes and engines of this user are found."""
     try:
         place = socket_dir()
@@ -111,7 +111,7 @@ def _runtime() -> Sequence[Finding]:
     return [works("runtime directory", str(place), path=str(place))]
 
 
-def _settings() -> Sequence[Finding]:
+def _settings() -> Sequence[CheckResult]:
     path = default_fleet_file()
     try:
         if not path.exists():

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from inferwatch.cli.checks.finding import (
     Check,
-    Finding,
+    CheckResult,
     absent,
     limited,
     works,
@@ -19,7 +19,7 @@ COLUMNS, ROWS = 80, 24
 SSH_S = 3.0
 
 
-def _screen() -> Sequence[Finding]:
+def _screen() -> Sequence[CheckResult]:
     if not sys.stdout.isatty():
         says = "this output is none: watching commands would run --headless"
         return [absent("screen", says)]
@@ -47,7 +47,7 @@ def _colours() -> str:
     return "no colours" if term in {"", "dumb"} else "16 colours"
 
 
-def _ssh() -> Sequence[Finding]:
+def _ssh() -> Sequence[CheckResult]:
     command = shutil.which("ssh")
     if command is None:
         says = "not installed: `attach ssh://…` needs it"

@@ -13,13 +13,13 @@ import pytest
 from inferwatch.cli import doctor_command
 from inferwatch.cli.checks.finding import (
     Check,
-    Finding,
+    CheckResult,
     absent,
     broken,
     limited,
     works,
 )
-from inferwatch.cli.doctor_command import Page, run_checks, run_doctor
+from inferwatch.cli.doctor_command import DoctorReport, run_checks, run_doctor
 from inferwatch.cli.main import main
 from tests.fake_nvml import NoCompilerError, environment
 
@@ -31,7 +31,7 @@ ALL = (
 )
 
 
-def check(*findings: Finding, name: str = "one") -> Check:
+def check(*findings: CheckResult, name: str = "one") -> Check:
     return Check(area="Host", name=name, find=lambda: findings)
 
 
@@ -48,7 +48,7 @@ def only(monkeypatch: pytest.MonkeyPatch, *checks: Check) -> None:
 def test_a_check_that_hangs_is_left_behind_and_said_to_be_broken() -> None:
     over = threading.Event()
 
-    def hangs() -> Sequence[Finding]:
+    def hangs() -> Sequence[CheckResult]:
         over.wait(60)
         return []
 
@@ -65,7 +65,7 @@ def test_a_check_that_hangs_is_left_behind_and_said_to_be_broken() -> None:
 
 
 def test_a_check_that_fails_is_a_finding_and_others_go_on() -> None:
-    def fails() -> Sequence[Finding]:
+    def fails() -> Sequence[CheckResult]:
         raise ZeroDivisionError("by zero")
 
     failing = Check(area="Host", name="cores", find=fails)
@@ -79,11 +79,11 @@ def test_a_check_that_fails_is_a_finding_and_others_go_on() -> None:
 def test_checks_are_told_in_their_order_whichever_ends_first() -> None:
     first_may_end = threading.Event()
 
-    def waits() -> Sequence[Finding]:
+    def waits() -> Sequence[CheckResult]:
         first_may_end.wait(20)
         return [ALL[0]]
 
-    def ends() -> Sequence[Finding]:
+    def ends() -> Sequence[CheckResult]:
         first_may_end.set()
         return [ALL[1]]
 
@@ -139,7 +139,7 @@ def test_no_line_is_wider_than_the_terminal(
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    page = Page()
+    page = DoctorReport()
 
     lines = [*page.head(), *page.findings(ALL), *page.legend(dict.fromkeys(MARKS, 3))]
 
@@ -154,10 +154,10 @@ def test_colours_are_for_terminals_that_want_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    assert "\x1b" not in Page().findings(ALL)[0]
+    assert "\x1b" not in DoctorReport().findings(ALL)[0]
 
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    assert "\x1b[32m✓\x1b[0m" in Page().findings(ALL)[0]
+    assert "\x1b[32m✓\x1b[0m" in DoctorReport().findings(ALL)[0]
 
 
 def test_without_utf_8_the_marks_are_ascii(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def test_without_utf_8_the_marks_are_ascii(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(sys, "stdout", Ascii())
 
-    page = Page()
+    page = DoctorReport()
 
     lines = [*page.findings(ALL), *page.legend(dict.fromkeys(MARKS, 1))]
     assert "\n".join(lines).isascii()
@@ -178,7 +178,7 @@ def test_without_utf_8_the_marks_are_ascii(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_others_named_is_shown_and_not_obeyed() -> None:
     evil = works("model \x1b[2J", "says \x1b]0;title\x07 and\nmore")
 
-    printed = "\n".join(Page().findings([evil]))
+    printed = "\n".join(DoctorReport().findings([evil]))
 
     assert "\x1b" not in printed
     assert "␛[2J" in printed

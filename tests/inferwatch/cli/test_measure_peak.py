@@ -14,7 +14,7 @@ from collectors.hardware.host_peak import keep_peak, known_peaks
 from embedded_engine import measure_peak as program
 from inferwatch.cli import measure_peak
 from inferwatch.cli.checks import host
-from inferwatch.cli.checks.finding import Standing
+from inferwatch.cli.checks.finding import CheckStatus
 from inferwatch.cli.doctor import doctor
 from inferwatch.cli.measure_peak import PeakError
 
@@ -74,13 +74,13 @@ def test_a_file_that_is_damaged_is_no_measurement(file: Path) -> None:
 
 def test_the_doctor_tells_what_was_measured_or_how_to() -> None:
     [absent] = host._peak()
-    assert absent.standing is Standing.ABSENT
+    assert absent.standing is CheckStatus.ABSENT
     assert "doctor --measure-peak" in absent.fix
 
     keep_peak(PEAK)
 
     [told] = host._peak()
-    assert told.standing is Standing.WORKS
+    assert told.standing is CheckStatus.WORKS
     assert "bfloat16 1.50 TFLOP/s" in told.says
     assert "2 cores, 2027-01-15" in told.says
     assert told.facts["flops"] == {"bfloat16": 1.5e12}

@@ -12,7 +12,7 @@ import pytest
 from collectors.contract.readings import GpuInfo
 from inferwatch.cli.checks import engine, gpu, host, record, terminal
 from inferwatch.cli.checks.child import ChildError, ask_child
-from inferwatch.cli.checks.finding import Check, Finding, Standing
+from inferwatch.cli.checks.finding import Check, CheckResult, CheckStatus
 from inferwatch.live.attached.nearby import NearbyEngine
 from tests.collectors.gpu.truth_exporter import (
     ALL_OF_PROFILING,
@@ -26,12 +26,12 @@ READ_ONLY = Path("/proc")
 """Where nobody can write, root neither."""
 
 
-def find(checks: Sequence[Check], name: str) -> Sequence[Finding]:
+def find(checks: Sequence[Check], name: str) -> Sequence[CheckResult]:
     (check,) = [each for each in checks if each.name == name]
     return check.find()
 
 
-def one(checks: Sequence[Check], name: str) -> Finding:
+def one(checks: Sequence[Check], name: str) -> CheckResult:
     (finding,) = find(checks, name)
     return finding
 
@@ -66,12 +66,12 @@ def test_parts_of_proc_that_are_missing_are_named_with_what_they_tell(
         tmp_path.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
         tmp_path.joinpath(name).write_text("1 2 3")
     monkeypatch.setattr(host, "PROC", tmp_path)
-    assert one(host.CHECKS, "load and memory").standing is Standing.WORKS
+    assert one(host.CHECKS, "load and memory").standing is CheckStatus.WORKS
 
     tmp_path.joinpath("stat").unlink()
     found = one(host.CHECKS, "load and memory")
 
-    assert found.standing is Standing.LIMITED
+    assert found.standing is CheckStatus.LIMITED
     assert found.says == "not told: how busy its cores are"
     assert found.fix.endswith("whole: stat cannot be read")
 
@@ -96,7 +96,7 @@ def test_a_slow_clock_is_told(tmp_path: Path, monkeypatch: Patch) -> None:
 
     found = one(host.CHECKS, "monotonic clock")
 
-    assert (found.standing, found.facts["source"]) == (Standing.LIMITED, "hpet")
+    assert (found.standing, found.facts["source"]) == (CheckStatus.LIMITED, "hpet")
 
 
 def test_a_clock_source_that_is_not_told_is_no_fault(
@@ -104,25 +104,29 @@ def test_a_clock_source_that_is_not_told_is_no_fault(
 ) -> None:
     monkeypatch.setattr(host, "CLOCK_SOURCE", tmp_path / "none")
 
-    assert one(host.CHECKS, "monotonic clock").standing is Standing.WORKS
+    assert one(host.CHECKS, "monotonic clock").standing is CheckStatus.WORKS
 
 
 def test_the_wall_clock_is_kept_or_not_or_nobody_tells() -> None:
     found = one(host.CHECKS, "wall clock")
 
-    told = {True: Standing.WORKS, False: Standing.LIMITED, None: Standing.ABSENT}
+    told = {
+        True: CheckStatus.WORKS,
+        False: CheckStatus.LIMITED,
+        None: CheckStatus.ABSENT,
+    }
     synchronised = found.facts.get("synchronised")
     assert synchronised in {True, False, None}
     assert found.standing is told[synchronised]
 
 
 def test_a_kernel_that_stamps_no_packets_is_told(monkeypatch: Patch) -> None:
-    assert one(host.CHECKS, "receive stamps").standing is Standing.WORKS
+    assert one(host.CHECKS, "receive stamps").standing is CheckStatus.WORKS
 
     monkeypatch.setattr(host, "ask_for_stamps", lambda _socket: None)
     found = one(host.CHECKS, "receive stamps")
 
-    assert (found.standing, found.facts["by_kernel"]) == (Standing.LIMITED, 0)
+    assert (found.standing, found.facts["by_kernel"]) == (CheckStatus.LIMITED, 0)
 
 
 def test_a_host_without_loopback_is_broken(monkeypatch: Patch) -> None:
@@ -132,7 +136,7 @@ def test_a_host_without_loopback_is_broken(monkeypatch: Patch) -> None:
     monkeypatch.setattr(socket, "create_server", refused)
 
     found = one(host.CHECKS, "receive stamps")
-    assert (found.standing, "interface lo" in found.fix) == (Standing.BROKEN, True)
+    assert (found.standing, "interface lo" in found.fix) == (CheckStatus.BROKEN, True)
 
 
 def test_few_open_files_are_told_with_the_command(monkeypatch: Patch) -> None:
@@ -140,7 +144,7 @@ def test_few_open_files_are_told_with_the_command(monkeypatch: Patch) -> None:
 
     found = one(host.CHECKS, "open files")
 
-    assert (found.standing, found.fix) == (Standing.LIMITED, "ulimit -n 8192")
+    assert (found.standing, found.fix) == (CheckStatus.LIMITED, "ulimit -n 8192")
 
 
 # The record.
@@ -151,7 +155,7 @@ def test_a_directory_that_cannot_be_written_is_broken(monkeypatch: Patch) -> Non
 
     (found,) = find(record.CHECKS, "directory")
 
-    assert found.standing is Standing.BROKEN
+    assert found.standing is CheckStatus.BROKEN
     assert "INFERWATCH_DB" in found.fix
 
 
@@ -160,7 +164,7 @@ def test_a_directory_is_not_made_by_looking_at_it(
 ) -> None:
     monkeypatch.setenv("INFERWATCH_DB", str(tmp_path / "new" / "sessions.db"))
 
-    assert find(record.CHECKS, "directory")[0].standing is Standing.WORKS
+    assert find(record.CHECKS, "directory")[0].standing is CheckStatus.WORKS
     assert not list(tmp_path.iterdir())
 
 
@@ -168,7 +172,7 @@ def test_a_full_disk_is_broken(tmp_path: Path, monkeypatch: Patch) -> None:
     monkeypatch.setenv("INFERWATCH_DB", str(tmp_path / "sessions.db"))
     monkeypatch.setenv("INFERWATCH_MIN_FREE_MB", "999999999999")
 
-    assert find(record.CHECKS, "directory")[0].standing is Standing.BROKEN
+    assert find(record.CHECKS, "directory")[0].standing is CheckStatus.BROKEN
 
 
 def test_a_network_file_system_is_told(tmp_path: Path, monkeypatch: Patch) -> None:
@@ -180,16 +184,16 @@ def test_a_network_file_system_is_told(tmp_path: Path, monkeypatch: Patch) -> No
 
     _, found = find(record.CHECKS, "directory")
 
-    assert (found.standing, found.facts["kind"]) == (Standing.LIMITED, "nfs4")
+    assert (found.standing, found.facts["kind"]) == (CheckStatus.LIMITED, "nfs4")
 
 
 def test_a_record_that_is_none_is_broken(tmp_path: Path, monkeypatch: Patch) -> None:
     path = tmp_path / "sessions.db"
     monkeypatch.setenv("INFERWATCH_DB", str(path))
-    assert one(record.CHECKS, "sessions").standing is Standing.ABSENT
+    assert one(record.CHECKS, "sessions").standing is CheckStatus.ABSENT
 
     path.write_text("this is no SQLite file, and longer than its header is" * 10)
-    assert one(record.CHECKS, "sessions").standing is Standing.BROKEN
+    assert one(record.CHECKS, "sessions").standing is CheckStatus.BROKEN
 
 
 def test_a_runtime_directory_that_cannot_be_is_broken(monkeypatch: Patch) -> None:
@@ -197,7 +201,7 @@ def test_a_runtime_directory_that_cannot_be_is_broken(monkeypatch: Patch) -> Non
 
     found = one(record.CHECKS, "runtime directory")
 
-    assert found.standing is Standing.BROKEN
+    assert found.standing is CheckStatus.BROKEN
     assert "INFERWATCH_RUNTIME_DIR" in found.fix
 
 
@@ -206,19 +210,19 @@ def test_a_settings_file_that_makes_no_sense_is_broken(
 ) -> None:
     path = tmp_path / "config.toml"
     monkeypatch.setattr(record, "default_fleet_file", lambda: path)
-    assert one(record.CHECKS, "settings").standing is Standing.ABSENT
+    assert one(record.CHECKS, "settings").standing is CheckStatus.ABSENT
 
     path.write_text('[[server]]\nurl = "gpu1"\n')
     assert one(record.CHECKS, "settings").facts["servers"] == 1
     path.write_text("[[server]]\nurll = 3\n")
-    assert one(record.CHECKS, "settings").standing is Standing.BROKEN
+    assert one(record.CHECKS, "settings").standing is CheckStatus.BROKEN
 
 
 # The terminal.
 
 
 def test_output_into_a_file_is_no_fault() -> None:
-    assert one(terminal.CHECKS, "screen").standing is Standing.ABSENT
+    assert one(terminal.CHECKS, "screen").standing is CheckStatus.ABSENT
 
 
 @pytest.mark.parametrize(
@@ -245,7 +249,7 @@ def test_a_terminal_that_is_small_or_cannot_draw_is_told(
 def test_a_host_without_ssh_is_no_fault(monkeypatch: Patch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
 
-    assert one(terminal.CHECKS, "ssh").standing is Standing.ABSENT
+    assert one(terminal.CHECKS, "ssh").standing is CheckStatus.ABSENT
 
 
 # The engine.
@@ -281,7 +285,7 @@ def test_a_method_that_vllm_moved_is_named_with_what_it_costs(
 
     found = one(engine.CHECKS, "vLLM")
 
-    assert found.standing is Standing.LIMITED
+    assert found.standing is CheckStatus.LIMITED
     assert "Scheduler.schedule: steps" in found.says
 
 
@@ -292,7 +296,7 @@ def test_a_vllm_that_cannot_be_imported_is_broken(monkeypatch: Patch) -> None:
 
     found = one(engine.CHECKS, "vLLM")
 
-    assert found.standing is Standing.BROKEN
+    assert found.standing is CheckStatus.BROKEN
     assert "libcudart.so.12" in found.says
 
 
@@ -302,7 +306,7 @@ def test_no_vllm_is_no_fault_but_another_pythons_is_told(monkeypatch: Patch) -> 
 
     none, other = find(engine.CHECKS, "vLLM")
 
-    assert none.standing is Standing.ABSENT
+    assert none.standing is CheckStatus.ABSENT
     assert "/opt/venv/bin/vllm" in other.says
 
 
@@ -312,15 +316,15 @@ def test_the_probe_is_loaded_unless_plugins_are_chosen_without_it(
     ours = EntryPoint("inferwatch", "embedded_engine.probe.install:install", "group")
     monkeypatch.setattr(engine, "entry_points", lambda **_: [ours])
     monkeypatch.delenv("VLLM_PLUGINS", raising=False)
-    assert one(engine.CHECKS, "probe").standing is Standing.WORKS
+    assert one(engine.CHECKS, "probe").standing is CheckStatus.WORKS
 
     monkeypatch.setenv("VLLM_PLUGINS", "")
-    assert one(engine.CHECKS, "probe").standing is Standing.LIMITED
+    assert one(engine.CHECKS, "probe").standing is CheckStatus.LIMITED
     monkeypatch.setenv("VLLM_PLUGINS", "other,inferwatch")
-    assert one(engine.CHECKS, "probe").standing is Standing.WORKS
+    assert one(engine.CHECKS, "probe").standing is CheckStatus.WORKS
 
     monkeypatch.setattr(engine, "entry_points", lambda **_: [])
-    assert one(engine.CHECKS, "probe").standing is Standing.BROKEN
+    assert one(engine.CHECKS, "probe").standing is CheckStatus.BROKEN
 
 
 @pytest.mark.parametrize(
@@ -403,7 +407,7 @@ def test_a_driver_that_does_not_answer_is_broken(monkeypatch: Patch) -> None:
     for answer in (ChildError("it took longer than 20 s"), {"odd": 1}, 7):
         monkeypatch.setattr(gpu, "ask_child", says(answer))
 
-        assert one(gpu.gpu_checks(), "NVML").standing is Standing.BROKEN
+        assert one(gpu.gpu_checks(), "NVML").standing is CheckStatus.BROKEN
 
 
 async def test_an_exporter_says_which_fields_it_lacks_and_their_lines() -> None:
@@ -414,10 +418,10 @@ async def test_an_exporter_says_which_fields_it_lacks_and_their_lines() -> None:
         server.answers["/metrics"] = exporter.page()
         whole_page = await asyncio.to_thread(one, gpu.gpu_checks([server.url]), "DCGM")
 
-    assert found.standing is Standing.LIMITED
+    assert found.standing is CheckStatus.LIMITED
     assert found.says.endswith(" tells 2 GPUs, without sm active")
     assert "DCGM_FI_PROF_SM_ACTIVE, gauge" in found.fix
-    assert whole_page.standing is Standing.WORKS
+    assert whole_page.standing is CheckStatus.WORKS
 
 
 async def test_an_exporter_that_was_named_and_is_none_is_broken() -> None:
@@ -425,7 +429,7 @@ async def test_an_exporter_that_was_named_and_is_none_is_broken() -> None:
     async with serving({"/metrics": page}) as server:
         found = await asyncio.to_thread(one, gpu.gpu_checks([server.url]), "DCGM")
 
-    assert found.standing is Standing.BROKEN
+    assert found.standing is CheckStatus.BROKEN
 
 
 def test_no_exporter_here_is_no_fault(monkeypatch: Patch) -> None:
@@ -435,7 +439,7 @@ def test_no_exporter_here_is_no_fault(monkeypatch: Patch) -> None:
 
         found = one(gpu.gpu_checks(), "DCGM")
 
-    assert found.standing is Standing.ABSENT
+    assert found.standing is CheckStatus.ABSENT
 
 
 # Processes that are asked.
