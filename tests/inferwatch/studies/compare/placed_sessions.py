@@ -2,13 +2,19 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from inferwatch.record.sessions.sessions import SessionRow
 from inferwatch.record.tables.session_state import SessionState
-from inferwatch.studies.compare.comparison import ComparisonRules, SessionPair, compare
+from inferwatch.studies.compare.comparison import (
+    Comparison,
+    ComparisonRules,
+    SessionPair,
+    compare,
+)
 from inferwatch.studies.compare.reading.request_kinds import Kinds
 from inferwatch.studies.compare.reading.requests import TimedValues
 from inferwatch.studies.compare.reading.session_numbers import (
@@ -117,7 +123,7 @@ def session(
     )
 
 
-def compared(  # noqa: PLR0913  each is a case
+def comparison(  # noqa: PLR0913  each is a case
     seed: int,
     slower: Slower,
     *,
@@ -126,7 +132,7 @@ def compared(  # noqa: PLR0913  each is a case
     memory: float = 5.0,
     paired: bool = True,
     runs: int = 1,
-) -> SessionPair:
+) -> Comparison:
     """Two sides of which the second is slower somewhere."""
     random = np.random.default_rng([11, seed])
     same = Pairing(requests=requests, of=requests) if paired else None
@@ -139,7 +145,12 @@ def compared(  # noqa: PLR0913  each is a case
                 sent = Sent.of(random, requests, seconds, memory)
             made.append(session(random, sent, number * 10 + run, seconds, change, same))
         sides.append(Side(runs=tuple(made)))
-    return compare(sides, ComparisonRules(seed=seed, draws=1_000)).pairs[0]
+    return compare(sides, ComparisonRules(seed=seed, draws=1_000))
+
+
+def compared(seed: int, slower: Slower, **more: Any) -> SessionPair:
+    """The only pair of such a comparison."""
+    return comparison(seed, slower, **more).pairs[0]
 
 
 def said(pair: SessionPair) -> Mapping[str, str]:
