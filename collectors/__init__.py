@@ -1,1 +1,1 @@
-"""The ground floor: what a reading is, and every source that reports readings."""
+"""The lowest layer: the readings, and every source that reports them."""

@@ -1,7 +1,7 @@
-"""Clocks: monotonic for intervals, the wall once per session, session time for all.
+"""Clocks: monotonic time for intervals, one wall-clock anchor, and session time.
 
-A clock domain is a host boot. Within one, monotonic times of all processes subtract
-directly on Linux, so the probe's stamps and ours need no synchronising.
+A clock domain is one boot of a host. Within it, monotonic times of all processes can be
+subtracted directly on Linux, so the probe's timestamps and ours need no synchronising.
 """
 
 import time
@@ -17,16 +17,16 @@ from collectors.contract.readings import AnyReading, ClockAnchor
 
 NS_PER_S = 1_000_000_000
 PARTED_NS = NS_PER_S // 4
-"""Wall times are shown to the second."""
+"""Drift of the wall clock that calls for a new anchor: wall times show seconds."""
 
 
 def monotonic_ns() -> int:
-    """Now, in nanoseconds of this boot."""
+    """Monotonic time in nanoseconds since boot."""
     return time.monotonic_ns()
 
 
 def boot_id() -> str:
-    """Names this boot of this host: equal ids mean comparable monotonic times."""
+    """Id of this boot of the host; equal ids mean comparable monotonic times."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
     except OSError:
@@ -34,7 +34,7 @@ def boot_id() -> str:
 
 
 def anchor() -> ClockAnchor:
-    """Read wall and monotonic clock together; the tightest of five tries."""
+    """Read the wall and monotonic clocks together; the tightest of five tries."""
     tries = []
     for _ in range(5):
         before = time.monotonic_ns()
@@ -51,14 +51,14 @@ def anchor() -> ClockAnchor:
 
 
 def wall_offset_ns() -> int:
-    """Unix time minus monotonic time, now: good to a microsecond, and cheap."""
+    """Unix time minus monotonic time, accurate to about a microsecond."""
     return time.time_ns() - time.monotonic_ns()
 
 
 class Anchors:
-    """When wall and monotonic clock were read together: again whenever they part.
+    """Wall-clock anchors of a session; a new one whenever the two clocks diverge.
 
-    They do when the host was suspended, which the monotonic clock sleeps through, and
+    They diverge when the host is suspended, since the monotonic clock stops then, and
     when the wall clock is set.
     """
 
@@ -67,43 +67,44 @@ class Anchors:
         self._taken = [self.first]
 
     def parted(self) -> ClockAnchor | None:
-        """A new one, if the last one would tell a wrong time by now."""
+        """A new anchor, if the last one has become wrong; otherwise None."""
         last = self._taken[-1]
         known_ns = last.wall_ns - last.t_ns
         if abs(wall_offset_ns() - known_ns) < PARTED_NS:
             return None
         fresh = anchor()
         if abs(fresh.wall_ns - fresh.t_ns - known_ns) < PARTED_NS:
-            return None  # we were held up between two readings
+            return None  # we were interrupted between the two reads
         self._taken.append(fresh)
         return fresh
 
     def wall_ns(self, t_ns: int) -> int:
-        """Unix time of a monotonic moment, by the last anchor before it."""
+        """Unix time of a monotonic time, by the last anchor before it."""
         at = bisect_right(self._taken, t_ns, key=lambda each: each.t_ns)
         then = self._taken[max(at - 1, 0)]
         return then.wall_ns + t_ns - then.t_ns
 
 
 class ClockRelation:
-    """How another host's monotonic clock stands to ours, between bounds that hold.
+    """Offset of another host's monotonic clock from ours, within proven bounds.
 
-    A clock that was read after we asked and before we had the answer lies between the
-    two. Within these bounds the hosts' wall clocks tell, and outside they are wrong.
-    Once it was used the relation stays: times that were told do not move.
+    A clock that was read between our request and its response lies between the two.
+    Inside these bounds the hosts' wall clocks decide; outside they must be wrong. Once
+    used, the offset is frozen, so times already reported do not move.
     """
 
     def __init__(self) -> None:
         self._boot_id = ""
         self._least: int | None = None
         self._most = 0
-        """Ours minus theirs."""
+        """Bounds of our clock minus theirs, in nanoseconds."""
         self._by_wall = 0
         self._used: int | None = None
 
     def answered(self, theirs: ClockAnchor, asked_ns: int, heard_ns: int) -> None:
-        """The other host read its clocks in an exchange of ours."""
-        if theirs.boot_id != self._boot_id:  # its monotonic clock began anew
+        """Narrow the bounds by a clock reading taken between our two times."""
+        # it rebooted: its monotonic clock began anew
+        if theirs.boot_id != self._boot_id:
             self._boot_id = theirs.boot_id
             self._least = self._used = None
         least, most = asked_ns - theirs.t_ns, heard_ns - theirs.t_ns
@@ -115,7 +116,7 @@ class ClockRelation:
 
     @property
     def offset_ns(self) -> int:
-        """Ours minus theirs; 0 between processes of one host."""
+        """Our clock minus theirs; 0 between processes of one host."""
         if self._used is not None:
             return self._used
         if self._least is None:
@@ -124,13 +125,13 @@ class ClockRelation:
 
     @property
     def bound_ns(self) -> int:
-        """The offset is at most so far off."""
+        """The largest possible error of the offset, in nanoseconds."""
         if self._least is None:
             return 0
         return max(abs(self.offset_ns - end) for end in (self._least, self._most))
 
     def theirs(self, clock: "SessionClock") -> "SessionClock":
-        """Session time for what the other host stamped."""
+        """A clock that converts the other host's timestamps to session time."""
         if self._least is None:
             return clock
         self._used = self.offset_ns
@@ -138,20 +139,21 @@ class ClockRelation:
 
 
 DATE_NS = 2 * NS_PER_S
-"""A date is cut to a second, and some servers write it but once a second."""
+"""Resolution of a Date header, doubled: some servers refresh it once a second."""
 
 
 class DistantClock:
-    """How far another host's wall clock is from ours, by the dates of its answers.
+    """Offset of another host's wall clock, from the Date headers it sends.
 
-    Each was written between our question and its answer; together they leave less room.
+    Each date was written between our request and its response; together they narrow the
+    bounds.
     """
 
     def __init__(self) -> None:
         self._bounds = deque[tuple[int, int]](maxlen=60)
 
     def hear(self, date: str | None, asked_ns: int, answered_ns: int) -> None:
-        """Take the date of an answer; our times are monotonic."""
+        """Narrow the bounds by a Date header and our monotonic times."""
         try:
             told_ns = int(parsedate_to_datetime(date or "").timestamp()) * NS_PER_S
         except (ValueError, OverflowError):
@@ -159,7 +161,7 @@ class DistantClock:
         offset_ns = told_ns - wall_offset_ns()
         bounds = offset_ns - answered_ns, offset_ns + DATE_NS - asked_ns
         if bounds[0] > self._high or bounds[1] < self._low:
-            self._bounds.clear()  # somebody has set a clock
+            self._bounds.clear()  # somebody set a clock
         self._bounds.append(bounds)
 
     @property
@@ -171,7 +173,7 @@ class DistantClock:
         return min((high for _, high in self._bounds), default=inf)
 
     def apart(self) -> str | None:
-        """How far, fit to show; None where it may be less than a second."""
+        """The offset as text for users; None if it may be below one second."""
         low, high = self._low, self._high
         if low <= NS_PER_S and high >= -NS_PER_S:
             return None
@@ -187,7 +189,6 @@ class SessionClock:
         self.start_ns = monotonic_ns() if start_ns is None else start_ns
 
     def now_ns(self) -> int:
-        """Session time now."""
         return monotonic_ns() - self.start_ns
 
     def rebase(self, reading: AnyReading, source: str = "") -> AnyReading:

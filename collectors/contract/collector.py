@@ -1,10 +1,8 @@
-"""What a source is to the rest of the program, and how sources fail.
+"""The collector protocol, and the errors a source can fail with.
 
-CollectorError
-├── SourceLostError        it was there and is gone
-├── SourceNeverCameError   it did not answer in time
-├── SourceSilentError      it was there and cannot be reached: it may come again
-└── WireVersionError       it speaks another major version
+CollectorError, with SourceLostError (it was there and is gone), SourceNeverCameError
+(no answer in time), SourceSilentError (unreachable, but may come back) and
+WireVersionError (another major version of the protocol).
 """
 
 import re
@@ -15,27 +13,27 @@ from collectors.contract.readings import AnyReading
 
 
 class CollectorError(Exception):
-    """A source failed; the message is fit to show."""
+    """A source failed; the message can be shown to users."""
 
 
 class SourceLostError(CollectorError):
-    """The source was there and is gone."""
+    """A source that was there has ended."""
 
 
 class SourceNeverCameError(CollectorError):
-    """The source did not answer in time."""
+    """A source did not answer in time."""
 
 
 class SourceSilentError(CollectorError):
-    """The source was there and says nothing; nobody knows whether it is gone."""
+    """A source no longer answers, but may come back."""
 
 
 class WireVersionError(CollectorError):
-    """The other side speaks another major version of the wire."""
+    """The other side uses another major version of the wire protocol."""
 
 
 class Collector(Protocol):
-    """A source of readings, live or recorded: nobody downstream can tell which."""
+    """A source of readings, live or recorded; consumers cannot tell which."""
 
     def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Readings in session time, in order of receipt, until the source ends.
@@ -46,12 +44,12 @@ class Collector(Protocol):
         ...
 
     async def close(self) -> None:
-        """Let go of sockets, threads and files; safe to call twice."""
+        """Release sockets, threads and files; safe to call twice."""
         ...
 
 
 def name_of(collector: Collector) -> str:
-    """What people may call it, as in ``server scraper of gpu1:8000``."""
+    """A readable name of a collector, such as ``server scraper of gpu1:8000``."""
     inner: Collector | None = getattr(collector, "inner", None)
     if inner is not None:
         return name_of(inner)
@@ -61,23 +59,21 @@ def name_of(collector: Collector) -> str:
 
 
 Listener = Callable[[AnyReading], None]
-"""Is told readings, beside whoever takes them."""
+"""A callback that receives every reading."""
 
 
 class TappedCollector:
-    """A collector whose readings a listener is told as well."""
+    """A collector that passes each of its readings to a listener first."""
 
     def __init__(self, collector: Collector, listener: Listener) -> None:
         self.inner = collector
         self._listener = listener
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """The collector's batches, each told to the listener first."""
         async for batch in self.inner.batches():
             for reading in batch:
                 self._listener(reading)
             yield batch
 
     async def close(self) -> None:
-        """Close the collector."""
         await self.inner.close()

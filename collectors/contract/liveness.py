@@ -1,7 +1,6 @@
-"""Whether a process lives, and whether anybody is behind a Unix socket's file.
+"""Whether a process is alive, and whether anyone listens on a Unix socket file.
 
-A pid and its birth name one process for as long as it lives; a socket's file outlives
-its process.
+A PID with its start time identifies a process; a socket file outlives its process.
 """
 
 import errno
@@ -14,19 +13,19 @@ from contextlib import suppress
 from pathlib import Path
 
 OUT_OF_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
-"""This process has none left, or the system."""
+"""Out of file descriptors, in this process or system-wide."""
 STATE, BIRTH = 0, 19
-"""Places in /proc/PID/stat after the command's closing bracket (proc(5): 3 and 22)."""
+"""Indices in /proc/PID/stat after the command's closing bracket (proc(5): 3 and 22)."""
 
 
 def birth(pid: int) -> int | None:
-    """When a process started, in clock ticks of this boot; None once it is dead.
+    """Start time of a process in clock ticks since boot; None if it is dead.
 
-    A zombie is dead: what it held is gone, only its parent has not looked yet. Whoever
-    has no descriptor left to look with goes by what it saw before.
+    A zombie counts as dead: its resources are released. Out of file descriptors, the
+    last known start time is returned.
 
     Raises:
-        OSError: there is none left, and it has not looked before.
+        OSError: out of descriptors, and the start time is not known yet.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
@@ -46,22 +45,22 @@ def birth(pid: int) -> int | None:
 
 
 _births: dict[int, int] = {}
-"""Of the living, as they were seen last."""
+"""Last known start times of living processes."""
 
 
 def _exists(pid: int) -> bool:
-    """There is such a process, perhaps a zombie: to ask that takes no descriptor."""
+    """Whether a PID exists, perhaps as a zombie; needs no file descriptor."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is another user's
+    except PermissionError:  # another user's
         pass
     return True
 
 
 def is_held(path: Path) -> bool:
-    """Some process has a file or directory locked (flock), whoever can see its pid."""
+    """Whether any process, visible or not, holds an flock on a file or directory."""
     flags = os.O_RDONLY if path.is_dir() else os.O_RDWR
     try:
         descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -74,10 +73,10 @@ def is_held(path: Path) -> bool:
 
 
 def in_the_way(descriptor: int, kind: int) -> bool | None:
-    """Another's lock on the same file keeps us from one of this kind (flock).
+    """Whether another process's flock conflicts with one of this kind.
 
-    None where it cannot be locked. Where nothing is in the way, the lock is ours until
-    the descriptor is closed.
+    None if the file cannot be locked. Without a conflict, the lock is ours until the
+    descriptor is closed.
     """
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -89,7 +88,7 @@ def in_the_way(descriptor: int, kind: int) -> bool | None:
 
 
 def pid_namespace() -> str | None:
-    """Names the namespace in which our pids count; None where that cannot be read."""
+    """Id of our PID namespace; None if it cannot be read."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -97,13 +96,13 @@ def pid_namespace() -> str | None:
 
 
 SOCKET_STATE, SOCKET_PATH = 5, 7
-"""Places in a line of /proc/net/unix."""
+"""Indices in a line of /proc/net/unix."""
 CONNECTED = b"03"
-"""What a listener accepted goes by its path, and may outlive it."""
+"""State of accepted connections, which may outlive their listener."""
 
 
 def is_socket(path: Path) -> bool:
-    """A Unix socket's file itself: a link to one may lead anywhere."""
+    """Whether the path itself is a Unix socket; symbolic links are not followed."""
     try:
         return stat.S_ISSOCK(path.lstat().st_mode)
     except OSError:
@@ -111,10 +110,10 @@ def is_socket(path: Path) -> bool:
 
 
 def nobody_listens(path: Path) -> bool:
-    """A socket's file has lost its owner, and may be removed.
+    """Whether a socket file is orphaned and may be removed.
 
-    Only a refused connection proves that. A datagram socket answers otherwise, and
-    one that is bound but does not listen yet refuses too, so it is looked up.
+    Only a refused connection proves it. A datagram socket answers otherwise, but a
+    bound socket that does not listen yet refuses as well, so /proc/net/unix is checked.
     """
     if not is_socket(path):
         return False
@@ -122,26 +121,26 @@ def nobody_listens(path: Path) -> bool:
         with socket.socket(socket.AF_UNIX) as caller:
             caller.settimeout(0)
             answer = caller.connect_ex(str(path))
-    except OSError:  # no descriptor is left, or the path is too long to connect to
+    except OSError:  # out of descriptors, or the path is too long
         return False
     return answer == errno.ECONNREFUSED and not _is_bound(path)
 
 
 PEER = struct.Struct("3i")
-"""pid, uid and gid of who is at the other end (unix(7): SO_PEERCRED)."""
+"""pid, uid and gid of the peer (unix(7): SO_PEERCRED)."""
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """The user at the other end of a Unix socket, as the kernel knows."""
+    """User id of the peer of a Unix socket, from the kernel."""
     peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size)
     return int(PEER.unpack(peer)[1])
 
 
 def listener(path: Path) -> int | None:
-    """The process behind a Unix socket, by the pid it has here.
+    """PID of the process that listens on a Unix socket.
 
-    0 when it has none here, as one in another container; None when that cannot be
-    asked, because nobody listens yet or we may not connect.
+    0 if it has no PID in our namespace, as in another container; None if nobody listens
+    or we may not connect.
     """
     try:
         with socket.socket(socket.AF_UNIX) as caller:
@@ -154,11 +153,11 @@ def listener(path: Path) -> int | None:
 
 
 MOST_LISTENED = 64
-"""Addresses that are told of one process."""
+"""Most addresses reported for a process."""
 
 
 def listened_to() -> list[str]:
-    """Addresses at which this very process takes connections."""
+    """Addresses this process listens on."""
     found = []
     for entry in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
@@ -168,7 +167,7 @@ def listened_to() -> list[str]:
 
 
 def _listens_at(descriptor: int) -> str:
-    """The address of a socket that listens; it is closed, whatever it is."""
+    """Address of a listening socket, empty otherwise; closes the descriptor."""
     try:
         held = socket.socket(fileno=descriptor)
     except OSError:
@@ -188,11 +187,11 @@ def _shown(address: object) -> str:
 
 
 def _is_bound(path: Path) -> bool:
-    """The kernel lists the path as bound."""
+    """Whether the kernel lists the path as bound."""
     try:
         listed = Path("/proc/net/unix").read_bytes()
     except OSError:
-        return True  # who cannot know does not remove
+        return True  # when in doubt, keep the file
     wanted = {bytes(path.absolute()), bytes(path.resolve())}
     for line in listed.splitlines()[1:]:
         *fields, name = line.split(None, SOCKET_PATH)

@@ -1,7 +1,7 @@
-"""Reads and writes small files in places where others may put something, too.
+"""Reads and writes small files in directories where others may write, too.
 
-What lies there may be a pipe that nobody writes to, a link to elsewhere, or endless:
-none of that may hold us up or be believed.
+A path there may be a pipe nobody writes to, a symbolic link or an endless file; none of
+these may block us or be trusted.
 """
 
 import errno
@@ -14,15 +14,15 @@ OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def read_plain(path: Path, most_bytes: int, *, only_ours: bool = False) -> bytes:
-    """The content of a regular file; this never waits for anybody.
+    """Content of a regular file; never blocks on a pipe.
 
-    With ``only_ours`` it must be this user's, writable for nobody else and no link:
-    then nobody but this user or root has written it.
+    With ``only_ours`` it must belong to this user, be writable by nobody else and be no
+    symbolic link, so only this user or root can have written it.
 
     Raises:
-        OSError: it cannot be read, is something else or too large.
+        OSError: it cannot be read, is no regular file or is too large.
     """
-    # Without O_NONBLOCK a pipe is waited at until somebody writes to it.
+    # Without O_NONBLOCK, opening a pipe waits for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     if only_ours:
         flags |= os.O_NOFOLLOW
@@ -39,9 +39,9 @@ def read_plain(path: Path, most_bytes: int, *, only_ours: bool = False) -> bytes
 
 
 def write_plain(path: Path, content: bytes) -> None:
-    """Make a private file, all at once, so that a reader never sees half of it.
+    """Create or replace a private file atomically.
 
-    Whatever was there is replaced, and never written through.
+    An existing file is never written through, so a symbolic link is not followed.
     """
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     with os.fdopen(descriptor, "wb") as file:

@@ -1,13 +1,13 @@
-"""The facts: everything a collector can report, one frozen Struct a kind.
+"""The readings: everything a collector can report, one frozen Struct per kind.
 
-A reading is fact, wire format and row source at once; there is no conversion layer.
+A reading is the record in memory, on the wire and in the database at once; there is no
+conversion layer.
 
 Times are integer nanoseconds and their names end in ``_ns``. On the wire they are
-raw monotonic times of the sender's boot; a collector rebases them once (see
-:mod:`collectors.contract.clock`) to *session time*: nanoseconds since the session
-started.
-``INSTANTS`` names the fields that are moments, so that durations stay as they are.
-Unknown is ``None``, never zero.
+monotonic times of the sender's boot; a collector converts them once (see
+:mod:`collectors.contract.clock`) to *session time*: nanoseconds since the session started.
+``INSTANTS`` names the fields that are points in time, so that durations are not
+converted. Unknown is ``None``, never zero.
 """
 
 from enum import StrEnum
@@ -19,17 +19,17 @@ import msgspec
 class Reading(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False
 ):
-    """Anything a collector reports; the base of all kinds."""
+    """Base class of everything a collector reports."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns",)
 
     source: str = ""
-    """Where it comes from: an engine id, a GPU UUID, a load run. On the wire only
-    where it differs from the envelope's: else the collector fills that in."""
+    """Origin: an engine id, a GPU UUID or a load run. On the wire it is set only where
+    it differs from the envelope's; the collector fills it in otherwise."""
 
 
 class Vantage(StrEnum):
-    """Who measured. Two vantages are never mixed under one label."""
+    """Who measured. Values of two vantages are never mixed under one label."""
 
     CLIENT = "client"
     FRONTEND = "frontend"
@@ -40,24 +40,24 @@ class Vantage(StrEnum):
 
 
 class BoundBy(StrEnum):
-    """Why the head of the queue was not scheduled in a step."""
+    """Why the head of the waiting queue was not scheduled in a step."""
 
     NOTHING = "nothing"
-    """Nothing waited: the engine had room."""
+    """Nothing waited: the engine had capacity."""
     SEQS = "seqs"
     TOKENS = "tokens"
     KV = "kv"
     DEFERRED = "deferred"
-    """All that waited were passed over: for a grammar, a KV transfer, a LoRA slot, an
-    encoder. Records of schema 8 and before have them among the others."""
+    """All waiting requests were skipped: for a grammar, a KV transfer, a LoRA slot or
+    an encoder. Up to schema 8 these were recorded as OTHER."""
     OTHER = "other"
 
 
 class EventKind(StrEnum):
-    """The moments of a request's life that are reported as events.
+    """Events in the life of a request.
 
-    Front end: arrived, first_token, finished. Engine: added (queued), scheduled
-    (first time), finished. Engine-side tokens are in the steps, preemptions too.
+    Front end: arrived, first_token, finished. Engine: added (queued), scheduled (for
+    the first time), finished. Engine-side tokens and preemptions are in the steps.
     """
 
     ARRIVED = "arrived"
@@ -83,38 +83,38 @@ class NoteKind(StrEnum):
     CANARY = "canary"
     BOOKMARK = "bookmark"
     FINDING = "finding"
-    """A diagnosis began to hold, or no longer does."""
+    """A finding began or ceased to hold."""
     SLO = "slo"
     """Objectives began to be missed, or are met again."""
     ALERT = "alert"
-    """A rule of ``--record-on`` held: what came before it was kept."""
+    """A rule of ``--record-on`` held, so what preceded it was recorded."""
 
 
 class LoadKind(StrEnum):
-    """What a load generator did."""
+    """Events of a load generator."""
 
     STARTED = "started"
     WARMUP_ENDED = "warmup_ended"
     RATE = "rate"
     BURST = "burst"
     DRAINING = "draining"
-    """Nothing more is sent; what is in flight may end."""
+    """No more requests are sent; those in flight may finish."""
     STOPPED = "stopped"
 
 
 class Phase(StrEnum):
-    """Which part of a load run a client request belongs to; warm-up is excluded."""
+    """The part of a load run a client request belongs to; results exclude warm-up."""
 
     WARMUP = "warmup"
     STEADY = "steady"
     BURST = "burst"
 
 
-# What an engine's probe reports.
+# Reported by an engine's probe.
 
 
 class EngineInfo(Reading, frozen=True, kw_only=True):
-    """What an EngineCore is: constant while it lives."""
+    """Configuration of an EngineCore: constant while it lives."""
 
     t_ns: int
     pid: int
@@ -124,7 +124,7 @@ class EngineInfo(Reading, frozen=True, kw_only=True):
     device: str | None = None
     dtype: str | None = None
     num_kv_blocks: int | None = None
-    """KV blocks a request can use: vLLM's num_gpu_blocks less the null block."""
+    """KV blocks available to requests: vLLM's num_gpu_blocks without the null block."""
     kv_block_tokens: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
@@ -136,15 +136,15 @@ class EngineInfo(Reading, frozen=True, kw_only=True):
     prefix_caching: bool | None = None
     async_scheduling: bool | None = None
     gpus: list[str] = msgspec.field(default_factory=list)
-    """UUIDs of the GPUs it runs on, where it can tell."""
+    """UUIDs of the GPUs it runs on, where known."""
     weight_bytes: int | None = None
-    """Of the model as loaded, all tensor- and pipeline-parallel parts together."""
+    """Weights as loaded, over all tensor- and pipeline-parallel ranks."""
     kv_bytes_per_token: int | None = None
-    """Of the KV cache, all layers and parts together."""
+    """KV cache per token, over all layers and parallel ranks."""
 
 
 class Endpoint(Reading, frozen=True, kw_only=True):
-    """Where an engine's HTTP server listens and which process it is."""
+    """The address of an engine's HTTP server, and its process."""
 
     t_ns: int
     pid: int
@@ -158,9 +158,9 @@ RANK_BITS = 40
 
 
 def rank_of(ordinal: int) -> int:
-    """Which data-parallel rank of a server numbered a request so.
+    """The data-parallel rank that assigned a request ordinal.
 
-    Each counts up from its own number on, ``rank << RANK_BITS``.
+    Each rank counts up from ``rank << RANK_BITS``.
     """
     return ordinal >> RANK_BITS
 
@@ -169,8 +169,8 @@ class Step(Reading, frozen=True, kw_only=True):
     """One pass of scheduler and model (vLLM: engine step, iteration).
 
     ``members``, ``scheduled`` and ``produced`` are parallel: request ordinal, tokens
-    scheduled for it, tokens that came out. Every token of a step carries the step's
-    ``end_ns``, so these three and ``end_ns`` are the token times.
+    scheduled for it, tokens it produced. Every token of a step has the step's
+    ``end_ns``, so these lists and ``end_ns`` are the token times.
     """
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("start_ns", "end_ns")
@@ -183,7 +183,8 @@ class Step(Reading, frozen=True, kw_only=True):
     end_ns: int
     """Return of ``update_from_output()``."""
     duration_ns: int
-    """end minus the later of start and the previous step's end; idle is left out."""
+    """end_ns minus the later of start_ns and the previous end_ns; idle time is left
+    out."""
     prefill_requests: int = 0
     decode_requests: int = 0
     prefill_tokens: int = 0
@@ -193,15 +194,15 @@ class Step(Reading, frozen=True, kw_only=True):
     drafted_tokens: int | None = None
     accepted_tokens: int | None = None
     running: int = 0
-    """After ``schedule()``."""
+    """Running requests after ``schedule()``."""
     waiting: int = 0
-    """After ``schedule()``."""
+    """Waiting requests after ``schedule()``."""
     bound_by: BoundBy = BoundBy.NOTHING
     kv_used_blocks: int | None = None
     kv_cached_blocks: int | None = None
-    """Idle blocks that still hold a reusable prefix; they count as free to vLLM."""
+    """Free blocks that still hold a reusable prefix; vLLM counts them as free."""
     kv_free_blocks: int | None = None
-    """Idle blocks that hold nothing."""
+    """Free blocks without content."""
     preempted: list[int] = msgspec.field(default_factory=list)
     """Ordinals of the requests preempted in this step."""
     recomputed_tokens: int = 0
@@ -214,14 +215,13 @@ class Step(Reading, frozen=True, kw_only=True):
 
     @property
     def output_tokens(self) -> int:
-        """Tokens that came out of this step."""
         return sum(self.produced)
 
 
 class RequestEvent(Reading, frozen=True, kw_only=True):
-    """A moment in a request's life, seen by the engine or by a front end.
+    """An event in the life of a request, seen by the engine or a front end.
 
-    The two are joined by ``request_id``, vLLM's internal one. Engine events carry the
+    The two are joined by ``request_id``, vLLM's internal id. Engine events carry the
     ``ordinal`` that steps use for their members.
     """
 
@@ -231,7 +231,7 @@ class RequestEvent(Reading, frozen=True, kw_only=True):
     request_id: str
     ordinal: int | None = None
     external_id: str | None = None
-    """The id the client knows (front end)."""
+    """The request id known to the client (front end)."""
     tokenised_ns: int | None = None
     """When the tokenised request left the front end for the engine (arrived)."""
     prompt_tokens: int | None = None
@@ -243,77 +243,78 @@ class RequestEvent(Reading, frozen=True, kw_only=True):
     preemptions: int | None = None
     reason: str | None = None
     """Finish reason: stop, length, abort, error, repetition."""
-    # Records name the fields below and above by their place: new ones come last.
+    # Recordings address fields by position, so new ones are appended.
     lora: str | None = None
-    """Name of the adapter; None: the model itself (added)."""
+    """Name of the LoRA adapter; None: the base model (added)."""
     priority: int | None = None
-    """As given, lower goes first; None where all have the same (added)."""
+    """Lower values go first; None where all requests have the same (added)."""
     header: str | None = None
-    """Value of the one request header that people chose to group by (arrived)."""
+    """Value of the request header chosen for grouping (arrived)."""
     external_tokens: int | None = None
-    """Of the cached, those that a KV connector brought from elsewhere (scheduled)."""
+    """Cached tokens loaded by a KV connector (scheduled)."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("t_ns", "tokenised_ns")
 
 
 class BlockMap(Reading, frozen=True, kw_only=True):
-    """Who holds which KV block of one rank, after a step; most tell what changed.
+    """Holders of the KV blocks of one rank after a step, mostly as a change.
 
-    Blocks go by the engine's own ids; of vLLM's, 0 is the null block, which nobody
-    holds. A block's reference count is how many of the lists below it stands in.
+    Blocks are named by the engine's ids; in vLLM, 0 is the null block, which nobody
+    holds. A block's reference count is the number of lists in ``blocks`` it is in.
     """
 
     t_ns: int
     rank: int = 0
     sequence: int
-    """Counts the maps of this rank: after a gap only a whole one can be used."""
+    """Counts the maps of this rank: after a gap only a whole map is usable."""
     whole: bool = False
-    """It says everything; else what is new since the map before."""
+    """The map is complete; otherwise it is relative to the one before."""
     num_blocks: int
-    """Of the pool, the null block included: ids are below this."""
+    """Size of the pool, null block included: ids are smaller."""
     holders: list[int] = msgspec.field(default_factory=list)
-    """Ordinals of requests whose blocks changed; as long as the three below."""
+    """Ordinals of requests whose blocks changed; parallel to the next three."""
     groups: list[int] = msgspec.field(default_factory=list)
-    """KV-cache group of each list; empty: all are of the first one."""
+    """KV cache group of each list; empty: all belong to the first group."""
     kept: list[int] = msgspec.field(default_factory=list)
-    """How many of its first blocks are as they were."""
+    """Number of unchanged blocks at the start of each list."""
     blocks: list[list[int]] = msgspec.field(default_factory=list)
-    """Those after them, in the order of its tokens."""
+    """Blocks after the unchanged ones, in token order."""
     gone: list[int] = msgspec.field(default_factory=list)
-    """Ordinals of requests that hold nothing any more."""
+    """Ordinals of requests that no longer hold blocks."""
     cached: list[int] = msgspec.field(default_factory=list)
-    """Blocks that can be reused by their content now, and could not, or by another."""
+    """Blocks whose cached content is new."""
     uncached: list[int] = msgspec.field(default_factory=list)
-    """Blocks whose content was given up: evicted, or all were forgotten. One that
-    holds other content since then stands in both lists."""
+    """Blocks that lost their cached content, by eviction or a reset. A block whose
+    content was replaced is in both lists."""
     cleared: bool = False
-    """All content was given up at once, on demand: nothing was evicted."""
+    """The whole cache was reset on demand; nothing was evicted."""
     cost_ns: int | None = None
-    """What taking this map cost on the engine's thread."""
+    """Time this map cost the engine's thread."""
 
 
 class PromptBlocks(Reading, frozen=True, kw_only=True):
-    """The full blocks of a request by the hash of their content, told at its end."""
+    """Content hashes of a request's full blocks, reported when it ends."""
 
     t_ns: int
     rank: int = 0
     ordinal: int
     prompt_blocks: int
-    """How many full blocks its prompt had: these were looked up in the cache."""
+    """Full blocks of the prompt, which were looked up in the prefix cache."""
     total_blocks: int
-    """With those of its output."""
+    """Full blocks of prompt and output."""
     hashes: list[int] = msgspec.field(default_factory=list)
-    """In order, 63 bits each: of the engine's own hash, with a key that its process
-    made up. Equal content has equal numbers in one life of an engine; never tokens."""
+    """Hashes in order, 63 bits each: the engine's own, keyed by a random secret of its
+    process. Equal content has equal hashes in one life of an engine; tokens cannot be
+    derived."""
     places: list[int] = msgspec.field(default_factory=list)
-    """Where in the request each stands; empty: they are all there, from 0 on."""
+    """Position of each hashed block in the request; empty: all blocks from 0 on."""
     one_in: int = 1
-    """Only hashes divisible by this are told: what they tell stands for all."""
+    """Only hashes divisible by this are reported, as a sample of all."""
     block_tokens: int | None = None
 
 
 class Totals(Reading, frozen=True, kw_only=True):
-    """What a probe has counted since its process started, at a moment."""
+    """Counts of a probe since its process started."""
 
     t_ns: int
     steps: int = 0
@@ -321,30 +322,30 @@ class Totals(Reading, frozen=True, kw_only=True):
     requests_added: int = 0
     requests_finished: int = 0
     probe_cost_ns: int = 0
-    """Time spent in the hooks on the engine's thread."""
+    """Time spent in hooks on the engine's thread."""
     sender_cpu_ns: int | None = None
-    """CPU time of the probe's own threads, which make readings and send them."""
+    """CPU time of the probe's own threads."""
     rank: int = 0
     running: int | None = None
-    """At that moment, steps or not; likewise below: true at rest, too."""
+    """Requests running at that moment; like the following fields, also valid when
+    idle."""
     waiting: int | None = None
     kv_used_blocks: int | None = None
     loop_lag_max_ns: int | None = None
-    """API server: how late its event loop ran at worst since the totals before."""
+    """API server: worst lag of its event loop since the previous totals."""
 
 
-# What a running server tells those who ask: over HTTP, in traces, in cache events.
+# Reported by a running server: over HTTP, in traces, in KV cache events.
 
 
 class ServerInfo(Reading, frozen=True, kw_only=True):
-    """What a server is, as far as it tells; reported when first known, and anew."""
+    """What a server reports about itself; repeated when it changes."""
 
     t_ns: int
     name: str
-    """What people call it: given by them, else its host and port."""
+    """Name given by the user, else host and port."""
     family: str
-    """vllm, sglang, llamacpp or openai: a module each of
-    ``collectors.servers.families``."""
+    """vllm, sglang, llamacpp or openai: a module of ``collectors.servers.families``."""
     url: str | None = None
     """Without user, password and query."""
     uds: str | None = None
@@ -352,16 +353,16 @@ class ServerInfo(Reading, frozen=True, kw_only=True):
     models: list[str] = msgspec.field(default_factory=list)
     max_model_len: int | None = None
     started_wall_ns: int | None = None
-    """Unix time at which its process began."""
+    """Unix time at which its process started."""
     num_kv_blocks: int | None = None
-    """KV blocks a request can use, of one rank."""
+    """KV blocks available to requests of one rank."""
     kv_block_tokens: int | None = None
     insecure: bool = False
     """Its certificate is not verified: anybody could answer in its place."""
     settings: dict[str, str] = msgspec.field(default_factory=dict)
-    """What else it tells of its configuration, in its own words."""
+    """Other configuration, in the server's own terms."""
     advice: list[str] = msgspec.field(default_factory=list)
-    """What would make more of it known: a flag or variable each, in a sentence."""
+    """How to make it report more: a sentence each, naming a flag or variable."""
 
 
 class Contact(Reading, frozen=True, kw_only=True):
@@ -370,43 +371,41 @@ class Contact(Reading, frozen=True, kw_only=True):
     t_ns: int
     answers: bool
     why: str | None = None
-    """Why it does not, or what is wrong with what it answers, fit to show."""
+    """Why it does not answer, or what is wrong with its response, as text for users."""
     restarted: bool = False
-    """Its counters began anew: what follows is another life of it."""
+    """It was restarted: its counters begin at zero."""
     round_trip_ns: int | None = None
 
 
 class Histogram(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A cumulative histogram as Prometheus has it, since its process began."""
+    """A cumulative histogram as in Prometheus, since its process started."""
 
     bounds: list[float]
-    """Upper bounds, rising, without the infinite one."""
+    """Upper bounds in ascending order, without ``+Inf``."""
     counts: list[int]
-    """How many were at most each bound, and last how many there were: one more."""
+    """Cumulative counts per bound, and the total at the end: one more than bounds."""
     sum: float
 
 
 class EngineSample(Reading, frozen=True, kw_only=True):
-    """What one rank of a server says of itself at a moment: one scrape.
+    """One rank's metrics at a moment: one scrape.
 
-    Counters count since the process began; unknown is ``None`` or absent.
+    Counters count since the process started; unknown is ``None`` or absent.
     """
 
     t_ns: int
     """The middle of the exchange."""
     uncertainty_ns: int = 0
-    """Half of what the exchange took: the moment is known to within it."""
+    """Half the duration of the exchange: the error of ``t_ns``."""
     by_prometheus: bool = False
-    """A Prometheus server scraped it, and told us later."""
+    """Scraped by a Prometheus server, and read from it later."""
     rank: str = "0"
     """The ``engine`` label: one data-parallel rank."""
     model: str | None = None
-    # Gauges.
     running: int | None = None
     waiting: int | None = None
     kv_usage: float | None = None
-    """0-1."""
-    # Counters.
+    """0 to 1."""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     prefix_queries: int | None = None
@@ -414,26 +413,27 @@ class EngineSample(Reading, frozen=True, kw_only=True):
     prefix_hits: int | None = None
     preemptions: int | None = None
     finished: dict[str, int] = msgspec.field(default_factory=dict)
-    """Requests by how they ended: stop, length, abort, error."""
+    """Finished requests by reason: stop, length, abort, error."""
     histograms: dict[str, Histogram] = msgspec.field(default_factory=dict)
     """By key of the catalog: ttft_s, itl_s, tpot_s, e2el_s, queue_s, prefill_s,
-    decode_s, inference_s; prompt_tokens and output_tokens of a request;
-    step_tokens of an engine step."""
+    decode_s, inference_s; prompt_tokens and output_tokens of a request; step_tokens of
+    an engine step."""
     others: dict[str, float] = msgspec.field(default_factory=dict)
-    """What only its family has, by the name the family gives it."""
+    """Metrics specific to the server family, by its own name."""
 
 
 class RequestSpan(Reading, frozen=True, kw_only=True):
-    """A finished request as the server's own trace tells it, whoever sent it."""
+    """A finished request from the server's own trace."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("arrived_ns", "end_ns")
 
     request_id: str
-    """The id the client knows."""
+    """The request id known to the client."""
     arrived_ns: int
     end_ns: int
     uncertainty_ns: int = 0
-    """Of both, where another host's wall clock told them; durations are exact."""
+    """Error of both times, if taken from another host's wall clock; durations are
+    exact."""
     ttft_ns: int | None = None
     queue_ns: int | None = None
     prefill_ns: int | None = None
@@ -446,45 +446,46 @@ class RequestSpan(Reading, frozen=True, kw_only=True):
 
 
 class KvCacheEvents(Reading, frozen=True, kw_only=True):
-    """What changed in the prefix cache in one step: blocks by hash, never tokens."""
+    """Changes of the prefix cache in one step: blocks by hash, never tokens."""
 
     t_ns: int
     rank: int = 0
     sequence: int
     missed: int = 0
-    """Batches that did not arrive before this one."""
+    """Batches lost before this one."""
     stored: list[int] = msgspec.field(default_factory=list)
-    """Hashes of blocks that were cached."""
+    """Hashes of blocks stored in the cache."""
     parents: list[int | None] = msgspec.field(default_factory=list)
-    """The block before each, None where it begins a prompt; as long as ``stored``."""
+    """The block before each stored one, None at the start of a prompt; parallel to
+    ``stored``."""
     removed: list[int] = msgspec.field(default_factory=list)
     cleared: bool = False
-    """All were forgotten, before what is stored here."""
+    """The cache was emptied before anything in ``stored``."""
     block_tokens: int | None = None
 
 
 class WatchedSlo(Reading, frozen=True, kw_only=True):
-    """What requests are to hold from now on, as ``--slo`` writes it."""
+    """Objectives for requests from now on, as ``--slo`` writes them."""
 
     t_ns: int
     slo: str
 
 
-# What the load generator reports: the client's vantage.
+# Reported by the load generator: the client's vantage.
 
 
 class LoadPlanned(Reading, frozen=True, kw_only=True):
-    """What the load run that follows was asked to do."""
+    """The plan of the load run that follows."""
 
     t_ns: int
     plan: str
-    """As JSON, without what may be secret."""
+    """JSON, without secrets."""
     elsewhere: bool = False
-    """Somebody else started it; we only listen."""
+    """Another process started the run."""
 
 
 class RequestRecord(Reading, frozen=True, kw_only=True):
-    """One request as the load generator's client saw it, complete."""
+    """A complete request as the load generator's client saw it."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = (
         "intended_ns",
@@ -497,7 +498,7 @@ class RequestRecord(Reading, frozen=True, kw_only=True):
 
     index: int
     external_id: str
-    """The X-Request-Id it sent; the engine's external id contains it."""
+    """The X-Request-Id sent; the engine's external id contains it."""
     phase: Phase
     intended_ns: int
     sent_ns: int | None = None
@@ -507,25 +508,25 @@ class RequestRecord(Reading, frozen=True, kw_only=True):
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     failure: str | None = None
-    """None when it succeeded, else the kind of failure."""
+    """The kind of failure; None on success."""
     detail: str | None = None
     class_name: str | None = None
-    """Its class in a mix of classes."""
+    """Request class in a mix of classes."""
     turn: int | None = None
-    """Of its conversation, from 1; None where a conversation is one question."""
+    """Turn of its conversation, from 1; None for single requests."""
     first_content_ns: int | None = None
-    """When an answer that began with reasoning came to what it answers."""
+    """First token after reasoning, where the response began with reasoning."""
     first_chunk_tokens: int | None = None
-    """Where the server counts tokens in each chunk."""
+    """Tokens in the first chunk, where the server counts them."""
     server_queue_ns: int | None = None
-    """As the answer itself says, where vLLM gives per-request metrics: queued in the
-    engine to scheduled; to the first token; to the last."""
+    """Per-request metrics in the response, where vLLM sends them: queued to scheduled;
+    scheduled to first token; first to last token."""
     server_prefill_ns: int | None = None
     server_decode_ns: int | None = None
 
 
 class TokenTimes(Reading, frozen=True, kw_only=True):
-    """When the chunks of one client request arrived (vantage client)."""
+    """Arrival times of the chunks of one client request (vantage client)."""
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("first_ns",)
 
@@ -533,65 +534,65 @@ class TokenTimes(Reading, frozen=True, kw_only=True):
     first_ns: int
     gaps_ns: list[int]
     by_kernel: bool | None = None
-    """True: the kernel stamped each as it came in. False: the client did for some, when
-    it read them."""
+    """True: the kernel stamped every arrival. False: some were stamped when the client
+    read them."""
 
 
 class LoadEvent(Reading, frozen=True, kw_only=True):
-    """Something the load generator began or ended."""
+    """The load generator started or ended something."""
 
     t_ns: int
     kind: LoadKind
     rate_per_s: float | None = None
     users: int | None = None
-    """Of a closed loop."""
+    """Concurrent users of a closed loop."""
     changed: bool = False
-    """Somebody asked for it on the way: the plan says otherwise."""
+    """The user changed it during the run, deviating from the plan."""
     text: str = ""
 
 
 class ClientSample(Reading, frozen=True, kw_only=True):
-    """How well the load generator itself did, over a second or over its whole run."""
+    """Accuracy of the load generator, over a second or over its whole run."""
 
     t_ns: int
     span_ns: int
-    """What it covers, up to ``t_ns``."""
+    """Time covered, up to ``t_ns``."""
     final: bool = False
-    """Covers the whole run, warm-up left out; the last of the run."""
+    """Covers the whole run without warm-up; the last of the run."""
     transport: str
     """raw or httpx."""
     sends: int = 0
-    """Requests that set out; of the whole run, each must have its record."""
+    """Requests sent; over the whole run, each must have its RequestRecord."""
     late_sends: int = 0
-    """More than 10 ms after their intended time."""
+    """Requests sent more than 10 ms after their intended time."""
     send_lag_p50_ns: int | None = None
-    """From the intended time to the send."""
+    """From intended time to send."""
     send_lag_p99_ns: int | None = None
     send_lag_max_ns: int | None = None
     tokens: int = 0
-    """Chunks that brought tokens, of requests that have ended."""
+    """Chunks with tokens, of finished requests."""
     kernel_stamps: int = 0
-    """How many of these the kernel has stamped."""
+    """Chunks the kernel stamped."""
     reads: int = 0
-    """From sockets, whatever came."""
+    """Socket reads, whatever arrived."""
     merged_reads: int = 0
-    """Brought several chunks with tokens; all but the last of them came earlier than
-    their stamp says."""
+    """Reads with several chunks of tokens; all but the last chunk arrived earlier than
+    stamped."""
     recv_lag_p50_ns: int | None = None
-    """From the kernel's stamp of a read to ours; None where the kernel stamps none."""
+    """From the kernel's stamp to our read; None without kernel stamps."""
     recv_lag_p99_ns: int | None = None
     recv_lag_max_ns: int | None = None
     cpu_s: float = 0.0
-    """The process's, in this span."""
+    """CPU time of the process in this span."""
     in_flight: int = 0
     held_back: int | None = None
-    """Requests that left late because as many as the plan allows were in flight."""
+    """Requests delayed because the plan's most concurrent requests were in flight."""
 
 
 class CanaryRequest(Reading, frozen=True, kw_only=True):
-    """A tiny request of ours to a server that others use: what a client of it sees.
+    """A small request of our own to a server in use, as a probe of what clients see.
 
-    Its source is that server. It is no part of any load run.
+    Its source is that server. It belongs to no load run.
     """
 
     INSTANTS: ClassVar[tuple[str, ...]] = ("sent_ns", "first_token_ns")
@@ -599,36 +600,36 @@ class CanaryRequest(Reading, frozen=True, kw_only=True):
     sent_ns: int
     first_token_ns: int | None = None
     gaps_ns: list[int] = msgspec.field(default_factory=list)
-    """Between its chunks; one of them may bring several tokens."""
+    """Gaps between chunks, each of which may hold several tokens."""
     prompt_tokens: int | None = None
     output_tokens: int | None = None
     by_kernel: bool | None = None
-    """The kernel stamped each chunk as it came in."""
+    """The kernel stamped the arrival of each chunk."""
     failure: str | None = None
-    """None when it succeeded, else the kind of failure."""
+    """The kind of failure; None on success."""
     detail: str | None = None
 
 
 class AnswerHashes(Reading, frozen=True, kw_only=True):
-    """How a server answered fixed prompts at temperature 0: hashes, never words.
+    """Hashes of a server's responses to fixed prompts at temperature 0, never text.
 
-    The n-th number of an answer stands for its first n tokens, so two answers are equal
-    up to the first number that differs.
+    The n-th number of a response is the hash of its first n tokens, so two responses
+    are equal up to the first number that differs.
     """
 
     t_ns: int
     model: str
     asked: int
-    """Hash of the prompts and of how they were asked: only equal ones compare."""
+    """Hash of the prompts and request options: only equal ones are comparable."""
     by_tokens: bool
-    """The server told token ids; else it is words of its text that are counted."""
+    """The server returned token ids; otherwise words of the text are counted."""
     alone: list[list[int]]
-    """Of each prompt, asked one after the other."""
+    """Per prompt, each sent on its own."""
     together: list[list[int]]
-    """Of each, all asked at once: in other batches."""
+    """Per prompt, all sent at once: in other batches."""
 
 
-# What the machine reports: its clocks, processes and GPUs.
+# Reported by the machine: its clocks, processes and GPUs.
 
 
 class ClockAnchor(Reading, frozen=True, kw_only=True):
@@ -642,229 +643,230 @@ class ClockAnchor(Reading, frozen=True, kw_only=True):
 
 
 class ProcessUsage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one process has used so far."""
+    """Resource usage of a process so far."""
 
     pid: int
     role: str
     """api, core, worker, load, inferwatch, agent."""
     cpu_s: float
-    """User and system seconds since it started."""
+    """User and system time in seconds since it started."""
     rss_bytes: int
     threads: int | None = None
     throttled_s: float | None = None
-    """How long a CPU quota has kept its control group from running so far, added up
-    over the cores it wanted; None where it has no quota."""
+    """Time a CPU quota throttled its control group, summed over cores; None without a
+    quota."""
 
 
 class HostInfo(Reading, frozen=True, kw_only=True):
-    """What a host is; reported once.
+    """Hardware of a host; reported once.
 
-    Its samples have the same source: empty for the host on which inferwatch runs, else
-    the host's name.
+    Its samples have the same source: empty for the host inferwatch runs on, else the
+    host's name.
     """
 
     t_ns: int
     name: str
     cpu: str | None = None
-    """The model of its processors."""
+    """The CPU model."""
     cores: int | None = None
     memory_bytes: int | None = None
-    """What it has, or what a control group grants us of it."""
+    """Memory installed, or the limit of our control group."""
 
 
 class HostSample(Reading, frozen=True, kw_only=True):
-    """CPU and memory of the processes that matter, ours included, and of their host."""
+    """CPU and memory of the watched processes, ours included, and of their host."""
 
     t_ns: int
     processes: list[ProcessUsage]
     loop_lag_s: float | None = None
-    """How late inferwatch's own event loop ran in the interval (worst)."""
+    """Worst lag of inferwatch's event loop in the interval."""
     cores: int | None = None
-    """That inferwatch may use."""
+    """Cores inferwatch may use."""
     busy_s: float | None = None
-    """What all processes of the host have used of those cores since it started."""
+    """Busy seconds of those cores since boot, by all processes."""
     run_queue: int | None = None
-    """Threads of the host that ran or waited for a core at this moment, without the
-    one that looked."""
+    """Threads running or waiting for a core at this moment, without the one that reads
+    this."""
     memory_used_bytes: int | None = None
-    """Of ``HostInfo.memory_bytes``, caches that can be dropped left out."""
+    """Used part of ``HostInfo.memory_bytes``, without reclaimable caches."""
 
 
 class GpuInfo(Reading, frozen=True, kw_only=True):
-    """A GPU or a MIG slice of one, or why there is none to measure.
+    """A GPU or MIG slice, or the reason why there is none.
 
-    Its source is its UUID. Reported when first known, and anew when anything of it
-    changes, such as that it is lost.
+    Its source is its UUID. Reported when found and whenever it changes, also when it is
+    lost.
     """
 
     t_ns: int
     name: str | None = None
     uuid: str | None = None
     absent_because: str | None = None
-    """There is none at all, and why, with what to do about it."""
+    """Why there is no GPU at all, with a remedy."""
     lost_because: str | None = None
-    """It was there and does not answer now."""
+    """Why a GPU found earlier does not respond."""
     host: str | None = None
-    """Where it is, if not where inferwatch runs."""
+    """Host name, if it is not the host inferwatch runs on."""
     index: int | None = None
-    """As the driver counts, which need not be as CUDA does."""
+    """NVML's index, which may differ from CUDA's."""
     pci_bus_id: str | None = None
     architecture: str | None = None
-    """Hopper, Ampere…"""
+    """For example Hopper or Ampere."""
     driver: str | None = None
-    """Its version; with the word *simulated* where no GPU stands behind it."""
+    """Driver version; contains *simulated* where there is no real GPU."""
     memory_bytes: int | None = None
     memory_bus_bits: int | None = None
     max_sm_clock_mhz: int | None = None
     max_memory_clock_mhz: int | None = None
     peak_bytes_per_s: float | None = None
-    """What its memory could move, read and write together."""
+    """Peak memory bandwidth, reads and writes together."""
     peak_from: str | None = None
     """clock and bus width, data sheet, or you (--peak-gbps)."""
     sheet_bytes_per_s: float | None = None
-    """The same as its data sheet has it, where we know it."""
+    """Peak memory bandwidth by the data sheet, where known."""
     peak_flops: float | None = None
-    """FLOP/s at the model's dtype, where you said so (--peak-tflops)."""
+    """FLOP/s at the model's dtype, where given by --peak-tflops."""
     parent_uuid: str | None = None
-    """Of a MIG slice: the GPU it is part of."""
+    """UUID of the GPU a MIG slice belongs to."""
     profile: str | None = None
-    """Of a MIG slice: its size, such as 1g.10gb."""
+    """Profile of a MIG slice, such as 1g.10gb."""
     missing: dict[str, str] = msgspec.field(default_factory=dict)
-    """What cannot be read of it: by field of GpuSample, why and what would help."""
+    """Why values are unavailable and how to get them, by field of GpuSample."""
 
 
 class GpuSample(Reading, frozen=True, kw_only=True):
-    """What a GPU did up to a moment. Its source is its UUID; unknown is ``None``.
+    """Activity of a GPU up to a moment. Its source is its UUID; unknown is ``None``.
 
-    Shares are 0-1. A field that was not read anew in this sample is ``None``, not
-    repeated: each has a rate of its own.
+    Ratios are 0 to 1. Fields not read for this sample are ``None``, never repeated:
+    each has its own interval.
     """
 
     t_ns: int
     span_ns: int | None = None
-    """What the averages cover, up to ``t_ns``: those from GPM or DCGM."""
+    """Time covered by the averages of GPM or DCGM, up to ``t_ns``."""
     via: str = "nvml"
-    """Who measured the averages: gpm, dcgm; nvml where there are none."""
+    """Source of the averages: gpm or dcgm; nvml without averages."""
     # Averages over the span.
     dram_active: float | None = None
-    """Of what the memory could move: reads and writes together."""
+    """Share of the peak memory bandwidth, reads and writes together."""
     peak_bytes_per_s: float | None = None
-    """What that is a share of, at the memory clock of this moment."""
+    """That peak, at the current memory clock."""
     sm_active: float | None = None
-    """Of the SMs' cycles, those with a warp assigned."""
+    """Share of SM cycles with at least one warp assigned."""
     sm_occupancy: float | None = None
-    """Resident warps of those that fit."""
+    """Resident warps relative to the most that fit."""
     tensor_active: float | None = None
-    """Of the cycles, those in which any tensor pipe was in use."""
+    """Share of cycles in which any tensor pipe was active."""
     pcie_tx_bytes_per_s: float | None = None
-    """From the GPU."""
+    """Sent by the GPU."""
     pcie_rx_bytes_per_s: float | None = None
     nvlink_tx_bytes_per_s: float | None = None
     nvlink_rx_bytes_per_s: float | None = None
-    # Time in which anything was under way at all: no measure of how much.
+    # Share of time with any activity at all: not a measure of load.
     gpu_busy: float | None = None
     memory_busy: float | None = None
     """Never a bandwidth."""
-    # As of the moment.
+    # Current values.
     power_w: float | None = None
     power_limit_w: float | None = None
     sm_clock_mhz: int | None = None
     memory_clock_mhz: int | None = None
     throttle_reasons: int | None = None
-    """NVML's bits of clocks event reasons."""
+    """NVML's bit mask of clocks event reasons."""
     temperature_c: int | None = None
     memory_temperature_c: int | None = None
     memory_used_bytes: int | None = None
-    """Without what the driver reserves."""
+    """Without memory reserved by the driver."""
     memory_reserved_bytes: int | None = None
-    # Counters: they only rise, until the driver is loaded anew.
+    # Counters: they rise until the driver is reloaded.
     energy_mj: int | None = None
-    """Of the board, in thousandths of a joule."""
+    """Energy of the board in millijoules."""
     throttled_ns: dict[str, int] = msgspec.field(default_factory=dict)
-    """Time for which clocks were held down: power_cap, sync_boost, thermal,
-    hw_thermal, power_brake."""
+    """Time clocks were throttled: power_cap, sync_boost, thermal, hw_thermal,
+    power_brake."""
     ecc_corrected: int | None = None
     ecc_uncorrected: int | None = None
 
 
 class GpuProcesses(Reading, frozen=True, kw_only=True):
-    """Who uses a GPU, whose source it has; listed rarely, for it costs most."""
+    """Processes that use a GPU, whose UUID is the source; listed rarely: it is slow."""
 
     t_ns: int
     memory_bytes: dict[int, int | None]
-    """By process id of the host, which a container need not know."""
+    """By PID on the host, which may be unknown in a container."""
 
 
-# What watching itself reports: what is worth remembering, and when it looked.
+# Reported by inferwatch itself: notes, settings, and when snapshots were taken.
 
 
 class ModelConfig(Reading, frozen=True, kw_only=True):
-    """What the model of an engine is built of, as its own configuration says."""
+    """The model's configuration, as its own config.json has it."""
 
     t_ns: int
     rank: int = 0
     model: str
     config: str
-    """JSON of a Hugging Face ``config.json``, of the text model alone."""
+    """JSON of a Hugging Face ``config.json``, reduced to the text model."""
     dtype: str | None = None
-    """Of activations and of weights that are not quantised, such as ``bfloat16``."""
+    """Dtype of activations and unquantised weights, such as ``bfloat16``."""
     kv_dtype: str | None = None
-    """Of the KV cache, resolved: never ``auto``."""
+    """Dtype of the KV cache, resolved: never ``auto``."""
     quantization: str | None = None
     """vLLM's name of the method, such as ``fp8``."""
 
 
 class EngineSettings(Reading, frozen=True, kw_only=True):
-    """What an engine is set to now, by the names of vLLM's flags."""
+    """Current values of an engine's flags, by vLLM's names."""
 
     t_ns: int
     rank: int = 0
     settings: dict[str, str | int | float | bool | None]
-    """Such as ``max_num_seqs``: 256. What it does not tell is left out."""
+    """For example ``max_num_seqs``: 256. Unknown flags are missing."""
 
 
 class LimitChange(StrEnum):
-    """Why an engine's limits are what they are from a moment on."""
+    """Why an engine's limits changed."""
 
     START = "start"
-    """The values it was started with; nobody has changed them."""
+    """The start-up values; nobody has changed them."""
     SET = "set"
-    """Somebody chose them."""
+    """A client changed them."""
     RESET = "reset"
-    """Somebody went back to the values it was started with."""
+    """A client restored the start-up values."""
     WATCHER_GONE = "watcher gone"
-    """Whoever chose them is gone, so the start-up values are back."""
+    """The client that set them disconnected, so the start-up values are back."""
 
 
 class LiveLimits(Reading, frozen=True, kw_only=True):
-    """What limits an engine's scheduler from this moment on, where it may be changed.
+    """Limits of an engine's scheduler from this moment on, if they can be changed.
 
-    Only an engine that was started with control tells it: once when it is born, and
-    at the first step that goes by other limits, or at once where there is none for now.
-    Limits go down from their start-up values, and back; never above.
+    Reported only by engines started with control: at start-up, and with the first step
+    under new limits, or at once while idle. Limits can be lowered from their start-up
+    values and raised back, never beyond.
     """
 
     t_ns: int
     rank: int = 0
     version: int
-    """Counts changes; who changes says which version that is a change of."""
+    """Counts changes; a change names the version it is based on."""
     change: LimitChange
     max_num_seqs: int
-    """Requests that may run; where more do, none is preempted, none admitted."""
+    """Running requests; if more run already, none is preempted and none admitted."""
     max_num_batched_tokens: int
-    """Tokens a step may have; a step that must serve more running requests has more."""
+    """Tokens per step; a step with more running requests than this has more."""
     start_max_num_seqs: int
     start_max_num_batched_tokens: int
     by: str | None = None
-    """Who changed them, fit to show; None at start."""
+    """Who changed them, as text for users; None at start-up."""
     kept: bool = False
-    """They stay when whoever set them goes."""
+    """They stay when the client that set them disconnects."""
     fixed: dict[str, str] = {}
-    """By ``max_num_batched_tokens``: why this engine does not let it be changed."""
+    """By name (``max_num_batched_tokens``): why this engine does not allow changing
+    it."""
 
     @property
     def in_force(self) -> bool:
-        """Something is lower than it was at start."""
+        """Whether a limit is below its start-up value."""
         return (
             self.max_num_seqs < self.start_max_num_seqs
             or self.max_num_batched_tokens < self.start_max_num_batched_tokens
@@ -872,18 +874,18 @@ class LiveLimits(Reading, frozen=True, kw_only=True):
 
 
 class WorkerMemory(Reading, frozen=True, kw_only=True):
-    """Who has the memory of one worker's device, once the engine is up; in bytes."""
+    """Memory use of one worker's device after start-up, in bytes."""
 
     t_ns: int
     rank: int = 0
     worker: int = 0
-    """Its place among the tensor- and pipeline-parallel workers of the rank."""
+    """Index among the tensor- and pipeline-parallel workers of the rank."""
     gpu: str | None = None
-    """UUID."""
+    """UUID of the GPU."""
     total_bytes: int | None = None
-    """Of the device."""
+    """Memory of the device."""
     allowed_bytes: int | None = None
-    """What the engine may use of it: ``gpu_memory_utilization``."""
+    """Share allowed by ``gpu_memory_utilization``."""
     weight_bytes: int | None = None
     kv_bytes: int | None = None
     activation_bytes: int | None = None
@@ -891,46 +893,46 @@ class WorkerMemory(Reading, frozen=True, kw_only=True):
     graph_bytes: int | None = None
     """CUDA graphs."""
     workspace_bytes: int | None = None
-    """What is not torch's: NCCL, libraries, contexts."""
+    """Memory outside torch: NCCL, libraries, contexts."""
     read_from: dict[str, str] = {}
-    """By the name of a field above, where it was read."""
+    """Where each value was read, by field name."""
     load_s: float | None = None
-    """What loading its weights took."""
+    """Time to load the weights."""
 
 
 class MeasuredPeak(Reading, frozen=True, kw_only=True):
-    """What a host or GPU was measured to do, by ``doctor --measure-peak``."""
+    """Peaks of a host or GPU measured by ``doctor --measure-peak``."""
 
     t_ns: int
     device: str
-    """The name of the processor or GPU."""
+    """Name of the CPU or GPU."""
     threads: int | None = None
-    """Of a processor, with which it was measured."""
+    """Threads used to measure a CPU."""
     bytes_per_s: float | None = None
-    """Memory, read and written together, of a copy as STREAM does it."""
+    """Memory bandwidth of a copy as in STREAM, reads and writes together."""
     read_bytes_per_s: float | None = None
-    """Memory, only read."""
+    """Memory bandwidth of reads."""
     cached_bytes_per_s: dict[int, float] = {}
-    """Of reading again and again, by how many bytes: what fits into a processor's
-    caches is read faster than memory. The largest is memory's."""
+    """Read bandwidth by working set size in bytes: what fits into CPU caches is read
+    faster. The largest size gives that of memory."""
     flops: dict[str, float] = {}
     """FLOP/s of a matrix product, by dtype such as ``float32``."""
     measured_wall_s: float | None = None
-    """When, seconds since the epoch."""
+    """Unix time of the measurement in seconds."""
 
 
 class Prices(Reading, frozen=True, kw_only=True):
-    """What time or energy costs, as somebody said."""
+    """Prices of time and energy, as given by the user."""
 
     t_ns: int
     gpu_hour: float | None = None
-    """Of one GPU, or of the host where there is none."""
+    """Per GPU, or per host without a GPU."""
     kwh: float | None = None
     currency: str = "$"
 
 
 class Note(Reading, frozen=True, kw_only=True):
-    """Something worth remembering at a moment, fit to show."""
+    """An event worth recording, as text for users."""
 
     t_ns: int
     kind: NoteKind
@@ -939,7 +941,7 @@ class Note(Reading, frozen=True, kw_only=True):
 
 
 class Tick(Reading, frozen=True, kw_only=True):
-    """A moment at which a snapshot was taken; replay takes the same ones."""
+    """The time of a snapshot; replay takes its snapshots at the same times."""
 
     t_ns: int
 

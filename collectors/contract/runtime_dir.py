@@ -1,13 +1,12 @@
-"""Where the probes and engines of this user are found: one private directory.
+"""The private directory with the sockets of this user's probes and engines.
 
-A probe's socket is called ``<engine id>.<pid>.sock``: looking at the directory says
-which processes of which engines can be watched. Sockets outlive their processes, so
-whoever looks also clears away those of the dead.
+A probe's socket is named ``<engine id>.<pid>.sock``, so the directory lists what can be
+watched. Sockets outlive their processes; whoever lists them removes stale ones.
 
-The directory may be shared. A container's root may have a user's directory mounted: it
-gives its sockets to the directory's owner. And users of a group share one whose mode
-says so (``chmod 2770``): sockets in it are the group's. Then others put files there,
-too: none of theirs may lead us out of it, or decide what becomes of a process of ours.
+The directory may be shared. Root in a container may have a user's directory mounted,
+and gives its sockets to the directory's owner. Users of a group can share a directory
+with the setgid bit (``chmod 2770``), whose sockets belong to the group. Others can then
+put files there, which must neither lead us elsewhere nor affect our processes.
 """
 
 import hashlib
@@ -24,21 +23,21 @@ from collectors.contract.liveness import birth, is_socket, listener, nobody_list
 from collectors.contract.plain_file import OF_OTHERS
 
 SOCKETS_IN = "unix:"
-"""How the place of a probe is written whose sockets are in some other directory."""
+"""Prefix of a probe address that names another directory with sockets."""
 ENGINE_ID_LIMIT = 32
 AGENT_SOCKET = "agent.sock"
-"""No probe's: it has no engine's name and no pid."""
+"""Differs from every probe's socket: no engine id, no PID."""
 SOCKET_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.sock")
 CHOOSE = "INFERWATCH_RUNTIME_DIR=/a/private/directory"
-"""What to do where the directory cannot be used."""
+"""Remedy when the directory cannot be used."""
 ASK_AGAIN_NS = 5 * NS_PER_S
-"""A process that cannot be seen is asked whether it lives this often."""
+"""How often a process we cannot see is checked for being alive."""
 SOCKET_PATH_LIMIT = 107
 """Linux's sun_path, less the closing NUL."""
 
 
 class RuntimeDirError(OSError):
-    """There is no such directory for us; the message is fit to show."""
+    """There is no usable runtime directory; the message can be shown to users."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"{why}: {CHOOSE} chooses another directory")
@@ -47,26 +46,26 @@ class RuntimeDirError(OSError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSocket:
-    """Where one process of an engine can be heard."""
+    """The socket of one process of an engine."""
 
     path: Path
     engine_id: str
     pid: int
-    """As it is here; where it has none here, as its own container counts."""
+    """PID in our namespace; if it has none, that in its own container."""
     foreign: bool = False
-    """Its process cannot be seen from here: what it says is the only sign of life."""
+    """Its process is not visible to us, so messages are its only sign of life."""
 
 
 def runtime_dir() -> Path:
-    """The private directory (0700), made when it is missing.
+    """The private runtime directory (0700), created when missing.
 
-    ``INFERWATCH_RUNTIME_DIR`` chooses it, a shared one too; else the user's runtime
-    directory, or one under the temporary directory where the system keeps none. A
-    chosen one that was there is left as it is: where anybody may write, as in /tmp,
-    ours is in it.
+    ``INFERWATCH_RUNTIME_DIR`` overrides it and may be shared; otherwise it is in the
+    user's runtime directory, or in the temporary directory if there is none. A chosen
+    directory that exists keeps its mode; if anybody may write to it, as in /tmp, ours
+    is created inside.
 
     Raises:
-        RuntimeDirError: it belongs to someone else, or cannot be made.
+        RuntimeDirError: it belongs to someone else, or cannot be created.
     """
     if chosen := os.environ.get("INFERWATCH_RUNTIME_DIR"):
         return _chosen(Path(chosen))
@@ -77,10 +76,10 @@ def runtime_dir() -> Path:
 
 
 def socket_path(engine_id: str, pid: int) -> Path:
-    """Where a process of that engine binds.
+    """Path for the probe socket of an engine's process.
 
     Raises:
-        ValueError: no such engine id can be.
+        ValueError: the engine id is invalid.
     """
     if not 0 < len(engine_id) <= ENGINE_ID_LIMIT or "/" in engine_id:
         raise ValueError(
@@ -91,15 +90,15 @@ def socket_path(engine_id: str, pid: int) -> Path:
 
 
 def agent_path() -> Path:
-    """Where the agent of this host binds, if nobody tells it otherwise."""
+    """Default socket path of this host's agent."""
     return socket_dir() / AGENT_SOCKET
 
 
 def hand_over(path: Path) -> None:
-    """Let those connect to a socket of ours whose directory it lies in."""
+    """Let the owner or group of a socket's directory connect to it."""
     place = path.parent.stat()
-    with suppress(OSError):  # then only we can
-        # Others may have put a link in its place since: what is changed is a socket.
+    with suppress(OSError):  # otherwise only we can connect
+        # Someone may have replaced it by a link: only a socket is changed.
         held = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
         with os.fdopen(held, "rb", buffering=0):
             if not stat.S_ISSOCK(os.fstat(held).st_mode):
@@ -111,21 +110,21 @@ def hand_over(path: Path) -> None:
 
 
 def probe_sockets(engine_id: str | None = None) -> list[ProbeSocket]:
-    """What can be heard now, of one engine or of all; those of the dead are removed."""
+    """Sockets of running probes, of one engine or of all; stale ones are removed."""
     found = []
     for socket in _sockets(socket_dir()):
         holder = _holder(socket)
         if holder is None:
-            with suppress(OSError):  # it may be for others to remove
+            with suppress(OSError):  # another user may have to remove it
                 socket.path.with_suffix(".ctl").unlink(missing_ok=True)
-                socket.path.unlink()  # last: by it the other is found
+                socket.path.unlink()  # last, because the other one is found by it
         elif engine_id in {None, socket.engine_id}:
             found.append(holder)
     return sorted(found, key=lambda socket: socket.pid)
 
 
 def forwarded_sockets(directory: Path, engine_id: str | None) -> list[ProbeSocket]:
-    """Those of another host that are reached through this directory."""
+    """Sockets of another host's probes, forwarded into this directory."""
     return [
         replace(each, foreign=True)
         for each in _sockets(directory)
@@ -142,19 +141,19 @@ def _sockets(directory: Path) -> Iterator[ProbeSocket]:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A socket that answered."""
+    """A socket that answered, with its process."""
 
     inode: int
     socket: ProbeSocket
     born: int | None
-    """When its process was, where it can be seen."""
+    """Start time of its process, if that is visible."""
     asked_ns: int
 
     @property
     def holds(self) -> bool:
-        """Its process lives; of one that cannot be seen this is believed for a while.
+        """Whether its process is alive; if invisible, whether the check is recent.
 
-        No clock tells: the wall's may be set meanwhile.
+        The wall clock is not used because it may be set in between.
         """
         if self.born is not None:
             return birth(self.socket.pid) == self.born
@@ -165,20 +164,20 @@ _held: dict[Path, _Held] = {}
 
 
 def _holder(socket: ProbeSocket) -> ProbeSocket | None:
-    """The socket with the pid that its process has here; None when nobody holds it.
+    """The socket with its process's PID on this host; None if nobody listens.
 
-    It is asked, but seldom, for every call costs the engine.
+    Answers are cached, since every call costs the engine.
     """
     try:
         inode = socket.path.stat().st_ino
     except OSError:
-        return socket  # it was removed just now
+        return socket  # removed in the meantime
     known = _held.get(socket.path)
     if known is not None and known.inode == inode and known.holds:
         return known.socket
     _held.pop(socket.path, None)
     pid = listener(socket.path)
-    if pid is None:  # nobody does, it does not yet, or not to us
+    if pid is None:  # nobody listens, or not yet, or not for us
         return None if nobody_listens(socket.path) else socket
     found = replace(socket, pid=pid or socket.pid, foreign=not pid)
     born = birth(pid) if pid else None
@@ -187,9 +186,9 @@ def _holder(socket: ProbeSocket) -> ProbeSocket | None:
 
 
 def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:
-    """The runtime directory, or a short stand-in when its path is too long to bind.
+    """The runtime directory, or a shorter one if its path is too long for a socket.
 
-    ``name_limit`` is the longest name, or path, that sockets will have in it.
+    ``name_limit`` is the longest name of a socket in it.
     """
     directory = runtime_dir()
     if len(os.fsencode(directory)) + 1 + name_limit <= SOCKET_PATH_LIMIT:
@@ -199,7 +198,7 @@ def socket_dir(name_limit: int = SOCKET_NAME_LIMIT) -> Path:
 
 
 def _chosen(directory: Path) -> Path:
-    """That directory, or ours in one that is everybody's; its mode is never changed."""
+    """The chosen directory, or a private one inside if it is world-writable."""
     try:
         place = directory.stat()
     except OSError:
@@ -214,7 +213,7 @@ def _chosen(directory: Path) -> Path:
 
 
 def _is_shared(place: os.stat_result) -> bool:
-    """It is meant for others, too: a group's, or a user's where we are root."""
+    """Whether it is shared on purpose: setgid, or another user's while we are root."""
     if place.st_mode & stat.S_IWOTH:
         return False
     of_another = place.st_uid not in {0, os.geteuid()} and os.geteuid() == 0
@@ -226,10 +225,10 @@ def _temporary(name: str) -> Path:
 
 
 def private_dir(directory: Path) -> Path:
-    """One of our own making, with nobody else in it.
+    """A directory of our own that nobody else can enter.
 
     Raises:
-        RuntimeDirError: it belongs to someone else, or cannot be made.
+        RuntimeDirError: it belongs to someone else, or cannot be created.
     """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)

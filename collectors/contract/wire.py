@@ -1,9 +1,10 @@
-"""The wire: one envelope for probe, agent and load generator, MessagePack by msgspec.
+"""The wire format: MessagePack envelopes of probes, agents and load generators.
 
-``emitted`` and ``dropped`` are cumulative counts of *readings*, so a loss is counted
-in readings even when whole messages vanish. Unknown fields and tags are skipped, so
-an older inferwatch can watch a newer probe of the same major version. A reading whose
-source is not its envelope's says its own, as a GPU's in the envelope of its host.
+``emitted`` and ``dropped`` are cumulative counts of *readings*, so losses are counted
+in readings even when whole messages are lost. Unknown fields and tags are skipped, so
+an older inferwatch can watch a newer probe of the same major version. A reading names
+its source only if it differs from the envelope's, as a GPU's does in its host's
+envelope.
 """
 
 import re
@@ -19,11 +20,11 @@ from collectors.contract.collector import WireVersionError
 from collectors.contract.readings import AnyReading, Note, NoteKind
 
 TCP = "tcp://"
-"""How the address of a probe begins that is reached over the network."""
+"""Prefix of the address of a probe reached over the network."""
 
 
 def has_host_and_port(address: str) -> bool:
-    """Whether a TCP address says both."""
+    """Whether an address has both a host and a port."""
     parts = urlsplit(address)
     try:
         return bool(parts.hostname and parts.port)
@@ -33,18 +34,18 @@ def has_host_and_port(address: str) -> bool:
 
 VERSION = 1
 LARGEST = 1 << 61
-"""No count, size or moment is further from 0: 73 years are less nanoseconds."""
+"""Bound on counts, sizes and times: 73 years in nanoseconds are less."""
 Count = Annotated[int, msgspec.Meta(ge=-LARGEST, le=LARGEST)]
 ANY_NUMBER = frozenset({"hashes", "priority", "settings"})
-"""Fields of readings that hold what people or hash functions choose."""
+"""Fields that may hold any integer, chosen by users or hash functions."""
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding may end in where a message is none of ours."""
+"""Errors of decoding a foreign message."""
 NOTHING = msgspec.Raw(b"\xc0")
-"""Stands for a reading that is left out; known by nobody, it is skipped by all."""
+"""Replaces a reading that is left out; every decoder skips it."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message of readings, and how many were sent before it."""
+    """A message of readings, with counts to detect losses."""
 
     v: int = VERSION
     source: str
@@ -53,9 +54,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seq: Count
     sent_ns: Count
     emitted: Count
-    """Readings ever put into messages by this stream, this message included."""
+    """Readings this stream ever put into messages, this one included."""
     dropped: Count
-    """Readings this stream had to throw away before sending."""
+    """Readings this stream discarded before sending."""
     readings: list[msgspec.Raw]
 
 
@@ -63,16 +64,15 @@ _encoder = msgspec.msgpack.Encoder()
 _envelopes = msgspec.msgpack.Decoder(Envelope)
 _readings = msgspec.msgpack.Decoder(AnyReading)
 _large = re.compile(rb"\xcf[\x20-\xff]|\xd3[\x80-\xdf]")
-"""How an integer begins in MessagePack that is larger; other bytes may look like it."""
+"""First bytes of a large integer in MessagePack; other bytes may look like it."""
 
 
 def new_stream() -> str:
-    """A name no other process start has."""
+    """A stream id unique to this start of a process."""
     return secrets.token_hex(6)
 
 
 def encode_reading(reading: AnyReading) -> msgspec.Raw:
-    """One reading as it stands in an envelope."""
     return msgspec.Raw(_encoder.encode(reading))
 
 
@@ -91,7 +91,7 @@ class Sender:
         return self.pack_raw([encode_reading(reading) for reading in readings])
 
     def pack_raw(self, readings: list[msgspec.Raw]) -> bytes:
-        """The next message, from readings encoded before."""
+        """The next message, from encoded readings."""
         self.emitted += len(readings)
         envelope = Envelope(
             source=self.source,
@@ -107,7 +107,7 @@ class Sender:
 
 
 def emptied(message: bytes, places: Collection[int]) -> bytes:
-    """The same message with nothing said at some places: it counts as many readings."""
+    """The message without the readings at some positions; its counts stay the same."""
     envelope = _envelopes.decode(message)
     left = [
         NOTHING if at in places else reading
@@ -117,10 +117,10 @@ def emptied(message: bytes, places: Collection[int]) -> bytes:
 
 
 def open_envelope(message: bytes) -> Envelope:
-    """The envelope, its readings as they came.
+    """The envelope, with its readings still encoded.
 
     Raises:
-        WireVersionError: the sender speaks another major version.
+        WireVersionError: the sender uses another major version.
     """
     envelope = _envelopes.decode(message)
     if envelope.v != VERSION:
@@ -132,7 +132,7 @@ def open_envelope(message: bytes) -> Envelope:
 
 
 def known_readings(envelope: Envelope) -> list[AnyReading]:
-    """Those of its readings that we know, and how many say what cannot be."""
+    """Readings of known kinds and valid values, and a note on how many were invalid."""
     known: list[AnyReading] = []
     impossible = 0
     for raw in envelope.readings:
@@ -152,17 +152,17 @@ def known_readings(envelope: Envelope) -> list[AnyReading]:
 
 
 def unpack(message: bytes) -> tuple[Envelope, list[AnyReading]]:
-    """The envelope and those of its readings that we know.
+    """The envelope and its known readings.
 
     Raises:
-        WireVersionError: the sender speaks another major version.
+        WireVersionError: the sender uses another major version.
     """
     envelope = open_envelope(message)
     return envelope, known_readings(envelope)
 
 
 def decode_reading(raw: msgspec.Raw) -> AnyReading | None:
-    """The reading; None where it is from a newer version, or cannot be."""
+    """The reading; None if its kind is unknown or its values are invalid."""
     reading = _decoded(raw)
     return reading if reading and _is_recordable(raw, reading) else None
 
@@ -175,12 +175,12 @@ def _decoded(raw: msgspec.Raw) -> AnyReading | None:
 
 
 def _is_recordable(raw: msgspec.Raw, reading: AnyReading) -> bool:
-    """To look at each number would cost more than to decode them: few may be large."""
+    """Whether all values are in range; checked only if a large integer may be in it."""
     return _large.search(raw) is None or is_possible(reading)
 
 
 def is_possible(reading: AnyReading) -> bool:
-    """Each number can be counted on with, and can be recorded."""
+    """Whether every number is small enough for SQLite and our arithmetic."""
     fields: dict[str, Any] = msgspec.to_builtins(reading)
     return all(_is_bounded(fields[name]) for name in fields.keys() - ANY_NUMBER)
 
@@ -194,19 +194,19 @@ def _is_bounded(value: Any) -> bool:  # noqa: ANN401 - whatever a reading holds
 
 
 class LossCounter:
-    """Counts, per stream, the readings that were emitted but never arrived."""
+    """Counts, per stream, readings that were emitted but never arrived."""
 
     def __init__(self) -> None:
         self._missing: dict[str, int] = {}
         self._arrived: dict[str, int] = {}
 
     def start(self, stream: str, emitted: int) -> None:
-        """A subscription begins: what was emitted before is not a loss."""
+        """Start counting: readings emitted before are no losses."""
         self._arrived[stream] = emitted
         self._missing[stream] = 0
 
     def saw(self, envelope: Envelope) -> int:
-        """Readings newly known to be lost, dropped by the sender or on the way."""
+        """Readings newly found lost, by the sender or in transit."""
         before = self._arrived.get(
             envelope.stream, envelope.emitted - len(envelope.readings)
         )
@@ -219,5 +219,4 @@ class LossCounter:
 
     @property
     def total(self) -> int:
-        """All readings lost so far."""
         return sum(self._missing.values())

@@ -1,1 +1,1 @@
-"""What the GPUs do, or why nothing can be said about them."""
+"""GPU readings, or the reason why there are none."""

@@ -1,8 +1,8 @@
-"""GPUs as a dcgm-exporter tells them: what NVML cannot say before Hopper, or from afar.
+"""GPUs as reported by dcgm-exporter: for what NVML lacks before Hopper, and remotely.
 
-The exporter asks DCGM every 30 s unless told otherwise, and repeats what it has to
-everybody who asks in between. A sample is told when values have changed, and covers the
-time that passes between two changes, so that screens can say how old it is.
+The exporter samples DCGM every 30 s by default and repeats its values until then. A
+sample is emitted when values change and covers the time between two changes, so screens
+can show its age.
 """
 
 import asyncio
@@ -42,31 +42,31 @@ from collectors.servers.discover import SWITCH
 from collectors.servers.exposition import ExpositionError
 
 PORTS = (9400, 9401)
-"""Where a dcgm-exporter listens unless told otherwise."""
+"""Ports dcgm-exporter usually listens on."""
 GIVE_UP_S = 5.0
 LONGEST_PAUSE_S = 10.0
-"""Between two tries to reach one that does not answer."""
+"""Longest pause between two attempts to reach an exporter."""
 LOOK_EVERY_S = 60.0
-"""How often one is looked for that nobody named."""
+"""Seconds between looks for an exporter nobody configured."""
 NVML_TELLS_S = 5.0
-"""So long NVML may take to say what it measures here."""
+"""Seconds to wait for NVML to report what it measures."""
 LARGE = 250_000
-"""A longer text is read in a thread."""
+"""Pages longer than this are parsed in a thread."""
 GAPS = 5
-"""Times between changes, of which the middle one is the exporter's interval."""
+"""Changes whose median distance is taken as the exporter's interval."""
 SLOW_NS = 5 * NS_PER_S
-"""An interval that people are told of."""
+"""An exporter interval from here on is reported to the user."""
 IN_MIG_MODE = "the GPU is in MIG mode: each of its slices is measured alone"
 NO_LONGER_LISTED = "dcgm-exporter no longer lists it"
 _CONTAINER = re.compile(r"[0-9a-f]{12}|[0-9a-f]{64}")
-"""What a container is called that nobody gave a name."""
+"""Host name of a container without a name: its id."""
 
 
 def dcgm_server(url: str, every_s: float = 1.0) -> Server:
-    """The exporter at an address; without a port it is the one it usually has.
+    """The server at an exporter's URL; the port defaults to 9400.
 
     Raises:
-        ServerError: it is no address.
+        ServerError: the URL is invalid.
     """
     server = Server(url=url, every_s=every_s)
     parts = urlsplit(server.url)
@@ -78,38 +78,37 @@ def dcgm_server(url: str, every_s: float = 1.0) -> Server:
 
 
 class Part(Enum):
-    """What DCGM has to tell of a GPU."""
+    """Which values of a GPU an exporter reports."""
 
     ALL = "all"
     AVERAGES = "averages"
-    """NVML here tells the rest, and tells it better."""
+    """Profiling metrics only: NVML reports the rest."""
     NOTHING = "nothing"
 
 
 class Measured:
-    """Who measures which GPU, so that nothing is measured twice.
+    """Decides which source reports which GPU, so nothing is reported twice.
 
-    The richest source wins, GPU by GPU: NVML, of this host or of one whose agent we
-    hear, where it has the averages of GPM; else NVML, with only the averages from DCGM;
-    else DCGM alone, and of several exporters that tell the same GPU the one that came
-    first, until it is lost. NVML's own readings say which GPUs it has and which
-    averages it misses.
+    For each GPU the richest source wins: NVML with GPM, local or from an agent; else
+    NVML with only the profiling metrics from DCGM; else DCGM alone. Of several
+    exporters that report a GPU, the first keeps it until it is lost. NVML's GpuInfo
+    says which GPUs it has and which values it misses.
     """
 
     def __init__(self, *, nvml: bool = False) -> None:
-        """Nobody waits for NVML where it is not asked at all."""
+        """With ``nvml`` false, nobody waits for NVML."""
         self._nvml: dict[str, GpuInfo] = {}
-        """By UUID, those of agents among them."""
+        """NVML's GpuInfo by UUID, those from agents included."""
         self._slices_of: set[str] = set()
-        """GPUs of which NVML tells the MIG slices."""
+        """UUIDs of GPUs whose MIG slices NVML reports."""
         self._exporters: dict[str, object] = {}
         self.told = asyncio.Event()
-        """NVML has said what there is."""
+        """Set once NVML has reported its GPUs."""
         if not nvml:
             self.told.set()
 
     def hear(self, reading: AnyReading) -> None:
-        """Take what NVML reports, here or by an agent."""
+        """Take a GpuInfo from NVML, local or from an agent."""
         if not isinstance(reading, GpuInfo):
             return
         if reading.uuid:
@@ -124,27 +123,27 @@ class Measured:
 
     @property
     def lacks_averages(self) -> bool:
-        """A DCGM exporter on this host could tell more than NVML does."""
+        """Whether a local DCGM exporter could report more than NVML does."""
         here = [each for each in self._nvml.values() if each.host is None]
         return not here or any(map(_lacks_averages, here))
 
     def part(self, gpu: DcgmGpu, exporter: object) -> Part:
-        """What this exporter is to tell of a GPU."""
+        """Which values of a GPU this exporter should report."""
         if self._exporters.setdefault(gpu.source, exporter) is not exporter:
             return Part.NOTHING
         known = self._nvml.get(gpu.uuid)
         if known is None or (known.host and known.lost_because):
-            return Part.ALL  # an agent that is silent tells nothing
+            return Part.ALL  # a lost agent reports nothing
         if gpu.instance:
             return Part.NOTHING if gpu.uuid in self._slices_of else Part.ALL
         return Part.AVERAGES if _lacks_averages(known) else Part.NOTHING
 
     def known(self, source: str) -> GpuInfo | None:
-        """What NVML says of a GPU, if it has it."""
+        """NVML's GpuInfo of a GPU, if it has it."""
         return self._nvml.get(source)
 
     def release(self, sources: Collection[str], exporter: object) -> None:
-        """These GPUs are lost to this exporter: another may tell them."""
+        """Let other exporters report these GPUs."""
         for source in sources:
             if self._exporters.get(source) is exporter:
                 del self._exporters[source]
@@ -156,11 +155,11 @@ def _lacks_averages(info: GpuInfo) -> bool:
 
 @dataclass(slots=True)
 class _Followed:
-    """A GPU, as far as it was told."""
+    """State of one GPU between two pages."""
 
     values: dict[str, float] = field(default_factory=dict)
     changed_ns: int | None = None
-    """When its values were last new; None after a gap."""
+    """When its values last changed; None after a gap."""
     gaps: deque[int] = field(default_factory=lambda: deque(maxlen=GAPS))
     memory_bytes: int | None = None
     info: GpuInfo | None = None
@@ -168,11 +167,11 @@ class _Followed:
 
     @property
     def interval_ns(self) -> int | None:
-        """How often it has new values; unknown before the second time."""
+        """Median time between changes; None before the second change."""
         return round(median(self.gaps)) if self.gaps else None
 
     def news(self, info: GpuInfo) -> list[GpuInfo]:
-        """What it is, if that is new."""
+        """Its GpuInfo, if that has changed."""
         before = self.info
         if before and msgspec.structs.replace(before, t_ns=info.t_ns) == info:
             return []
@@ -180,7 +179,7 @@ class _Followed:
         return [info]
 
     def take(self, values: dict[str, float], now_ns: int) -> bool:
-        """Its latest values; true if they are new."""
+        """Store the latest values; true if they are new."""
         if values == self.values and self.changed_ns is not None:
             return False
         if self.changed_ns is not None:
@@ -190,7 +189,7 @@ class _Followed:
 
 
 class DcgmScraper:
-    """What a dcgm-exporter tells of its GPUs: a collector that never gives up."""
+    """A collector of one dcgm-exporter that retries for ever."""
 
     def __init__(
         self,
@@ -201,7 +200,7 @@ class DcgmScraper:
         options: GpuOptions | None = None,
         asked: bool = True,
     ) -> None:
-        """One that nobody ``asked`` for is looked for quietly, where it would help."""
+        """Without ``asked``, it is looked for silently, and only while useful."""
         self._clock = clock
         self.server = server
         self._measured = measured or Measured()
@@ -209,20 +208,20 @@ class DcgmScraper:
         self._asked = asked
         self._page = DcgmPage()
         self._followed: dict[str, _Followed] = {}
-        """By source: present GPUs, and those that are lost."""
+        """By source: present and lost GPUs."""
         self._closed = asyncio.Event()
         self._failures = 0
         self._answered = False
-        """It has, at least once."""
+        """It has answered at least once."""
         self._told_interval = False
         self._told_lost = False
-        """That it does not answer."""
+        """Its silence has been reported."""
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """What each GPU is and does, whenever that is new, until closed.
+        """Changes of each GPU's info and values, until closed.
 
         Raises:
-            CollectorError: the exporter cannot even be tried.
+            CollectorError: no client can be created for the exporter.
         """
         try:
             client = self.server.client(timeout_s=None)
@@ -236,7 +235,7 @@ class DcgmScraper:
                 await self._first_of(self._pause_s, self._closed)
 
     async def _first_of(self, seconds: float, *events: asyncio.Event) -> None:
-        """Wait for one of these, but not longer."""
+        """Wait for one of the events, at most ``seconds``."""
         waiting = [asyncio.create_task(each.wait()) for each in events]
         try:
             await asyncio.wait(
@@ -247,7 +246,6 @@ class DcgmScraper:
                 each.cancel()
 
     async def close(self) -> None:
-        """Ask no more."""
         self._closed.set()
 
     @property
@@ -291,7 +289,7 @@ class DcgmScraper:
         return self._page.read(text)
 
     def _lost(self, why: str) -> list[AnyReading]:
-        """It does not answer, or answers nonsense: its GPUs are not seen."""
+        """The exporter did not answer, or not with metrics: report its GPUs as lost."""
         if self._told_lost or not (self._asked or self._answered):
             return []
         self._told_lost = True
@@ -300,14 +298,14 @@ class DcgmScraper:
         return [_note(now_ns, f"{self._named}: {why}"), *told]
 
     def _gone(self, sources: Collection[str], why: str) -> list[AnyReading]:
-        """These GPUs are not seen any more."""
+        """Report these GPUs as lost."""
         told: list[AnyReading] = []
         now_ns = self._clock.now_ns()
         for source in list(sources):
             followed = self._followed[source]
             followed.changed_ns = None
             if known := self._measured.known(source):
-                # NVML has it yet, and misses again what we told.
+                # NVML still has it, and misses again what the exporter told.
                 told += followed.news(msgspec.structs.replace(known, t_ns=now_ns))
             elif followed.info is not None and followed.info.lost_because is None:
                 followed.info = msgspec.structs.replace(
@@ -318,7 +316,7 @@ class DcgmScraper:
         return told
 
     def _came(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
-        """It answers: say so when that is new, and how often it has new values."""
+        """Report that the exporter answers, and a slow interval, once each."""
         notes: list[AnyReading] = []
         if not self._answered or self._told_lost:
             whole = len({gpu.uuid for gpu in gpus})
@@ -343,13 +341,13 @@ class DcgmScraper:
         return notes
 
     def _told(self, gpus: Sequence[DcgmGpu], t_ns: int) -> list[AnyReading]:
-        """What is new of each GPU."""
+        """New infos, errors and samples of each GPU."""
         readings: list[AnyReading] = []
         listed = {gpu.source for gpu in gpus}
         sliced = {gpu.uuid for gpu in gpus if gpu.instance}
         for gpu in self._meant(gpus):
             if gpu.source not in self._followed and len(self._followed) >= MOST_GPUS:
-                continue  # it makes up new ones all the time
+                continue  # the page keeps inventing GPUs
             part = self._measured.part(gpu, self)
             board_of_slices = part is Part.AVERAGES and gpu.source in sliced
             if part is Part.NOTHING or board_of_slices:
@@ -371,7 +369,7 @@ class DcgmScraper:
     def _info(
         self, gpu: DcgmGpu, followed: _Followed, t_ns: int, *, sliced: bool
     ) -> GpuInfo:
-        """What it is; of its memory what was first known, for sums are rounded."""
+        """Its GpuInfo; the first memory size is kept, as sums of rounded parts vary."""
         if followed.memory_bytes is None:
             followed.memory_bytes = _memory_bytes(gpu)
         labels = gpu.labels
@@ -401,9 +399,9 @@ class DcgmScraper:
         )
 
     def _host(self, told: str | None) -> str | None:
-        """Where its GPUs are; None here, whatever a container of this host is called.
+        """Host name of its GPUs; None if they are in this host.
 
-        Through an address of this host anything may be reached; it is taken for here.
+        A port forwarded to this host looks local, and is taken as local.
         """
         if self._here:
             return None
@@ -419,7 +417,7 @@ class DcgmScraper:
         return goes_direct(server.url, server.uds) and not server.ssh
 
     def _meant(self, gpus: Sequence[DcgmGpu]) -> Sequence[DcgmGpu]:
-        """Of this host those that NVML would be asked for; of another host all."""
+        """The GPUs to report: on this host the selected ones, on another all."""
         if not self._here:
             return gpus
         names = [gpu.labels.get("modelName", "") for gpu in gpus]
@@ -428,7 +426,7 @@ class DcgmScraper:
         return [gpu for gpu in gpus if gpu.uuid in meant]
 
     def _xid(self, gpu: DcgmGpu, followed: _Followed, t_ns: int) -> list[AnyReading]:
-        """A note of an error that is new; DCGM keeps only the last one."""
+        """A note about a new Xid error; DCGM keeps only the last one."""
         xid = _whole(gpu.values.get("xid"))
         before, followed.xid = followed.xid, xid
         if not xid or xid == before:
@@ -442,7 +440,7 @@ class DcgmScraper:
 def dcgm_scrapers(
     clock: SessionClock, options: GpuOptions, measured: Measured
 ) -> list[DcgmScraper]:
-    """Of the exporters that were named, else of those that may listen here."""
+    """Scrapers of the configured exporters, else of those that may run here."""
     named = [
         DcgmScraper(clock, dcgm_server(url), measured, options=options)
         for url in options.dcgm
@@ -464,7 +462,7 @@ def dcgm_scrapers(
 
 
 def _identity(gpu: DcgmGpu) -> GpuInfo:
-    """Which it is."""
+    """A GpuInfo with nothing but identifiers."""
     index = gpu.labels.get("gpu", "")
     return GpuInfo(
         t_ns=0,
@@ -499,7 +497,7 @@ def _sample(gpu: DcgmGpu, followed: _Followed, part: Part, t_ns: int) -> GpuSamp
 
 
 def _completed(known: GpuInfo, gpu: DcgmGpu, t_ns: int) -> GpuInfo:
-    """What NVML says of a GPU, without missing what DCGM tells of it."""
+    """NVML's GpuInfo without those missing values that DCGM provides."""
     missing = {
         name: why_missing(gpu, name, AVERAGES[name]) if name in AVERAGES else why
         for name, why in known.missing.items()
@@ -509,7 +507,7 @@ def _completed(known: GpuInfo, gpu: DcgmGpu, t_ns: int) -> GpuInfo:
 
 
 def _missing(gpu: DcgmGpu, *, sliced: bool) -> dict[str, str]:
-    """What the page does not tell of it, and what would help."""
+    """Why values are missing on the page, by field."""
     wanted = {**AVERAGES, **MEMORY} | ({} if gpu.instance else BOARD)
     apart = AVERAGES.keys() | MEMORY.keys() if sliced else set[str]()
     return {
@@ -520,7 +518,7 @@ def _missing(gpu: DcgmGpu, *, sliced: bool) -> dict[str, str]:
 
 
 def _memory_bytes(gpu: DcgmGpu) -> int | None:
-    """All there is: as told, or used, reserved and free together."""
+    """Total memory: as reported, or used + reserved + free."""
     values = gpu.values
     if total := values.get("memory_total"):
         return round(total)

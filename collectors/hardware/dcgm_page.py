@@ -1,8 +1,8 @@
-"""The page of a dcgm-exporter: which GPU has which value, and what is left out.
+"""Parses the page of a dcgm-exporter: values by GPU, and why others are missing.
 
-The exporter writes one line a field and GPU, and names fields as the CSV file does that
-it was started with (https://github.com/NVIDIA/dcgm-exporter#changing-metrics). DCGM has
-renamed some; both spellings are understood.
+The exporter writes one line per field and GPU, named as in the CSV file it was started
+with (https://github.com/NVIDIA/dcgm-exporter#changing-metrics). DCGM has renamed some
+fields; both names are accepted.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,23 +19,23 @@ from collectors.servers.exposition import (
 MIB = 1024 * 1024
 MOST_SERIES = 50_000
 MOST_GPUS = 256
-"""More than a host holds, MIG slices included."""
+"""More than a host has, MIG slices included."""
 LONGEST_LABEL = 256
 RATIO = 10.0
-"""More than 1 was seen of MIG slices; far more is no share."""
+"""Largest ratio accepted: MIG slices slightly exceed 1."""
 BYTES_PER_S = 1e14
 COUNTED = 2.0**63
 
 
 class DcgmField(NamedTuple):
-    """Where a field of ``GpuSample`` is on the page."""
+    """A field of ``GpuSample`` on the page."""
 
     metrics: tuple[str, ...]
-    """Its spellings."""
+    """Its names, newest first."""
     help: str
-    """As the CSV line has it that makes the exporter show it."""
+    """Help text in the CSV line that enables the field."""
     most: float = COUNTED
-    """What is more cannot be."""
+    """Larger values are discarded."""
     scale: float = 1.0
 
 
@@ -71,7 +71,7 @@ AVERAGES = {
         ("DCGM_FI_PROF_NVLINK_RX_BYTES",), "NVLink received", BYTES_PER_S
     ),
 }
-"""What DCGM profiles; a MIG slice has its own."""
+"""DCGM's profiling fields, also available of a MIG slice."""
 MEMORY = {
     "memory_used_bytes": DcgmField(
         ("DCGM_FI_DEV_FB_USED",), "memory used", COUNTED, MIB
@@ -80,7 +80,7 @@ MEMORY = {
         ("DCGM_FI_DEV_FB_RESERVED",), "memory reserved", COUNTED, MIB
     ),
 }
-"""A MIG slice has its own, too."""
+"""Memory fields, also available of a MIG slice."""
 BOARD = {
     "gpu_busy": DcgmField(("DCGM_FI_DEV_GPU_UTIL",), "GPU busy", 100, 0.01),
     "memory_busy": DcgmField(("DCGM_FI_DEV_MEM_COPY_UTIL",), "memory busy", 100, 0.01),
@@ -106,14 +106,14 @@ BOARD = {
     "ecc_corrected": DcgmField(("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",), "ECC corrected"),
     "ecc_uncorrected": DcgmField(("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",), "ECC uncorrected"),
 }
-"""Of the whole board, even in a line about a slice of it."""
+"""Fields of the whole board, even in a line about a MIG slice."""
 THROTTLED = {
     "power_cap": DcgmField(("DCGM_FI_DEV_POWER_VIOLATION",), "power-capped time"),
     "thermal": DcgmField(("DCGM_FI_DEV_THERMAL_VIOLATION",), "thermally held time"),
     "sync_boost": DcgmField(("DCGM_FI_DEV_SYNC_BOOST_VIOLATION",), "sync boost time"),
 }
-"""By key of ``GpuSample.throttled_ns``: NVML's violation times, in nanoseconds, though
-the exporter's own help says µs in older CSV files."""
+"""Violation counters by key of ``GpuSample.throttled_ns``: nanoseconds, although the
+help text in older CSV files says µs."""
 FACTS = {
     "memory_total": DcgmField(("DCGM_FI_DEV_FB_TOTAL",), "", COUNTED, MIB),
     "memory_free": DcgmField(("DCGM_FI_DEV_FB_FREE",), "", COUNTED, MIB),
@@ -121,7 +121,7 @@ FACTS = {
     "max_memory_clock_mhz": DcgmField(("DCGM_FI_DEV_MAX_MEM_CLOCK",), "", 1e6),
     "xid": DcgmField(("DCGM_FI_DEV_XID_ERRORS",), "", 1e6),
 }
-"""Of no sample."""
+"""Fields that belong to no sample."""
 _OF_SLICES = AVERAGES.keys() | MEMORY.keys() | {"memory_total", "memory_free"}
 _WHOLE_NUMBERS = {
     *("sm_clock_mhz", "memory_clock_mhz", "throttle_reasons", "temperature_c"),
@@ -148,34 +148,34 @@ _BLANKS = {
     for first in (1 << 47, 0x7FFFFFF0)
     for code, why in enumerate(_WHY_BLANK)
 }
-"""What DCGM writes where it has no value, as doubles and 32-bit numbers."""
+"""DCGM's blank values, as doubles and 32-bit integers, and what they mean."""
 _BLANK_64 = 0x7FFFFFFFFFFFFFF0
-"""The first of those of 64 bits, which a float does not tell apart."""
+"""The first 64-bit blank value; a double cannot tell them apart."""
 
 
 @dataclass(slots=True)
 class DcgmGpu:
-    """What the page says of a GPU, or of a MIG slice of one."""
+    """A GPU, or a MIG slice of one, on the page."""
 
     uuid: str
-    """Of the whole GPU."""
+    """UUID of the whole GPU."""
     instance: str
-    """Number of the MIG GPU instance; empty for a whole GPU."""
+    """Id of the MIG GPU instance; empty for a whole GPU."""
     labels: Mapping[str, str]
     values: dict[str, float] = field(default_factory=dict)
     """By field of ``GpuSample``, of ``throttled_ns``, or of ``FACTS``."""
     blank: dict[str, str] = field(default_factory=dict)
-    """Fields that DCGM tells no value of, and why."""
+    """Why a field has no value, by field."""
     xid_text: str = ""
-    """What the last Xid error means."""
+    """Description of the last Xid error."""
 
     @property
     def source(self) -> str:
-        """Its UUID; a slice's own is not on the page."""
+        """UUID of the GPU, and the slice's id, as its own UUID is not on the page."""
         return f"{self.uuid}/GI-{self.instance}" if self.instance else self.uuid
 
     def readings(self, names: Iterator[str]) -> dict[str, float | int]:
-        """These fields as ``GpuSample`` has them, as far as there are."""
+        """The named fields, as ``GpuSample`` has them, where there is a value."""
         return {
             name: round(value) if name in _WHOLE_NUMBERS else value
             for name in names
@@ -185,7 +185,7 @@ class DcgmGpu:
 
 @dataclass(frozen=True, slots=True)
 class _Series:
-    """A line of the page without its number."""
+    """A line of the page without its value."""
 
     name: str
     spec: DcgmField
@@ -195,16 +195,16 @@ class _Series:
 
 
 class DcgmPage:
-    """Reads the page again and again; lines that were met before are not parsed."""
+    """Parses page after page; each series is parsed once."""
 
     def __init__(self) -> None:
         self._series: dict[str, _Series | None] = {}
 
     def read(self, text: str) -> list[DcgmGpu]:
-        """GPUs and slices, each once.
+        """GPUs and MIG slices on the page.
 
         Raises:
-            ExpositionError: it broke off, or no dcgm-exporter wrote it.
+            ExpositionError: the text is truncated, or no dcgm-exporter wrote it.
         """
         if text and not text.endswith("\n"):
             raise ExpositionError("the answer broke off in the middle")
@@ -226,7 +226,7 @@ class DcgmPage:
 
 
 def _series(head: str) -> _Series | None:
-    """What a line is about; None for what nobody asks for."""
+    """The series of a line; None if its field is not kept."""
     place = _PLACES.get(head.partition("{")[0].rstrip())
     labels = read_labels(head) if place else None
     if place is None or labels is None:
@@ -249,7 +249,7 @@ def _take(found: dict[str, DcgmGpu], series: _Series, text: str) -> None:
     gpu = found[gpu.source]
     number = read_number(text)
     if number is None or series.name in gpu.values:
-        return  # one GPU has several lines where several pods share it
+        return  # a GPU shared by several pods has a line for each
     if why := _why_blank(number, text):
         gpu.blank[series.name] = why
     elif number <= series.spec.most:
@@ -259,7 +259,7 @@ def _take(found: dict[str, DcgmGpu], series: _Series, text: str) -> None:
 
 
 def _why_blank(value: float, text: str) -> str | None:
-    """Why DCGM has no value; None if this is one."""
+    """Why DCGM has no value; None if the value is valid."""
     if value >= _BLANK_64:
         exact = text.isdecimal() and len(text) <= len(str(_BLANK_64))
         code = int(text) - _BLANK_64 if exact else 0
@@ -268,7 +268,7 @@ def _why_blank(value: float, text: str) -> str | None:
 
 
 def why_missing(gpu: DcgmGpu, name: str, spec: DcgmField) -> str:
-    """Why the page has no such value, and what would put it there."""
+    """Why a field is missing on the page, and how to enable it."""
     if name in gpu.blank:
         return gpu.blank[name]
     metric = spec.metrics[0]

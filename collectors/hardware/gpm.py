@@ -1,7 +1,7 @@
-"""Performance counters of a GPU by NVML's GPM: each value lies between two samples.
+"""GPU performance counters by NVML's GPM, each measured between two samples.
 
-Two buffers are swapped, so that the windows follow each other without a gap. Below a
-tenth of a second the driver's own samples do not change: byte rates would be zero.
+Two sample buffers are swapped, so windows follow each other without a gap. Below 0.1 s
+the driver's own samples do not change, and byte rates would be zero.
 """
 
 import time
@@ -25,14 +25,14 @@ METRICS = {
     "nvlink_rx_bytes_per_s": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_RX_PER_SEC, MIB),
     "nvlink_tx_bytes_per_s": (pynvml.NVML_GPM_METRIC_NVLINK_TOTAL_TX_PER_SEC, MIB),
 }
-"""By field of GpuSample: NVML's id, and what makes its unit ours."""
+"""NVML metric id and factor to our unit, by field of GpuSample."""
 SHORTEST_NS = NS_PER_S // 10
 WAITED_FOR_NS = NS_PER_S // 200
-"""A sweep that is early by so little waits: it would have to be left out."""
+"""A read that is early by no more than this waits; otherwise it is skipped."""
 
 
 def free(samples: Iterable[Any]) -> list[Any]:
-    """Free samples while NVML is open; those are left that it does not free now."""
+    """Free samples while NVML is open, and return those that could not be freed."""
     left = []
     for sample in samples:
         try:
@@ -43,29 +43,29 @@ def free(samples: Iterable[Any]) -> list[Any]:
 
 
 class GpmWindow(NamedTuple):
-    """What the counters told of the time between two samples."""
+    """Counter values between two samples."""
 
     t_ns: int
     span_ns: int
     values: dict[str, float]
     codes: dict[str, int]
-    """Why a metric is not among the values, where the driver said so."""
+    """NVML error code of each metric without a value."""
 
 
 class GpmSampler:
-    """The counters of one GPU, or of one GPU instance of it."""
+    """GPM counters of one GPU, or of one MIG GPU instance."""
 
     def __init__(
         self, handle: Any, now_ns: Callable[[], int], instance: int | None = None
     ) -> None:
-        """Take a first sample: only that proves that there are more.
+        """Take a first sample, which proves that GPM works.
 
         Raises:
-            NVMLError: the GPU has no counters, or not for us.
+            NVMLError: the GPU has no counters, or we lack permission.
         """
         self._handle, self._now_ns, self._instance = handle, now_ns, instance
         self._old_ns: int | None = None
-        """When the older sample was taken; None where it is of no use."""
+        """When the older sample was taken; None if it cannot be used."""
         self._samples: list[Any] = []
         try:
             if not pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
@@ -85,10 +85,10 @@ class GpmSampler:
             slot.metricId = metric
 
     def read(self) -> GpmWindow | None:
-        """What happened since the last call; None where that is not known.
+        """Values since the last call; None without a previous sample or if too early.
 
         Raises:
-            NVMLError: the call failed; the time up to the next one is lost too.
+            NVMLError: the call failed; the window to the next call is lost too.
         """
         if self._old_ns is not None:
             early_ns = self._old_ns + SHORTEST_NS - self._now_ns()
@@ -96,7 +96,7 @@ class GpmSampler:
                 return None
             if early_ns > 0:
                 time.sleep(early_ns / NS_PER_S)
-        older_ns, self._old_ns = self._old_ns, None  # should a call fail
+        older_ns, self._old_ns = self._old_ns, None  # in case a call fails
         older, newer = self._samples
         self._take(newer)
         newer_ns = self._now_ns()
@@ -110,7 +110,7 @@ class GpmSampler:
         return window
 
     def close(self) -> list[Any]:
-        """Free the samples, each once; those that the driver does not free now."""
+        """Free the samples and return those that could not be freed."""
         samples, self._samples = self._samples, []
         return free(samples)
 

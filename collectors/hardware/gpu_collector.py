@@ -1,7 +1,7 @@
-"""GPUs as a collector: one thread owns the driver, and the event loop never waits.
+"""The GPU collector: one thread calls the driver, so the event loop never waits.
 
-It sweeps once a second; up to ten times while somebody looks closely. A driver that
-takes long is asked less often, for it is shared with the engine that we watch.
+It reads once a second, or ten times while a user asks for it. A slow driver is called
+less often, because the watched engine shares it.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ from collectors.contract.readings import (
 from collectors.hardware.gpu_source import CLOSELY_HZ, GpuOptions, GpuSource, Pace
 
 BUSY_SHARE = 0.2
-"""Of the time, what sweeps may take."""
+"""Largest share of time that driver calls may take."""
 SLOW_SWEEPS = 3
-"""In a row, until it is told."""
+"""Slow reads in a row before it is reported."""
 MOST_WAITING = 10_000
-"""Readings that wait for an event loop which is held up."""
+"""Readings buffered while the event loop is blocked."""
 JOIN_S = 3.0
-"""A call of the driver that hangs longer is left behind."""
+"""Seconds to wait for the thread; a driver call that hangs longer is abandoned."""
 SLACK = 0.9
-"""Of a period: sweeps are never on time to the millisecond."""
+"""Share of a period after which a read is due: timers are never exact."""
 
 Tell = Callable[[Note], None]
 MakeSource = Callable[[Callable[[], int], GpuOptions, Tell], GpuSource]
 
 
 def nvml(now_ns: Callable[[], int], options: GpuOptions, tell: Tell) -> GpuSource:
-    """NVIDIA's GPUs; loads the binding, on the thread that uses it."""
+    """The NVML source; imports pynvml on the thread that uses it."""
     from collectors.hardware.nvml import NvmlSource  # noqa: PLC0415 - 20 ms of a start
 
     return NvmlSource(now_ns, options, tell)
 
 
 class GpuCollector:
-    """A collector of this host's GPUs; without any it says why, and rests."""
+    """A collector of this host's GPUs; without any it reports why, and waits."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class GpuCollector:
         make: MakeSource = nvml,
     ) -> None:
         self.options = options or GpuOptions()
-        """May be changed until it begins."""
+        """May be changed until the first batch."""
         self.known: set[str] = set()
-        """Sources of those that were read."""
+        """Sources that have been read."""
         self._clock, self._make = clock, make
         self._closely = False
         self._over, self._wake = Event(), Event()
@@ -67,16 +67,16 @@ class GpuCollector:
         self._ready = asyncio.Event()
 
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
-        """Sweep ten times a second from now on, or as usual again."""
+        """Read ten times a second from now on, or at the usual rate again."""
         self._closely = on
         self._wake.set()
 
     def look_again(self) -> None:
-        """Try a driver again that was given up."""
+        """Retry a driver that was given up."""
         self._wake.set()
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """What was read, as soon as the event loop has time for it."""
+        """Batches of readings, each taken as soon as the event loop is free."""
         if self._over.is_set():
             return
         self._loop = asyncio.get_running_loop()
@@ -91,21 +91,21 @@ class GpuCollector:
                 yield batch
 
     async def close(self) -> None:
-        """Stop the thread, which lets go of the driver."""
+        """Stop the thread, which closes the driver."""
         self._over.set()
         self._ready.set()
         if self._thread is not None:
             await asyncio.to_thread(self._end)
 
     def _end(self) -> None:
-        """Wait for the thread, but no longer than a driver may be waited for."""
+        """Wait for the thread, for JOIN_S at most."""
         self._over.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(JOIN_S)
         atexit.unregister(self._end)
 
-    # On the event loop.
+    # Runs on the event loop.
 
     def _taken(self) -> list[AnyReading]:
         with self._lock:
@@ -118,10 +118,10 @@ class GpuCollector:
             batch.append(Note(t_ns=now_ns, kind=kind, text=text, count=dropped))
         return batch
 
-    # On the thread.
+    # Runs on the thread.
 
     def _put(self, *readings: AnyReading) -> None:
-        """Hand over; what is too much is counted, unless it tells of a change."""
+        """Queue readings; beyond MOST_WAITING samples are counted as dropped."""
         if not readings or self._loop is None:
             return
         with self._lock:
@@ -131,7 +131,7 @@ class GpuCollector:
                     self._dropped += 1
                 else:
                     self._waiting.append(each)
-        with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._ready.set)
 
     def _run(self) -> None:
@@ -156,7 +156,8 @@ class GpuCollector:
             self._put(*source.read(due))
             took_s = time.monotonic() - began_s
             usual_s = self._period_s()
-            lasting_s, before_s = min(took_s, before_s), took_s  # one stall is none
+            # a single stall does not count
+            lasting_s, before_s = min(took_s, before_s), took_s
             period_s = max(usual_s, lasting_s / BUSY_SHARE)
             slow = slow + 1 if period_s > usual_s else 0
             if slow == SLOW_SWEEPS and not told:
@@ -177,7 +178,7 @@ class GpuCollector:
         self._put(Note(t_ns=now_ns, kind=NoteKind.GPU, text=text))
 
     def _rest(self, until_s: float, idle_s: float | None) -> None:
-        """Until it is time, or somebody wants to see more; then not at once either."""
+        """Sleep until the next read or a wake-up; never less than 1 / CLOSELY_HZ."""
         self._wake.clear()
         if self._over.is_set():
             return

@@ -1,4 +1,4 @@
-"""Which GPUs are meant: by ``--gpus``, else by our own CUDA_VISIBLE_DEVICES."""
+"""Selects GPUs by ``--gpus``, else by our own CUDA_VISIBLE_DEVICES."""
 
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -15,7 +15,7 @@ UNCLEAR = (
 
 
 class Selection:
-    """Says of each GPU, and of each MIG slice, whether it is meant."""
+    """Decides for each GPU and MIG slice whether it is selected."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Selection:
         environment: Mapping[str, str],
         names: Sequence[str],
     ) -> None:
-        """``names`` are those of all GPUs: who counts how matters if they differ."""
+        """``names`` are all GPUs' models: CUDA's numbering is ambiguous if mixed."""
         self.unclear: str | None = None
         self._by = "--gpus"
         parts = [part.strip() for each in wanted for part in each.split(",")]
@@ -33,19 +33,19 @@ class Selection:
             self._by = VISIBLE
             listed = [each.strip().lower() for each in visible.split(",")]
             known = takewhile(lambda each: each[:1] not in {"", "-"}, listed)
-            self._wanted = [*known] or [NONE]  # CUDA sees nothing from there on either
+            # CUDA ignores everything from there on, too
+            self._wanted = [*known] or [NONE]
             in_order = environment.get(ORDER) == "PCI_BUS_ID" or len(set(names)) == 1
             if not in_order and any(each.isdecimal() for each in self._wanted):
                 self._wanted, self.unclear = [ALL], UNCLEAR
 
     def takes(self, info: GpuInfo) -> bool:
-        """It is meant."""
         if not self._wanted or ALL in self._wanted:
             return True
         return any(self._names(each, info) for each in self._wanted)
 
     def why_none(self, infos: Sequence[GpuInfo]) -> str:
-        """Said where no GPU is meant."""
+        """Explains that no GPU is selected."""
         if self._wanted == [NONE]:
             return f"{self._by} lets no GPU be seen; --gpus all shows them"
         there = ", ".join(

@@ -1,7 +1,7 @@
-"""What a source of GPU readings is: NVML today, another maker's driver tomorrow.
+"""The interface of a GPU driver: NVML today, another vendor's tomorrow.
 
-A source is owned by one thread, which probes it, reads it again and again, and closes
-it. Whatever cannot be read is a reason, told in ``GpuInfo.missing``; nothing is raised.
+One thread owns a source: it probes, reads repeatedly, and closes it. Nothing is raised;
+reasons for missing values are in ``GpuInfo.missing``.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,7 +13,7 @@ from collectors.contract.readings import AnyReading
 
 
 class Kind(StrEnum):
-    """What a reading is, so that nobody ever shows one as another."""
+    """What a GPU value measures, so that different kinds are never mixed up."""
 
     BANDWIDTH = "share of what the memory could move"
     CYCLES = "share of cycles"
@@ -49,15 +49,15 @@ KINDS = {
     "ecc_corrected": Kind.COUNTER,
     "ecc_uncorrected": Kind.COUNTER,
 }
-"""By field of :class:`collectors.contract.readings.GpuSample`; AMD's activity of the
-memory controller is a share of time, for example."""
+"""By field of :class:`collectors.contract.readings.GpuSample`. On AMD, for example, activity of
+the memory controller is a share of time."""
 
 
 class Pace(Enum):
-    """How often a reading is taken at most: what costs the driver more, rarely."""
+    """Shortest interval between two reads; expensive values are read rarely."""
 
     EACH = 0.0
-    """Whenever there is a sweep."""
+    """In every sweep."""
     SECOND = 1.0
     FEW_SECONDS = 5.0
     HALF_MINUTE = 30.0
@@ -65,57 +65,57 @@ class Pace(Enum):
 
 TERA = 1e12
 CLOSELY_HZ = 10.0
-"""Sweeps a second at most: counters do not change faster."""
+"""Most sweeps a second: counters do not update faster."""
 
 
 class Gpm(StrEnum):
-    """Whether GPUs are asked for performance counters (NVML's GPM)."""
+    """Whether to use GPM, NVML's performance counters."""
 
     AUTO = "auto"
     OFF = "off"
     FORCE = "force"
-    """Even where drivers are known to fail with it."""
+    """Even with drivers known to fail with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOptions:
-    """What people want of the GPUs."""
+    """The user's options for GPUs."""
 
     gpus: tuple[str, ...] = ()
-    """UUIDs, their beginnings, or the driver's numbers; else all that
-    CUDA_VISIBLE_DEVICES lets be seen."""
+    """UUIDs, prefixes of UUIDs, or NVML indices; empty: those CUDA_VISIBLE_DEVICES
+    allows."""
     peak_gbps: float | None = None
-    """What the memory could move, where people know better."""
+    """Peak memory bandwidth in GB/s, overriding ours."""
     peak_tflops: float | None = None
-    """What one GPU could compute at the dtype of the model, likewise."""
+    """Peak TFLOP/s of one GPU at the model's dtype."""
     gpm: Gpm = Gpm.AUTO
     rate_hz: float = 1.0
-    """Sweeps a second while nobody looks closely."""
+    """Sweeps a second in normal operation."""
     dcgm: tuple[str, ...] = ()
-    """Addresses of dcgm-exporters; else those are looked for that listen here."""
+    """URLs of dcgm-exporters; empty: look for local ones."""
 
     @property
     def peak_flops(self) -> float | None:
-        """FLOP/s that people say a GPU has."""
+        """Peak FLOP/s of one GPU, if the user gave it."""
         return None if self.peak_tflops is None else self.peak_tflops * TERA
 
 
 class GpuSource(Protocol):
-    """GPUs of this host by one driver; every method is called by one thread."""
+    """The GPUs of this host by one driver; all methods are called from one thread."""
 
     def probe(self) -> Sequence[AnyReading]:
-        """Which GPUs there are, or one reading that says why there is none."""
+        """Open the driver; the GPUs found, or one reading with the reason for none."""
         ...
 
     def read(self, due: Collection[Pace]) -> Sequence[AnyReading]:
-        """One sweep of all GPUs: what is due, what was lost, and what came back."""
+        """One sweep: values that are due, GPUs that were lost or returned."""
         ...
 
     @property
     def idle_s(self) -> float | None:
-        """Nothing can be read for so long; 0 while it can, None: until asked again."""
+        """Seconds until a read can succeed; 0: now, None: only on request."""
         ...
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Close the driver."""
         ...

@@ -1,7 +1,6 @@
-"""CPU and memory of the processes that matter, and of the host they share.
+"""CPU and memory use of the watched processes and their host.
 
-In a container the host is what the container may use of it, as far as its control
-group says so.
+In a container, the host is what its control group may use.
 """
 
 import asyncio
@@ -26,42 +25,43 @@ from collectors.contract.clock import NS_PER_S, SessionClock
 from collectors.contract.readings import AnyReading, HostInfo, HostSample, ProcessUsage
 
 Processes = Callable[[], Iterable[tuple[int, str]]]
-"""Says which processes to sample now: (pid, role)."""
+"""Lists the processes to sample: (pid, role)."""
 
 LIST_EVERY = 5
-"""Samples between two lists of processes: to list costs more than to sample."""
+"""Samples between two listings of processes, which cost more than a sample."""
 
 BUSY = ("user", "nice", "system", "irq", "softirq", "steal")
-"""What a core does when it cannot do anything else; guests are among the user's."""
+"""Fields of psutil's CPU times that count as busy; guest time is part of user."""
 CONTROL_GROUPS = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
 STATE, USER, SYSTEM, THREADS, BIRTH, PAGES = 0, 11, 12, 17, 19, 21
-"""Places in /proc/PID/stat after the command's closing bracket (proc(5): 3 and on)."""
+"""Indices in /proc/PID/stat after the command's closing bracket (proc(5): 3 and on)."""
 PAGE_BYTES, TICKS_PER_S = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 NAMES_OF_CPU = ("model name", "Model", "Hardware", "cpu model")
-"""As /proc/cpuinfo calls it on one architecture or another."""
+"""Keys of the CPU model in /proc/cpuinfo on various architectures."""
 MEMORY_BYTES = os.sysconf("SC_PHYS_PAGES") * PAGE_BYTES
 MEMORY_FILES = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Of a control group of either version: the limit, what is used, what of it is not."""
+"""Files of a control group, v2 and v1: limit, usage, and the usage's reclaimable
+part."""
 KIB, US_PER_S = 1_024, 1_000_000
 READ_BYTES = 1 << 16
 LOOK_UP_EVERY = 60
-"""Samples between two looks at what limits us and the processes: it rarely changes."""
+"""Samples between two reads of control groups, which rarely change."""
 
 
 def usable_cores() -> float:
-    """The cores that we may use: our affinity's, cut down by a container's quota."""
+    """Cores this process may use: its CPU affinity, capped by the container's quota."""
     quotas = _quotas(PROC / "self/cgroup").values()
     return min([float(len(os.sched_getaffinity(0))), *quotas])
 
 
 def busy_cores() -> tuple[int, float] | None:
-    """The cores that we may use, and the seconds they were busy since the host started.
+    """Cores in our affinity, and their busy seconds since boot.
 
-    None where the host does not tell, as in some containers.
+    None where the host does not expose them, as in some containers.
     """
     with suppress(OSError):
         all_times, ours = psutil.cpu_times(percpu=True), os.sched_getaffinity(0)
@@ -72,9 +72,9 @@ def busy_cores() -> tuple[int, float] | None:
 
 
 def short_of_cores(busy_threads: int, cores: float) -> str | None:
-    """Why to mistrust latencies measured beside an engine; None where cores suffice.
+    """Why latencies measured beside an engine are unreliable; None with enough cores.
 
-    A client needs a core while the engine's threads are busy, else it waits for one.
+    A client needs a core of its own while the engine's threads are busy.
     """
     if cores >= busy_threads + 1:
         return None
@@ -87,7 +87,6 @@ def short_of_cores(busy_threads: int, cores: float) -> str | None:
 
 
 def host_info(t_ns: int, source: str = "") -> HostInfo:
-    """What this host is."""
     limit = next(iter(_limits(PROC / "self/cgroup")), None)
     return HostInfo(
         source=source,
@@ -100,7 +99,7 @@ def host_info(t_ns: int, source: str = "") -> HostInfo:
 
 
 def cpu_name(cpuinfo: Path = PROC / "cpuinfo") -> str | None:
-    """The model of the processors."""
+    """The CPU model."""
     with suppress(OSError):
         pairs = (line.partition(":") for line in cpuinfo.read_text("utf-8").split("\n"))
         told = {key.strip(): value.strip() for key, _, value in pairs}
@@ -110,7 +109,7 @@ def cpu_name(cpuinfo: Path = PROC / "cpuinfo") -> str | None:
 
 
 def run_queue(loadavg: Path = PROC / "loadavg") -> int | None:
-    """Threads of the host that run or wait for a core, but for the one that looks."""
+    """Threads running or waiting for a core, without the one that reads this."""
     with suppress(OSError, ValueError, IndexError):
         runnable = _read(loadavg).split()[3].partition("/")[0]
         return max(int(runnable) - 1, 0)
@@ -118,7 +117,7 @@ def run_queue(loadavg: Path = PROC / "loadavg") -> int | None:
 
 
 def _groups(controller: str, membership: Path, root: Path) -> Iterator[Path]:
-    """A process's control groups that have a say in a resource, its own first."""
+    """Control groups of a process with a controller, its own first, then ancestors."""
     with suppress(OSError, ValueError):
         for line in membership.read_text("utf-8").splitlines():
             _, controllers, path = line.split(":", 2)
@@ -131,13 +130,13 @@ def _groups(controller: str, membership: Path, root: Path) -> Iterator[Path]:
 
 
 def _quotas(membership: Path, root: Path = CONTROL_GROUPS) -> dict[Path, float]:
-    """The control groups above a process that grant it no more than some cores."""
+    """CPU quotas in cores, by control group of the process."""
     groups = dict.fromkeys(_groups("cpu", membership, root))
     return {group: cores for group in groups for cores in _quota(group)}
 
 
 def _quota(group: Path) -> Iterator[float]:
-    """One control group's own, of either version."""
+    """A control group's own CPU quota in cores, v2 or v1."""
     with suppress(OSError, ValueError):
         quota, period = (group / "cpu.max").read_text("utf-8").split()
         if quota != "max":
@@ -149,28 +148,28 @@ def _quota(group: Path) -> Iterator[float]:
 
 
 def throttled_s(group: Path) -> float | None:
-    """How long a quota held a control group back so far, added up over its cores."""
+    """Seconds a CPU quota throttled a control group so far, summed over its cores."""
     told = _numbers(group / "cpu.stat")
     if "throttled_usec" in told:
         return told["throttled_usec"] / US_PER_S
-    if "throttled_time" in told:  # of the first version
+    if "throttled_time" in told:  # v1
         return told["throttled_time"] / NS_PER_S
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """A control group that may use less memory than there is."""
+    """A control group with a memory limit below the host's memory."""
 
     group: Path
     most: int
     used: str
-    """Name of the file that says how much it uses."""
+    """Name of the file with its usage."""
     droppable: str
-    """Name of the part of that which is cached files, nobody's for a while."""
+    """Key of the reclaimable file cache within the usage."""
 
     def used_bytes(self) -> int | None:
-        """What cannot be dropped of it."""
+        """Its usage without the reclaimable file cache."""
         with suppress(OSError, ValueError):
             used = int(_read(self.group / self.used))
             told = _numbers(self.group / "memory.stat")
@@ -179,7 +178,7 @@ class MemoryLimit:
 
 
 def _limits(membership: Path, root: Path = CONTROL_GROUPS) -> list[MemoryLimit]:
-    """The control groups that limit a process's memory, the strictest first."""
+    """Memory limits of a process's control groups, the strictest first."""
     found = []
     for group in dict.fromkeys(_groups("memory", membership, root)):
         for limit, *names in MEMORY_FILES:
@@ -191,13 +190,13 @@ def _limits(membership: Path, root: Path = CONTROL_GROUPS) -> list[MemoryLimit]:
 
 
 def _memory_used(meminfo: Path = PROC / "meminfo") -> int | None:
-    """Of all the memory of the host."""
+    """Used memory of the whole host, in bytes."""
     available = _numbers(meminfo).get("MemAvailable:")
     return None if available is None else MEMORY_BYTES - available * KIB
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    """The lines of a file that have a name and a number; empty if it cannot be read."""
+    """Names and integers of a file's lines; empty if it cannot be read."""
     with suppress(OSError, ValueError):
         rows = (line.split(None, 2) for line in _read(path).splitlines())
         return {row[0]: int(row[1]) for row in rows if len(row) > 1}
@@ -205,7 +204,7 @@ def _numbers(path: Path) -> dict[str, int]:
 
 
 def _read(path: Path) -> str:
-    """As ``read_text``, in half the time: these are read every second."""
+    """``Path.read_text`` in half the time, for files read every second."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         pieces = []
@@ -217,22 +216,22 @@ def _read(path: Path) -> str:
 
 
 class WatchedProcess:
-    """One process, from one sample to the next."""
+    """A process that is sampled repeatedly."""
 
     def __init__(self, pid: int, role: str) -> None:
         self._pid, self._role = pid, role
         self._stat = PROC / str(pid) / "stat"
         self._birth: str | None = None
         self.quotas: list[Path] = []
-        """Control groups that may hold it back."""
+        """Control groups whose CPU quota may throttle it."""
         self.look_up()
 
     def look_up(self) -> None:
-        """See what limits it."""
+        """Find the control groups that limit it."""
         self.quotas = list(_quotas(self._stat.with_name("cgroup")))
 
     def usage(self, throttled: Mapping[Path, float | None]) -> ProcessUsage | None:
-        """What it has used so far; None once it has ended, even if its pid lives."""
+        """Its usage so far; None once it has ended, even if its PID is reused."""
         try:
             text = _read(self._stat)
         except OSError:
@@ -253,9 +252,9 @@ class WatchedProcess:
 
 
 class HostSampler:
-    """A collector that samples processes once a second, after saying what the host is.
+    """A collector of one HostInfo, then a HostSample per interval.
 
-    Its own lateness is the lag of the event loop it runs in, which is inferwatch's.
+    The lateness of its own timer is the lag of inferwatch's event loop.
     """
 
     def __init__(
@@ -265,7 +264,7 @@ class HostSampler:
         every_s: float = 1.0,
         source: str = "",
     ) -> None:
-        """``source`` names this host where it is not the one people watch from."""
+        """``source`` names the host where it is not the local one."""
         self._source = source
         self._clock = clock
         self._processes = processes
@@ -276,13 +275,12 @@ class HostSampler:
         self._closed = asyncio.Event()
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """What the host is, then a HostSample an interval, until closed."""
+        """The HostInfo, then HostSamples until closed."""
         yield [host_info(self._clock.now_ns(), self._source)]
         while not self._closed.is_set():
             yield [await self._sample()]
 
     async def close(self) -> None:
-        """Stop sampling."""
         self._closed.set()
 
     async def _sample(self) -> HostSample:

@@ -1,7 +1,7 @@
-"""What this host was measured to do, remembered from one session to the next.
+"""Remembers this host's measured peaks from one session to the next.
 
-Kept by the model of its processor and the cores that we may use: neither a reboot nor
-a copy of the file to another host changes what is true of those.
+They are filed by CPU model and usable cores, so the file stays correct after a reboot
+or when copied to another host.
 """
 
 import os
@@ -20,21 +20,21 @@ FILES = msgspec.json.Decoder(dict[str, MeasuredPeak])
 
 
 def peaks_file() -> Path:
-    """Where it stands."""
+    """The file that holds measured peaks."""
     return platformdirs.user_cache_path("inferwatch", appauthor=False) / FILE
 
 
 def known_peaks() -> list[MeasuredPeak]:
-    """Of this host, as of now in raw monotonic time; none where it was not measured."""
+    """The measured peak of this host, stamped with the current time; empty if none."""
     peak = _kept(peaks_file()).get(_which())
     return [] if peak is None else [msgspec.structs.replace(peak, t_ns=monotonic_ns())]
 
 
 def keep_peak(peak: MeasuredPeak) -> Path:
-    """Remember it in place of what was measured before.
+    """Store a peak in place of an earlier one.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     path = peaks_file()
     path.parent.mkdir(parents=True, exist_ok=True)

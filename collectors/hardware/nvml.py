@@ -1,7 +1,7 @@
-"""NVIDIA's GPUs, by NVML: found, read, lost, found again; the driver likewise.
+"""NVIDIA GPUs by NVML: enumerated, read, lost and found again, like the driver.
 
-Every call may fail on its own. A failure is a reason to show, never a crash: of one
-reading (:mod:`collectors.hardware.nvml_errors`), of one GPU, or of the whole driver.
+Every call may fail on its own. A failure becomes a reason to display, never a crash: of
+one value (see :mod:`collectors.hardware.nvml_errors`), of one GPU, or of the whole driver.
 """
 
 import os
@@ -61,29 +61,30 @@ COUNTERS_IN_USE = (
     "try --gpm force"
 )
 COUNTERS_NEED_DRIVER = 550
-"""With MIG."""
+"""First driver whose GPM works under MIG."""
 RETRY_S: dict[int, float | None] = {
     LIBRARY_NOT_FOUND: None,
     VERSION_MISMATCH: None,
     DRIVER_NOT_LOADED: 30.0,
 }
-"""After what time a driver that cannot be opened is tried again; None: when asked."""
+"""Seconds before a driver that failed to open is retried, by NVML error; None: only on
+request."""
 LATER_NS = 60 * NS_PER_S
-"""A GPU that is lost is looked for so rarely; else all would wait for its driver."""
+"""Pause between attempts to reach a lost GPU: each attempt delays all other GPUs."""
 MOST_REOPENED = 5
-"""Times in a row that a driver is opened anew because it fails without a reason."""
+"""Consecutive times NVML is initialised again because calls fail with ERROR_UNKNOWN."""
 PCI, NVIDIA, DISPLAY = Path("/sys/bus/pci/devices"), "0x10de", "0x03"
 
 
 class Lost(NamedTuple):
-    """A GPU that does not answer, and when to look again."""
+    """A GPU that does not answer, and when to try it again."""
 
     info: GpuInfo
     again_ns: int
 
 
 class NvmlSource:
-    """A GpuSource of NVIDIA's driver."""
+    """A GpuSource for NVIDIA's driver."""
 
     def __init__(
         self,
@@ -92,40 +93,41 @@ class NvmlSource:
         tell: Callable[[Note], None],
         environment: Mapping[str, str] = os.environ,
     ) -> None:
-        """``tell`` takes notes at any time, from any thread."""
+        """``tell`` accepts notes at any time, from any thread."""
         self._now_ns, self._options, self._tell = now_ns, options, tell
         self._environment = environment
         self._open = False
         self._opened = 0
-        """How often NVML is to be shut down."""
+        """Number of nvmlInit calls without a matching nvmlShutdown."""
         self._unfreed: list[Any] = []
-        """Samples that a failing driver did not free."""
+        """GPM samples a failing driver did not free."""
         self._retry_ns: int | None = None
-        """When to try a driver again that cannot be opened; None: when asked."""
+        """When to retry a driver that could not be opened; None: only on request."""
         self._absent_because: str | None = None
-        """As it was told last."""
+        """The reason last reported for having no GPU."""
         self._reopened, self._reopened_ns = 0, -LATER_NS
-        """How often in a row the driver was opened anew, and when last."""
+        """Consecutive reinitialisations of NVML, and when the last one was."""
         self._fails, self._failed_ns = False, 0
-        """Something has failed without a reason, and when it did so last."""
+        """Whether a call failed with ERROR_UNKNOWN in this sweep, and when one last
+        did."""
         self._driver: str | None = None
         self._gpus: dict[str, NvmlGpu] = {}
-        """Whole ones, by UUID."""
+        """Whole GPUs by UUID."""
         self._slices: dict[str, dict[str, NvmlGpu]] = {}
-        """By UUID of the GPU they are part of, and their own."""
+        """MIG slices by UUID of their GPU and their own."""
         self._lost: dict[str, Lost] = {}
         self._closed: dict[int, int] = {}
-        """GPUs that could not be opened, and when to try again."""
+        """When to retry GPUs that could not be opened, by NVML index."""
         self._why_closed: dict[int, str] = {}
         self._selection = Selection((), {}, ())
         self._events: EventWatch | None = None
         self._uncorrected: dict[str, int] = {}
         self._moved = False
-        """A slice is not what it was."""
+        """A slice changed, so slices are enumerated again."""
 
     @property
     def idle_s(self) -> float | None:
-        """Nothing can be read for so long; 0 while it can, None: until asked again."""
+        """Seconds until a read can succeed; 0: now, None: only on request."""
         if self._open:
             return 0.0
         if self._retry_ns is None:
@@ -133,7 +135,7 @@ class NvmlSource:
         return max(self._retry_ns - self._now_ns(), 0) / NS_PER_S
 
     def probe(self) -> list[AnyReading]:
-        """Which GPUs there are, or one reading that says why there is none."""
+        """Initialise NVML; the GPUs found, or one reading with the reason for none."""
         try:
             pynvml.nvmlInit()
         except FAILURES as error:
@@ -147,7 +149,7 @@ class NvmlSource:
             return self._absent(error.code)
 
     def read(self, due: Collection[Pace]) -> list[AnyReading]:
-        """One sweep of all GPUs: what is due, what was lost, and what came back."""
+        """One sweep: values that are due, GPUs that were lost or returned."""
         if not self._open:
             return [] if self.idle_s else self.probe()
         readings: list[AnyReading] = []
@@ -170,23 +172,23 @@ class NvmlSource:
                 self._heed(gpu)
 
     def close(self) -> None:
-        """Free all samples, then shut NVML down; safe to call twice."""
+        """Free all GPM samples, then shut NVML down; safe to call twice."""
         silent = self._events is None or self._events.stop()
         self._events = None
         left = [sample for gpu in self._every() for sample in gpu.close()]
         self._unfreed = free([*self._unfreed, *left])
         self._gpus, self._slices = {}, {}
         self._open = False
-        if silent:  # never under a call that has not returned
+        if silent:  # never while a call is in progress
             self._shut_down()
 
     def _shut_down(self) -> None:
-        """As often as it was opened; what it does not do now, it may do later."""
+        """Shut NVML down as often as it was initialised; the rest is left for later."""
         try:
             while self._opened:
                 pynvml.nvmlShutdown()
                 self._opened -= 1
-                self._unfreed = []  # they went with it
+                self._unfreed = []  # freed with NVML
         except FAILURES as error:
             if code_of(error) == UNINITIALIZED:
                 self._opened, self._unfreed = 0, []
@@ -196,7 +198,7 @@ class NvmlSource:
         return [*self._gpus.values(), *slices]
 
     def _reads(self, gpu: NvmlGpu) -> bool:
-        """It was not lost since the sweep began."""
+        """Whether the GPU or slice is still read, and was not lost in this sweep."""
         whole = self._gpus if gpu.place is None else self._slices.get(_whole(gpu), {})
         return whole.get(gpu.uuid) is gpu
 
@@ -207,7 +209,7 @@ class NvmlSource:
     # The driver.
 
     def _absent(self, code: int, said: str = "") -> list[AnyReading]:
-        """It cannot be opened: say why, once, and when to try again."""
+        """Report once why the driver cannot be opened, and schedule a retry."""
         wait_s = RETRY_S.get(code, LATER_NS / NS_PER_S)
         again_ns = None if wait_s is None else int(wait_s * NS_PER_S)
         self._retry_ns = None if again_ns is None else self._now_ns() + again_ns
@@ -225,7 +227,7 @@ class NvmlSource:
         return [note, *infos]
 
     def _gone(self, code: int) -> list[AnyReading]:
-        """The driver was there."""
+        """The driver stopped working: report it, or reinitialise it at once."""
         self._shut()
         if code == UNINITIALIZED and self._now_ns() - self._reopened_ns >= LATER_NS:
             self._reopened_ns = self._now_ns()
@@ -233,13 +235,13 @@ class NvmlSource:
         return self._absent(code)
 
     def _reopen(self) -> list[AnyReading]:
-        """Where it fails without a reason: open it anew, at most once a minute."""
+        """Reinitialise NVML after ERROR_UNKNOWN, at most once a minute."""
         now_ns = self._now_ns()
         fails, self._fails = self._fails, False
         if fails:
             self._failed_ns = now_ns
         elif now_ns - self._failed_ns > 2 * LATER_NS:
-            self._reopened = 0  # sooner it may only not have been tried again
+            self._reopened = 0  # any sooner, it may merely not have been retried
         early = now_ns - self._reopened_ns < LATER_NS
         if not fails or early or self._reopened >= MOST_REOPENED:
             return []
@@ -249,13 +251,13 @@ class NvmlSource:
         return self.probe()
 
     def _shut(self) -> None:
-        """Close it, and remember what was read."""
+        """Close NVML, keeping its GPUs as lost ones."""
         now_ns = self._now_ns()
         self._lost |= {each.uuid: Lost(each.info, now_ns) for each in self._every()}
         self.close()
 
     def _find(self) -> list[AnyReading]:
-        """All GPUs that are meant, of a driver that was just opened."""
+        """Enumerate the selected GPUs of a driver that was just opened."""
         self._driver, count = _driver(), _count()
         readings: list[AnyReading] = []
         self._closed = {}
@@ -274,7 +276,7 @@ class NvmlSource:
         return [*readings, *self._welcome()]
 
     def _none(self, infos: list[GpuInfo], count: int) -> list[AnyReading]:
-        """There is nothing to read: say why, and rest."""
+        """Close NVML and report why there is no GPU to read."""
         self.close()
         self._retry_ns = None
         because = self._selection.why_none(infos) if infos else NO_GPU
@@ -285,7 +287,7 @@ class NvmlSource:
         return self._say_absent(because)
 
     def _welcome(self) -> list[AnyReading]:
-        """What is read from now on, and what of it was missed."""
+        """Report all GPUs read from now on, and those that did not return."""
         readings: list[AnyReading] = [each.info for each in self._gpus.values()]
         if self._absent_because is not None and self._lost:
             readings.insert(0, self._note("GPUs can be read again"))
@@ -301,7 +303,7 @@ class NvmlSource:
         return readings
 
     def _listen(self) -> None:
-        """Hear what GPUs report of themselves."""
+        """Watch the GPUs for Xid and ECC events."""
         if self._events is not None and not self._events.stop():
             return
         handles = {
@@ -312,7 +314,7 @@ class NvmlSource:
     # GPUs.
 
     def _open_one(self, number: int) -> list[AnyReading]:
-        """One by the driver's number; which of them may be opened is another matter."""
+        """Open a GPU by NVML index, whether it is selected or not."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByIndex(number)
             gpu = self._gpu(handle, number)
@@ -323,7 +325,7 @@ class NvmlSource:
         else:
             self._closed.pop(number, None)
             self._why_closed.pop(number, None)
-            self._gpus.setdefault(gpu.uuid, gpu)  # it may be back as one that was lost
+            self._gpus.setdefault(gpu.uuid, gpu)  # it may be a lost one that returned
             return []
         self._closed[number] = self._now_ns() + LATER_NS
         because = FORBIDDEN if code == NO_PERMISSION else LOST.get(code) or why(code)
@@ -337,20 +339,20 @@ class NvmlSource:
         return NvmlGpu(handle, self._now_ns, self._options, told)
 
     def _select(self) -> None:
-        """Let go of those that are not meant."""
+        """Close GPUs that are not selected."""
         for uuid, gpu in list(self._gpus.items()):
             if not self._slices.get(uuid) and not self._selection.takes(gpu.info):
                 self._drop(uuid)
 
     def _drop(self, uuid: str) -> list[NvmlGpu]:
-        """Let go of a GPU and of its slices."""
+        """Close a GPU and its slices."""
         dropped = [self._gpus.pop(uuid), *self._slices.pop(uuid, {}).values()]
         for each in dropped:
             each.close()
         return dropped
 
     def _read_one(self, gpu: NvmlGpu, due: Collection[Pace]) -> list[AnyReading]:
-        """Read one; where it is lost, it and its slices."""
+        """Read one GPU or slice; a lost GPU takes its slices along."""
         try:
             readings = gpu.read(due)
         except GpuLostError as error:
@@ -392,7 +394,7 @@ class NvmlSource:
         return readings
 
     def _try_again(self, uuid: str, info: GpuInfo) -> list[AnyReading]:
-        """It is back when it can be read, not when it only has a name."""
+        """Reopen a lost GPU; it counts as returned only once it can be read."""
         try:
             handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
             gpu = self._gpu(handle, info.index)
@@ -411,7 +413,7 @@ class NvmlSource:
         return [*self._admit(gpu), *readings]
 
     def _admit(self, gpu: NvmlGpu) -> list[AnyReading]:
-        """One that answers now, beside the others."""
+        """Report a GPU that returned."""
         if not self._selection.takes(gpu.info):
             self._drop(gpu.uuid)
             return []
@@ -420,7 +422,7 @@ class NvmlSource:
         return [self._note(text, gpu.uuid), gpu.info, *self._scan(gpu)]
 
     def _heed(self, gpu: NvmlGpu) -> None:
-        """Draw the conclusions from its errors."""
+        """React to the NVML errors of the last read."""
         codes = gpu.codes()
         self._moved |= INVALID_ARGUMENT in codes and gpu.place is not None
         if IN_USE in codes and self._options.gpm is not Gpm.FORCE:
@@ -432,7 +434,7 @@ class NvmlSource:
         self._fails |= UNKNOWN in codes
 
     def _count_errors(self, sample: GpuSample) -> Iterator[Note]:
-        """Note uncorrectable memory errors that no event tells."""
+        """Notes of new uncorrectable ECC errors on GPUs that send no event for them."""
         count = sample.ecc_uncorrected or 0
         more = count - self._uncorrected.get(sample.source, count)
         self._uncorrected[sample.source] = count
@@ -442,10 +444,10 @@ class NvmlSource:
             text = f"{called}: {more} more uncorrectable memory error{'s' * (more > 1)}"
             yield self._note(text, sample.source)
 
-    # Slices.
+    # MIG slices.
 
     def _scan(self, gpu: NvmlGpu) -> list[AnyReading]:
-        """The MIG slices of a GPU, as they are now: those that are new, or gone."""
+        """Enumerate the MIG slices of a GPU, and report new and removed ones."""
         known = self._slices.get(gpu.uuid, {})
         takes = self._selection.takes
         try:
@@ -467,7 +469,7 @@ class NvmlSource:
         return [*removed, *(now[name].info for name in now if name not in known)]
 
     def _harms(self, info: GpuInfo) -> bool:
-        """Performance counters break other readings of slices."""
+        """Whether GPM makes other readings of slices fail with this driver."""
         major = (info.driver or "").partition(".")[0]
         old = major.isdecimal() and int(major) < COUNTERS_NEED_DRIVER
         return old and self._options.gpm is not Gpm.FORCE
@@ -478,7 +480,7 @@ def _lost(info: GpuInfo, because: str, now_ns: int) -> GpuInfo:
 
 
 def _whole(gpu: NvmlGpu) -> str:
-    """UUID of the GPU that it is, or is part of."""
+    """UUID of the GPU, or of the GPU a slice belongs to."""
     return gpu.place.parent.source if gpu.place else gpu.uuid
 
 
@@ -494,7 +496,7 @@ def _driver() -> str | None:
 
 
 def _count() -> int:
-    """How many GPUs there are, those included that we may not open."""
+    """Number of GPUs, including those we may not open."""
     try:
         return int(pynvml.nvmlDeviceGetCount())
     except FAILURES as error:
@@ -502,7 +504,7 @@ def _count() -> int:
 
 
 def _why_absent(code: int, said: str) -> str:
-    """Fit to show, with what would help."""
+    """Why NVML cannot be initialised and what would help, as text for users."""
     if code == LIBRARY_NOT_FOUND:
         if said and "No such file" not in said:
             return f"the NVIDIA library does not load ({said}): reinstall the driver"
@@ -518,7 +520,7 @@ def _why_absent(code: int, said: str) -> str:
 
 
 def _built_in() -> bool:
-    """A GPU of theirs is on the bus; a container sees that too."""
+    """Whether an NVIDIA display controller is on the PCI bus; containers see it too."""
     for device in PCI.glob("*"):
         with suppress(OSError):
             kind = (device / "class").read_text("ascii")

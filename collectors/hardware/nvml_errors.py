@@ -1,7 +1,7 @@
-"""What an NVML error means: what to do about it, and what to tell people.
+"""NVML errors: how to react to each, and how to explain it to users.
 
-``NVMLError`` cannot be hashed or compared, and its text calls into the driver: it is
-turned into its number at once.
+``NVMLError`` cannot be hashed or compared, and its text calls into the driver, so it is
+converted to its number at once.
 """
 
 from collections.abc import Callable, Collection
@@ -32,7 +32,7 @@ IN_USE = pynvml.NVML_ERROR_IN_USE
 ARGUMENT_VERSION = pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH
 UNKNOWN = pynvml.NVML_ERROR_UNKNOWN
 UNREADABLE = -1
-"""Ours: an answer that is no text."""
+"""Our own code for a response that is not text."""
 
 NEVER = {
     NOT_SUPPORTED,
@@ -41,7 +41,7 @@ NEVER = {
     INVALID_ARGUMENT,
     UNREADABLE,
 }
-"""It will not come: the call is not made again."""
+"""Permanent errors: the call is not repeated."""
 NOTHING_NEW = {
     pynvml.NVML_ERROR_NOT_FOUND,
     pynvml.NVML_ERROR_NO_DATA,
@@ -49,14 +49,14 @@ NOTHING_NEW = {
     pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
     TIMEOUT,
 }
-"""There is nothing to tell now."""
+"""There is no value at the moment."""
 LOST = {
     GPU_IS_LOST: "the GPU has fallen off the bus: reset it or reboot",
     RESET_REQUIRED: "the GPU needs a reset: nvidia-smi --gpu-reset, or reboot",
     GPU_NOT_FOUND: "the driver finds the GPU no more",
 }
 GONE = {UNINITIALIZED, DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, VERSION_MISMATCH}
-"""Nothing can be asked of any GPU."""
+"""The driver as a whole is unusable."""
 
 FIRST_WAIT_NS, LONGEST_WAIT_NS = NS_PER_S, 60 * NS_PER_S
 
@@ -82,11 +82,11 @@ WHY = {
     UNKNOWN: "the driver fails and does not say why: a container that has lost access "
     "to its GPU is cured by a restart of it",
 }
-"""Fit to show, with what would help."""
+"""Explanations for users, with a remedy."""
 
 
 class GpuLostError(Exception):
-    """A GPU answers nothing any more."""
+    """A GPU no longer responds."""
 
     def __init__(self, code: int) -> None:
         super().__init__(LOST[code])
@@ -94,7 +94,7 @@ class GpuLostError(Exception):
 
 
 class DriverGoneError(Exception):
-    """No GPU can be asked anything."""
+    """The driver no longer responds for any GPU."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -102,11 +102,11 @@ class DriverGoneError(Exception):
 
 
 FAILURES = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError, UnicodeDecodeError)
-"""What a call of pynvml may raise; the second is no NVMLError."""
+"""What a pynvml call may raise; NVMLLibraryMismatchError is no NVMLError."""
 
 
 def code_of(error: BaseException) -> int:
-    """The number of what a call raised."""
+    """The NVML error number of an exception from FAILURES."""
     if isinstance(error, pynvml.NVMLError):
         return int(error.value)
     is_old = isinstance(error, pynvml.NVMLLibraryMismatchError)
@@ -114,12 +114,12 @@ def code_of(error: BaseException) -> int:
 
 
 def why(code: int) -> str:
-    """Fit to show, with what would help."""
+    """Explains an NVML error to users, with a remedy."""
     return WHY.get(code, f"the driver fails (NVML error {code})")
 
 
 def why_no_counters() -> str:
-    """Why performance counters may not be read, by what the driver was told."""
+    """Why performance counters cannot be read, judging by the driver's parameters."""
     with suppress(OSError):
         for line in PARAMETERS.read_text("utf-8", "replace").splitlines():
             name, _, value = line.partition(":")
@@ -130,7 +130,7 @@ def why_no_counters() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A reading that cannot be had, and when to try again."""
+    """Why a reading is unavailable, and when to retry it."""
 
     because: str
     again_ns: int | None = None
@@ -139,56 +139,56 @@ class Missing:
 
 
 class Attempts:
-    """Which readings of one GPU can be had: each fails, and is tried again, alone."""
+    """Tracks which readings of a GPU fail; each is retried with its own backoff."""
 
     def __init__(
         self, now_ns: Callable[[], int], explain: Callable[[str, int], str]
     ) -> None:
         self._now_ns = now_ns
         self._explain = explain
-        """Says why, of a reading and an error, with what would help."""
+        """Explains a reading's error to users."""
         self._missing: dict[str, Missing] = {}
         self._codes: set[int] = set()
         self.changes = 0
-        """How often something came to be missing, or came back."""
+        """Number of times a reading became unavailable or available again."""
 
     @property
     def missing(self) -> dict[str, str]:
-        """Why, by reading."""
+        """Reasons by reading."""
         return {name: each.because for name, each in self._missing.items()}
 
     def lacks(self, name: str) -> bool:
-        """It cannot be had now."""
+        """Whether a reading is unavailable now."""
         return name in self._missing
 
     def codes(self) -> set[int]:
-        """The errors since this was last asked."""
+        """NVML errors since the last call."""
         codes, self._codes = self._codes, set()
         return codes
 
     def due(self, name: str) -> bool:
-        """It works, or it is time to try again."""
+        """Whether to attempt a reading: it works, or its backoff is over."""
         missing = self._missing.get(name)
         if missing is None:
             return True
         return missing.again_ns is not None and self._now_ns() >= missing.again_ns
 
     def dead(self, name: str) -> bool:
-        """It will never come."""
+        """Whether a reading failed permanently."""
         missing = self._missing.get(name)
         return missing is not None and missing.again_ns is None
 
     def take(self, name: str, call: Callable[[], T]) -> T | None:
-        """What the call gives; None where it gives nothing now.
+        """Result of an NVML call; None if there is none now.
 
         Raises:
-            GpuLostError: the GPU is not there any more.
-            DriverGoneError: the driver is not.
+            GpuLostError: the GPU no longer responds.
+            DriverGoneError: the driver no longer responds.
         """
         try:
             value = call()
         except FAILURES as error:
-            code = code_of(error)  # never keep the error itself
+            code = code_of(error)  # never keep the exception itself
         else:
             if value is not None:
                 self.worked(name)
@@ -197,17 +197,17 @@ class Attempts:
         return None
 
     def worked(self, name: str) -> None:
-        """It can be had, again."""
+        """Mark a reading as available."""
         if name in self._missing:
             del self._missing[name]
             self.changes += 1
 
     def failed(self, name: str, code: int) -> None:
-        """Remember why, and when to try again.
+        """Record a failure and schedule the retry.
 
         Raises:
-            GpuLostError: the GPU is not there any more.
-            DriverGoneError: the driver is not.
+            GpuLostError: the GPU no longer responds.
+            DriverGoneError: the driver no longer responds.
         """
         if code in LOST:
             raise GpuLostError(code)
@@ -227,12 +227,12 @@ class Attempts:
         self._missing[name] = Missing(because, again_ns, wait_ns)
 
     def lack(self, name: str, because: str) -> None:
-        """It gives nothing now, and is asked for as before."""
+        """Mark a reading as unavailable for now, without backoff."""
         self.changes += 1
         self._missing[name] = Missing(because, self._now_ns())
 
     def give_up(self, names: Collection[str], because: str) -> None:
-        """Try these no more, for a reason of ours."""
+        """Mark readings as permanently unavailable, for a reason of our own."""
         self.changes += 1
         for name in names:
             self._missing[name] = Missing(because)

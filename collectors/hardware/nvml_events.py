@@ -1,6 +1,6 @@
-"""Xids and uncorrectable memory errors, as the driver reports them.
+"""Notes of Xid and uncorrectable ECC errors, from NVML events.
 
-Events are waited for on a thread of their own; those from before are not told again.
+A thread waits for events. Errors before it started are not reported.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ JOIN_S = 2.0
 XID = pynvml.nvmlEventTypeXidCriticalError
 DOUBLE_BIT = pynvml.nvmlEventTypeDoubleBitEccError
 MOST_TOLD = 20
-"""Of one GPU and kind; a GPU in trouble can report thousands."""
+"""Notes per GPU and Xid; a failing GPU can report thousands."""
 XIDS = {
     13: "a kernel made an illegal access",
     31: "a kernel touched memory that is not mapped",
@@ -38,11 +38,11 @@ XIDS = {
     119: "the GPU's own processor does not answer: reset the GPU",
     120: "the GPU's own processor failed: reset the GPU",
 }
-"""The frequent ones, in a few words."""
+"""Short explanations of frequent Xids."""
 
 
 class EventWatch:
-    """Notes what GPUs report, until it is stopped."""
+    """Turns NVML events into notes until stopped."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class EventWatch:
         now_ns: Callable[[], int],
         tell: Callable[[Note], None],
     ) -> None:
-        """Names and handles by UUID; ``tell`` is called from the thread."""
+        """``gpus``: name and handle by UUID; ``tell`` is called from the thread."""
         self._gpus = {
             _address(handle): (uuid, called) for uuid, (called, handle) in gpus.items()
         }
@@ -59,13 +59,13 @@ class EventWatch:
         self._over = Event()
         self._set: Any = None
         self.tells_double_bits = self._registers(gpus)
-        """UUIDs of GPUs that report those."""
+        """UUIDs of GPUs that send double-bit ECC events."""
         self._thread = Thread(target=self._run, name="gpu events", daemon=True)
         if self._set is not None:
             self._thread.start()
 
     def stop(self) -> bool:
-        """End it before NVML is shut down; False where a call does not return."""
+        """Stop before NVML is shut down; False if a call does not return."""
         self._over.set()
         if self._set is None:
             return True
@@ -108,7 +108,7 @@ class EventWatch:
                 if code in GONE:
                     return
                 if code != TIMEOUT:
-                    self._over.wait(AFTER_ERROR_S)  # a lost GPU fails all at once
+                    self._over.wait(AFTER_ERROR_S)  # a lost GPU makes every wait fail
                 continue
             self._note(event)
 

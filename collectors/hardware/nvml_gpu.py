@@ -1,4 +1,4 @@
-"""One GPU by NVML, or one MIG slice: what it is, and what can be read of it."""
+"""One GPU or MIG slice by NVML: its identity, and everything read from it."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from ctypes import c_void_p, cast
@@ -63,13 +63,12 @@ ARCHITECTURES = {
     10: "Blackwell",
     13: "Rubin",
 }
-"""The last two have a name in newer bindings only."""
+"""The last two are named only in newer bindings."""
 MOST = 2**63 - 1
-"""No counter comes further, and no record holds more: drivers say so that an amount is
-not known."""
+"""Larger values mean "unknown" to some drivers, and exceed what SQLite can store."""
 
 MOST_BLANKS = 5
-"""In a row; a single one is usual where sweeps are close to each other."""
+"""Consecutive windows without a number; a single one is normal after a short window."""
 
 COUNTERS_OFF = "switched off by --gpm off"
 NEEDS_HOPPER = "needs Hopper or newer: a DCGM exporter can tell it (--dcgm URL)"
@@ -84,11 +83,11 @@ SPECIAL = {
     (MEMORY.name, NOT_SUPPORTED): SHARED_MEMORY,
     ("memory_temperature_c 82", NOT_SUPPORTED): "this board does not tell",
 }
-"""Where there is more to say than by the error alone."""
+"""Reasons more specific than the NVML error alone, by reading and error."""
 
 
 class Slice(NamedTuple):
-    """Where a MIG slice is."""
+    """The parent GPU of a MIG slice, and the id of its GPU instance."""
 
     parent: GpuInfo
     parent_handle: Any
@@ -96,7 +95,7 @@ class Slice(NamedTuple):
 
 
 def under_wsl() -> bool:
-    """Windows has the driver: much is not passed on."""
+    """Whether this is WSL, where Windows has the driver, with only part of NVML."""
     try:
         return "microsoft" in Path("/proc/version").read_text("utf-8", "replace")
     except OSError:
@@ -104,7 +103,7 @@ def under_wsl() -> bool:
 
 
 class NvmlGpu:
-    """One GPU, or a slice of one, from when it is found until it is lost."""
+    """One GPU or MIG slice, from its discovery until it is lost."""
 
     def __init__(
         self,
@@ -114,12 +113,12 @@ class NvmlGpu:
         told: Mapping[str, Any],
         place: Slice | None = None,
     ) -> None:
-        """Ask what it is; ``told`` is known of it.
+        """Read the identity; ``told`` holds further fields of GpuInfo.
 
         Raises:
-            GpuLostError: it is not there.
-            DriverGoneError: the driver is not.
-            NVMLError: it does not even say its UUID.
+            GpuLostError: the GPU does not respond.
+            DriverGoneError: the driver does not respond.
+            NVMLError: not even the UUID can be read.
         """
         self.handle, self.place = handle, place
         self.has_mig = False
@@ -127,14 +126,14 @@ class NvmlGpu:
         self._attempts = Attempts(now_ns, self._explain)
         self._seen_changes = -1
         self._ways: dict[str, int] = {}
-        """Which of its ways a reading is had by, where not the first."""
+        """Index of the working call of a Direct reading, where it is not the first."""
         self._gpm: GpmSampler | None = None
         self._blanks = dict.fromkeys(METRICS, 0)
-        """How often in a row the counters gave no number."""
+        """Consecutive windows without a number, by GPM metric."""
         self._clock_mhz: int | None = None
-        """The memory's, as it was last."""
+        """Latest memory clock."""
         self._counted: dict[str, tuple[int, int]] = {}
-        """Counters as they were: when, and how much."""
+        """Time and value of each counter at the previous read."""
         self._arch: int | None = None
         self.info = self._identity(told)
         self._ids = self._moved_fields()
@@ -143,34 +142,33 @@ class NvmlGpu:
 
     @property
     def uuid(self) -> str:
-        """Its name for good."""
         return self.info.source
 
     @property
     def address(self) -> int | None:
-        """Of what the handle points to."""
+        """Address the handle points to."""
         return _address(self.handle)
 
     @property
     def counters_run(self) -> bool:
-        """Performance counters are read."""
+        """Whether GPM is in use."""
         return self._gpm is not None
 
     def codes(self) -> set[int]:
-        """The errors since this was last asked."""
+        """NVML errors since the last call."""
         return self._attempts.codes()
 
     def stop_counters(self, because: str) -> None:
-        """Do without performance counters."""
+        """Stop using GPM, for the given reason."""
         self.close()
         self._attempts.give_up([GPM], because)
 
     def read(self, due: Collection[Pace]) -> list[AnyReading]:
-        """One sweep: what it is, where that has changed, and a sample.
+        """Read what is due: a GpuInfo if it changed, a sample, and processes.
 
         Raises:
-            GpuLostError: it is not there any more.
-            DriverGoneError: the driver is not.
+            GpuLostError: the GPU no longer responds.
+            DriverGoneError: the driver no longer responds.
         """
         values, window = Values(), self._read_counters()
         if self.place is None:
@@ -193,11 +191,11 @@ class NvmlGpu:
     def slices(
         self, options: GpuOptions, known: Mapping[str, "NvmlGpu"]
     ) -> Iterator["NvmlGpu"]:
-        """Its MIG slices as they are now; of a slice as it was, the one known.
+        """Its current MIG slices; unchanged ones are taken from ``known``.
 
         Raises:
-            GpuLostError: the GPU is not there any more.
-            DriverGoneError: the driver is not.
+            GpuLostError: the GPU no longer responds.
+            DriverGoneError: the driver no longer responds.
         """
         mode = self._once(pynvml.nvmlDeviceGetMigMode)
         self.has_mig = bool(mode and mode[0])
@@ -205,7 +203,7 @@ class NvmlGpu:
         for number in range((count or 0) if self.has_mig else 0):
             handle = self._once(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, number)
             if handle is None:
-                continue  # there may be holes
+                continue  # indices may have gaps
             try:
                 instance = pynvml.nvmlDeviceGetGpuInstanceId(handle)
                 before = known.get(pynvml.nvmlDeviceGetUUID(handle))
@@ -216,23 +214,23 @@ class NvmlGpu:
                 place = Slice(self.info, self.handle, instance)
                 yield NvmlGpu(handle, self._now_ns, options, told, place)
             except FAILURES:
-                continue  # it was removed meanwhile
+                continue  # removed in the meantime
 
     def lost(self, because: str) -> GpuInfo:
-        """As it was, and that it is so no more."""
+        """Its last GpuInfo, marked as lost for the given reason."""
         now_ns = self._now_ns()
         return msgspec.structs.replace(self.info, t_ns=now_ns, lost_because=because)
 
     def close(self) -> list[Any]:
-        """Let go of its samples; those that the driver does not free now."""
+        """Free the GPM samples and return those the driver did not free."""
         counters, self._gpm = self._gpm, None
         return counters.close() if counters is not None else []
 
-    # What it is.
+    # Identity.
 
     def _identity(self, told: Mapping[str, Any]) -> GpuInfo:
         uuid = pynvml.nvmlDeviceGetUUID(self.handle)
-        if not uuid:  # nothing to know it by
+        if not uuid:  # nothing to identify it by
             raise pynvml.NVMLError(NOT_SUPPORTED)
         name = self._once(pynvml.nvmlDeviceGetName)
         memory = self._once(pynvml.nvmlDeviceGetMemoryInfo)
@@ -277,7 +275,12 @@ class NvmlGpu:
         )
 
     def _once(self, call: Callable[..., Any], *given: Any) -> Any:
-        """What it gives; None where it cannot be had."""
+        """Result of an NVML call; None if it fails.
+
+        Raises:
+            GpuLostError: the GPU no longer responds.
+            DriverGoneError: the driver no longer responds.
+        """
         try:
             return call(self.handle, *given)
         except FAILURES as error:
@@ -289,7 +292,7 @@ class NvmlGpu:
         return None
 
     def _changed(self, now_ns: int) -> Iterator[GpuInfo]:
-        """What it is, where what can be read of it is not as it was."""
+        """The GpuInfo, if the set of missing values changed."""
         if self._attempts.changes == self._seen_changes:
             return
         self._seen_changes = self._attempts.changes
@@ -299,7 +302,7 @@ class NvmlGpu:
             yield self.info
 
     def _missing(self) -> dict[str, str]:
-        """Why, by field: of the last way to have it, when all of them fail."""
+        """Why fields are missing: the error of the last call that provides each."""
         why_not, found = self._attempts.missing, dict[str, str]()
         if self.place is not None:
             found["peak_bytes_per_s"] = NO_SLICE_PEAK
@@ -310,7 +313,7 @@ class NvmlGpu:
         return found
 
     def _explain(self, name: str, code: int) -> str:
-        """Why a reading cannot be had, with what would help."""
+        """Explains to users why a reading is unavailable, with a remedy."""
         if name == GPM or (name.startswith(GPM) and self._is_virtual()):
             return self._why_no_counters(code)
         if self.has_mig and code in {NOT_SUPPORTED, NO_PERMISSION}:
@@ -334,7 +337,7 @@ class NvmlGpu:
         mode = self._once(pynvml.nvmlDeviceGetVirtualizationMode)
         return bool(mode == pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
 
-    # What it does.
+    # Readings.
 
     def _read_counters(self) -> GpmWindow | None:
         attempts = self._attempts
@@ -352,7 +355,7 @@ class NvmlGpu:
         return window
 
     def _judge(self, window: GpmWindow) -> None:
-        """Remember which counters tell nothing, and why."""
+        """Record which GPM metrics have no value, and why."""
         attempts = self._attempts
         for field in METRICS:
             name = metric_name(field)
@@ -373,7 +376,7 @@ class NvmlGpu:
         return GpmSampler(parent, self._now_ns, instance)
 
     def _read_fields(self, due: Collection[Pace], values: Values) -> None:
-        """What the driver gives in one call; each of it may fail alone."""
+        """Read all due fields by one nvmlDeviceGetFieldValues; each may fail alone."""
         attempts = self._attempts
         wanted = [
             each
@@ -399,7 +402,7 @@ class NvmlGpu:
                 self._take_field(each, value, now_ns, values)
 
     def _moved_fields(self) -> dict[int, int]:
-        """Ids by those of today, where this driver has others."""
+        """Field ids that differ in this driver."""
         shift = slowdown_shift(self.info.driver)
         if shift is None:
             names = [each.name for each in FIELDS if each.id in SLOWDOWNS]
@@ -407,7 +410,7 @@ class NvmlGpu:
         return {each: each + (shift or 0) for each in SLOWDOWNS}
 
     def _links(self) -> Sequence[Field]:
-        """Counters of what GPM does not tell."""
+        """PCIe and NVLink counters that GPM does not provide."""
         lacks = self._attempts.lacks
         if lacks(GPM):
             return LINKS
@@ -424,7 +427,8 @@ class NvmlGpu:
         else:
             before = self._counted.get(field.name)
             self._counted[field.name] = now_ns, amount
-            if before and now_ns > before[0] and amount >= before[1]:  # else it wrapped
+            # otherwise it wrapped
+            if before and now_ns > before[0] and amount >= before[1]:
                 span_s = (now_ns - before[0]) / NS_PER_S
                 into[field.field] = (amount - before[1]) * field.unit / span_s
 
@@ -441,7 +445,7 @@ class NvmlGpu:
         return each.instead_of is None or self._attempts.dead(each.instead_of)
 
     def _by_ways(self, name: str, ways: Sequence[Callable[[Any], Any]]) -> Any:
-        """What the first call gives that this driver knows."""
+        """Result of the first call this driver supports."""
         attempts = self._attempts
         if not attempts.due(name):
             return None
@@ -460,7 +464,7 @@ class NvmlGpu:
             yield GpuProcesses(source=self.uuid, t_ns=now_ns, memory_bytes=by_pid)
 
     def _peak_now(self) -> float | None:
-        """At the memory clock of this moment."""
+        """Peak memory bandwidth at the current memory clock."""
         if self.place is not None:
             return None
         info = self.info

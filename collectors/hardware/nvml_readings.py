@@ -1,6 +1,6 @@
-"""What NVML can read of a GPU: which call or field tells what, how often.
+"""Tables of NVML readings: the call or field id of each, and how often it is read.
 
-Calls that block (PCIe throughput, 20 ms each) are not among them.
+Calls that block (PCIe throughput, 20 ms each) are left out.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from collectors.hardware.gpu_source import Pace
 from collectors.hardware.nvml_errors import NOT_SUPPORTED
 
 Values = dict[str, Any]
-"""By field of GpuSample."""
+"""Values by field of GpuSample."""
 KIB = 1024
 ALL_LINKS = 2**32 - 1
 GPM = "gpm"
@@ -22,7 +22,7 @@ PROCESSES = "processes"
 
 
 class Field(NamedTuple):
-    """One of the values that the driver gives in one call for all."""
+    """A field id read by nvmlDeviceGetFieldValues."""
 
     id: int
     field: str
@@ -30,15 +30,15 @@ class Field(NamedTuple):
     unit: int = 1
     scope: int = 0
     key: str | None = None
-    """Of a field that is a mapping."""
+    """Key, where the GpuSample field is a mapping."""
     per: int = 1
-    """So many of the driver's make one of ours."""
+    """Divisor to convert to our unit."""
     counts: bool = False
-    """It is told as a rate, by its difference from the one before."""
+    """The value is a counter, reported as a rate."""
 
     @property
     def name(self) -> str:
-        """What it is remembered by where it fails."""
+        """Name under which its failures are tracked."""
         return f"{self.field} {self.id}"
 
 
@@ -60,16 +60,16 @@ LINKS = (
     Field(138, "nvlink_tx_bytes_per_s", Pace.SECOND, KIB, ALL_LINKS, counts=True),
     Field(139, "nvlink_rx_bytes_per_s", Pace.SECOND, KIB, ALL_LINKS, counts=True),
 )
-"""Where GPM does not tell them."""
+"""Read where GPM does not provide them."""
 SLOWDOWNS = range(269, 272)
-"""Those of FIELDS whose ids depend on the driver."""
+"""Field ids that depend on the driver version."""
 
 
 def slowdown_shift(driver: str | None) -> int | None:
-    """What to add to the ids of slowdown times; ``None`` where they are not counted.
+    """Offset of the ids of slowdown times in a driver; None if it does not count them.
 
-    They were 251 to 253 from 575 to 580.65. The ids that they have now meant settings
-    of power profiles then, so the driver decides, and not the binding.
+    They were 251 to 253 from 575 to 580.65. Today's ids meant settings of power
+    profiles then, so the driver version decides, not the binding's.
     """
     numbers = (driver or "").split(" ")[0].split(".")[:2]
     version = [int(number) for number in numbers if number.isdecimal()]
@@ -79,23 +79,22 @@ def slowdown_shift(driver: str | None) -> int | None:
 
 
 MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-"""Of the union, by type of value."""
+"""Members of the value union, by NVML value type."""
 
 
 class Direct(NamedTuple):
-    """A reading with a call of its own, and other calls for older drivers."""
+    """A reading with an NVML call of its own, and alternatives for older drivers."""
 
     name: str
     pace: Pace
     ways: tuple[Callable[[Any], Values], ...]
     tells: tuple[str, ...] = ()
-    """Fields; empty: the one of its name."""
+    """GpuSample fields it provides; empty: the one of its name."""
     instead_of: str | None = None
-    """Only where this one of FIELDS cannot be had."""
+    """Name of a field in FIELDS that must be unavailable for this to be read."""
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """What it tells."""
         return self.tells or (self.name,)
 
 
@@ -184,16 +183,17 @@ PROCESS_LISTS = (
 )
 
 Providers = dict[str, list[tuple[str, ...]]]
-"""By field: each way to have it, and what all must work for that."""
+"""Alternative sources of each field; a source is a tuple of readings that must all
+work."""
 
 
 def metric_name(field: str) -> str:
-    """What a metric of GPM is remembered by where it alone fails."""
+    """Name under which failures of one GPM metric are tracked."""
     return f"{GPM} {field}"
 
 
 def _providers() -> tuple[Providers, Providers]:
-    """Of a GPU, and of a slice."""
+    """Providers of a whole GPU, and of a MIG slice."""
     by_counters: Providers = {name: [(GPM, metric_name(name))] for name in METRICS}
     memory: Providers = {name: [(MEMORY.name, name)] for name in MEMORY.tells}
     of_slice: Providers = {**by_counters, **memory, PROCESSES: [(PROCESSES,)]}

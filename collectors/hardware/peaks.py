@@ -1,15 +1,15 @@
-"""What a GPU's memory could move: by its clock and bus, or as its data sheet has it.
+"""Peak memory bandwidth of a GPU: from memory clock and bus width, or its data sheet.
 
 A measured share of the peak becomes GB/s by one of these. The driver's share is of the
-theoretical maximum, most likely of the cycles of the actual memory clock, so the
-formula comes first. Where both are known they agree within 2.5 %; screens show both.
+theoretical maximum, most likely in cycles of the actual memory clock, so the formula
+takes precedence. Where both are known they agree within 2.5 %; screens show both.
 """
 
 from typing import NamedTuple
 
 GB = 1e9
 PER_CLOCK = 2
-"""Transfers a clock: NVML tells half the data rate, of HBM as of GDDR."""
+"""Transfers per clock: NVML reports half the data rate, for HBM and GDDR alike."""
 BY_FORMULA = "clock and bus width"
 BY_SHEET = "data sheet"
 BY_YOU = "you (--peak-gbps)"
@@ -29,7 +29,7 @@ _SHEETS = {
     # H200 data sheet (nvidia.com/en-us/data-center/h200): 4.8 TB/s, SXM and NVL
     "h200": 4800,
     "h200 nvl": 4800,
-    # H20 has no public data sheet; makers of servers give 4.0 TB/s
+    # H20 has no public data sheet; server vendors state 4.0 TB/s
     "h20": 4000,
     # HGX B200 and B300, GB200 and GB300 NVL72 pages: 8 TB/s a GPU
     "b200": 8000,
@@ -60,20 +60,18 @@ _SHEETS = {
     "geforce rtx 4090": 1008,
     "geforce rtx 5090": 1792,
 }
-"""GB/s by the name that the driver gives, without its maker.
-
-Whole names: parts of one GPU (MIG, vGPU) have names that begin alike.
-"""
+"""GB/s by the name the driver reports, without the vendor. Only whole names match,
+because names of MIG and vGPU parts begin alike."""
 
 
 class Peak(NamedTuple):
-    """A peak, and where it comes from; of a GPU that nobody knows all are ``None``."""
+    """A peak memory bandwidth and its origin; all None for an unknown GPU."""
 
     bytes_per_s: float | None
     peak_from: str | None
-    """clock and bus width, data sheet, or you (--peak-gbps)."""
+    """One of BY_FORMULA, BY_SHEET and BY_YOU."""
     sheet_bytes_per_s: float | None
-    """The same as its data sheet has it, where we know it."""
+    """The data sheet's value, where known."""
 
 
 def peak_of(
@@ -83,10 +81,10 @@ def peak_of(
     bus_bits: int | None = None,
     given_gbps: float | None = None,
 ) -> Peak:
-    """What the memory of a whole GPU could move, read and write together.
+    """Peak memory bandwidth of a whole GPU, reads and writes together.
 
-    Not for a MIG slice: it has a part of the memory, and its driver tells the width of
-    the whole bus.
+    Not for a MIG slice: it has part of the memory, but NVML reports the width of the
+    whole bus.
     """
     sheet = sheet_bytes_per_s(name)
     if given_gbps is not None:
@@ -100,11 +98,10 @@ def peak_of(
 def formula_bytes_per_s(
     memory_clock_mhz: float | None, bus_bits: int | None
 ) -> float | None:
-    """Two transfers a clock over the whole bus; ``None`` without a clock or a bus.
+    """Two transfers per clock over the whole bus; None without a clock or a bus.
 
-    The clock is what NVML tells of the memory, best at the moment of the sample: GDDR
-    is clocked down at rest. Under vGPU and WSL, and where CPU and GPU share memory, one
-    of both is unknown or 0.
+    The clock should be the current one, since GDDR is clocked down when idle. Under
+    vGPU and WSL, and where CPU and GPU share memory, clock or width is unknown or 0.
     """
     if not memory_clock_mhz or not bus_bits:
         return None
@@ -112,7 +109,7 @@ def formula_bytes_per_s(
 
 
 def sheet_bytes_per_s(name: str | None) -> float | None:
-    """As the data sheet has it, by the name that the driver gives."""
+    """The data sheet's value by the name the driver reports."""
     product = " ".join((name or "").lower().split())
     for maker in _MAKERS:
         product = product.removeprefix(maker)

@@ -1,7 +1,7 @@
-"""Asks a server that owes us nothing: bounded in time, in bytes and in hops.
+"""HTTP requests to untrusted servers: bounded in time, bytes and redirects.
 
-Whatever reads a body reads it by :func:`read_body`: httpx would undo as many layers of
-compression as a server names, each a thousandfold, before anybody could count a byte.
+Every response body is read by :func:`read_body`, because httpx decompresses as many
+layers as the server names, each up to a thousandfold, before anybody can count a byte.
 """
 
 import asyncio
@@ -22,47 +22,47 @@ MOST_HOPS = 3
 OK = HTTPStatus.OK
 REDIRECTS = {301, 302, 303, 307, 308}
 UNPACKED = {"Accept-Encoding": "identity"}
-"""To pack what it says would cost the watched server time."""
+"""Compressing the response would cost the watched server CPU time."""
 MOST_SAID = 4_000
-"""Bytes that are read of a refusal."""
+"""Longest error body that is read, in bytes."""
 NO_WORD = "it closed the connection without an answer"
 BROKE_OFF = "the answer broke off in the middle"
 GZIP_OR_ZLIB = zlib.MAX_WBITS | 32
 CODINGS = {"gzip", "x-gzip", "deflate"}
-"""What can be unpacked; nothing is that was packed twice."""
+"""Content codings we can decompress; nested ones are refused."""
 UNPACKED_AT_ONCE = 1 << 20
-"""Bytes, in a millisecond or two: the screen is drawn on the same thread."""
+"""Bytes decompressed between yields to the event loop: 1 to 2 ms of work."""
 
 
 class NoAnswerError(Exception):
-    """Nothing usable came; the message says why and what to do, fit to show."""
+    """No usable response came; the message can be shown to users."""
 
     def __init__(self, why: str, status: int | None = None) -> None:
         super().__init__(why)
         self.status = status
-        """What HTTP said, if it said anything."""
+        """HTTP status, if the server answered at all."""
 
 
 class TooLargeError(NoAnswerError):
-    """More came than is taken."""
+    """The body exceeds the size limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came, and when."""
+    """A complete response and when it was received."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
-    """By any case of their names."""
+    """Header names are case-insensitive."""
     sent_ns: int
-    """On our monotonic clock."""
+    """Monotonic time at which the request was sent."""
     began_ns: int
-    """When its first bytes came: what it says was true between the two."""
+    """Monotonic time of the first bytes: the content was true between the two times."""
 
     @property
     def text(self) -> str:
-        """The body as text; what is not UTF-8 is marked."""
+        """The body decoded as UTF-8, with replacement characters where it is not."""
         return self.body.decode("utf-8", "replace")
 
 
@@ -73,12 +73,13 @@ async def get(
     timeout_s: float,
     most_bytes: int = MOST_BYTES,
 ) -> Answer:
-    """What is at a path, whole.
+    """GET a path and return the complete response.
 
-    A redirect is followed on the same host only: elsewhere it would take our key along.
+    Redirects are followed on the same host only, since another host would receive our
+    key.
 
     Raises:
-        NoAnswerError: it did not come, not whole, or it was none.
+        NoAnswerError: there was no complete, successful response.
     """
     return await _asked(client, "GET", path, None, timeout_s, most_bytes)
 
@@ -91,10 +92,10 @@ async def post(
     timeout_s: float,
     most_bytes: int = MOST_BYTES,
 ) -> Answer:
-    """What is answered to something asked in JSON, whole; asking twice does no harm.
+    """POST a JSON body and return the complete response; it may be sent twice.
 
     Raises:
-        NoAnswerError: it did not come, not whole, or it was none.
+        NoAnswerError: there was no complete, successful response.
     """
     return await _asked(client, "POST", path, asked, timeout_s, most_bytes)
 
@@ -114,7 +115,7 @@ async def _asked(
             except httpx.RemoteProtocolError as error:
                 if why_none(error) != NO_WORD:
                     raise
-            # It let go of a connection that was kept, just when we used it.
+            # The server closed a kept-alive connection just as we reused it.
             return await _follow(client, method, path, asked, most_bytes)
     except TimeoutError:
         raise NoAnswerError(f"no answer in {timeout_s:g} s") from None
@@ -154,7 +155,11 @@ async def _follow(
 
 
 def _redirect(asked: httpx.URL, location: str) -> str:
-    """Where to ask instead."""
+    """The path to request next.
+
+    Raises:
+        NoAnswerError: it leads to another host, port or scheme.
+    """
     to = asked.join(location)
     if (to.scheme, to.netloc) == (asked.scheme, asked.netloc):
         return str(to)
@@ -185,7 +190,7 @@ def _refusal(response: httpx.Response, said: str) -> str:
 
 
 async def _said(response: httpx.Response) -> str:
-    """What a server says in refusing, if it says so as OpenAI's does."""
+    """The error message in the body, if it has the form of OpenAI's API."""
     body = b""
     try:
         async for chunk in response.aiter_raw():
@@ -196,17 +201,17 @@ async def _said(response: httpx.Response) -> str:
         return str(error["message"] if isinstance(error, dict) else error)[:200]
     except (httpx.HTTPError, msgspec.DecodeError, ValueError, RecursionError):
         return ""
-    except (LookupError, TypeError):  # JSON, but not as we know it
+    except (LookupError, TypeError):  # JSON of another form
         return ""
 
 
 async def read_body(response: httpx.Response, most_bytes: int) -> bytes:
-    """The whole body of an answer that is streamed, unpacked if it was packed once.
+    """Read a streamed body, decompressing at most one layer.
 
     Raises:
-        TooLargeError: it is larger, packed or unpacked.
-        NoAnswerError: it is packed by other means, or broken.
-        httpx.HTTPError: it does not come.
+        TooLargeError: it exceeds the limit, compressed or not.
+        NoAnswerError: its coding is unsupported, or the data is corrupt.
+        httpx.HTTPError: the transfer failed.
     """
     coding = response.headers.get("content-encoding", "identity").strip().lower()
     if coding not in {"", "identity", *CODINGS}:
@@ -233,21 +238,21 @@ async def read_body(response: httpx.Response, most_bytes: int) -> bytes:
 
 
 class Unpacker:
-    """Undoes gzip or zlib: never more than asked for, nor for long without a break."""
+    """Decompresses gzip or zlib with bounded output, yielding to the event loop."""
 
     def __init__(self) -> None:
         self._unpack = zlib.decompressobj(GZIP_OR_ZLIB)
 
     @property
     def whole(self) -> bool:
-        """Its end has come."""
+        """True once the end of the compressed stream was reached."""
         return self._unpack.eof
 
     async def unpack(self, packed: bytes, most_bytes: int) -> bytearray:
-        """What is in there, up to so many bytes; what is beyond them is lost.
+        """Decompress up to ``most_bytes``; output beyond them is discarded.
 
         Raises:
-            zlib.error: it is broken.
+            zlib.error: the data is corrupt.
         """
         found = bytearray()
         while (room := min(most_bytes - len(found), UNPACKED_AT_ONCE)) > 0:
@@ -276,7 +281,7 @@ def _no_sense(error: Exception) -> NoAnswerError:
 
 
 def why_none(error: httpx.HTTPError) -> str:
-    """Why no answer came, fit to show."""
+    """Why a request failed, as text for users."""
     if tls := _in_tls(error):
         return tls
     text = str(error)
@@ -296,7 +301,7 @@ def why_none(error: httpx.HTTPError) -> str:
 
 
 def _in_tls(error: BaseException) -> str | None:
-    """What went wrong in TLS, if it was that."""
+    """The TLS error behind an exception, as text for users."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

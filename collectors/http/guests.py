@@ -1,29 +1,29 @@
-"""Who is connected to a server of ours, and who has to go for somebody else."""
+"""Limits the connections to one of our servers by closing the least useful one."""
 
 import asyncio
 from collections.abc import Callable
 
 AT_THE_DOOR = 16
-"""Connections that may come before it is seen that they are too many: a backlog."""
+"""Backlog of the listening socket: connections that may wait to be accepted."""
 
 
 class Guests:
-    """At most so many connections at a time; for one more, another is closed.
+    """A bounded set of connections; beyond the limit, an older one is aborted.
 
-    That is the one that has been silent for longest, else the one that is here for
-    longest. So whoever asks as soon as it has come, as all do for whom the server is
-    there, is never kept out by those that only wait.
+    The connection idle for longest is aborted first, else the oldest one. Clients that
+    send their request at once, as intended ones do, are thus never crowded out by idle
+    ones.
     """
 
     def __init__(self, most: int, crowded: Callable[[], None]) -> None:
-        """``crowded`` hears of each that had to go."""
+        """``crowded`` is called whenever a connection is aborted."""
         self._most = most
         self._crowded = crowded
         self._silent: dict[asyncio.StreamWriter, None] = {}
         self._asking: dict[asyncio.StreamWriter, None] = {}
 
     def came(self, guest: asyncio.StreamWriter) -> None:
-        """Somebody has connected, and said nothing yet."""
+        """Add a connection, which has sent no request yet."""
         if len(self._silent) + len(self._asking) >= self._most:
             first = next(iter(self._silent or self._asking))
             self.left(first)
@@ -32,23 +32,23 @@ class Guests:
         self._silent[guest] = None
 
     def asked(self, guest: asyncio.StreamWriter) -> None:
-        """It waits for an answer of ours."""
+        """Mark a connection as waiting for our response."""
         if guest in self._silent:
             del self._silent[guest]
             self._asking[guest] = None
 
     def answered(self, guest: asyncio.StreamWriter) -> None:
-        """We wait for what it asks next."""
+        """Mark a connection as idle again."""
         if guest in self._asking:
             del self._asking[guest]
             self._silent[guest] = None
 
     def send_away(self) -> None:
-        """Close all there are."""
+        """Abort all connections."""
         for guest in (*self._silent, *self._asking):
             guest.transport.abort()
 
     def left(self, guest: asyncio.StreamWriter) -> None:
-        """It is gone. Safe to call twice."""
+        """Remove a closed connection; safe to call twice."""
         self._silent.pop(guest, None)
         self._asking.pop(guest, None)

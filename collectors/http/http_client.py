@@ -1,8 +1,8 @@
-"""Makes every HTTP client of ours, so that one place decides what a proxy may see.
+"""Creates all our HTTP clients, so one place decides what a proxy may see.
 
-A server on this host is asked directly, whatever ``HTTP_PROXY`` says: a proxy could
+A server on this host is reached directly whatever ``HTTP_PROXY`` says: a proxy could
 not reach our loopback, and would be given the API key. Elsewhere the environment's
-proxies hold, as they do for other programs. Redirects are never followed.
+proxies apply. Redirects are never followed.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ LIMITS = httpx.Limits(max_connections=None)
 
 
 class ProxyError(ValueError):
-    """No client can be made; the message is fit to show."""
+    """The environment's proxy is unusable; the message can be shown to users."""
 
 
 def http_client(  # noqa: PLR0913 - what differs among our clients
@@ -33,12 +33,12 @@ def http_client(  # noqa: PLR0913 - what differs among our clients
     limits: httpx.Limits = LIMITS,
     proxies: bool = True,
 ) -> httpx.AsyncClient:
-    """A client for the server at ``url`` or, if one is given, on a Unix socket.
+    """A client for the server at ``url``, or on a Unix socket if ``uds`` is given.
 
-    Without ``proxies`` none is used wherever the server is.
+    Without ``proxies``, the environment's proxies are ignored.
 
     Raises:
-        ProxyError: the environment names a proxy that cannot be used.
+        ProxyError: the environment names an unusable proxy.
     """
     direct = not proxies or goes_direct(url, uds)
     tls = _system_tls() if verify is True else httpx.create_ssl_context(verify)
@@ -62,13 +62,13 @@ def http_client(  # noqa: PLR0913 - what differs among our clients
 
 
 def _system_tls() -> SSLContext:
-    """Trusts whom the system trusts, or whom these variables name."""
+    """A context with the system's CAs, or those named by SSL_CERT_FILE and _DIR."""
     return _tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
 
 
 @lru_cache(maxsize=4)
 def _tls(_file: str | None, _directory: str | None) -> SSLContext:
-    """To make one costs 20 ms, and a fleet needs but one."""
+    """Creating a context takes 20 ms, and a fleet can share it."""
     return httpx.create_ssl_context()
 
 
@@ -81,7 +81,7 @@ def _carrier(
 
 
 def goes_direct(url: str, uds: str | None = None) -> bool:
-    """A Unix socket, or an address at which only this host answers."""
+    """Whether a Unix socket or loopback address is used."""
     host = (urlsplit(url).hostname or "").rstrip(".")
     return bool(uds) or host.endswith(".localhost") or _here(host)
 
@@ -98,7 +98,7 @@ def _here(host: str) -> bool:
 
 
 def _short_form_is_here(host: str) -> bool:
-    """``127.1`` is how some write 127.0.0.1, and connecting understands it."""
+    """Whether a short form such as ``127.1`` is a loopback address."""
     try:
         return ipaddress.ip_address(socket.inet_aton(host)).is_loopback
     except (OSError, UnicodeError):

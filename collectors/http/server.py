@@ -1,4 +1,4 @@
-"""A server that runs already: where it is, and what it takes to get in."""
+"""A server to attach to: its address, and the credentials it takes."""
 
 import ssl
 from base64 import b64encode
@@ -14,52 +14,53 @@ from collectors.http.http_client import goes_direct, http_client
 
 
 class ServerError(ValueError):
-    """Such a server cannot be asked; the message is fit to show."""
+    """A server's address or certificates are unusable; the message is for users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """One server to attach to.
 
-    Headers may hold keys: they are in no representation, and whoever reports of the
-    server uses :attr:`shown_url`, :attr:`name` or :attr:`source`.
+    Headers may hold keys, so they are left out of ``repr``, and reports use
+    :attr:`shown_url`, :attr:`name` or :attr:`source`.
     """
 
     url: str
     """Its root, path prefix included: ``/metrics`` and ``/v1`` are below it."""
     uds: str | None = None
-    """The Unix socket it listens on; the url then gives only host name and prefix."""
+    """The Unix socket it listens on; the URL then gives only host name and prefix."""
     name: str = ""
-    """As people call it; else its host and port."""
+    """Display name; empty: host and port."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     ca_file: Path | None = None
-    """Certificates to trust instead of the system's."""
+    """CA certificates to trust instead of the system's."""
     insecure: bool = False
-    """Believe any certificate; shown wherever the server is."""
+    """Do not verify its certificate; shown wherever the server is."""
     every_s: float = 1.0
-    """How often to ask."""
+    """Seconds between scrapes."""
     slo: str = ""
-    """What its requests are to hold, as ``--slo`` writes it."""
+    """Objectives for its requests, as ``--slo`` writes them."""
     probe: str = ""
-    """Where its probe is: an engine id on this host, or ``tcp://host:port``; else the
-    one is looked for whose process listens at the url, if that is on this host."""
+    """Address of its probe: an engine id on this host, or ``tcp://host:port``. Empty:
+    the probe whose process listens at the URL, if that is on this host."""
     ssh: str = ""
-    """The ``ssh://`` address through which it is reached; ``uds`` is then our end."""
+    """The ``ssh://`` address it is reached through; ``uds`` is then our end of the
+    tunnel."""
     probe_key: Path | None = None
-    """A viewer's key file, for a probe that is reached over the network."""
+    """A viewer's key file, for a probe reached over the network."""
 
     @property
     def is_here(self) -> bool:
-        """It runs on this host, as far as its address says."""
+        """Whether it runs on this host, judging by its address."""
         return goes_direct(self.url, self.uds) and not self.ssh
 
     def __post_init__(self) -> None:
-        """Refuse what is no address, and take a trailing slash or ``/v1`` away.
+        """Validate the address, and strip a trailing slash or ``/v1``.
 
-        A user and password in it become a header: the url is shown.
+        A user and password become a header, because the URL is displayed.
 
         Raises:
-            ServerError: nothing can be asked there.
+            ServerError: the address is invalid.
         """
         parts = urlsplit(self.url if "://" in self.url else f"http://{self.url}")
         try:
@@ -90,12 +91,12 @@ class Server:
 
     @property
     def shown_url(self) -> str:
-        """The url, which holds neither user nor password."""
+        """The URL, which holds neither user nor password."""
         return self.url
 
     @property
     def source(self) -> str:
-        """The name under which its readings stand in a session."""
+        """The source of its readings in a session."""
         if self.name:
             return self.name
         if self.uds:
@@ -107,7 +108,7 @@ class Server:
 
         Raises:
             ServerError: the certificates cannot be read.
-            ProxyError: the environment names a proxy that cannot be used.
+            ProxyError: the environment names an unusable proxy.
         """
         return http_client(
             self.url,

@@ -1,9 +1,9 @@
-"""A load run, passed on to whoever else watches the engine that it loads.
+"""Forwards a load run's messages to other watchers of the loaded engine.
 
-Whoever started the run writes a notice into this user's private directory and passes
-on every message that it receives from its generator. The generator itself knows nothing
-of that: nobody who listens can delay a send. Who listens too slowly misses messages,
-and the numbers in those that follow tell how many.
+The process that started the run writes a notice into the user's private directory and
+forwards every message of its generator. The generator takes no part, so listeners
+cannot delay a request. Slow listeners lose messages, which they detect by message
+numbers.
 """
 
 import asyncio
@@ -26,36 +26,36 @@ from collectors.contract.runtime_dir import runtime_dir, socket_dir
 from collectors.contract.wire import UNREADABLE, LossCounter, unpack
 
 MOST_WAITING = 1_000
-"""Messages kept for a listener that is slow; what is beyond them is lost to it."""
+"""Messages buffered per slow listener; further ones are lost to it."""
 POLL_MS = 500
 NOTICE = "notice"
 MOST_NOTICE_BYTES = 1 << 20
 
 
 class LoadNotice(msgspec.Struct, frozen=True, kw_only=True):
-    """Which run loads which server, and who started it: that says where it is heard."""
+    """Announces a load run: its target server, and the process that relays it."""
 
     run_id: str
     pid: int
     url: str
     uds: str | None
     plan: str
-    """As JSON, as it is recorded."""
+    """The load plan as JSON, as recorded."""
 
     @property
     def file(self) -> str:
-        """What the notice's own file is called: nothing in it leads elsewhere."""
+        """Name of the notice's file, built from fields that cannot lead elsewhere."""
         return f"{self.run_id}.{self.pid}.{NOTICE}"
 
     @property
     def relay(self) -> Path:
-        """The socket where it can be heard."""
+        """The socket the run is relayed on."""
         name = f"{self.run_id}.{self.pid}.relay"
         return socket_dir(len(os.fsencode(name))) / name
 
 
 class LoadRelay:
-    """Passes on what a generator reports, and gives notice of it while it lasts."""
+    """Publishes a generator's messages, and a notice of them while open."""
 
     def __init__(self, notice: LoadNotice) -> None:
         self._notice = runtime_dir() / notice.file
@@ -68,7 +68,7 @@ class LoadRelay:
 
     @classmethod
     def of(cls, run_id: str, url: str, uds: str | None, plan: str) -> Self | None:
-        """Give notice of a run; None where that cannot be: it goes on all the same."""
+        """Relay a run; None if that is impossible, which does not affect the run."""
         notice = LoadNotice(run_id=run_id, pid=os.getpid(), url=url, uds=uds, plan=plan)
         try:
             return cls(notice)
@@ -76,12 +76,12 @@ class LoadRelay:
             return None
 
     def send(self, message: bytes) -> None:
-        """Pass a message on; this never waits."""
+        """Forward a message; never blocks."""
         with suppress(zmq.Again):
             self._socket.send(message, zmq.NOBLOCK)
 
     def close(self) -> None:
-        """Take the notice away; who listens has a moment for what was sent."""
+        """Remove the notice; listeners have POLL_MS to receive what was sent."""
         self._notice.unlink(missing_ok=True)
         self._path.unlink(missing_ok=True)
         self._socket.close(linger=POLL_MS)
@@ -89,10 +89,10 @@ class LoadRelay:
 
 
 def notices() -> list[LoadNotice]:
-    """Runs this user started elsewhere; what the dead of them left is removed.
+    """Load runs this user started in other processes; stale notices are removed.
 
-    The directory may be shared: notices of other users say nothing, as their relays let
-    nobody else connect.
+    The directory may be shared: notices of other users are ignored, as their relays
+    refuse us anyway.
     """
     found: list[LoadNotice] = []
     try:
@@ -103,17 +103,18 @@ def notices() -> list[LoadNotice]:
         notice = _read(path)
         if notice is None or notice.pid == os.getpid():
             continue
-        with suppress(OSError):  # somebody else has removed it, or it cannot be told
+        # removed by another process, or the PID cannot be checked
+        with suppress(OSError):
             if birth(notice.pid) is not None:
                 found.append(notice)
             elif not notice.relay.exists() or nobody_listens(notice.relay):
                 notice.relay.unlink(missing_ok=True)
-                path.unlink()  # last: by it the other is found
+                path.unlink()  # last, because the relay is found by it
     return found
 
 
 def _read(path: Path) -> LoadNotice | None:
-    """None where it is not a notice that this user gave."""
+    """The notice in a file; None if it is not a valid one of this user."""
     try:
         content = read_plain(path, MOST_NOTICE_BYTES, only_ours=True)
         notice = msgspec.json.decode(content, type=LoadNotice)
@@ -123,13 +124,13 @@ def _read(path: Path) -> LoadNotice | None:
 
 
 class RelayedLoad:
-    """A collector of a run that somebody else has started."""
+    """A collector of a load run started by another process."""
 
     def __init__(self, clock: SessionClock, notice: LoadNotice) -> None:
-        """Connect to it.
+        """Connect to the relay.
 
         Raises:
-            CollectorError: its notice names no address.
+            CollectorError: the notice holds no valid address.
         """
         self._clock = clock
         self._notice = notice
@@ -149,10 +150,10 @@ class RelayedLoad:
             raise CollectorError(why) from error
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Readings in session time, until the run ends or whoever started it is gone.
+        """Readings in session time, until the run or its process ends.
 
         Raises:
-            WireVersionError: its generator is of another major version.
+            WireVersionError: the generator uses another major version.
         """
         try:
             while not self._ended:
@@ -165,7 +166,6 @@ class RelayedLoad:
             self._context.term()
 
     async def close(self) -> None:
-        """Listen no more."""
         self._ended = True
 
     def _open(self, message: bytes) -> list[AnyReading]:

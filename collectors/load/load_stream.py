@@ -1,4 +1,4 @@
-"""Receives what a load generator reports: the client's vantage."""
+"""Receives a load generator's readings: the client's vantage."""
 
 import asyncio
 import os
@@ -17,11 +17,11 @@ from collectors.contract.wire import UNREADABLE, LossCounter, unpack
 
 POLL_MS = 50
 DRAIN_S = 2.0
-"""How long a reader may take for what has come before the end."""
+"""Time allowed on close to take messages that already arrived."""
 
 
 class LoadStream:
-    """A collector of one load run. Bound from the start, so nothing is sent in vain."""
+    """A collector of one load run; it binds at once, so nothing sent is lost."""
 
     def __init__(
         self,
@@ -30,10 +30,10 @@ class LoadStream:
         path: Path | None = None,
         also: Callable[[bytes], None] | None = None,
     ) -> None:
-        """Receive at a path of our own or the one given; ``also`` hears it, too."""
+        """``path`` overrides our own socket; ``also`` receives every raw message."""
         path = path or _own_path(run_id)
         self.address = f"ipc://{path}"
-        """Where the generator connects."""
+        """Address the generator connects to."""
         self._clock = clock
         self._run_id = run_id
         self._also = also
@@ -45,14 +45,14 @@ class LoadStream:
         self._drained.set()
         self._context = zmq.asyncio.Context()
         self._socket = self._context.socket(zmq.PULL)
-        self._socket.set_hwm(0)  # the generator's readings wait, none is refused
+        self._socket.set_hwm(0)  # unlimited: no reading is refused
         self._socket.bind(self.address)
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Readings in session time; after ``close`` what has come, then the end.
+        """Readings in session time; after ``close``, those already received.
 
         Raises:
-            WireVersionError: the generator is of another major version.
+            WireVersionError: the generator uses another major version.
         """
         self._drained.clear()
         try:
@@ -66,7 +66,7 @@ class LoadStream:
             self._drained.set()
 
     async def close(self) -> None:
-        """End: let the reader have what has come, then let go of the socket."""
+        """Stop once received messages were taken, then close the socket."""
         self._closing = True
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drained.wait(), DRAIN_S)
@@ -77,7 +77,7 @@ class LoadStream:
     def _open(self, message: bytes) -> Sequence[AnyReading]:
         try:
             envelope, readings = unpack(message)
-        except UNREADABLE as error:  # anybody of this user may send anything
+        except UNREADABLE as error:  # any process of this user may send anything
             text = f"something came that no load generator says: {error}"
             return [self._note(NoteKind.PROBE, text)]
         if envelope.stream not in self._streams:
@@ -98,13 +98,13 @@ class LoadStream:
 
 
 def _own_path(run_id: str) -> Path:
-    """Where none was given; nobody else clears the sockets of the dead away."""
+    """A socket path of our own; removes those of dead processes."""
     name = f"{run_id}.{os.getpid()}.load"
     directory = socket_dir(len(name))
     for path in directory.glob("*.load"):
         pid = path.stem.rpartition(".")[2]
         dead = pid.isdecimal() and birth(int(pid)) is None
         if dead and nobody_listens(path):
-            with suppress(OSError):  # it may be for others to remove
+            with suppress(OSError):  # another process may have to remove it
                 path.unlink()
     return directory / name

@@ -1,1 +1,1 @@
-"""A probe's readings, as a watcher receives them: hello, streams, nothing twice."""
+"""The watcher's side of a probe: finding it, receiving its stream, turning limits."""

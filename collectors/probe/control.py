@@ -1,11 +1,11 @@
-"""How limits of a running engine are turned: what is asked of its probe and answered.
+"""The protocol for changing limits of a running engine.
 
-Beside the socket at which it tells (:mod:`collectors.contract.runtime_dir`) an
-EngineCore that was started with control has one at which it is told: a Unix socket of
-its owner alone (0600), which checks its peer's uid. On it go lines of JSON, a
-:class:`LimitRequest` each, answered in order by a :class:`LimitAnswer`. Whoever holds
-the connection that changed something last is the watcher: when it closes, the start-up
-values return after ``WATCHER_GONE_S``, unless they were set to stay.
+An EngineCore started with control listens on a second socket beside its probe's
+(:mod:`collectors.contract.runtime_dir`): a Unix socket only its owner may use (0600), which
+checks the peer's uid. Requests and responses are lines of JSON, a :class:`LimitRequest`
+each, answered in order by a :class:`LimitAnswer`. When the connection that made the
+last change closes, the start-up values return after ``WATCHER_GONE_S``, unless the
+change asked to stay.
 """
 
 from enum import StrEnum
@@ -17,15 +17,15 @@ from collectors.contract.readings import LiveLimits
 from collectors.contract.runtime_dir import socket_dir
 
 WATCHER_GONE_S = 10.0
-"""So long an engine goes by the limits of a watcher that is gone."""
+"""Seconds a disconnected client's limits stay in force."""
 BETWEEN_CHANGES_S = 2.0
-"""At most one change in that time; a reset may come at once."""
+"""Shortest time between two changes; a reset is exempt."""
 LONGEST_LINE = 4_096
-"""Bytes of a request or an answer; who sends more is hung up on."""
+"""Most bytes of a request or response; longer lines close the connection."""
 
 
 class LimitAction(StrEnum):
-    """What a request wants of the limits: to read, to change or to restore them."""
+    """Whether a request reads, changes or restores the limits."""
 
     GET = "get"
     SET = "set"
@@ -33,30 +33,31 @@ class LimitAction(StrEnum):
 
 
 class LimitRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line to the engine."""
+    """A request to the engine, one line."""
 
     action: LimitAction
     version: int | None = None
-    """Of the limits that this changes: when they are others by now, it is refused.
-    A reset needs none."""
+    """Version of the limits to be changed; if it is outdated, the request is refused. A
+    reset needs none."""
     max_num_seqs: int | None = None
-    """None: as it is."""
+    """None: unchanged."""
     max_num_batched_tokens: int | None = None
     keep: bool = False
-    """They are to stay when we go."""
+    """The limits stay after the client disconnects."""
     by: str = ""
-    """Who asks, fit to show."""
+    """Name of the client, to be shown to users."""
 
 
 class LimitAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the engine says to each request, done or refused; one line."""
+    """The engine's response to a request, one line."""
 
     limits: LiveLimits
-    """As they are now: what was asked for is in force from the next step on."""
+    """The current limits; a change takes effect with the next step."""
     refused: str | None = None
-    """Why nothing was changed, fit to show; None: it was done."""
+    """Why nothing was changed, as text for users; None if the request was carried
+    out."""
 
 
 def control_path(engine_id: str, pid: int) -> Path:
-    """Where that EngineCore can be told; there is no such file without control."""
+    """Path of an EngineCore's control socket; it exists only with control."""
     return socket_dir() / f"{engine_id}.{pid}.ctl"

@@ -1,7 +1,7 @@
-"""Finds the probe of the server that listens at an address of this host.
+"""Finds the probe of a server by the address it listens on.
 
-Every probe is asked, and says at which addresses its process takes connections: so it
-is found in another user's process and in a container, too.
+Every probe on this host is asked for the addresses its process listens on, so probes of
+other users and in containers are found, too.
 """
 
 import ipaddress
@@ -24,22 +24,22 @@ from collectors.probe.hello import HELLO, Hello, Role, decode_hello
 
 HTTP_PORTS = {"http": 80, "https": 443}
 ANSWER_NS = NS_PER_S
-"""A probe listens for newcomers five times a second."""
+"""Time limit for a reply; probes check for subscribers five times a second."""
 BELIEVED_NS = 2 * NS_PER_S
 WILD = {"0.0.0.0", "::", "*"}  # noqa: S104 - named, not bound
 
 
 class AmbiguousProbeError(CollectorError):
-    """Several probes could be the one that was asked for."""
+    """Several probes match the requested server."""
 
 
 def probe_at(url: str, uds: str | None = None) -> ProbeSocket | None:
-    """The probe of a process that listens there; None when it has none.
+    """The probe of the process that listens at a URL or Unix socket; None without one.
 
-    Waits up to a second for probes to answer.
+    Waits up to a second for replies.
 
     Raises:
-        AmbiguousProbeError: probes of several servers do, as containers can.
+        AmbiguousProbeError: probes of several servers match, as containers can cause.
     """
     hosts = set() if uds else addresses_here(urlsplit(url).hostname or "")
     if uds is None and not hosts:
@@ -53,7 +53,7 @@ def listening(
     """The one of these probes whose process listens there.
 
     Raises:
-        AmbiguousProbeError: probes of several servers do.
+        AmbiguousProbeError: probes of several servers match.
     """
     there = {
         each.engine_id: each
@@ -71,14 +71,14 @@ def listening(
 
 _lock = threading.Lock()
 _answers: dict[tuple[Path, int], tuple[int, Hello]] = {}
-"""What each socket's file answered last, and when: to be asked costs an engine, and
-where many servers are watched each looks for its own."""
+"""Latest hello of each socket file and its time. A hello costs the engine time, and
+each of many watched servers looks for its own probe."""
 
 
 def greetings(found: Iterable[ProbeSocket]) -> list[tuple[ProbeSocket, Hello]]:
-    """What each of these probes answers to a newcomer, those that do within a second.
+    """The hello of each probe that replies within a second.
 
-    One that speaks another version of the wire does not.
+    Probes of another wire version are left out.
     """
     named = {(each.path, _inode(each.path)): each for each in found}
     with _lock:
@@ -118,19 +118,19 @@ def _asked(
                 poller.unregister(caller)
                 key, frames = asked.pop(caller), caller.recv_multipart()
                 if len(frames) < 2:
-                    continue  # whoever that is, it is no probe
+                    continue  # not a probe
                 with suppress(CollectorError, *UNREADABLE):
                     yield key, decode_hello(frames[1])
 
 
 def port_of(url: str) -> int | None:
-    """The port, said or meant."""
+    """The port of a URL, explicit or by its scheme."""
     parts = urlsplit(url)
     return parts.port or HTTP_PORTS.get(parts.scheme)
 
 
 def addresses_here(host: str) -> set[str]:
-    """What the host's name stands for, if that is this host; else nothing."""
+    """Addresses a host name resolves to, if they are this host's; otherwise empty."""
     try:
         named = {str(info[4][0]) for info in socket.getaddrinfo(host, None)}
     except (OSError, UnicodeError):
@@ -142,7 +142,7 @@ def addresses_here(host: str) -> set[str]:
 def _resolved(path: str) -> Path:
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError, ValueError):  # whoever listens may say anything
+    except (OSError, RuntimeError, ValueError):  # the listener may report anything
         return Path(path)
 
 

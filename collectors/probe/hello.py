@@ -1,13 +1,13 @@
-"""What a probe or an agent answers to a new subscriber, and the topics all use.
+"""The hello a probe or agent sends to new subscribers, and the topics in use.
 
 A subscriber first subscribes to ``LIVE``, then to ``HELLO`` or ``RING`` followed by a
-nonce of its own; the answer comes on exactly that topic, so nobody else hears it: a
+nonce. The reply is published on exactly that topic, so nobody else receives it: a
 ``Hello``, and after ``RING`` also the envelopes of the ring, several to a message.
-Envelopes are numbered per stream: everything before ``Hello.seq`` is in the past (the
-ring has it from ``Hello.ring_seq`` on), everything from ``Hello.seq`` on comes live.
+Envelopes are numbered per stream: those before ``Hello.seq`` are in the past (the ring
+has them from ``Hello.ring_seq`` on), and those from ``Hello.seq`` on arrive live.
 
-An agent has topics of its own, the same behind ``AGENT``. It may pass on what probes
-of several servers say, behind ``FRONTED``: who asks for one server's can tell.
+An agent's topics are the same with the prefix ``AGENT``. It may forward the probes of
+several servers, with the prefix ``FRONTED``, so subscribers can tell them apart.
 """
 
 from enum import StrEnum
@@ -22,13 +22,13 @@ LIVE = b"live"
 HELLO = b"hello."
 RING = b"ring."
 AGENT = b"agent."
-"""How an agent's topics begin."""
+"""Prefix of an agent's topics."""
 FRONTED = b"probes."
-"""How those of probes begin that an agent passes on."""
+"""Prefix of the topics of probes that an agent forwards."""
 
 
 class Role(StrEnum):
-    """What a process is in its server, or that it is an agent."""
+    """The kind of process a probe is in, or an agent."""
 
     API = "api"
     CORE = "core"
@@ -37,23 +37,23 @@ class Role(StrEnum):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A reading that still holds, such as the arrival of a live request."""
+    """A reading that is still valid, such as the arrival of a running request."""
 
     seq: Count
-    """The envelope it was first sent in."""
+    """Number of the envelope it was first sent in."""
     reading: msgspec.Raw
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """Who speaks, and what a newcomer must know of the past."""
+    """The sender's identity and everything a new subscriber must know."""
 
     v: int = VERSION
     source: str
     stream: str
     seq: Count
-    """The number of the next live envelope."""
+    """Number of the next live envelope."""
     ring_seq: Count
-    """The number of the oldest envelope the ring holds; equals seq when it is empty."""
+    """Number of the ring's oldest envelope; equals ``seq`` if the ring is empty."""
     ring_bytes: Count
     ring_accounted: Count
     """Readings emitted or dropped before the ring's oldest envelope."""
@@ -62,15 +62,15 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     role: Role
     pid: Count
     listens: list[str] = []
-    """Addresses at which it takes connections: ``host:port``, or a Unix socket's."""
+    """Addresses its process listens on: ``host:port``, or a Unix socket path."""
     engine: EngineInfo | None = None
     anchor: ClockAnchor
     totals: Totals
     standing: list[Standing]
-    """Engine info, notes and the events of live requests, oldest first."""
+    """Engine info, notes and events of running requests, oldest first."""
 
     def before(self, seq: int) -> list[AnyReading]:
-        """What still holds and was sent before that envelope."""
+        """Standing readings sent before an envelope."""
         known = (decode_reading(s.reading) for s in self.standing if s.seq < seq)
         return [reading for reading in known if reading is not None]
 
@@ -80,15 +80,15 @@ _decoder = msgspec.msgpack.Decoder(Hello)
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """The hello as it goes over the wire."""
+    """Serialise a hello."""
     return _encoder.encode(hello)
 
 
 def decode_hello(message: bytes) -> Hello:
-    """The hello as it came over the wire.
+    """Deserialise a hello.
 
     Raises:
-        WireVersionError: the sender speaks another major version.
+        WireVersionError: the sender uses another major version.
     """
     version = msgspec.msgpack.decode(message, type=_Version).v
     if version != VERSION:
@@ -103,7 +103,7 @@ def decode_hello(message: bytes) -> Hello:
 
 
 class Speaker(msgspec.Struct):
-    """Who sent a message; its pid is in a hello only."""
+    """The sender of a message; only a hello holds its PID."""
 
     stream: str
     source: str = ""
@@ -114,11 +114,11 @@ _speakers = msgspec.msgpack.Decoder(Speaker)
 
 
 def speaker_of(message: bytes) -> Speaker:
-    """Who sent a hello or an envelope."""
+    """The sender of a hello or an envelope."""
     return _speakers.decode(message)
 
 
 class _Version(msgspec.Struct):
-    """What of a message of another version can be read."""
+    """The version field, readable in messages of any version."""
 
     v: int

@@ -1,7 +1,7 @@
-"""Keys of a probe that is reached over the network: who may listen, and to whom.
+"""CURVE keys of a probe reached over the network.
 
-Two small files, each for its own side and nobody else's eyes: the probe's has its
-secret and the viewers it lets in, a viewer's has his secret and the probe he trusts.
+Two private files: the probe's holds its secret key and the public keys of the viewers
+it admits, a viewer's holds its secret key and the public key of the probe it trusts.
 """
 
 import os
@@ -16,30 +16,30 @@ import zmq
 from collectors.contract.collector import CollectorError
 
 KEY_LENGTH = 40
-"""CURVE keys in their printable form (Z85)."""
+"""Length of a CURVE key in printable form (Z85)."""
 PROBE_FILE = "probe.key"
 HEAD = "# {what} Keep it to yourself: chmod 600.\n"
 
 
 class KeyFileError(CollectorError):
-    """A key file cannot be used; the message is fit to show and holds no key."""
+    """A key file is unusable; the message can be shown to users and holds no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeKeys:
-    """What is in a probe's key file."""
+    """The content of a probe's key file."""
 
     public: str
     secret: str = field(repr=False)
     viewers: dict[str, str] = field(default_factory=dict)
-    """Public keys of those that are let in, by name."""
+    """Public keys of admitted viewers, by name."""
 
     @classmethod
     def read(cls, path: Path) -> "ProbeKeys":
-        """What the file says.
+        """Read the file.
 
         Raises:
-            KeyFileError: it cannot be used.
+            KeyFileError: it is unusable.
         """
         found = _read(path)
         viewers = found.get("viewers", {})
@@ -54,19 +54,19 @@ class ProbeKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewerKeys:
-    """What is in a viewer's key file."""
+    """The content of a viewer's key file."""
 
     public: str
     secret: str = field(repr=False)
     probe: str
-    """The public key of the probe."""
+    """Public key of the probe."""
 
     @classmethod
     def read(cls, path: Path) -> "ViewerKeys":
-        """What the file says.
+        """Read the file.
 
         Raises:
-            KeyFileError: it cannot be used.
+            KeyFileError: it is unusable.
         """
         found = _read(path)
         public, secret, probe = (
@@ -76,12 +76,12 @@ class ViewerKeys:
 
 
 def add_viewer(directory: Path, name: str) -> tuple[Path, Path]:
-    """Make a viewer's key file and let him in; the probe's file is made if need be.
+    """Create a viewer's key file and admit it, creating the probe's file if missing.
 
     Returns the probe's file and the viewer's.
 
     Raises:
-        KeyFileError: the viewer has one already, or a file cannot be used.
+        KeyFileError: the viewer already has a file, or one is unusable.
     """
     if not name.replace("-", "").replace("_", "").isalnum():
         raise KeyFileError(f"{name!r} must be of letters, digits, - and _")

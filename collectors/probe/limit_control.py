@@ -1,7 +1,7 @@
-"""Turns the limits of a running engine, on all its ranks or on none.
+"""Changes the limits of a running engine, on all its ranks or on none.
 
-Its connections stay open: whoever changed something is its watcher, and the start-up
-values return soon after a watcher is gone (:mod:`collectors.probe.control`).
+Connections stay open: when the one that made a change closes, the start-up values soon
+return (:mod:`collectors.probe.control`).
 """
 
 import asyncio
@@ -27,7 +27,8 @@ from collectors.probe.control import (
 )
 
 ANSWER_S = 2.0
-"""An engine answers from a thread of its own, in a long step too."""
+"""Time limit for a response, which comes from a thread of its own even in a long
+step."""
 NO_CONTROL = (
     "this engine was not started with control: restart it with "
     "`inferwatch serve --control`, or with INFERWATCH_CONTROL=1 beside the probe"
@@ -35,41 +36,41 @@ NO_CONTROL = (
 NOT_OURS = "only the user whom the engine runs as may turn its limits"
 ROOT = 0
 MOST_SHOWN = 80
-"""Characters of a name that somebody else chose."""
+"""A third of the most characters shown of a foreign text."""
 
 
 class NoControlError(CollectorError):
-    """Nobody may turn the limits of that engine."""
+    """The engine's limits cannot be changed."""
 
 
 class LimitRefusedError(CollectorError):
-    """The engine says no, and why; nothing was changed."""
+    """The engine refused a change, which took no effect."""
 
 
 class LimitConflictError(LimitRefusedError):
-    """Somebody else changed them since they were looked at."""
+    """The limits were changed by someone else since they were read."""
 
 
 class LimitControl:
-    """The watcher of one engine's limits, for as long as it is open."""
+    """A client that reads and changes one engine's limits while it is open."""
 
     def __init__(self, engine_id: str, *, by: str | None = None) -> None:
         self.engine_id = engine_id
         self.by = by or this_process()
-        """Who asks, as the engine tells everybody."""
+        """Name of this client, which the engine reports to others."""
         self._reset = LimitRequest(action=LimitAction.RESET, by=self.by)
         self._ranks: dict[Path, _Rank] = {}
         self._came = False
-        """A rank has answered, now or earlier."""
+        """A rank has answered at some time."""
         self._turn = asyncio.Lock()
 
     @classmethod
     async def open(cls, engine_id: str, *, by: str | None = None) -> Self:
-        """Connect to all ranks, and read their limits.
+        """Connect to all ranks and read their limits.
 
         Raises:
-            NoControlError: they may not be turned.
-            CollectorError: it cannot be reached.
+            NoControlError: the limits cannot be changed.
+            CollectorError: a rank is unreachable.
         """
         made = cls(engine_id, by=by)
         try:
@@ -81,16 +82,16 @@ class LimitControl:
 
     @property
     def known(self) -> tuple[LiveLimits, ...]:
-        """As last answered, by rank; what is set next is a change of these."""
+        """The limits last received, by rank; a change is relative to them."""
         told = [each.limits for each in self._ranks.values() if each.limits is not None]
         return tuple(sorted(told, key=lambda limits: limits.rank))
 
     async def limits(self) -> tuple[LiveLimits, ...]:
-        """As they are now, by rank.
+        """Read the current limits, by rank.
 
         Raises:
-            NoControlError: they may not be turned.
-            CollectorError: it cannot be reached.
+            NoControlError: the limits cannot be changed.
+            CollectorError: a rank is unreachable.
         """
         async with self._turn:
             await self._meet()
@@ -105,12 +106,12 @@ class LimitControl:
         max_num_batched_tokens: int | None = None,
         keep: bool = False,
     ) -> tuple[LiveLimits, ...]:
-        """Change what is named, on all ranks; where one does not, the others go back.
+        """Change the given limits on all ranks; if one refuses, roll back the others.
 
         Raises:
-            LimitConflictError: others changed them since we looked; we looked again.
-            LimitRefusedError: a rank says why not.
-            CollectorError: it cannot be reached.
+            LimitConflictError: someone else changed them; the current ones were read.
+            LimitRefusedError: a rank refused.
+            CollectorError: a rank is unreachable.
         """
         wanted = LimitRequest(
             action=LimitAction.SET,
@@ -129,23 +130,24 @@ class LimitControl:
                     await rank.change(wanted)
                 except BaseException as error:
                     if isinstance(error, LimitRefusedError):
-                        told.pop(path, None)  # it is as it was
+                        told.pop(path, None)  # unchanged
                     await asyncio.shield(self._back(told))
                     raise _of_rank(error, rank, len(self._ranks)) from error
             return self.known
 
     async def reset(self) -> tuple[LiveLimits, ...]:
-        """Back to the start-up values, on every rank that answers.
+        """Restore the start-up values on every reachable rank.
 
         Raises:
-            NoControlError: they may not be turned.
-            CollectorError: a rank cannot be reached; the others went back.
+            NoControlError: the limits cannot be changed.
+            CollectorError: a rank is unreachable; the others were reset.
         """
         failed: list[CollectorError] = []
         async with self._turn:
             try:
                 await self._meet()
-            except SourceLostError as error:  # the others are told all the same
+            # the remaining ranks are reset all the same
+            except SourceLostError as error:
                 failed.append(error)
             for rank in self._ranks.values():
                 try:
@@ -157,21 +159,21 @@ class LimitControl:
             return self.known
 
     async def close(self) -> None:
-        """Be the watcher no more; safe to call twice."""
+        """Disconnect from all ranks; safe to call twice."""
         for rank in self._ranks.values():
             rank.hang_up()
         self._ranks.clear()
 
     async def _meet(self) -> None:
-        """Connect to ranks that came since, and notice those that are gone.
+        """Connect to new ranks and drop lost ones.
 
         Raises:
-            NoControlError: there is no rank that could be told.
-            SourceLostError: one that we knew is gone.
+            NoControlError: no rank has a control socket.
+            SourceLostError: a connected rank is gone.
         """
         there = await asyncio.to_thread(_sockets, self.engine_id)
         gone = [path for path, rank in self._ranks.items() if rank.is_gone]
-        for path in gone:  # an engine hangs up on who has long been silent, too
+        for path in gone:  # engines also close idle connections
             self._ranks.pop(path).hang_up()
         for path in there:
             if path in self._ranks:
@@ -185,9 +187,10 @@ class LimitControl:
             raise SourceLostError(GONE) if self._came else NoControlError(NO_CONTROL)
 
     async def _back(self, told: Mapping[Path, LiveLimits]) -> None:
-        """Undo: at once where the values before were those of the start.
+        """Roll back a change, at once where a reset restores the old values.
 
-        A rank that was cut off may have done as asked: it is told anew.
+        A rank whose connection broke may have applied the change, so it is reset as
+        well.
         """
         for path in told:
             with suppress(CollectorError):
@@ -213,16 +216,16 @@ class LimitControl:
 
 GONE = "the engine is gone"
 MARGIN_S = 0.1
-"""Clocks of two processes do not tick alike."""
+"""Allowance for the difference of two processes' clocks."""
 _GET = LimitRequest(action=LimitAction.GET)
 
 
 class _NobodyThereError(SourceLostError):
-    """Nobody is behind that socket."""
+    """Nobody listens on the control socket."""
 
 
 class _Rank:
-    """One EngineCore, told on one connection, a line at a time."""
+    """The connection to one EngineCore's control socket."""
 
     def __init__(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -230,21 +233,21 @@ class _Rank:
         self._reader, self._writer = reader, writer
         self._broken = False
         self.limits: LiveLimits | None = None
-        """As it last answered."""
+        """Limits in the last response."""
 
     @classmethod
     async def met(cls, path: Path) -> Self:
         """Connect.
 
         Raises:
-            CollectorError: it cannot be reached; why.
+            CollectorError: the socket is unreachable.
         """
         try:
             async with asyncio.timeout(ANSWER_S):
                 reader, writer = await asyncio.open_unix_connection(
                     path, limit=LONGEST_LINE
                 )
-            # In a directory that a group shares, anybody's socket may lie.
+            # In a directory shared by a group, the socket could be anybody's.
             if os.geteuid() not in (ROOT, peer_uid(writer.get_extra_info("socket"))):
                 writer.close()
                 raise NoControlError(NOT_OURS)
@@ -260,21 +263,20 @@ class _Rank:
 
     @property
     def is_gone(self) -> bool:
-        """Nothing more can be asked on this connection."""
+        """Whether the connection can no longer be used."""
         return self._broken or self._reader.at_eof() or self._writer.is_closing()
 
     def hang_up(self) -> None:
-        """Close the connection."""
         self._broken = True
         self._writer.close()
 
     async def change(self, request: LimitRequest) -> LiveLimits:
-        """Ask for a change of the limits as they were last told.
+        """Request a change relative to the limits last received.
 
         Raises:
-            LimitConflictError: others changed them since.
-            LimitRefusedError: the engine says why not.
-            CollectorError: it cannot be reached.
+            LimitConflictError: they have changed since.
+            LimitRefusedError: the engine refused.
+            CollectorError: the engine is unreachable.
         """
         known = self.limits
         if request.action is LimitAction.SET:
@@ -288,11 +290,11 @@ class _Rank:
         raise LimitRefusedError(_shown(refused))
 
     async def ask(self, request: LimitRequest) -> LiveLimits:
-        """What it answers, which is remembered.
+        """Send a request; the limits in the response are remembered.
 
         Raises:
-            LimitRefusedError: the engine says why not.
-            CollectorError: it cannot be reached.
+            LimitRefusedError: the engine refused.
+            CollectorError: the engine is unreachable.
         """
         limits, refused = await self._answered(request)
         if refused is not None:
@@ -314,11 +316,11 @@ class _Rank:
         except OSError as error:
             self.hang_up()
             raise SourceLostError(HUNG_UP if self.limits is None else GONE) from error
-        except ValueError as error:  # a line that is too long, or none of ours
+        except ValueError as error:  # too long, or not a LimitAnswer
             self.hang_up()
             raise CollectorError("the engine answers what means nothing") from error
         except BaseException:
-            self.hang_up()  # else the next answer would be taken for another
+            self.hang_up()  # or its response would be taken for the next one's
             raise
         self.limits = answer.limits
         return answer.limits, answer.refused
@@ -329,7 +331,7 @@ HUNG_UP = "the engine hung up: it is gone, or takes changes only of the user it 
 
 
 def conflict_text(now: LiveLimits) -> str:
-    """Who changed them meanwhile, and to what."""
+    """Explains to users who changed the limits, and to what."""
     seqs, tokens = now.max_num_seqs, now.max_num_batched_tokens
     values = f"max_num_seqs {seqs:,}, max_num_batched_tokens {tokens:,}"
     if now.change is LimitChange.WATCHER_GONE:
@@ -339,20 +341,20 @@ def conflict_text(now: LiveLimits) -> str:
 
 
 def _of_rank(error: BaseException, rank: _Rank, ranks: int) -> BaseException:
-    """Which rank it was, where there are several."""
+    """Name the rank in an error, if there are several."""
     if ranks < 2 or rank.limits is None or not isinstance(error, CollectorError):
         return error
     return type(error)(f"rank {rank.limits.rank}: {error}")
 
 
 def _shown(text: str) -> str:
-    """What an engine passes on, in one line of a fair length."""
+    """A foreign text as one line of limited length."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     return plain if len(plain) <= MOST_SHOWN * 3 else plain[: MOST_SHOWN * 3] + "…"
 
 
 def has_control(engine_id: str) -> bool:
-    """Whether that engine has, or had, sockets at which it can be told."""
+    """Whether the engine has, or had, control sockets."""
     try:
         return bool(_sockets(engine_id))
     except CollectorError:
@@ -360,10 +362,10 @@ def has_control(engine_id: str) -> bool:
 
 
 def _sockets(engine_id: str) -> list[Path]:
-    """Where the ranks of that engine can be told, those of the dead among them.
+    """Control sockets of the engine's ranks, stale ones included.
 
     Raises:
-        CollectorError: our directory is somebody else's.
+        CollectorError: the runtime directory is unusable.
     """
     try:
         directory = control_path(engine_id, 0).parent
@@ -374,7 +376,7 @@ def _sockets(engine_id: str) -> list[Path]:
 
 
 def this_process() -> str:
-    """Our user and pid."""
-    with suppress(KeyError, OSError):  # a user without a name
+    """Our user name and PID."""
+    with suppress(KeyError, OSError):  # the user has no name
         return f"{getpass.getuser()} (pid {os.getpid()})"
     return f"pid {os.getpid()}"

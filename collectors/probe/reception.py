@@ -1,4 +1,4 @@
-"""What one subscriber makes of probes' messages: no gap, no duplicate, no I/O."""
+"""Orders the messages of probes for one subscriber, without gaps, duplicates or I/O."""
 
 import secrets
 from collections import deque
@@ -16,49 +16,49 @@ from collectors.contract.wire import (
 from collectors.probe.hello import HELLO, LIVE, RING, Hello, decode_hello, speaker_of
 
 HELD_LIMIT = 2_000
-"""Live messages that wait for the ring: more than a minute of them."""
+"""Live messages held back until the ring has arrived: more than a minute's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a stream was heard."""
+    """How far a stream has been received."""
 
     seq: int
-    """The number of the envelope that is next."""
+    """Number of the next envelope."""
     accounted: int
     """Readings emitted or dropped before it."""
 
 
 def position_after(envelope: Envelope) -> Position:
-    """How far a stream was heard whose last envelope this is."""
+    """The position right after an envelope."""
     return Position(envelope.seq + 1, envelope.emitted + envelope.dropped)
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeMessage:
-    """What one message of a probe makes known; encoded until somebody reads it."""
+    """The content of one message of a probe, decoded on demand."""
 
     sent_ns: int
-    """By the sender's clock; 0 for what held before the oldest envelope."""
+    """On the sender's clock; 0 for readings valid before the oldest envelope."""
     preface: list[AnyReading]
-    """What is known without the envelope, and comes before its readings."""
+    """Readings that precede those of the envelope."""
     envelope: Envelope | None = None
 
     @property
     def size(self) -> int:
-        """How many readings there are in it."""
+        """Its number of readings."""
         return len(self.preface) + len(self.envelope.readings if self.envelope else ())
 
     def readings(self) -> list[AnyReading]:
-        """Its readings, in raw times."""
+        """Its readings, in the sender's monotonic time."""
         known = known_readings(self.envelope) if self.envelope else []
         return [*self.preface, *known]
 
 
 class Reception:
-    """Puts hello, ring and live messages into the one order they were emitted in.
+    """Merges hello, ring and live messages into the order they were emitted in.
 
-    Of a stream that was heard before, by its position, only what is new is told.
+    Of a stream received before, only what follows its position is returned.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class Reception:
         topic: bytes | None = None,
         prefix: bytes = b"",
     ) -> None:
-        """``prefix`` is how the topics begin of who speaks."""
+        """``prefix`` is the prefix of the sender's topics."""
         self.hello: Hello | None = None
         self.position = Position(0, 0)
-        """How far it was heard."""
+        """How far the stream has been received."""
         self._prefix = prefix
         self._live_topic = prefix + LIVE
         self._topic = topic or answer_topic(backfill=backfill, prefix=prefix)
@@ -80,13 +80,13 @@ class Reception:
         self._positions = positions or {}
         self._losses = LossCounter()
         self.caught_up = False
-        """The past is through; from now on only live messages come."""
+        """The ring is complete; only live messages follow."""
         self._held: list[bytes] = []
 
     def renewed(self, frames: list[bytes]) -> "Reception":
-        """Another that goes on from here, where the probe greets us once more.
+        """A successor that continues here, if the probe sends another hello.
 
-        It does when the line was down: what it sent meanwhile is in its ring.
+        It does after a connection loss; its ring holds what it sent meanwhile.
         """
         hello = self.hello
         if (
@@ -106,17 +106,17 @@ class Reception:
 
     @property
     def topics(self) -> tuple[bytes, bytes]:
-        """What to subscribe to, in this order: nothing may fall between the two."""
+        """Topics to subscribe to, in this order, so that no message is missed."""
         return self._live_topic, self._topic
 
     def hear(self, frames: list[bytes]) -> list[ProbeMessage]:
-        """What this message makes known, or makes the turn of.
+        """The messages that can be processed after these frames arrived.
 
         Raises:
-            WireVersionError: the probe speaks another major version.
+            WireVersionError: the probe uses another major version.
         """
         if len(frames) < 2:
-            return []  # no probe says so little
+            return []  # malformed
         if frames[0] == self._live_topic:
             return self._live(frames[1])
         if self.hello is None:
@@ -152,14 +152,14 @@ class Reception:
 
     def _live(self, message: bytes) -> list[ProbeMessage]:
         if self.hello is None:
-            return []  # sent before the hello: the ring has it
+            return []  # sent before the hello, so it is in the ring
         if self.caught_up:
             return [self._take(open_envelope(message))]
         self._held.append(message)
         return self._release() if len(self._held) > HELD_LIMIT else []
 
     def _release(self) -> list[ProbeMessage]:
-        """The ring is through, or a piece of it is lost: then the count says so."""
+        """Release live messages: the ring is complete, or its rest counts as lost."""
         self.caught_up = True
         held, self._held = self._held, []
         return [self._take(open_envelope(message)) for message in held]
@@ -185,45 +185,45 @@ class Reception:
 
 
 def answer_topic(*, backfill: bool, prefix: bytes = b"") -> bytes:
-    """A topic on which nobody else hears the answer."""
+    """A topic with a nonce, so that nobody else receives the reply."""
     return prefix + (RING if backfill else HELLO) + secrets.token_hex(8).encode()
 
 
 class SendingOrder:
-    """Holds messages back while another process may yet tell of something earlier.
+    """Merges the messages of several processes in the order they were sent.
 
-    A newcomer gets each process's ring as fast as it comes: taken like that, the front
-    end would be half an hour ahead of its EngineCore.
+    A new subscriber receives each process's ring at its own pace: without this, the
+    front end could be half an hour ahead of its EngineCore.
     """
 
     def __init__(self) -> None:
         self.awaited: set[int] = set()
-        """Processes, by pid, whose past is not through."""
+        """PIDs whose ring is not complete."""
         self._held: dict[int, deque[ProbeMessage]] = {}
 
     def expect(self, pids: Iterable[int]) -> None:
-        """Await the past of these processes."""
+        """Wait for the rings of these processes."""
         self.awaited.update(pids)
 
     def take(
         self, pid: int, messages: Iterable[ProbeMessage], *, caught_up: bool
     ) -> None:
-        """Take what a process told, and whether its past is through."""
+        """Add messages of a process; ``caught_up`` if its ring is complete."""
         self._held.setdefault(pid, deque()).extend(messages)
         if caught_up:
             self.awaited.discard(pid)
 
     def forget(self, pid: int) -> None:
-        """A process turns out to be none of ours."""
+        """Drop a process that belongs to another server."""
         self._held.pop(pid, None)
         self.awaited.discard(pid)
 
     def give_up(self, pids: Iterable[int]) -> None:
-        """Wait for these processes no longer."""
+        """Stop waiting for the rings of these processes."""
         self.awaited.difference_update(pids)
 
     def released(self, most: int) -> list[ProbeMessage]:
-        """The next messages whose turn has come, with about so many readings."""
+        """The next messages in order, with about ``most`` readings."""
         held = self._held
         turns = [(queue[0].sent_ns, pid) for pid, queue in held.items() if queue]
         heapify(turns)

@@ -1,7 +1,7 @@
-"""Listens to all probes of a server through one TCP port, or to an agent.
+"""Receives all probes of a server through one TCP port, or an agent.
 
-An agent may pass on the probes of all servers of its host. Of these the one is meant
-whose process takes connections at the server's port, unless its engine id was given.
+An agent may forward the probes of all servers on its host. The right one is chosen by
+its engine id, if given, else because its process listens on the server's port.
 """
 
 from collections.abc import Iterable
@@ -34,9 +34,9 @@ from collectors.probe.stream import (
 )
 
 NOBODY = 0
-"""No process has this pid."""
+"""A PID no process has."""
 TOGETHER_NS = NS_PER_S // 2
-"""All processes of a server answer within so long of each other."""
+"""All processes of a server reply within this time."""
 NEVER_NS = 5 * NS_PER_S
 REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 LONGEST_MESSAGE = 64_000_000
@@ -44,23 +44,24 @@ LONGEST_MESSAGE = 64_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where somebody is heard, and what it takes to be let in."""
+    """The endpoint of a relay or agent, and the key to connect with."""
 
     address: str
-    """As ZeroMQ takes it: ``tcp://host:port``, ``ipc:///a/path``."""
+    """A ZeroMQ address: ``tcp://host:port`` or ``ipc:///a/path``."""
     key: Path | None = None
     """A viewer's key file."""
     who: str = "probe"
-    """What is there, for sentences."""
+    """The kind of endpoint, for messages."""
     prefix: bytes = b""
-    """How its topics begin."""
+    """Prefix of its topics."""
     port: int | None = None
-    """The server's, and its engine id: either tells it from others of the host."""
+    """Port and engine id of the server: either distinguishes it from others on the
+    host."""
     engine_id: str = ""
 
     @classmethod
     def of(cls, server: Server) -> "Place":
-        """Where a server's probe is: ``tcp://host:port``, perhaps ``/engine-id``."""
+        """The endpoint in ``server.probe``: ``tcp://host:port[/engine-id]``."""
         scheme, _, rest = server.probe.partition("://")
         host, _, engine_id = rest.partition("/")
         return cls(
@@ -71,7 +72,7 @@ class Place:
         )
 
     def means(self, hello: Hello) -> bool:
-        """The probe is one of the server that is meant."""
+        """Whether a probe belongs to the wanted server."""
         if self.engine_id:
             return hello.source == self.engine_id
         ports = {each.rpartition(":")[2] for each in hello.listens}
@@ -79,7 +80,7 @@ class Place:
 
 
 class RelayedStream(ProbeStream):
-    """All who speak at one place, each told apart by its stream."""
+    """All processes that publish at one endpoint, distinguished by stream."""
 
     def __init__(
         self,
@@ -89,23 +90,24 @@ class RelayedStream(ProbeStream):
         source: str = "",
         memory: ProbeMemory | None = None,
     ) -> None:
-        """Listen there.
+        """Prepare to connect.
 
         Raises:
-            KeyFileError: the keys cannot be used.
+            KeyFileError: the key file is unusable.
         """
         super().__init__(clock, place.address, source=source, memory=memory)
         self._place = place
         self._keys = ViewerKeys.read(place.key) if place.key else None
         self._receptions: dict[str, Reception] = {}
         self._numbers: dict[str, int] = {}
-        """Of streams: in containers, processes of two servers can have one pid."""
+        """Numbers that replace PIDs: in containers, processes of two servers can share
+        one."""
         self._fronted = False
-        """An agent passes on whatever there is."""
+        """An agent forwards the probes, perhaps of several servers."""
         self._engine_id = ""
-        """The one that is meant, where there may be others."""
+        """Engine id of the chosen server; empty while all are received."""
         self._heard_ns: dict[str, int] = {}
-        """When each stream was heard last."""
+        """When each stream was last received."""
         self._first_ns = 0
 
     async def _look(self) -> None:
@@ -138,7 +140,8 @@ class RelayedStream(ProbeStream):
             for each in topics:
                 socket.subscribe(FRONTED + each)
         asked_ns = monotonic_ns()
-        self._order.expect((NOBODY,))  # nothing is told before all have answered
+        # release nothing before all processes had time to reply
+        self._order.expect((NOBODY,))
         while True:
             if await socket.poll(PULSE_MS):
                 await self._hear(await socket.recv_multipart(), asked_ns)
@@ -179,7 +182,7 @@ class RelayedStream(ProbeStream):
         elif speaker.pid is not None:
             reception = self._met(frames[0])
         else:
-            return  # sent before its hello: the ring has it
+            return  # sent before its hello, so it is in the ring
         self._receptions[speaker.stream] = reception
         self._heard_ns[speaker.stream] = monotonic_ns()
         messages = self._greeted(reception, frames, asked_ns)
@@ -189,7 +192,7 @@ class RelayedStream(ProbeStream):
             await self._pass_on(number, messages, caught_up=reception.caught_up)
 
     def _met(self, topic: bytes) -> Reception:
-        """Of somebody new."""
+        """The reception of a new stream."""
         if not self._receptions:
             self._first_ns = monotonic_ns()
             self._be_patient()
@@ -198,7 +201,7 @@ class RelayedStream(ProbeStream):
         return Reception(backfill=True, positions=positions, topic=topic, prefix=prefix)
 
     async def _look_after(self, asked_ns: int) -> None:
-        """Wait for all to answer, and no longer; see whether any fell silent."""
+        """Stop waiting for late processes, and detect silent ones."""
         now_ns = monotonic_ns()
         if not self._heard_ns:
             if now_ns > asked_ns + NEVER_NS:
@@ -221,11 +224,11 @@ class RelayedStream(ProbeStream):
                 raise SourceSilentError(f"{who} cannot be heard")
 
     def _choose(self) -> None:
-        """Listen to the one server that is meant; what others said is forgotten.
+        """Choose the wanted server and forget what others sent.
 
         Raises:
-            SourceNeverCameError: its probe is not among those there are.
-            AmbiguousProbeError: several could be it, as containers can.
+            SourceNeverCameError: its probe is not there.
+            AmbiguousProbeError: several probes match, as containers can cause.
         """
         met = [each.hello for each in self._receptions.values() if each.hello]
         found = {each.source for each in met if self._place.means(each)}

@@ -1,7 +1,7 @@
-"""Follows the probe of one server for as long as anybody wants: a collector.
+"""A collector that follows the probe of one server across restarts.
 
-The server was started by somebody else and may end and come again; its probe may come
-late or never. What the probe held before we came is told first, and marked.
+The server was started by someone else and may end and return; its probe may appear late
+or never. The probe's backlog is returned first, and marked by a note.
 """
 
 import asyncio
@@ -46,15 +46,16 @@ from collectors.probe.relayed import Place, RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
 
 LOOK_AGAIN_S, LOOK_AT_LEAST_S = 1.0, 5.0
-"""How often to look for one that is not there: soon at first."""
+"""Pause before the next search for the probe: short at first, then up to the second."""
 WORTH_A_NOTE_NS = 2 * NS_PER_S
-"""Of the past that the probe remembered."""
+"""A backlog from this length on is noted."""
 
 
 class ServerProbe:
-    """Everything that a server's probe tells, life after life.
+    """Every reading of a server's probe, across restarts of the server.
 
-    Without a choice it is the probe whose process listens at the server's address.
+    Unless ``server.probe`` names one, it is the probe whose process listens on the
+    server's address.
     """
 
     def __init__(self, clock: SessionClock, server: Server) -> None:
@@ -63,30 +64,30 @@ class ServerProbe:
         self._memory = ProbeMemory()
         self._stream: ProbeStream | None = None
         self._silent_ns: int | None = None
-        """It was heard until then, and nobody knows what became of it."""
+        """When the probe fell silent, if its process may still be alive."""
         self._marked = False
         self._told = ""
         self._ended = asyncio.Event()
         self.is_awaited = True
-        """It is not known yet whether there is one, or it has yet to tell its past."""
+        """True until the probe's backlog has been read or no probe was found."""
 
     @property
     def engine_id(self) -> str:
-        """Of the engine that is heard now; empty while none is."""
+        """Id of the connected engine; empty without one."""
         return self._stream.engine_id if self._stream and self.hellos else ""
 
     @property
     def is_elsewhere(self) -> bool:
-        """It is heard over the network: its sockets are not on this host."""
+        """Whether the probe is on another host."""
         return self.server.probe.startswith((TCP, SOCKETS_IN))
 
     @property
     def hellos(self) -> dict[int, Hello]:
-        """By pid, of the server's processes that answer now."""
+        """Hellos of the processes that answer, by PID."""
         return self._stream.hellos if self._stream else {}
 
     def processes(self) -> list[tuple[int, str]]:
-        """Those that can be seen here, each with its role."""
+        """PID and role of the processes visible on this host."""
         stream = self._stream
         if stream is None:
             return []
@@ -95,8 +96,8 @@ class ServerProbe:
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Readings in session time under the server's name, until closed.
 
-        At once where there can be none: the server is on another host, and nobody
-        said where its probe is.
+        Ends at once if there can be no probe: the server is on another host and no
+        address is given.
         """
         if not await asyncio.to_thread(self._can_be_found):
             self.is_awaited = False
@@ -135,7 +136,7 @@ class ServerProbe:
             await stream.close()
 
     async def _connected(self) -> ProbeStream:
-        """What to listen to.
+        """A stream of the probe.
 
         Raises:
             SourceNeverCameError: there is none yet.
@@ -169,16 +170,16 @@ class ServerProbe:
         return bool(addresses_here(urlsplit(server.url).hostname or ""))
 
     def _at_its_address(self) -> ProbeSocket | None:
-        """The probe of whoever listens where the server does."""
+        """The probe whose process listens on the server's address."""
         server = self.server
         if not server.probe:
             return probe_at(server.url, server.uds)
         if not goes_direct(server.url):
-            return None  # the server is on yet another host
+            return None  # on yet another host
         return listening(self._sockets(None), port_of(server.url), set(), None)
 
     def _sockets(self, engine_id: str | None) -> list[ProbeSocket]:
-        """Those of an engine, or all, here or where the tunnel ends."""
+        """Probe sockets of one engine or all, here or at the end of the tunnel."""
         place = self.server.probe
         if place.startswith(SOCKETS_IN):
             directory = Path(place.removeprefix(SOCKETS_IN))
@@ -186,7 +187,7 @@ class ServerProbe:
         return probe_sockets(engine_id)
 
     async def _life(self, stream: ProbeStream) -> AsyncIterator[Sequence[AnyReading]]:
-        """What the server's processes tell until they end."""
+        """Readings of the server's processes until they end."""
         known = set(self._memory.positions)
         self._marked = bool(known)
         came_ns = self._clock.now_ns()
@@ -197,7 +198,7 @@ class ServerProbe:
             yield self._mark(batch, came_ns)
 
     def _new_life(self, stream: ProbeStream, known: set[str]) -> list[AnyReading]:
-        """Say that the one which fell silent is not the one that speaks now."""
+        """A note that the server restarted while its probe was silent."""
         since_ns, self._silent_ns = self._silent_ns, None
         self._told = ""
         if since_ns is None or any(h.stream in known for h in stream.hellos.values()):
@@ -205,7 +206,7 @@ class ServerProbe:
         return [self._note(NoteKind.LOST, "its processes were started anew", since_ns)]
 
     def _mark(self, batch: Sequence[AnyReading], came_ns: int) -> list[AnyReading]:
-        """Say, once, how much is known of the time before we came."""
+        """A note, once, of how long the probe's backlog is."""
         oldest_ns = next((s.start_ns for s in batch if isinstance(s, Step)), None)
         if self._marked or oldest_ns is None:
             return []
@@ -218,7 +219,7 @@ class ServerProbe:
         return self._say(f"the {ago} before this are from the probe's own memory")
 
     def _endpoint(self, batch: Sequence[AnyReading]) -> list[Endpoint]:
-        """Where the engine listens that introduces itself."""
+        """The endpoint of an engine whose EngineInfo is in the batch."""
         server = self.server
         return [
             Endpoint(
@@ -234,7 +235,7 @@ class ServerProbe:
         ][:1]
 
     def _say(self, text: str) -> list[AnyReading]:
-        """A note, unless it was the last one, too."""
+        """A note, unless it repeats the last one."""
         if text in {"", self._told}:
             return []
         self._told = text

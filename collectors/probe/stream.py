@@ -1,4 +1,4 @@
-"""Listens to the probes of one engine: a collector of everything they tell."""
+"""Subscribes to the probes of one engine: a collector of all their readings."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -34,23 +34,23 @@ from collectors.probe.reception import (
 )
 
 LOOK_S = 0.2
-"""How often to look for new sockets."""
+"""Pause between searches for new sockets."""
 AGAIN_S = 1.0
-"""After a fault of ours, until somebody is listened to anew."""
+"""Pause after an unexpected error before a process is read again."""
 PATIENCE_S = 3.0
-"""Who does not answer for so long holds the others up no longer."""
+"""Time until processes whose ring is incomplete no longer delay the others."""
 BATCH_READINGS = 500
-"""Decoded in one go: the screen is drawn on the same thread."""
+"""Readings decoded without yielding to the event loop."""
 PULSE_MS = 100
-"""A silent process is asked whether it lives this often."""
+"""How often a silent process is checked for being alive."""
 SILENT_NS = 5 * NS_PER_S
-"""A probe speaks every second, so one that cannot be seen is gone after so long."""
+"""Probes send every second; a process we cannot see is lost after this silence."""
 EARLIEST_NS, AHEAD_NS = -3_600 * NS_PER_S, 60 * NS_PER_S
-"""Nothing happened before the sender's boot or after now, but for the clocks' error: a
-moment in the far future would hide all that follows it in a record."""
+"""Bounds on the age of a reading, relative to now: a time in the far future would hide
+everything after it in a recording."""
 RECONNECT_MS = 100, 2_000
 QUEUE_BATCHES = 1_000
-"""When nobody takes batches we stop reading; then the probe drops and we count."""
+"""Batches buffered; when full we stop reading, and the probe drops and counts."""
 WHAT = {
     Role.API: "API server",
     Role.CORE: "EngineCore",
@@ -60,22 +60,22 @@ WHAT = {
 
 
 class ProbeMemory:
-    """What is known of a server's probe from one connection to the next."""
+    """State of a server's probe that outlives a connection."""
 
     def __init__(self) -> None:
         self.positions: dict[str, Position] = {}
-        """How far each stream was heard; what was is not told again."""
+        """How far each stream was received, so that nothing is returned twice."""
         self.clocks = ClockRelation()
 
     def remember(self, messages: Sequence[ProbeMessage]) -> None:
-        """They are passed on."""
+        """Update the positions for messages that were returned."""
         for message in messages:
             if (got := message.envelope) is not None:
                 self.positions[got.stream] = position_after(got)
 
 
 class ProbeStream:
-    """All processes of an engine, as they come up one after the other."""
+    """All processes of an engine, as they appear."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class ProbeStream:
     ) -> None:
         self.engine_id = engine_id
         self.hellos: dict[int, Hello] = {}
-        """By pid, as it is here, of the processes that answered."""
+        """Hellos of the processes that answered, by their PID on this host."""
         self._seen: set[int] = set()
         self._memory = memory or ProbeMemory()
         self._source = source or engine_id
@@ -104,18 +104,18 @@ class ProbeStream:
         self._passing_on = asyncio.Lock()
         self._patient_until_s = 0.0
         self._silent: set[int] = set()
-        """Processes, by pid, that live and say nothing."""
+        """PIDs of processes that are alive but silent."""
         self._faults: dict[int, str] = {}
-        """What last went wrong in listening to each; told once."""
+        """Last error per PID; each is reported once."""
         self._closed = False
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Readings in session time, until closed.
 
         Raises:
-            SourceLostError: a process that had answered is dead.
-            SourceSilentError: one that cannot be seen is silent.
-            WireVersionError: a probe speaks another major version.
+            SourceLostError: a process that had answered died.
+            SourceSilentError: a process we cannot see is silent.
+            WireVersionError: a probe uses another major version.
         """
         self._tasks[0] = asyncio.create_task(self._look())
         failure: Exception | None = None
@@ -133,11 +133,11 @@ class ProbeStream:
             raise failure
 
     def sees(self, pid: int) -> bool:
-        """The pid is one of this host, as we see it."""
+        """Whether the PID is one of this host, in our namespace."""
         return pid in self._seen
 
     async def close(self) -> None:
-        """Stop listening; what was heard is still yielded. Safe to call twice."""
+        """Stop reading; what was received is still yielded. Safe to call twice."""
         self._closed = True
         tasks = list(self._tasks.values())
         self._tasks.clear()
@@ -161,7 +161,7 @@ class ProbeStream:
 
     def _meet(self) -> None:
         sockets = self._sockets()
-        if self._backfill and len(self._tasks) == 1:  # they have a past in common
+        if self._backfill and len(self._tasks) == 1:  # their rings overlap in time
             self._order.expect(found.pid for found in sockets)
             self._be_patient()
         for found in sockets:
@@ -194,14 +194,14 @@ class ProbeStream:
         finally:
             socket.close(linger=0)
             self._order.give_up((found.pid,))
-            if found.pid not in self.hellos:  # it may yet answer
+            if found.pid not in self.hellos:  # it may still answer
                 self._tasks.pop(found.pid, None)
         await self._release()
         if failure is not None:
             await self._queue.put(failure)
 
     async def _stumbled(self, found: ProbeSocket, error: Exception) -> None:
-        """Say what went wrong, and let it be heard anew, from where it was."""
+        """Report an unexpected error, and let the process be read again."""
         self.hellos.pop(found.pid, None)
         self._order.forget(found.pid)
         if self._faults.get(found.pid) != (text := f"{type(error).__name__}: {error}"):
@@ -250,7 +250,7 @@ class ProbeStream:
         await self._pass_on(pid, messages, caught_up=reception.caught_up)
 
     async def _mind_silence(self, hello: Hello, pid: int, heard_ns: int) -> None:
-        """Say that a process lives and tells nothing: what is shown of it is old."""
+        """Report a living process that sends nothing, as its values become outdated."""
         if pid not in self._silent and monotonic_ns() > heard_ns + SILENT_NS:
             self._silent.add(pid)
             silent_s = SILENT_NS // NS_PER_S
@@ -270,7 +270,7 @@ class ProbeStream:
     def _greeted(
         self, reception: Reception, frames: list[bytes], asked_ns: int
     ) -> list[ProbeMessage]:
-        """What a message makes known; the first says whose clock its times are of."""
+        """Messages of these frames; the first hello relates the two clocks."""
         met, messages = reception.hello, reception.hear(frames)
         hello = reception.hello
         if hello is None or hello is met:
@@ -290,7 +290,7 @@ class ProbeStream:
         await self._release()
 
     async def _release(self) -> None:
-        """Pass on what has its turn; one at a time, or batches would overtake."""
+        """Queue messages whose turn it is; locked, so that batches keep their order."""
         async with self._passing_on:
             while messages := self._order.released(BATCH_READINGS):
                 await self._queue.put(self._batch(messages))
@@ -303,7 +303,7 @@ class ProbeStream:
         return [rebase(each, source) for each in self._of_our_time(told)]
 
     def _of_our_time(self, told: list[AnyReading]) -> list[AnyReading]:
-        """Those of moments that can be, in the sender's time, and how many are not."""
+        """Readings with plausible times, and a note on how many were dropped."""
         now_ns = monotonic_ns() - self._memory.clocks.offset_ns
         known = [each for each in told if _happened(each, now_ns + AHEAD_NS)]
         if lost := len(told) - len(known):

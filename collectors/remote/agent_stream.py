@@ -1,8 +1,9 @@
-"""Follows the agent of a host for as long as anybody wants: a collector.
+"""A collector that follows the agent of another host.
 
-It tells of the host and its GPUs, from before we came too, as far as it remembers. One
-that is lost is looked for again; its GPUs are lost meanwhile. What it says is believed
-within bounds: it can name no other kind of source, and no absurd number or time.
+The agent reports its host and GPUs, including what it remembers from before we
+connected. When it is lost, its GPUs are reported lost and we keep reconnecting. Its
+messages are not trusted: it may name no other kind of source, and values and times out
+of bounds are discarded.
 """
 
 import asyncio
@@ -40,42 +41,43 @@ from collectors.probe.stream import ProbeMemory
 
 UNIX = "unix:"
 LOOK_AGAIN_S, LOOK_AT_LEAST_S = 1.0, 5.0
-"""How often to look for one that is not there: soon at first."""
+"""Pause before the next connection attempt: short at first, then growing to the second.
+"""
 MOST_GPUS = 256
-"""Of one host, slices included."""
+"""GPUs accepted of one host, MIG slices included."""
 LONGEST_NAME = 64
 LONGEST_TEXT = 1_000
 MOST_ITEMS = 4_096
 OLDEST_NS = 3_600 * NS_PER_S
-"""An agent remembers less."""
+"""Readings older than this are discarded: an agent keeps less."""
 AHEAD_NS = 10 * NS_PER_S
 TOLD = (ClockAnchor, HostInfo, HostSample, GpuInfo, GpuSample, GpuProcesses, Note)
-"""All that an agent can tell; the GPUs' have a source of their own."""
+"""Kinds of readings an agent may send."""
 OF_A_GPU = (GpuInfo, GpuSample, GpuProcesses)
 
 
 class AgentError(ValueError):
-    """No agent can be there; the message is fit to show."""
+    """The address cannot be an agent's; the message can be shown to users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteAgent:
-    """Where an agent listens, and what it takes to be let in."""
+    """Address of an agent, and the key to connect with."""
 
     address: str
     """``tcp://host:port`` or ``unix:/a/path``."""
     key: Path | None = None
-    """A viewer's key file."""
+    """The viewer's private key file, where the relay requires one."""
     name: str = ""
-    """As people call its host; else the agent says."""
+    """Name the user gave the host; empty: the agent's own name is used."""
     sought: bool = False
-    """Nobody said that there is one: where none is, nothing is said of it."""
+    """True if we only look for an agent: its absence is then not reported."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no address.
+        """Validate the address.
 
         Raises:
-            AgentError: it is none.
+            AgentError: it is neither tcp://host:port nor unix:/path.
         """
         is_path = self.address.startswith(UNIX) and len(self.address) > len(UNIX)
         is_port = self.address.startswith(TCP) and has_host_and_port(self.address)
@@ -87,7 +89,7 @@ class RemoteAgent:
 
     @classmethod
     def beside(cls, server: Server) -> "RemoteAgent | None":
-        """The one on a server's host, if it has one, at the end of a tunnel."""
+        """The agent on a server's host, behind its SSH tunnel; None without one."""
         if not server.probe.startswith(SOCKETS_IN):
             return None
         place = Path(server.probe.removeprefix(SOCKETS_IN)) / AGENT_SOCKET
@@ -95,39 +97,39 @@ class RemoteAgent:
 
     @property
     def path(self) -> Path | None:
-        """Of its Unix socket; None where it is reached over the network."""
+        """Path of its Unix socket; None when it is reached over the network."""
         if self.address.startswith(TCP):
             return None
         return Path(self.address.removeprefix(UNIX).removeprefix("//"))
 
     @property
     def place(self) -> Place:
-        """As a stream needs it."""
+        """The endpoint to connect the stream to."""
         at = self.address if self.path is None else f"ipc://{self.path}"
         return Place(address=at, key=self.key, who="agent", prefix=AGENT)
 
     @property
     def may_be_there(self) -> bool:
-        """There is something to connect to, as far as that can be seen."""
+        """False only if its Unix socket is known to be missing."""
         return not self.sought or self.path is None or self.path.is_socket()
 
     @property
     def host(self) -> str:
-        """Over the network, the host by which it is reached."""
+        """Host name in a network address; empty for a Unix socket."""
         return "" if self.path else urlsplit(self.address).hostname or ""
 
     @property
     def shown(self) -> str:
-        """What to call it as long as it has not said its name."""
+        """Name to display until the agent has told its own."""
         return self.name or self.host or self.address
 
 
 class AgentStream:
-    """Everything that the agent of a host tells, life after life.
+    """Every reading an agent sends, across restarts of the agent.
 
-    All of a session share ``claimed``: names of hosts and streams of agents, each with
-    who follows it. So no two hosts have one name, and an agent that is reached in two
-    ways is told of once.
+    All streams of a session share ``claimed``, which maps host names and agent stream
+    ids to the stream that owns them. So no two hosts get the same name, and an agent
+    reachable by two addresses is read once.
     """
 
     def __init__(
@@ -137,18 +139,18 @@ class AgentStream:
         claimed: dict[str, "AgentStream"] | None = None,
         ours: Collection[str] = (),
     ) -> None:
-        """``ours`` are GPUs that we read ourselves, so that nobody else need."""
+        """``ours`` are UUIDs of GPUs read locally, whose readings are dropped here."""
         self.agent = agent
         self.why = f"no answer came from {agent.address}"
-        """Why it does not answer now; empty while it does."""
+        """Why the agent does not answer; empty while it does."""
         self.host = ""
-        """The name of its host, once it has answered."""
+        """Display name of its host, once it has answered."""
         self._clock = clock
         self._claimed = {} if claimed is None else claimed
         self._ours = ours
         self._memory = ProbeMemory()
         self._gpus: dict[str, GpuInfo] = {}
-        """As they were told of last."""
+        """Latest GpuInfo by UUID."""
         self._stream: _AgentMessages | None = None
         self._told = ""
         self._refused, self._say_refused_at = 0, 1
@@ -186,7 +188,7 @@ class AgentStream:
             del self._claimed[name]
 
     async def _life(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """What it tells until it is lost."""
+        """Batches of one connection, until it is lost."""
         stream = self._stream = _AgentMessages(self._clock, self.agent, self._memory)
         async for batch in stream.batches():
             is_ours = self._claim(stream.name)
@@ -199,7 +201,7 @@ class AgentStream:
         return self._claimed.setdefault(name, self) is self
 
     def _answered(self, host: str) -> list[AnyReading]:
-        """Say so once; GPUs that were lost with it are there again."""
+        """Report that the agent answers, and its GPUs as present again."""
         if not self.why:
             return []
         self.why = ""
@@ -225,7 +227,7 @@ class AgentStream:
         return [self._note(why), *lost]
 
     def _known(self, batch: Iterable[AnyReading]) -> Iterator[AnyReading]:
-        """What of it makes sense, under the name of its host or GPU."""
+        """The valid readings of a batch, renamed to this host or its GPUs."""
         for reading in batch:
             if reading.source and reading.source in self._ours:
                 continue
@@ -250,10 +252,11 @@ class AgentStream:
         return is_near and _is_bounded(msgspec.to_builtins(reading))
 
     def _placed(self, reading: AnyReading) -> AnyReading | None:
-        """The same with its source; None of more GPUs than there can be."""
+        """The reading with its source set; None beyond MOST_GPUS."""
         if not isinstance(reading, OF_A_GPU) or not reading.source:
             placed = replace(reading, source=self.host)
-            if isinstance(placed, GpuInfo):  # why there is none
+            # a GpuInfo without a source says why there is no GPU
+            if isinstance(placed, GpuInfo):
                 placed = replace(placed, host=self.host)
             return placed
         if isinstance(reading, GpuInfo):
@@ -272,24 +275,24 @@ class AgentStream:
 
 
 class _AgentMessages(RelayedStream):
-    """One life of an agent, in session time, each reading with the source it says."""
+    """One connection to an agent, in session time."""
 
     def __init__(
         self, clock: SessionClock, agent: RemoteAgent, memory: ProbeMemory
     ) -> None:
         super().__init__(clock, agent.place, memory=memory)
-        self._source = ""  # each reading says its own
+        self._source = ""  # each reading names its own
         self.host = self.name = ""
-        """What it calls its host, and itself in this life."""
+        """Names the agent gives its host and its current stream."""
 
     def _met(self, topic: bytes) -> Reception:
-        """One that comes anew stands for the one before: a place has one agent."""
+        """Forget the agent's previous stream: an endpoint has one agent at a time."""
         for known in (self._receptions, self._heard_ns, self.hellos):
             known.clear()
         return super()._met(topic)
 
     def _of_our_time(self, told: list[AnyReading]) -> list[AnyReading]:
-        """All: who follows an agent looks closer."""
+        """All readings: the caller checks their times."""
         return told
 
     def _batch(self, messages: Sequence[ProbeMessage]) -> list[AnyReading]:
@@ -299,7 +302,7 @@ class _AgentMessages(RelayedStream):
 
 
 def _is_bounded(value: Any) -> bool:  # noqa: ANN401 - whatever a reading holds
-    """No text is longer, no number bigger than any that is meant."""
+    """Whether every text, list and number in a value is within bounds."""
     if isinstance(value, str):
         return len(value) <= LONGEST_TEXT
     if isinstance(value, float):

@@ -1,8 +1,8 @@
-"""Reaches a server and its probe on another host through the system's own ssh.
+"""Tunnels to a server and its probe on another host, by the system's own ssh.
 
-Its HTTP port and the sockets of probes become Unix sockets in a private directory here:
-nobody else on this host can use them. Whatever ssh is configured for holds, keys and
-jump hosts among it; nothing is asked, for there is a screen where it would ask.
+Its HTTP port and probe sockets are forwarded to Unix sockets in a private directory, so
+nobody else on this host can use them. The user's ssh configuration applies, with keys
+and jump hosts; ssh never prompts, because the terminal belongs to the UI.
 """
 
 import asyncio
@@ -50,13 +50,11 @@ LIST = (
     "else r=${XDG_RUNTIME_DIR:-/run/user/$u}; "
     'all "$r/inferwatch" "${TMPDIR:-/tmp}/inferwatch-$u" /run/inferwatch; fi; }; list'
 )
-"""Needs nothing but sh, and ends what it lists with a dot.
-
-A service's sockets are in /run, for those whom it lets connect."""
+"""Lists sockets with plain sh and ends with a dot. A service's sockets are in /run."""
 WATCH = f"{LIST}; (while sleep 2; do list; done) & cat >/dev/null; kill $!"
-"""Until nobody listens any more: when we are gone, however, it ends by itself."""
+"""Lists repeatedly until stdin closes, so it ends when we do."""
 SOCKET = re.compile(rf"[^/]{{1,32}}\.\d{{1,7}}\.sock|{re.escape(AGENT_SOCKET)}")
-"""A probe's, or the agent's."""
+"""Name of a probe's or the agent's socket."""
 MOST_SOCKETS = 64
 LIST_S = 20.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
@@ -65,20 +63,20 @@ LONGEST_TEXT = 300
 
 @dataclass(frozen=True, slots=True)
 class SshAddress:
-    """A host to log in to, and the server as it is seen from there."""
+    """A host to log in to, and the server's address as seen from there."""
 
     text: str
     destination: str
-    """As ssh takes it: ``user@host``."""
+    """In ssh's form: ``user@host``."""
     port: int | None
     url: str
 
     @classmethod
     def of(cls, text: str) -> "SshAddress":
-        """``ssh://[user@]host[:port]/[8000[/prefix] or http://…]``.
+        """Parse ``ssh://[user@]host[:port]/[8000[/prefix] or http://…]``.
 
         Raises:
-            ServerError: it is none.
+            ServerError: it is malformed.
         """
         parts = urlsplit(text)
         target = text.partition("://")[2].partition("/")[2]
@@ -100,7 +98,7 @@ class SshAddress:
         return cls(text, f"{user}{host}", port, target)
 
     def fields(self, name: str = "") -> dict[str, str]:
-        """What a :class:`Server` is told that is reached through a tunnel."""
+        """Fields of a :class:`Server` reached through this tunnel."""
         place = socket_dir(DIRECTORY_LIMIT + SOCKET_NAME_LIMIT)
         place /= f"ssh-{os.getpid()}-{secrets.token_hex(3)}"
         port = urlsplit(self.url).port
@@ -115,7 +113,7 @@ class SshAddress:
 
     @property
     def forwarded(self) -> str:
-        """Host and port of the server as seen from the host."""
+        """Host and port of the server, as the remote end of a forward."""
         parts = urlsplit(self.url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         host = parts.hostname or "127.0.0.1"
@@ -123,7 +121,7 @@ class SshAddress:
 
 
 class SshTunnel:
-    """Keeps a tunnel open for as long as anybody wants: a collector of how it is."""
+    """A collector that keeps a tunnel open and reports its state."""
 
     def __init__(self, clock: SessionClock, server: Server) -> None:
         self.up = asyncio.Event()
@@ -136,7 +134,7 @@ class SshTunnel:
         self._last_words = ""
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """What became of the tunnel, whenever that changes, until closed."""
+        """Changes of the tunnel's state, until closed."""
         sweep()
         self._directory.mkdir(mode=0o700, exist_ok=True)
         pause_s, told = FIRST_PAUSE_S, ""
@@ -160,11 +158,11 @@ class SshTunnel:
         await self._end()
 
     def through(self, collector: Collector) -> "Through":
-        """A collector that begins when the tunnel is up."""
+        """A collector that starts once the tunnel is up."""
         return Through(self, collector)
 
     async def _open(self) -> AsyncIterator[None]:
-        """Yield when it is up; return when it is no more, or another is needed."""
+        """Yield when the tunnel is up; return when it broke or must be renewed."""
         sockets = await self._list()
         if sockets is None or self._closed.is_set():
             return
@@ -177,10 +175,11 @@ class SshTunnel:
         listening = asyncio.create_task(self._hear(process))
         try:
             while (now := await self._listed(process)) is not None:
-                if not self.up.is_set():  # forwards stand before a command runs
+                # ssh runs the command only once all forwards are set up
+                if not self.up.is_set():
                     self.up.set()
                     yield
-                if set(now) - set(sockets):  # a server was started anew
+                if set(now) - set(sockets):  # a server was restarted
                     self._last_words = ""
                     return
         finally:
@@ -188,7 +187,7 @@ class SshTunnel:
             await listening
 
     async def _list(self) -> list[str] | None:
-        """Sockets of probes and the agent there; None when it cannot be asked."""
+        """Sockets of the remote probes and agent; None if ssh fails."""
         try:
             process = await self._start(LIST, ())
         except OSError as error:
@@ -217,14 +216,15 @@ class SshTunnel:
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,
-            start_new_session=True,  # Ctrl-C is for us to hear
+            start_new_session=True,  # leaves Ctrl-C to us
         )
         return self._process
 
     async def _listed(self, process: Process) -> list[str] | None:
-        """The next list it tells; None when it has ended."""
+        """The next listing of sockets; None when ssh has ended."""
         found: dict[str, str] = {}
-        """By name: those of the user come first, and two cannot be told apart here."""
+        """Paths by name: the user's come first, and equal names cannot both be
+        forwarded."""
         while (line := await _line(process.stdout)) is not None:
             if line == ".":
                 return sorted(found.values())[:MOST_SOCKETS]
@@ -233,7 +233,7 @@ class SshTunnel:
         return None
 
     async def _hear(self, process: Process) -> None:
-        """Keep what ssh says last: it knows why it fails."""
+        """Keep ssh's last line of stderr, which explains a failure."""
         while (line := await _line(process.stderr)) is not None:
             if line:
                 self._last_words = line[:LONGEST_TEXT]
@@ -244,7 +244,8 @@ class SshTunnel:
         if process is not None:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGTERM)  # leaves it to be waited for
+                    # Process.terminate could reap it before we wait
+                    os.kill(process.pid, signal.SIGTERM)
             await process.wait()
 
     async def _pause(self, pause_s: float) -> None:
@@ -262,25 +263,24 @@ class SshTunnel:
 
 
 class Through:
-    """A collector on the other side of a tunnel."""
+    """A collector whose server is at the end of a tunnel."""
 
     def __init__(self, tunnel: SshTunnel, collector: Collector) -> None:
         self._tunnel = tunnel
         self.inner = collector
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """What it reports, from when the tunnel is up for the first time."""
+        """The collector's batches, from when the tunnel is first up."""
         await self._tunnel.up.wait()
         async for batch in self.inner.batches():
             yield batch
 
     async def close(self) -> None:
-        """Close it."""
         await self.inner.close()
 
 
 def sweep() -> None:
-    """Remove directories whose process died before it could."""
+    """Remove directories left by dead processes."""
     for path in socket_dir(DIRECTORY_LIMIT + SOCKET_NAME_LIMIT).glob("ssh-*"):
         named = DIRECTORY.fullmatch(path.name)
         if named and birth(int(named[1])) is None:
@@ -288,7 +288,7 @@ def sweep() -> None:
 
 
 async def _line(stream: asyncio.StreamReader | None) -> str | None:
-    """The next line; None at the end. One without end is none of ours."""
+    """The next line; None at the end, empty if it is too long."""
     if stream is None:
         return None
     try:

@@ -1,8 +1,7 @@
-"""Finds the engines that run on this host, whoever started them.
+"""Finds inference servers that run on this host, whoever started them.
 
-Who listens on a port is asked, over loopback alone and without any key, for
-``/v1/models``, and where that tells nothing for ``/metrics`` and ``/version``: what
-every kind of server can refuse, and none is changed by. No prompt is ever sent.
+Each listening port is asked on loopback, without a key, for ``/v1/models`` and, if that
+is inconclusive, for ``/metrics``: requests that change nothing. No prompt is ever sent.
 """
 
 import asyncio
@@ -23,71 +22,70 @@ from collectors.servers.families import by_answers, by_metrics
 from collectors.servers.families.family import Family, model_names
 
 SWITCH = "INFERWATCH_PORTS"
-"""The only ports to be asked, as ``8000,8001``; nothing in it: none."""
+"""Ports to ask, as ``8000,8001``; set but empty: none."""
 PATIENCE_S = 0.35
-"""For all that one port is asked; all are asked at once."""
+"""Time limit for each port; all are asked at once."""
 MOST_PORTS = 64
 MOST_BYTES = 200_000
 FIRST_PORT = 1024
-"""Below are the host's own services."""
+"""Ports below belong to system services."""
 OTHERS = {2049, 2379, 2380, 3306, 5432, 5672, 6379, 6443, 9042, 9092, 9200, 11211}
 OTHERS |= {27017, 50051}
-"""Ports of databases and queues, which would log our question as an attack."""
+"""Ports of databases and queues, which would log our request as an attack."""
 USUAL = (8000, 8080, 30000, 8001, 8081, 11434, 1234, 5000)
 ENGINES = re.compile(
     r"(?P<vllm>\bvllm\b|\bembedded_engine\.worker\b)|(?P<sglang>\bsglang\b)"
     r"|(?P<llamacpp>\bllama[-_](server|cpp))",
     re.IGNORECASE,
 )
-"""In a command line: whose process it is, should it be too busy to answer. What we
-serve ourselves is vLLM."""
+"""Recognises servers by command line while they are too busy to answer; our own worker
+runs vLLM."""
 
 INNER = re.compile(r"VLLM::(?!api)|sglang::|ray::", re.IGNORECASE)
-"""Titles of engines' other processes, whose ports are none of ours to ask."""
+"""Process titles of engine workers, whose ports serve no HTTP."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A port of this host that can be asked."""
+    """A listening TCP port of this host that may be asked."""
 
     port: int
     host: str
-    """The address that reaches it."""
+    """Address to connect to."""
     pid: int | None = None
-    """None where the process cannot be seen."""
+    """None when the process is not visible to us."""
     command: str = ""
 
     @property
     def is_engine(self) -> bool:
-        """By its command line."""
+        """Whether its command line is that of an inference server."""
         return bool(ENGINES.search(self.command))
 
     @property
     def is_named(self) -> bool:
-        """That is where people look for it, or told it to listen."""
+        """Whether the port is a usual one or is named on the command line."""
         told = re.search(rf"\b{self.port}\b", self.command)
         return bool(told) or self.port in USUAL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundServer:
-    """An engine that runs on this host."""
+    """An inference server found on this host."""
 
     url: str
     family: str
     models: Sequence[str] = ()
     pid: int | None = None
     answered: bool = True
-    """False: it was too busy to say more than that it is there."""
+    """False if it was too busy to answer and was recognised by its command line."""
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return httpx.URL(self.url).port or 0
 
 
 async def found_servers() -> list[FoundServer]:
-    """The engines that listen on this host, by port; takes half a second at most."""
+    """The inference servers of this host, by port; takes half a second at most."""
     listeners = await asyncio.to_thread(listening)
     async with http_client("http://127.0.0.1", timeout_s=PATIENCE_S) as client:
         found = await asyncio.gather(*(_ask(client, each) for each in listeners))
@@ -95,7 +93,7 @@ async def found_servers() -> list[FoundServer]:
 
 
 def listening() -> list[Listener]:
-    """Who can be asked, likely engines first; no more than a few dozen."""
+    """Ports worth asking, likely servers first, at most MOST_PORTS."""
     found: dict[int, Listener] = {}
     for each in _connections():
         host = _reachable(each.laddr.ip)
@@ -120,7 +118,7 @@ def _may_ask(each: Listener) -> bool:
 
 
 def _connections() -> Sequence[Any]:
-    """As psutil tells; other users' too, though not always whose they are."""
+    """All TCP connections psutil can see; of other users maybe without their PID."""
     try:
         return psutil.net_connections("tcp")
     except (psutil.Error, OSError):
@@ -128,7 +126,7 @@ def _connections() -> Sequence[Any]:
 
 
 def _reachable(address: str) -> str | None:
-    """Where that address is reached from this host alone; None if nowhere."""
+    """The loopback address that reaches a bound address; None if there is none."""
     known = ipaddress.ip_address(address.partition("%")[0])
     if known.is_unspecified:
         return "127.0.0.1"
@@ -149,7 +147,7 @@ def _likelihood(each: Listener) -> tuple[bool, bool, int]:
 
 
 async def _ask(client: httpx.AsyncClient, listener: Listener) -> FoundServer | None:
-    """What listens there, if it is an engine."""
+    """The server behind a port, if it is one."""
     root = f"http://{listener.host}:{listener.port}"
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -176,10 +174,10 @@ async def _identify(
 
 
 async def _text(client: httpx.AsyncClient, url: str) -> str:
-    """What is there; nothing where nothing usable is.
+    """The body at a URL; empty on any failure.
 
     Raises:
-        TimeoutError: it takes its time.
+        TimeoutError: there was no response in time.
     """
     try:
         answer = await get(client, url, timeout_s=2 * PATIENCE_S, most_bytes=MOST_BYTES)
@@ -196,7 +194,7 @@ def _json(text: str) -> object:
 
 
 def _too_busy(listener: Listener) -> FoundServer | None:
-    """It did not answer in time: its command line tells what it is."""
+    """A server recognised by its command line because it did not answer in time."""
     said = ENGINES.search(listener.command)
     if said is None or not listener.is_named:
         return None
@@ -209,6 +207,6 @@ def _too_busy(listener: Listener) -> FoundServer | None:
 
 
 def _url(listener: Listener) -> str:
-    """As people would type it."""
+    """The URL as people would type it."""
     host = "localhost" if listener.host == "127.0.0.1" else listener.host
     return f"http://{host}:{listener.port}"

@@ -1,8 +1,8 @@
-"""The text of ``/metrics``, read again and again, as samples of an engine.
+"""Turns the Prometheus text of ``/metrics`` into samples of an engine.
 
-prometheus_client parses every series once. Between two scrapes most lines stay as they
-are, where they are; of others the number at the end changes, and what stands before it
-names a series that is known.
+prometheus_client parses each series once. Between two scrapes most lines are identical
+and at the same position; in the others only the value changes, and the part before it
+identifies a known series.
 """
 
 import math
@@ -19,72 +19,72 @@ from collectors.servers.families.family import Family, Names
 MOST_SERIES = 50_000
 MOST_RANKS = 1_024
 MOST_PARTS = 256
-"""Of one metric: buckets, reasons, positions."""
+"""Series of one metric: buckets, finish reasons, positions."""
 LONGEST_LABEL = 256
 LONGEST_SHARED = 1_000
 LARGEST = 2**53
-"""No engine counts further: up to here every whole number is told apart."""
+"""Largest count accepted: up to here a double holds every integer exactly."""
 LATEST_S = 2.0**33
-"""Unix time, in the year 2242: what is more is in milliseconds, or no time."""
+"""Latest start time accepted, in Unix seconds (year 2242): larger ones are in ms."""
 _EMPTY: tuple[object, ...] = (None, {})
 STARTED = "process_start_time_seconds"
 
 
 class ExpositionError(ValueError):
-    """The text is not whole; the message is fit to show."""
+    """The text is truncated or is no exposition; the message can be shown to users."""
 
 
 class _Place(NamedTuple):
-    """Where the values of a metric belong in a sample."""
+    """Where a metric's values belong in an EngineSample."""
 
     part: str
-    """highest, sum: of plain numbers; histograms, finished, others; info, started."""
+    """One of highest, sum, histograms, finished, others, info and started."""
     field: str = ""
     choice: int = 0
-    """Which spelling it is."""
+    """Index of the metric name among its alternatives."""
     within: str = ""
-    """bucket, total or count of a histogram; how requests ended, or the label that
-    says so in braces."""
+    """For a histogram: bucket, sum or count. For finished and others: the finish
+    reason, or a label name in braces."""
 
 
 class ExposedSeries:
-    """One series and its last value."""
+    """A series and its latest value."""
 
     __slots__ = ("scrape", "value")
 
     def __init__(self) -> None:
         self.value: float | None = None
-        """None where it was no number that can be."""
+        """None if the text was no valid number."""
         self.scrape = 0
-        """In which it was seen last."""
+        """Number of the scrape that last contained the series."""
 
 
 _Line = tuple[str | None, ExposedSeries | None, float | None]
-"""As it was written, its series and its value."""
+"""A line's text, its series and its value."""
 _NO_LINE: _Line = (None, None, None)
 _Parts = dict[str | float, list[ExposedSeries]]
-"""By bucket's bound, or by what a label says."""
+"""Series by bucket bound or by label value."""
 _Rank = dict[_Place, _Parts]
-"""The series of one rank."""
+"""The series of one rank, by place."""
 
 
 class Scraped(NamedTuple):
-    """What one text said."""
+    """Result of reading one ``/metrics`` page."""
 
     samples: list[EngineSample]
     started_s: float | None
-    """Unix time at which the process began."""
+    """Unix time at which the process started."""
     wrong: list[str]
-    """What was left out, and why; fit to show."""
+    """Why values were discarded, as text for users."""
 
 
 class Exposition:
-    """Reads what a server of a family exposes."""
+    """Reads the metrics a server of one family exposes, scrape after scrape."""
 
     def __init__(self, family: Family) -> None:
         self.family = family
         self.labels: Mapping[str, str] = {}
-        """How the engine is configured, as far as it told."""
+        """Labels of the info metric: the engine's configuration."""
         self._places: dict[str, list[_Place]] = defaultdict(list)
         for name, place in _places(family):
             self._places[name].append(place)
@@ -103,10 +103,10 @@ class Exposition:
     def read(
         self, text: str, *, t_ns: int = 0, uncertainty_ns: int = 0, source: str = ""
     ) -> Scraped:
-        """The samples in a whole text; what cannot be is left out, and told.
+        """Samples of a complete page; invalid values are discarded and listed.
 
         Raises:
-            ExpositionError: it broke off.
+            ExpositionError: the text is truncated.
         """
         if text and not text.endswith("\n"):
             raise ExpositionError("the answer broke off in the middle")
@@ -126,7 +126,7 @@ class Exposition:
         return self._scraped(t_ns, uncertainty_ns, source)
 
     def series(self, name: str, labels: Mapping[str, str]) -> ExposedSeries | None:
-        """A series that others have parsed and remember; None: it is not kept."""
+        """Register a series parsed elsewhere; None if its metric is not kept."""
         places = self._places.get(name)
         return self._settle(places, labels) if places else None
 
@@ -138,7 +138,7 @@ class Exposition:
         uncertainty_ns: int = 0,
         source: str = "",
     ) -> Scraped:
-        """The samples in what such series said in one scrape."""
+        """Samples of one scrape, from registered series and their value texts."""
         self._begin()
         for series, number in values:
             series.scrape = self._scrape
@@ -171,7 +171,7 @@ class Exposition:
         return Scraped(samples, started_s, list(self._wrong))
 
     def _take(self, line: str) -> tuple[ExposedSeries | None, float | None]:
-        """Which series a line is of, if it is kept, and its value."""
+        """The series of a line and its value; None for series that are not kept."""
         if not line.startswith(self._prefixes):
             return None, None
         head, number = split_line(line)
@@ -182,7 +182,7 @@ class Exposition:
         return series, None if series is None else read_number(number)
 
     def _meet(self, head: str) -> ExposedSeries | None:
-        """A series not met before; None for one that nobody asks for."""
+        """Register a new series; None for metrics that are not kept."""
         if len(self._series) >= MOST_SERIES:
             return self._without(f"more than {MOST_SERIES:,} series")
         places = self._places.get(head.partition("{")[0].rstrip())
@@ -191,7 +191,7 @@ class Exposition:
         return series
 
     def _without(self, why: str) -> ExposedSeries:
-        """Stands for what is left out, and tells so whenever it is seen."""
+        """A placeholder series that reports the reason whenever it is seen."""
         return self._left_out.setdefault(why, ExposedSeries())
 
     def _keep(self, head: str, places: Sequence[_Place]) -> ExposedSeries | None:
@@ -203,7 +203,7 @@ class Exposition:
     def _settle(
         self, places: Sequence[_Place], labels: Mapping[str, str]
     ) -> ExposedSeries | None:
-        """A new series among those of its rank."""
+        """Add a new series to its rank."""
         if places[0].part == "started":
             return self._started
         if places[0].part == "info":
@@ -231,10 +231,10 @@ class Exposition:
         return self._ranks.setdefault(key, {})
 
     def _told(self) -> dict[tuple[str, str | None], dict[str, Any]]:
-        """What was said in this scrape, by rank and model.
+        """Fields of EngineSample by rank and model, from this scrape.
 
-        What is of no rank is of the whole server, and that of its only one if there
-        is but one.
+        Series without a rank label belong to the whole server, and to its rank if it
+        has only one.
         """
         told = {
             key: fields
@@ -252,7 +252,7 @@ class Exposition:
         return told
 
     def _fields(self, rank: _Rank) -> dict[str, Any]:
-        """What a rank said in this scrape, by field of the sample."""
+        """Fields of one rank's EngineSample, from this scrape."""
         family = self.family
         fields: dict[str, Any] = {}
         for part, metrics in (("highest", family.gauges), ("sum", family.counters)):
@@ -281,14 +281,14 @@ class Exposition:
         return {name: value for name, value in fields.items() if value not in _EMPTY}
 
     def _kv_usage(self, rank: _Rank) -> float | None:
-        """None, too, where it may be that of another pool."""
+        """KV cache usage; None as well while another pool may be the fullest."""
         pools = self.family.other_pools
         if any(self._first(rank, "highest", name, (name,)) for name in pools):
             return None
         return self._first(rank, "highest", "kv_usage", self.family.kv_usage)
 
     def _first(self, rank: _Rank, part: str, name: str, choices: Names) -> float | None:
-        """The value of the newest spelling that was there."""
+        """Value of the newest metric name that is present."""
         for choice in range(len(choices)):
             for series in rank.get(_Place(part, name, choice), {}).values():
                 value = self._together(series, highest=part == "highest")
@@ -299,7 +299,7 @@ class Exposition:
     def _together(
         self, series: Sequence[ExposedSeries], *, highest: bool = False
     ) -> float | None:
-        """What the series of this scrape are as one; None of nothing, or nonsense."""
+        """Sum or maximum of series in this scrape; None if absent or invalid."""
         values = [each.value for each in series if each.scrape == self._scrape]
         numbers = [value for value in values if value is not None]
         if len(numbers) < len(values):
@@ -308,7 +308,7 @@ class Exposition:
         return (max if highest else sum)(numbers) if numbers else None
 
     def _parted(self, place: _Place, parts: _Parts, name: str) -> dict[str, float]:
-        """Values by what their label says, in braces behind a name."""
+        """Values by label value, in braces after the name."""
         highest = place.part == "others" and place.choice == 0
         return {
             (f"{name}{{{part}}}" if part else name) if name else str(part): value
@@ -333,7 +333,7 @@ class Exposition:
         return None
 
     def _buckets(self, found: _Parts) -> dict[float, float | None]:
-        """What was at most each bound, as far as this scrape told it."""
+        """Cumulative counts by upper bound, from this scrape."""
         scrape = self._scrape
         buckets: dict[float, float | None] = {}
         for bound, series in found.items():
@@ -346,7 +346,7 @@ class Exposition:
 
 
 def _parsed(head: str) -> Mapping[str, str] | None:
-    """The labels of a series; None of what is none."""
+    """The labels of a series; None if the text is no valid series."""
     try:
         (metric,) = text_string_to_metric_families(f"{head} 0\n")
         (sample,) = metric.samples
@@ -356,16 +356,16 @@ def _parsed(head: str) -> Mapping[str, str] | None:
 
 
 _labels = lru_cache(maxsize=4_096)(_parsed)
-"""The same series of many servers are parsed once."""
+"""Shared cache: many servers expose the same series."""
 
 
 def read_labels(head: str) -> Mapping[str, str] | None:
-    """The labels of a series; None of what is none."""
+    """The labels of a series; None if the text is no valid series."""
     return _labels(head) if len(head) < LONGEST_SHARED else _parsed(head)
 
 
 def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """Both; what is in both comes from the other, mappings are joined likewise."""
+    """Merge two mappings; on conflict the second wins, nested mappings are merged."""
     both = one | other
     for name in one.keys() & other.keys():
         if isinstance(one[name], dict):
@@ -374,7 +374,7 @@ def _joined(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(place: _Place, labels: Mapping[str, str]) -> str | float:
-    """Which part of its metric a series is."""
+    """The bucket bound or label value that distinguishes a series in its metric."""
     if place.within == "bucket":
         try:
             return float(labels["le"])
@@ -388,19 +388,19 @@ def _part(place: _Place, labels: Mapping[str, str]) -> str | float:
 def _whole(
     buckets: Mapping[float, float | None], total: float | None, count: float | None
 ) -> Histogram | None:
-    """A histogram, if the pieces are those of one."""
+    """The histogram, if bounds and counts are consistent; otherwise None."""
     bounds = sorted(bound for bound in buckets if bound < math.inf)
     told = len(bounds) + (math.inf in buckets)
     counts = [*(buckets[bound] for bound in bounds), buckets.get(math.inf, count)]
     known = [round(each) for each in counts if each is not None]
-    whole = len(known) == len(counts) and told == len(buckets)  # none is NaN
+    whole = len(known) == len(counts) and told == len(buckets)  # no bound is NaN
     if total is None or not whole or known != sorted(known) or known[-1] > LARGEST:
         return None
     return Histogram(bounds=bounds, counts=known, sum=total)
 
 
 def split_line(line: str) -> tuple[str, str]:
-    """Series and number of a line."""
+    """Split a line into series and value text."""
     head, _, number = line.rpartition(" ")
     if not head.endswith("}") and (" " in head or not head):
         return _spaced_otherwise(line)
@@ -408,7 +408,7 @@ def split_line(line: str) -> tuple[str, str]:
 
 
 def _spaced_otherwise(line: str) -> tuple[str, str]:
-    """Series and number of a line with tabs, or with a time at its end."""
+    """As :func:`split_line`, for lines with tabs or a timestamp."""
     head, bracket, rest = line.rpartition("}")
     if not bracket:
         head, *numbers = line.split()
@@ -422,7 +422,7 @@ def _count(value: float) -> int | None:
 
 
 def read_number(text: str) -> float | None:
-    """What is written there, if it can have been counted or measured."""
+    """The value, if it is a finite number that is not negative."""
     try:
         value = float(text)
     except ValueError:
@@ -435,7 +435,7 @@ def _short(text: str) -> str:
 
 
 def _places(family: Family) -> Iterator[tuple[str, _Place]]:
-    """Where the values of each series name belong."""
+    """Every series name of a family, with where its values belong."""
     yield STARTED, _Place("started")
     for name in family.info:
         yield name, _Place("info")
@@ -476,7 +476,7 @@ def _with_total(name: str, place: _Place) -> Iterator[tuple[str, _Place]]:
 
 
 def series_names(family: Family) -> dict[str, list[str]]:
-    """What its series are called: those of each histogram by its key; others; plain."""
+    """Series names by histogram field; the rest under "others" and "plain"."""
     names: dict[str, list[str]] = defaultdict(list)
     for name, place in _places(family):
         part = place.field if place.part == "histograms" else place.part

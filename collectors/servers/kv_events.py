@@ -1,14 +1,14 @@
-"""Hears what a server's prefix cache stores and forgets, block by block.
+"""Receives vLLM's KV cache events: blocks stored in and removed from a prefix cache.
 
-vLLM publishes that over ZeroMQ with ``--kv-events-config`` and says where at
-``/kv_event_sources``. Batches are numbered from 0 without a gap, so what did not arrive
-is known; a server with a ``replay_endpoint`` sends it again, the past of a late join
-included. The tokens that come with the blocks are skipped unread.
+vLLM publishes them over ZeroMQ with ``--kv-events-config``, and lists the endpoints at
+``/kv_event_sources``. Batches are numbered from 0 without gaps, so losses are known; a
+server with a ``replay_endpoint`` resends them, including those before we joined. Token
+ids in the events are skipped.
 
-Nobody else than the server asked is ever connected to: whatever host it names, it is
-looked for where the server is. An address of loopback without a wildcard is one that
-vLLM connects *to*: there we bind, where its process is one of this host's. The end of
-a tunnel is not: whoever is behind it would choose what we bind and connect to here.
+Only the watched server's host is ever connected to, whatever host an endpoint names. A
+loopback address without a wildcard is one vLLM connects *to*, so we bind it, provided
+the server's process is on this host. The end of a tunnel does not qualify: whoever is
+behind it could choose what we bind and connect to here.
 """
 
 import asyncio
@@ -33,57 +33,57 @@ from collectors.probe.discover import addresses_here
 
 PATH = "/kv_event_sources"
 LOOK_S = 10.0
-"""How often to ask where events are: a server may be restarted with them."""
+"""Pause between queries for endpoints: a restarted server may have new ones."""
 SELDOM_S = 60.0
-"""How often where nobody knows the question."""
+"""Pause between queries where the server does not know the path."""
 ASK_S = 5.0
 MOST_ANSWER_BYTES = 1 << 18
 MOST_RANKS = 256
 MOST_TOKENS = 1 << 20
-"""Of a block."""
+"""Tokens of a block."""
 MOST_NUMBER = 1 << 62
 MOST_MESSAGE_BYTES = 8 << 20
 MOST_EVENTS = 50_000
-"""Of a step, which forgets no more blocks than it computes; to decode millions, of a
-byte each, would stop whoever shares the thread."""
+"""Events of one batch: a step removes no more blocks than it computes, and decoding
+millions would block the thread."""
 MOST_WAITING = 20_000
-"""Batches in a socket; beyond that they are lost, and counted."""
+"""Batches buffered by a socket; further ones are lost, and counted."""
 REPLAY_S = 3.0
-"""A server that is asked for the past begins to send within a tenth of that."""
+"""Timeout of a replay; a server usually starts within a tenth of it."""
 REPLAYS = 3
-"""How often to ask for the same: a replay of many batches may lose some, too."""
+"""Attempts per replay: a long one may lose batches, too."""
 QUEUE_BATCHES = 1_000
 AT_ONCE = 200
-"""Batches decoded in one go: the screen is drawn on the same thread."""
+"""Batches decoded without yielding to the event loop."""
 LONGEST_NS = 7 * 24 * 3600 * NS_PER_S
 MASK = (1 << 64) - 1
 ARRAYS = frozenset({*range(0x90, 0xA0), 0xDC, 0xDD})
 """First bytes of an array in MessagePack."""
 LATEST_S = 1e11
 END_NUMBER = MASK
-"""Ends a replay: -1, as numbers are told."""
+"""Number of the message that ends a replay: -1, unsigned."""
 
 NONSENSE = (msgspec.MsgspecError, ValueError, RecursionError)
-"""What decoding raises; text that is none is a ValueError."""
+"""Errors of decoding; invalid UTF-8 is a ValueError."""
 
 Hash = int | bytes
 Hashes = Annotated[list[Hash], msgspec.Meta(max_length=MOST_EVENTS)]
 
 
 class KvSource(msgspec.Struct, frozen=True):
-    """Where one rank publishes, as the server tells."""
+    """Endpoints of one data-parallel rank, as the server lists them."""
 
     endpoint: str
     publisher: str = "zmq"
     replay_endpoint: str | None = None
 
 
-# Events are maps since 0.24 and were arrays before; the fields we do not name, tokens
-# among them, are skipped.
+# vLLM sends events as maps since 0.24 and as arrays before. Fields not named here, such
+# as token ids, are skipped.
 
 
 class Stored(msgspec.Struct, tag="BlockStored", gc=False):
-    """Blocks were cached, one after the other."""
+    """A chain of blocks was stored in the cache."""
 
     block_hashes: Hashes
     parent_block_hash: Hash | None = None
@@ -93,7 +93,7 @@ class Stored(msgspec.Struct, tag="BlockStored", gc=False):
 
 
 class Removed(msgspec.Struct, tag="BlockRemoved", gc=False):
-    """Blocks that the cache forgot, by their hashes."""
+    """Blocks were removed from the cache."""
 
     block_hashes: Hashes
     medium: str | None = None
@@ -101,11 +101,11 @@ class Removed(msgspec.Struct, tag="BlockRemoved", gc=False):
 
 
 class Cleared(msgspec.Struct, tag="AllBlocksCleared", gc=False):
-    """All blocks were forgotten."""
+    """All blocks were removed from the cache."""
 
 
 class OldStored(msgspec.Struct, tag="BlockStored", array_like=True, gc=False):
-    """As Stored, by position."""
+    """The array form of Stored."""
 
     block_hashes: Hashes
     parent_block_hash: Hash | None
@@ -117,7 +117,7 @@ class OldStored(msgspec.Struct, tag="BlockStored", array_like=True, gc=False):
 
 
 class OldRemoved(msgspec.Struct, tag="BlockRemoved", array_like=True, gc=False):
-    """As Removed, by position."""
+    """The array form of Removed."""
 
     block_hashes: Hashes
     medium: str | None = None
@@ -125,14 +125,14 @@ class OldRemoved(msgspec.Struct, tag="BlockRemoved", array_like=True, gc=False):
 
 
 class OldCleared(msgspec.Struct, tag="AllBlocksCleared", array_like=True, gc=False):
-    """As Cleared, by position."""
+    """The array form of Cleared."""
 
 
 class Batch(msgspec.Struct, array_like=True, gc=False):
-    """What one step changed."""
+    """Events of one engine step."""
 
     ts: float
-    """Unix time, by the server's clock."""
+    """Unix time on the server's clock."""
     events: Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_EVENTS)]
     data_parallel_rank: int | None = None
 
@@ -144,14 +144,14 @@ _array = msgspec.msgpack.Decoder(OldStored | OldRemoved | OldCleared)
 
 
 def key_of(block_hash: Hash, group: int | None = None) -> int:
-    """Names a block: 64 bits of its hash, and which group of layers it is for."""
+    """Key of a block: 64 bits of its hash, combined with its KV cache group."""
     if isinstance(block_hash, bytes):
         block_hash = int.from_bytes(block_hash[-8:], "big")
     return (block_hash ^ (group or 0) * 0x9E3779B97F4A7C15) & MASK
 
 
 def events_of(batch: Batch) -> Iterator[Event]:
-    """Those of its events that we know and that are of the GPU's cache."""
+    """Known events of a batch that concern the GPU's cache."""
     for raw in batch.events:
         is_array = memoryview(raw)[0] in ARRAYS
         try:
@@ -163,17 +163,17 @@ def events_of(batch: Batch) -> Iterator[Event]:
 
 
 class Change:
-    """Readings of one batch, in the making: cleared, then removed, then stored."""
+    """Collects events into readings, each applied as cleared, removed, then stored."""
 
     def __init__(self, empty: KvCacheEvents) -> None:
         self._empty = empty
-        """With all that is told of each."""
+        """A reading without events, with all other fields set."""
         self._readings: list[KvCacheEvents] = []
         self._block_tokens: int | None = None
         self._begin()
 
     def take(self, event: Event) -> None:
-        """Add an event; one that undoes another begins a new reading."""
+        """Add an event, starting a new reading if it reverses an earlier one."""
         if isinstance(event, Cleared | OldCleared):
             self._flush()
             self._cleared = True
@@ -193,7 +193,7 @@ class Change:
             self._block_tokens = event.block_size
 
     def readings(self) -> list[KvCacheEvents]:
-        """All of it, at least one: its number is news, too."""
+        """The readings, at least one: the batch number matters even without events."""
         self._flush(last=True)
         return self._readings
 
@@ -221,15 +221,16 @@ class Change:
 
 
 class RankEvents:
-    """The batches of one rank: in order, each once, and what is missing counted."""
+    """Orders the batches of one rank, drops repeated ones and counts missing ones."""
 
     def __init__(
         self, clock: SessionClock, source: str, rank: int, *, same_host: bool
     ) -> None:
         self.expected = 0
-        """The number of the next batch."""
+        """Number of the next batch."""
         self.interrupted = False
-        """The connection was lost: the next number tells what became of the server."""
+        """The connection was lost; the next number shows whether the server
+        restarted."""
         self._clock = clock
         self._source = source
         self._rank = rank
@@ -238,7 +239,7 @@ class RankEvents:
         self._cleared = False
 
     def begins_anew(self, number: int) -> None:
-        """Hear the number of a live batch: they rise while the server lives."""
+        """Detect a restart of the server by a live batch number that does not rise."""
         restarted = number <= self._last_live
         if self.interrupted and number != self.expected:
             restarted = True
@@ -249,13 +250,13 @@ class RankEvents:
             self._cleared = True
 
     def take(self, number: int, payload: bytes, *, live: bool) -> list[KvCacheEvents]:
-        """What a batch says; nothing where it is known already or makes no sense."""
+        """Readings of a batch; empty if it is a repetition or invalid."""
         if number < self.expected:
             return []
         try:
             batch = _batch.decode(payload)
         except NONSENSE:
-            return []  # the next one will tell that it is missing
+            return []  # the next batch will show that this one is missing
         change = Change(
             KvCacheEvents(
                 source=self._source,
@@ -273,7 +274,7 @@ class RankEvents:
         return change.readings()
 
     def nothing_yet(self) -> KvCacheEvents:
-        """The server has published nothing since it was started."""
+        """A reading that says the server has published nothing since its start."""
         return KvCacheEvents(
             source=self._source,
             t_ns=self._clock.now_ns(),
@@ -283,9 +284,9 @@ class RankEvents:
         )
 
     def _t_ns(self, wall_s: float, *, live: bool) -> int:
-        """When, as exact as may be: another host's clock tells only of the past."""
+        """Session time of a batch; another host's clock is trusted for replays only."""
         now_ns = self._clock.now_ns()
-        sensible = 0 < wall_s < LATEST_S  # not so for what is no number
+        sensible = 0 < wall_s < LATEST_S  # False for NaN
         if not sensible or (live and not self._same_host):
             return now_ns
         t_ns = round(wall_s * NS_PER_S) - wall_offset_ns() - self._clock.start_ns
@@ -293,23 +294,23 @@ class RankEvents:
 
 
 class Unreachable(Exception):  # noqa: N818 - it is said, not raised further
-    """Events are published where we cannot hear them; the message is fit to show."""
+    """Events are published where we cannot connect; the message is for users."""
 
 
 class KvEventStream:
-    """The prefix cache of one server, rank by rank: a collector."""
+    """A collector of one server's KV cache events, rank by rank."""
 
     def __init__(
         self, clock: SessionClock, server: Server, runs_here: Callable[[], bool]
     ) -> None:
-        """``runs_here`` looks for its process on this host, which takes a while."""
+        """``runs_here`` finds out whether its process is on this host; it may block."""
         self._clock = clock
         self.server = server
         self._runs_here = runs_here
         self._local = False
         self._host = urlsplit(server.url).hostname or ""
         self._context: zmq.asyncio.Context | None = None
-        """It has threads of its own: only made for servers that publish."""
+        """Created only when a server publishes, because it starts threads."""
         self._queue: asyncio.Queue[list[AnyReading] | BaseException]
         self._queue = asyncio.Queue(QUEUE_BATCHES)
         self._looking: asyncio.Task[None] | None = None
@@ -318,7 +319,7 @@ class KvEventStream:
         self._closed = False
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """What changed, until closed; nothing while the server publishes nothing."""
+        """Changes of the cache, until closed."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
             self._looking.add_done_callback(self._ended)
@@ -330,7 +331,7 @@ class KvEventStream:
                 yield batch
 
     async def close(self) -> None:
-        """Let go of all sockets. Safe to call twice."""
+        """Close all sockets; safe to call twice."""
         self._closed = True
         tasks = [task for _, task in self._ranks.values()]
         if self._looking is not None:
@@ -345,17 +346,17 @@ class KvEventStream:
             self._queue.put_nowait([])  # wakes batches()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A fault of ours is raised where readings are taken, and not lost."""
+        """Raise an unexpected error of a task in ``batches``."""
         if not task.cancelled() and (error := task.exception()):
             with suppress(asyncio.QueueFull):
                 self._queue.put_nowait(error)
 
     async def _look(self) -> None:
-        """Ask again and again where events are; follow them as long as that holds."""
+        """Query the endpoints repeatedly and follow them."""
         try:
             asking = self.server.client(timeout_s=ASK_S)
         except (ServerError, ProxyError):
-            return  # whoever scrapes it says so
+            return  # the scraper reports it
         async with asking as client:
             while True:
                 found = await self._sources(client)
@@ -364,14 +365,14 @@ class KvEventStream:
                 await asyncio.sleep(SELDOM_S if found is None else LOOK_S)
 
     async def _sources(self, client: httpx.AsyncClient) -> dict[int, KvSource] | None:
-        """By rank; None: it does not say."""
+        """Endpoints by rank; None if the server does not list them."""
         try:
             answer = await get(
                 client, PATH, timeout_s=ASK_S, most_bytes=MOST_ANSWER_BYTES
             )
             told = msgspec.json.decode(answer.body, type=dict[int, KvSource])
         except NoAnswerError as error:
-            if error.status == OK:  # it has an answer, and not one for us
+            if error.status == OK:  # it answered, but not usably
                 source = self.server.source
                 await self._say(f"cannot hear KV events of {source}: {error}")
             return None
@@ -395,7 +396,7 @@ class KvEventStream:
                 self._ranks[rank] = source, task
 
     async def _hear(self, rank: int, source: KvSource) -> None:
-        """One rank, until cancelled or unreachable."""
+        """Receive one rank's events until cancelled or unreachable."""
         events = RankEvents(
             self._clock, self.server.source, rank, same_host=self._local
         )
@@ -432,7 +433,7 @@ class KvEventStream:
                 await asyncio.sleep(0)
 
     async def _replay(self, source: KvSource, events: RankEvents) -> None:
-        """Ask for what is missing, as far as the server still has it."""
+        """Request missing batches from the replay endpoint."""
         if source.replay_endpoint is None:
             return
         for tries_left in reversed(range(REPLAYS)):
@@ -443,7 +444,7 @@ class KvEventStream:
     async def _ask_again(
         self, endpoint: str, events: RankEvents, *, again: bool
     ) -> bool:
-        """One replay; False: some of it was lost on the way, and is asked for again."""
+        """Run one replay; False if batches were lost and it should be repeated."""
         first = True
         with suppress(Unreachable), self._socket(zmq.DEALER) as socket:
             self._attach(socket, endpoint, bound=True)
@@ -481,10 +482,10 @@ class KvEventStream:
     def _attach(
         self, socket: "zmq.asyncio.Socket", told: str, *, bound: bool = False
     ) -> None:
-        """Connect to where the server binds, or bind where it connects to.
+        """Connect to where the server binds, or bind where it connects.
 
         Raises:
-            Unreachable: there is no way.
+            Unreachable: the endpoint cannot be used.
         """
         place, bind = reachable(told, self._host, local=self._local, bound=bound)
         try:
@@ -509,14 +510,14 @@ class KvEventStream:
 
 
 async def _watch(monitor: "zmq.asyncio.Socket", events: RankEvents) -> None:
-    """See the connection go."""
+    """Mark the rank as interrupted whenever its connection is lost."""
     while True:
         await monitor.recv_multipart()
         events.interrupted = True
 
 
 def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:
-    """A batch and its number: topic, number, content."""
+    """Number and payload of a message of three frames; None if malformed."""
     if len(frames) != 3 or len(frames[1]) != 8:
         return None
     number = int.from_bytes(frames[1], "big")
@@ -562,7 +563,7 @@ def reachable(
 
 
 def _is_own(name: str) -> bool:
-    """A numeric address of this host; other names are not even looked up."""
+    """Whether a numeric address is this host's; names are not looked up."""
     try:
         address = str(ipaddress.ip_address(name.strip("[]")))
     except ValueError:

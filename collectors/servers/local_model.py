@@ -1,4 +1,4 @@
-"""What a model is built of, where its directory is on this host."""
+"""Reads a model's configuration from its directory on this host."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -18,10 +18,10 @@ AUTO = "auto"
 def local_config(
     root: str, *, t_ns: int, source: str, kv_dtype: str | None
 ) -> ModelConfig | None:
-    """Of the model in a directory, which a server on this host says it serves.
+    """Configuration of the model directory that a local server reports.
 
-    None where there is no such thing: what a server says is taken for no more than a
-    name, and of the file only plain values are told. The disk may be slow to answer.
+    None if there is no such directory. The name comes from the server and is not
+    trusted; only plain values of config.json are kept. Blocks on disk reads.
     """
     path = Path(root) / CONFIG
     if not path.is_absolute():

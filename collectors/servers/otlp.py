@@ -1,14 +1,14 @@
-"""Listens for the traces of servers: OTLP over HTTP, a request a span.
+"""Receives traces by OTLP over HTTP: one span per finished request.
 
 A server started with ``--otlp-traces-endpoint http://HOST:4318/v1/traces`` and
-``OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf`` tells of every request that it
-finished, whoever sent it. Whatever else comes in is bounded in size and in time, and
-answered as OTLP has it: a sender keeps what it may send again and drops the rest.
+``OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=http/protobuf`` sends a span for every request it
+finishes, whoever sent it. Input is bounded in size and time, and answered as OTLP
+requires: the exporter resends what may be retried and drops the rest.
 
-Anybody on this host may send anything, and the screen and the record share our thread.
-So one post is read at a time, in slices that leave most of the time to others, and of
-requests no more are taken than can be recorded beside an engine's steps; what is
-refused is counted, and told in a note with what to do about it.
+Any local process may send anything, and the UI and recorder share our thread. So posts
+are parsed one at a time, in slices that leave most of the time to others, and requests
+are limited to what can be recorded beside an engine's steps. Refusals are counted and
+explained in a note.
 """
 
 import asyncio
@@ -56,42 +56,42 @@ from collectors.servers.request_spans import (
 )
 
 PORT = 4318
-"""The one OTLP over HTTP is known by."""
+"""The default port of OTLP over HTTP."""
 PATH = "/v1/traces"
 PROTOBUF = "application/x-protobuf"
 JSON = "application/json"
 MOST_SENT_BYTES = 4 << 20
 MOST_BYTES = 8 << 20
-"""Once unpacked: some ten thousand spans."""
+"""Decompressed size: about ten thousand spans."""
 MOST_JSON_BYTES = 1 << 19
-"""It takes long to understand, on the thread that draws the screen."""
+"""Smaller, because JSON is slow to parse."""
 MOST_HELD_BYTES = 16 << 20
-"""Of all bodies that have come, in part or whole, and are not read yet."""
+"""Total size of request bodies not parsed yet."""
 MOST_RESOURCES = 1_024
 MOST_PARTS = 20_000
-"""Of a post: spans, and what is around them. A collector sends 8,192 at a time."""
+"""Resources and spans of a post; a collector sends 8,192 at a time."""
 MOST_SPAN_BYTES = 1 << 16
 MOST_JSON_SPAN_BYTES = 1 << 13
-"""Of one span, or of what is told of its sender: several times what vLLM writes."""
+"""Size of a span or resource; several times what vLLM sends."""
 SPANS_AT_ONCE = 100
 SLICE_S = 0.004
-"""So long is read without a break."""
+"""Longest stretch of parsing without yielding."""
 REST_S = 0.012
-"""And so long is the break: three quarters of the time are for others."""
+"""Length of the pause after a slice: three quarters of the time are left to others."""
 MOST_PER_S = 5_000
-"""Requests taken in the long run: a recorder writes ten times as many readings."""
+"""Sustained rate of requests; the recorder writes ten times as many readings."""
 MOST_WAITING = 20_000
-"""Requests that may come at once, and that may wait for whoever takes them."""
+"""Requests accepted in a burst, and requests waiting to be taken."""
 PASSED_ON_AT_ONCE = 200
 MOST_CONNECTIONS = 64
 IDLE_S = 60.0
-"""Exporters keep a connection and send every 5 s."""
+"""Exporters keep a connection open and send every 5 s."""
 REQUEST_S = 10.0
 RETRY_S = "5"
 READ_BYTES = 1 << 16
 MOST_NOTES = 20
 GRPC_BEGINS = b"PRI"
-"""HTTP/2, as a request of HTTP/1."""
+"""How HTTP/2 looks when parsed as HTTP/1."""
 
 
 TOO_MANY = "too many spans at once"
@@ -103,17 +103,17 @@ ADVICE = {
         "OTEL_TRACES_SAMPLER=traceidratio at the server sends a part of them"
     ),
 }
-"""What to do about a refusal, for people."""
+"""Remedies for refusals, as text for users."""
 TOLD = {
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
     HTTPStatus.SERVICE_UNAVAILABLE,
 }
-"""Refusals of what is meant for us."""
+"""Refusals that are reported to the user."""
 
 
 class Refused(Exception):  # noqa: N818 - it is an answer
-    """A request is not taken; the message is for its sender."""
+    """A request is refused; the message is sent to the exporter."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -122,7 +122,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a sender is told."""
+    """A response to the exporter."""
 
     status: HTTPStatus
     message: Message
@@ -130,7 +130,7 @@ class Answer:
 
     @property
     def body(self) -> bytes:
-        """In the encoding the request came in."""
+        """The message in the encoding of the request."""
         if self.kind == JSON:
             return str(MessageToJson(self.message, indent=None)).encode()
         return bytes(self.message.SerializeToString())
@@ -138,17 +138,17 @@ class Answer:
 
 @dataclass(slots=True)
 class Post:
-    """What was posted to us, once all of it has come."""
+    """A complete POST request."""
 
     headers: dict[bytes, bytes]
     body: bytes
     kind: str
 
     async def parts(self, breaks: "Breaks") -> list[Part]:
-        """What it brings, cut into resources and spans, each still encoded.
+        """Its resources and spans, still encoded.
 
         Raises:
-            Refused: it is no such thing, or too much.
+            Refused: it is malformed or too large.
         """
         data = await unpacked(self.body, self.headers.get(b"content-encoding", b""))
         if self.kind == JSON and len(data) > MOST_JSON_BYTES:
@@ -169,7 +169,7 @@ class Post:
         return found
 
     def understood(self, part: bytes, message: Message) -> bool:
-        """Fill the message with one of the parts; False where that makes no sense."""
+        """Parse one part into ``message``; False if it is malformed or too large."""
         most_bytes = MOST_JSON_SPAN_BYTES if self.kind == JSON else MOST_SPAN_BYTES
         if len(part) > most_bytes:
             return False
@@ -184,23 +184,23 @@ class Post:
 
 
 class Breaks:
-    """Gives others their turns while something long is done on their thread."""
+    """Yields to the event loop during long parsing."""
 
     def __init__(self) -> None:
         self._since_ns = monotonic_ns()
 
     async def rest(self) -> None:
-        """Take a break, if it is time for one."""
+        """Pause if a slice of time is used up."""
         if monotonic_ns() - self._since_ns >= SLICE_S * NS_PER_S:
             await asyncio.sleep(REST_S)
             self._since_ns = monotonic_ns()
 
 
 async def unpacked(body: bytes, encoding: bytes) -> bytes:
-    """A body as it was before it was packed, if that is of a bearable size.
+    """Decompress a request body.
 
     Raises:
-        Refused: it is broken, too large, or packed by other means.
+        Refused: it is corrupt, too large, or in an unsupported encoding.
     """
     if encoding in {b"", b"identity"}:
         return body
@@ -219,7 +219,7 @@ async def unpacked(body: bytes, encoding: bytes) -> bytes:
 
 
 class SpanReceiver:
-    """All requests of the servers that send their traces here: a collector."""
+    """A collector of requests from the spans servers send here."""
 
     def __init__(
         self,
@@ -230,9 +230,9 @@ class SpanReceiver:
         servers: Sequence[Server] = (),
         asked: bool = True,
     ) -> None:
-        """``servers`` are those watched: others' requests are not taken.
+        """``servers`` are the watched ones; other servers' spans are ignored.
 
-        Nobody is told that it cannot listen where nobody asked it to.
+        Without ``asked``, a failure to listen is not reported.
         """
         self._clock = clock
         self._host, self._port = host, port
@@ -246,28 +246,28 @@ class SpanReceiver:
         self._waiting = 0
         """Requests in the queue."""
         self._credit = TokenBucket(most=MOST_WAITING, per_s=MOST_PER_S)
-        """Requests that may be taken."""
+        """Requests that may be accepted now."""
         self._reading = asyncio.Lock()
         self.held_bytes = 0
-        """Of bodies that are not read yet."""
+        """Size of request bodies not parsed yet."""
         self._refused: Counter[str] = Counter()
-        """Posts, by what their senders were told."""
+        """Refused posts by message."""
         self._noted: set[str] = set()
         self._closed = False
 
     @property
     def address(self) -> str:
-        """Where it listens, or will: ``host:port``."""
+        """The address it listens on, or will: ``host:port``."""
         port = self._port
         if self._listener is not None and self._listener.sockets:
             port = self._listener.sockets[0].getsockname()[1]
         return f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
 
     async def listen(self) -> None:
-        """Begin to listen, before anybody asks for readings.
+        """Start to listen, before ``batches`` is called.
 
         Raises:
-            CollectorError: that is not possible there.
+            CollectorError: the address cannot be bound.
         """
         if self._listener is not None or self._closed:
             return
@@ -287,10 +287,10 @@ class SpanReceiver:
             ) from error
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Requests as they are told of, until closed.
+        """Requests as their spans arrive, until closed.
 
         Raises:
-            CollectorError: it cannot listen.
+            CollectorError: the address cannot be bound.
         """
         try:
             await self.listen()
@@ -302,10 +302,10 @@ class SpanReceiver:
             if batch := await self._queue.get():
                 self._waiting -= sum(isinstance(each, RequestSpan) for each in batch)
                 yield batch
-                await asyncio.sleep(0)  # the next may be there already
+                await asyncio.sleep(0)  # the next batch may be waiting
 
     async def close(self) -> None:
-        """Listen no more; what was heard is still yielded. Safe to call twice."""
+        """Stop listening; what was received is still yielded. Safe to call twice."""
         self._closed = True
         if self._listener is not None:
             self._listener.close()
@@ -331,17 +331,17 @@ class SpanReceiver:
         try:
             await Link(reader, writer, self, self._guests).serve()
         except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
-            pass  # gone, or too slow, or makes no sense, or we close
+            pass  # closed, timed out, malformed, or we are closing
         finally:
             self._links.discard(task)
             self._guests.left(writer)
             writer.transport.abort()
 
     async def take(self, post: Post, peer: str, *, same_host: bool) -> Message:
-        """Make readings of what was posted; what its sender is told.
+        """Turn a post into readings; returns the response message.
 
         Raises:
-            Refused: it is not taken.
+            Refused: it is not accepted.
         """
         now_ns = monotonic_ns()
         wall_ns = now_ns + wall_offset_ns()
@@ -371,7 +371,7 @@ class SpanReceiver:
                     requests, wrong = self._reader.read(spans, sender, wall_ns)
                     nonsense += wrong + len(encoded) - len(spans)
                     batch += [(request, source) for request in requests]
-            finally:  # what was read once is not read again, should we be stopped
+            finally:  # even when cancelled, nothing is parsed twice
                 self._pass_on(batch, now_ns - wall_ns)
         answer = ExportTraceServiceResponse()
         if nonsense:
@@ -380,7 +380,7 @@ class SpanReceiver:
         return answer
 
     def refuse(self, refusal: Refused, peer: str) -> None:
-        """Count a post that was not taken; the first for each reason is told."""
+        """Count a refused post, and report the first of each kind."""
         why = str(refusal)
         if refusal.status in TOLD and not self._closed:
             self._refused[why] += 1
@@ -389,10 +389,10 @@ class SpanReceiver:
                 self.note(f"traces from {peer} are refused: {why}{advice}")
 
     def hold(self, size: int) -> None:
-        """So many more bytes of bodies wait to be read.
+        """Reserve memory for part of a body.
 
         Raises:
-            Refused: there is no room for them.
+            Refused: there is not enough left.
         """
         if self.held_bytes + size > MOST_HELD_BYTES:
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
@@ -405,7 +405,7 @@ class SpanReceiver:
         )
 
     def note(self, text: str) -> None:
-        """Say something once."""
+        """Report a text once."""
         if text in self._noted or len(self._noted) >= MOST_NOTES:
             return
         self._noted.add(text)
@@ -427,7 +427,7 @@ class SpanReceiver:
     def _pass_on(
         self, batch: Sequence[tuple[RequestSpan, str]], to_monotonic_ns: int
     ) -> None:
-        """In session time, from Unix time."""
+        """Queue requests, converting Unix time to session time."""
         batch = sorted(batch, key=lambda each: each[0].end_ns)
         self._credit.take(len(batch))
         self._waiting += len(batch)
@@ -446,7 +446,7 @@ class SpanReceiver:
 
 
 def _runs(parts: Sequence[Part]) -> Iterator[tuple[bytes, list[bytes]]]:
-    """A resource and some of its spans, encoded: as much as is understood in a go."""
+    """Groups of encoded spans with their resource, each small enough for one slice."""
     resource, spans, size = b"", list[bytes](), 0
     for part in parts:
         enough = len(spans) >= SPANS_AT_ONCE or size >= MOST_SPAN_BYTES
@@ -463,7 +463,7 @@ def _runs(parts: Sequence[Part]) -> Iterator[tuple[bytes, list[bytes]]]:
 
 
 class Link:
-    """One connection: posts in, answers out, one after the other."""
+    """One HTTP/1.1 connection, serving one request after the other."""
 
     def __init__(
         self,
@@ -480,7 +480,7 @@ class Link:
         self._same_host = peer[0] == here[0]  # loopback included
 
     async def serve(self) -> None:
-        """Until the other side goes, takes too long or talks nonsense."""
+        """Serve requests until the client disconnects, times out or sends garbage."""
         while self._http.our_state is h11.IDLE:
             try:
                 async with asyncio.timeout(IDLE_S):
@@ -495,7 +495,7 @@ class Link:
                 return
             await self._send(answer)
             if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
-                return  # not all of it was read, or it wants no more
+                return  # the body was not read completely, or the client is done
             self._http.start_next_cycle()
             self._guests.answered(self._writer)
 
@@ -531,7 +531,7 @@ class Link:
         return Answer(HTTPStatus.OK, message, kind)
 
     async def _fill(self, body: bytearray) -> None:
-        """Take the body as it comes, as far as there is room for it."""
+        """Read the request body, as far as memory allows."""
         while isinstance(data := await self._event(), h11.Data):
             self._receiver.hold(len(data.data))
             body += data.data
@@ -553,17 +553,17 @@ class Link:
         self._writer.write(self._http.send(event) or b"")
 
     async def _reject(self, error: h11.RemoteProtocolError) -> None:
-        """It is no HTTP/1: say so."""
+        """Respond that this is not HTTP/1."""
         if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             status = HTTPStatus(error.error_status_hint)
             await self._send(Answer(status, Status(message=str(error))))
 
 
 def _kind(request: h11.Request) -> str:
-    """The encoding of its body.
+    """The encoding of a request's body.
 
     Raises:
-        Refused: it is no post of spans.
+        Refused: it is no POST of spans.
     """
     if request.target.partition(b"?")[0].rstrip(b"/") != PATH.encode():
         raise Refused(HTTPStatus.NOT_FOUND, f"spans go to {PATH}")
@@ -571,6 +571,7 @@ def _kind(request: h11.Request) -> str:
         raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "spans are posted")
     told = dict(request.headers).get(b"content-type", b"").decode("latin-1")
     kind = told.partition(";")[0].strip().lower()
-    if kind not in {PROTOBUF, JSON}:  # what a web page may send unasked is neither
+    # web pages cannot send either type without permission
+    if kind not in {PROTOBUF, JSON}:
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{PROTOBUF}, please")
     return kind

@@ -1,6 +1,7 @@
-"""What of a model's configuration is told: plain values, and nothing private.
+"""Filters a model's configuration down to plain, non-private values.
 
-Never what names a place, a token or a person: a configuration is other people's text.
+Fields that may name paths, tokens or people are dropped: a configuration is foreign
+text.
 """
 
 import math
@@ -8,15 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 MOST_TEXT, MOST_ITEMS, DEEPEST = 100, 512, 6
-"""Longer texts and lists, and what is nested deeper, say nothing of a shape."""
+"""Longer texts or lists and deeper nesting do not describe a model's shape."""
 PRIVATE = ("token", "path", "label", "auth", "prompt")
-"""No name of a field that is told has one of these in it."""
+"""Fields whose name contains one of these words are dropped."""
 NOTHING = ...
-"""What is left of a value that is not told."""
+"""Stands for a dropped value."""
 
 
 def plain_fields(fields: Mapping[Any, Any], depth: int = DEEPEST) -> dict[str, Any]:
-    """Those fields that are told, with what is told of each."""
+    """The fields that are kept, with their values filtered likewise."""
     told = {}
     for name, value in fields.items():
         if not isinstance(name, str) or name.startswith("_"):

@@ -1,9 +1,8 @@
-"""Cuts a post of spans into its parts: nothing is understood that is not wanted.
+"""Splits an OTLP trace export into its resources and spans without decoding them.
 
-Two bytes can stand for a span, so a small body can hold more of them than there is
-memory for, and to make objects of all at once would stop whoever shares the thread.
-Here they are only cut out, one by one, by the structure that OTLP gives them:
-resources, in each scopes, in each spans.
+Two bytes can stand for a span, so a small body can hold more spans than memory has room
+for, and decoding all at once would block the thread. Here they are cut out one by one
+along OTLP's structure: resources contain scopes, which contain spans.
 """
 
 from collections.abc import Iterator
@@ -12,37 +11,37 @@ from typing import NamedTuple
 import msgspec
 
 VARINT, FIXED64, SIZED, FIXED32 = 0, 1, 2, 5
-"""Types of a field on the wire: what follows its number."""
+"""Wire types of protobuf: the encoding after a field's tag."""
 FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 VARINT_BYTES = 10
 RESOURCE_SPANS = RESOURCE = 1
 SCOPE_SPANS = SPAN = 2
-"""Numbers of the fields, each in the message around it."""
+"""Field numbers, each in its enclosing message."""
 
 
 class NoSpansError(ValueError):
-    """It is no such post."""
+    """The body is no trace export."""
 
 
 class Part(NamedTuple):
-    """A resource, whose spans follow, or one of these."""
+    """An encoded resource, whose spans follow, or an encoded span."""
 
     is_resource: bool
     encoded: bytes
-    """As it was posted: protobuf or JSON."""
+    """Protobuf or JSON, as it was posted."""
 
 
 def parts_of_protobuf(body: bytes) -> Iterator[Part | None]:
-    """Resources and spans in order; None for whatever else takes a look.
+    """Resources and spans in order; None marks work done on anything else.
 
     Raises:
-        NoSpansError: it is none of OTLP.
+        NoSpansError: it is no OTLP message.
     """
     for number, begin, end in _fields(body, 0, len(body)):
         if number != RESOURCE_SPANS:
             yield None
             continue
-        # as it is where nothing more is told of it
+        # an empty resource, for spans without one
         yield Part(is_resource=True, encoded=b"")
         for inner, at, to in _fields(body, begin, end):
             if inner == RESOURCE:
@@ -60,7 +59,7 @@ def parts_of_protobuf(body: bytes) -> Iterator[Part | None]:
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The number of each field and where its content is; 0 for one without a size."""
+    """Number, start and end of each field; number 0 for fields without a length."""
     while at < end:
         key, at = _varint(data, at, end)
         kind = key & 7
@@ -80,7 +79,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A number, seven bits a byte, and where it ends."""
+    """Decode a varint; its value, and where it ends."""
     value = 0
     for place in range(min(VARINT_BYTES, end - at)):
         byte = data[at + place]
@@ -107,10 +106,10 @@ _decoder = msgspec.json.Decoder(_Post)
 
 
 def parts_of_json(body: bytes) -> Iterator[Part | None]:
-    """The same of OTLP's JSON.
+    """The same for OTLP's JSON encoding.
 
     Raises:
-        NoSpansError: it is none.
+        NoSpansError: it is no OTLP message.
     """
     try:
         post = _decoder.decode(body)

@@ -1,6 +1,6 @@
-"""Asks a Prometheus server, or what speaks its HTTP API (Thanos, Mimir), by query.
+"""Client for the query API of Prometheus and compatibles (Thanos, Mimir).
 
-An answer is bounded in size and time, and what is wrong with it becomes a sentence.
+Responses are bounded in size and time, and errors are turned into sentences.
 """
 
 import asyncio
@@ -22,38 +22,38 @@ from collectors.http.server import Server, ServerError
 from collectors.servers.exposition import LATEST_S
 
 PATIENCE_S = 20.0
-"""A query over a thousand engines takes seconds."""
+"""Time limit: a query over a thousand engines takes seconds."""
 MOST_BYTES = 256 * 1024 * 1024
 MOST_VALUES = 8_000_000
-"""Series and samples of an answer: each takes 140 bytes once it is decoded, however
-few it was written in."""
+"""Series and samples of a response: each takes 140 bytes decoded, however short it
+was."""
 PACKED = {"Accept-Encoding": "gzip"}
-"""Series are long and alike: a tenth is sent."""
+"""Series are repetitive: gzip sends a tenth."""
 MOST_TOLD = 300
-"""Characters of what the server says is wrong."""
+"""Characters shown of the server's error message."""
 PAGES = ("/graph", "/query", "/api")
-"""What an address copied from a browser, or shortened by ``/v1``, ends in."""
+"""Endings of addresses copied from a browser, or left after ``/v1`` was removed."""
 
 
 class QueryError(CollectorError):
-    """A query was not answered; the message is fit to show."""
+    """A query failed; the message can be shown to users."""
 
 
 class ScrapedSeries(msgspec.Struct, frozen=True, gc=False):
-    """One series: its labels, name included, and its samples as they were scraped."""
+    """A series: its labels, ``__name__`` included, and its samples as scraped."""
 
     metric: msgspec.Raw
-    """A JSON object; Prometheus writes the same series in the same way each time."""
+    """A JSON object; Prometheus always writes a series the same way."""
     values: list[tuple[float, str]] = []
-    """Unix seconds and value, rising in time."""
+    """Unix seconds and value, in order of time."""
 
     @property
     def key(self) -> bytes:
-        """Names the series among all of the server."""
+        """Identifies the series within the server."""
         return bytes(self.metric)
 
     def labels(self) -> dict[str, str]:
-        """Name and labels; none where they are not written as Prometheus does."""
+        """``__name__`` and labels; empty if malformed."""
         try:
             return msgspec.json.decode(self.metric, type=dict[str, str])
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -79,42 +79,42 @@ _DECODER = msgspec.json.Decoder(_Answer)
 
 
 class ServerTime(msgspec.Struct, frozen=True):
-    """The time by the server's clock, and when that was by ours."""
+    """The server's time, and when it was that by our clock."""
 
     unix_s: float
     t_ns: int
-    """Raw monotonic, the middle of the exchange."""
+    """Monotonic time at the middle of the exchange."""
     round_trip_ns: int
 
     def monotonic_ns(self, unix_s: float) -> int:
-        """When one of its stamps was, by our clock."""
+        """Monotonic time of one of the server's timestamps."""
         return self.t_ns - round((self.unix_s - unix_s) * 1e9)
 
 
 class PrometheusApi:
-    """The queries that are put to one server."""
+    """Queries one Prometheus server."""
 
     def __init__(self, server: Server, *, patience_s: float = PATIENCE_S) -> None:
         self.server = server
         self.warnings: set[str] = set()
-        """What it warned of, each once."""
+        """Distinct warnings in its responses."""
         self.queries = self.answered_bytes = 0
-        """How much was asked, and told."""
+        """Number of queries, and bytes of their responses."""
         self._patience_s = patience_s
         self._url = _query_url(server)
         self._client: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
     async def now(self) -> ServerTime:
-        """What time it is there.
+        """The server's current time.
 
         Raises:
-            QueryError: it does not say.
+            QueryError: the query failed.
         """
         sent_ns = monotonic_ns()
         data = await self._ask({"query": "time()"})
@@ -126,10 +126,10 @@ class PrometheusApi:
     async def samples(
         self, selector: str, span_s: float, at_s: float
     ) -> list[ScrapedSeries]:
-        """The samples, as scraped, of the span that ends at a time of its clock.
+        """Raw samples of a span that ends at a time on the server's clock.
 
         Raises:
-            QueryError: it does not say.
+            QueryError: the query failed.
         """
         query = {
             "query": f"{selector}[{round(span_s * 1000)}ms]",
@@ -162,7 +162,11 @@ class PrometheusApi:
         return answer.data
 
     async def _exchange(self, query: dict[str, str]) -> tuple[int, bytes]:
-        """Status and body of an answer, however it is sent."""
+        """Status and body of a response.
+
+        Raises:
+            QueryError: there is none, or it is too large.
+        """
         try:
             if self._client is None:
                 self._client = self.server.client(timeout_s=self._patience_s)
@@ -198,7 +202,7 @@ class PrometheusApi:
 
 
 def _query_url(server: Server) -> httpx.URL:
-    """Where queries go, below the address as it was given."""
+    """The query URL below the configured address."""
     url = httpx.URL(server.url)
     path = url.path.rstrip("/")
     page = next((each for each in PAGES if path.endswith(each)), "")

@@ -1,4 +1,4 @@
-"""Whose a series of Prometheus's is: the engines of a fleet, told apart by labels."""
+"""Assigns Prometheus series to the engines of a fleet by their labels."""
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,19 +22,19 @@ from collectors.servers.prometheus_api import ScrapedSeries, ServerTime
 from collectors.servers.scrape import went_back
 
 UP, TOOK = "up", "scrape_duration_seconds"
-"""What Prometheus itself says of every scrape."""
+"""Metrics Prometheus itself records for every scrape."""
 NAME = "__name__"
 PEOPLE_CALL_IT = ("pod", "instance")
-"""The labels that name an engine to people, the best first."""
+"""Labels that name an engine to people, best first."""
 SMALL_FLEET = 64
-"""Only of so many engines what nothing but their family has is read as well."""
+"""Largest fleet of which family-specific metrics are read as well."""
 MOST_ENGINES = 10_000
 MOST_SERIES = 4_000_000
 LONGEST_LABEL = 256
 MOST_APART_S = 3_600.0
-"""Nothing is asked for whose stamp is so far from now."""
+"""Samples with timestamps further from now are discarded."""
 STALE_SCRAPES, STALE_S = 4, 60.0
-"""Who has no new scrape for so many intervals, and so long, is lost."""
+"""An engine without a new scrape for so many intervals, and so long, is lost."""
 
 Values = list[tuple[float, str]]
 Identity = frozenset[tuple[str, str]]
@@ -42,35 +42,35 @@ Identity = frozenset[tuple[str, str]]
 
 @dataclass(slots=True)
 class FleetEngine:
-    """One server, as the labels of its series tell it from the others."""
+    """One server, identified by the labels its series have in common."""
 
     source: str
     labels: Mapping[str, str]
     exposition: Exposition | None = None
-    """None of one that has shown no metric yet."""
+    """None until one of its metrics was seen."""
     scrapes: dict[float, list[tuple[ExposedSeries, str]]] = field(default_factory=dict)
-    """Those new in this look, by Prometheus's stamp."""
+    """New scrapes by Prometheus's timestamp."""
     latest_s: float = 0.0
-    """Stamp of the last one taken."""
+    """Timestamp of the last scrape processed."""
     interval_s: float = 0.0
     took: dict[float, float] = field(default_factory=dict)
-    """How long scrapes took, by stamp."""
+    """Duration of scrapes by timestamp."""
     up: bool | None = None
     answers: bool | None = None
-    """As last told."""
+    """As last reported."""
     started_s: float | None = None
     counted: dict[tuple[str, str | None], EngineSample] = field(default_factory=dict)
-    """The last sample of each rank: counters only fall at a restart."""
+    """Last sample of each rank: counters fall only at a restart."""
     told: ServerInfo | None = None
 
     def keep_enough(self) -> None:
-        """Begin with two scrapes, which tell rates: of a large fleet more take long."""
+        """Limit the first look to two scrapes: enough for rates, and fast enough."""
         if not self.latest_s:
             kept = sorted(self.scrapes)[-2:]
             self.scrapes = {at_s: self.scrapes[at_s] for at_s in kept}
 
     def readings(self, now: ServerTime, clock: SessionClock) -> Iterator[AnyReading]:
-        """What its new scrapes say, and whether it is still scraped."""
+        """Readings of its new scrapes, and a Contact when it is lost."""
         for at_s in sorted(self.scrapes):
             yield from self._scraped(at_s, now, clock)
         why = self._why_lost(now.unix_s)
@@ -120,7 +120,7 @@ class FleetEngine:
         return fell or (known is not None and known != self.started_s)
 
     def _info(self, samples: Sequence[EngineSample], t_ns: int) -> Iterator[ServerInfo]:
-        """What it is, when that is new."""
+        """Its ServerInfo, if that changed."""
         if self.exposition is None:
             return
         family, labels = self.exposition.family, self.labels
@@ -150,7 +150,7 @@ class FleetEngine:
             yield info
 
     def _why_lost(self, now_s: float) -> str | None:
-        """Why it is lost, if it is."""
+        """Why the engine counts as lost; None while it does not."""
         if self.up is False:
             return "Prometheus gets no answer from it: its last scrape failed"
         silent_s = now_s - self.latest_s
@@ -160,37 +160,39 @@ class FleetEngine:
 
 
 class Fleet:
-    """The engines there are, and whose each series is."""
+    """The engines of a fleet, and the owner of each series."""
 
     def __init__(self, *, told_apart: bool) -> None:
         self.engines: dict[Identity, FleetEngine] = {}
         self._told_apart = told_apart
-        """All targets are engines, those too that never answered."""
+        """The selector matches engines only, so targets that never answered count as
+        well."""
         self._sources: set[str] = set()
         self._families: dict[str, Family] = {}
         self._by_target = False
-        """Prometheus says which labels its targets have; else we make do."""
+        """Prometheus's ``up`` shows the labels of targets; without it they are
+        guessed."""
         self._label_names: frozenset[str] = frozenset()
-        """The labels that tell engines from each other."""
+        """Labels that identify an engine."""
         self._owners: dict[bytes, tuple[FleetEngine, ExposedSeries | str] | None] = {}
-        """Whose a series is, and which of its: one of its exposition's, or by name
-        what Prometheus says of it. None: nobody's."""
+        """Owner of a series, and the series in its exposition, or the name of one of
+        Prometheus's own metrics. None: no owner."""
 
     @property
     def oldest_new_s(self) -> float | None:
-        """The earliest stamp among the scrapes that are new; None without any."""
+        """The earliest timestamp among new scrapes; None without any."""
         stamps = [min(each.scrapes) for each in self.engines.values() if each.scrapes]
         return min(stamps, default=None)
 
     def first_names(self) -> list[str]:
-        """The metrics that say which engines there are, and which scrapes are new."""
+        """Metrics that reveal which engines exist and which scrapes are new."""
         names = {UP: None, TOOK: None}
         for family in FAMILIES:
             names |= dict.fromkeys(series_names(family)["plain"])
         return list(names)
 
     def other_names(self) -> Iterator[list[str]]:
-        """The others, as far as engines of the fleet have them, by query."""
+        """The remaining metrics of the fleet's families, by query."""
         queries: dict[str, list[str]] = {}
         for family in self._families.values():
             for part, names in series_names(family).items():
@@ -201,10 +203,10 @@ class Fleet:
         yield from queries.values()
 
     def take_first(self, found: Sequence[ScrapedSeries], now_s: float) -> None:
-        """Take what :meth:`first_names` stand for, at a time of Prometheus's clock.
+        """Take the result for :meth:`first_names`, at a time on Prometheus's clock.
 
-        Of the others only what belongs to the same scrapes is taken: one that comes
-        into Prometheus's store meanwhile is the next look's, whole.
+        Of other metrics only samples of the same scrapes are taken later; a scrape that
+        is stored in the meantime is left to the next look.
         """
         for engine in self.engines.values():
             engine.scrapes, engine.took = {}, {}
@@ -221,7 +223,7 @@ class Fleet:
             engine.keep_enough()
 
     def take(self, found: Sequence[ScrapedSeries]) -> None:
-        """Take other metrics of the scrapes that are new."""
+        """Take further metrics of the new scrapes."""
         self._meet(found)
         for series in found:
             match self._owners.get(series.key):
@@ -231,7 +233,7 @@ class Fleet:
                             scrape.append((one, number))
 
     def readings(self, now: ServerTime, clock: SessionClock) -> list[AnyReading]:
-        """What this look has found, oldest first."""
+        """Readings of this look, oldest first."""
         found = [
             reading
             for engine in self.engines.values()
@@ -240,14 +242,14 @@ class Fleet:
         return sorted(found, key=lambda each: each.t_ns)  # type: ignore[union-attr]
 
     def lost(self, t_ns: int, why: str) -> Iterator[Contact]:
-        """Nothing is known of any of them now."""
+        """Report all engines as lost."""
         for engine in self.engines.values():
             if engine.answers is not False:
                 engine.answers = False
                 yield Contact(source=engine.source, t_ns=t_ns, answers=False, why=why)
 
     def _meet(self, found: Sequence[ScrapedSeries]) -> None:
-        """Find out whose series are that were not seen before."""
+        """Find the owners of new series."""
         unknown = [each for each in found if each.key not in self._owners]
         if not unknown:
             return
@@ -262,11 +264,12 @@ class Fleet:
             if len(self._owners) >= MOST_SERIES:
                 self._owners.clear()
             owner = self._owner(labels)
-            if owner is not None or labels.get(NAME) not in ours:  # may come yet
+            # its engine may appear later
+            if owner is not None or labels.get(NAME) not in ours:
                 self._owners[key] = owner
 
     def _learn_labels(self, found: Sequence[Mapping[str, str]]) -> None:
-        """What Prometheus says of its targets has their labels and no others."""
+        """Learn the labels of targets: those of ``up``, which has no others."""
         targets = [set(each) for each in found if each.get(NAME) == UP]
         running = {
             name: {NAME, family.rank_label, family.model_label}
@@ -311,7 +314,7 @@ class Fleet:
         return None if series is None else (engine, series)
 
     def _new(self, labels: dict[str, str]) -> FleetEngine:
-        """An engine, under its address, or that and more where others share it."""
+        """A new engine, named by its address, or more labels if that is not unique."""
         rest = [labels[key] for key in sorted(labels) if key != "instance"]
         address = labels.get("instance") or "/".join(rest) or "engine"
         source = address
@@ -323,9 +326,9 @@ class Fleet:
 
 @contextmanager
 def collecting_later() -> Iterator[None]:
-    """Look for no garbage among series that are made, by the hundred thousand, to stay.
+    """Disable garbage collection while many long-lived series are created.
 
-    It would take longer than to make them.
+    Collecting would take longer than creating them.
     """
     was = gc.isenabled()
     gc.disable()
@@ -337,7 +340,7 @@ def collecting_later() -> Iterator[None]:
 
 
 def _say(engine: FleetEngine, name: str, values: Values) -> None:
-    """Take what Prometheus says of the engine's scrapes."""
+    """Take one of Prometheus's own metrics about the engine's scrapes."""
     if name == UP and values:
         engine.up = values[-1][1] != "0"
     elif name == TOOK:

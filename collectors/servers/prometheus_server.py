@@ -1,8 +1,8 @@
-"""Reads a fleet from the Prometheus server that scrapes it: a collector.
+"""A collector that reads a fleet from the Prometheus server that scrapes it.
 
-Whatever the fleet's size there is one query a metric. Each asks for the samples since
-the last look just as they were scraped, so every scrape is one reading with the time at
-which it was made, none is seen twice, and none in between is missed.
+The number of queries does not depend on the fleet's size. Each asks for the raw samples
+since the last look, so every scrape becomes one reading with its own time, none is read
+twice and none is missed.
 """
 
 import asyncio
@@ -33,22 +33,22 @@ from collectors.servers.prometheus_api import (
 from collectors.servers.prometheus_fleet import Fleet
 
 LOOK_EVERY_S = 5.0
-"""Scrapes are 15 to 60 s apart; more often would only ask in vain."""
+"""Scrapes are 15 to 60 s apart, so a shorter interval would gain nothing."""
 FIRST_SPAN_S = 75.0
-"""What the first look covers: enough for a rate at once."""
+"""Span of the first look: enough for a rate at once."""
 LATE_S = 60.0
-"""A sample may come into the server's store this much after it was scraped."""
+"""Longest delay between a scrape and its storage in Prometheus."""
 LONGEST_SPAN_S = 1800.0
-"""After an outage, what was missed is read up to this far back."""
+"""How far back is read after an outage."""
 LONGEST_WAIT_S = 60.0
 AT_ONCE = 3
-"""Queries at a time: others use the server, too."""
+"""Concurrent queries: others use the server, too."""
 PAST_S = 1800.0
 PAST_PATIENCE_S = 2.0
-"""What is now matters more than what was."""
+"""Time limit for the past, since the present matters more."""
 NAMED = 5
 CHUNK = 100
-"""Readings passed on in one go: the screen is drawn on the same thread."""
+"""Readings yielded in one batch, as the UI shares the thread."""
 
 
 class PrometheusReader:
@@ -71,12 +71,12 @@ class PrometheusReader:
         self._looked_s: float | None = None
         self._trouble: str | None = None
         self._why_nobody: str | None = None
-        """Why no engine is known, as told."""
+        """The last reported reason why no engine is known."""
         self._failures = 0
         self._closed = asyncio.Event()
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Readings in session time, until closed; failures are told and tried again."""
+        """Readings in session time, until closed; failures are reported and retried."""
         while not self._closed.is_set():
             readings = await self._look_or_say()
             for start in range(0, len(readings), CHUNK):
@@ -86,15 +86,15 @@ class PrometheusReader:
         await self.api.close()
 
     async def close(self) -> None:
-        """Look no more. Safe to call twice."""
+        """Stop reading; safe to call twice."""
         self._closed.set()
         await self.api.close()
 
     async def look(self) -> list[AnyReading]:
-        """What is new since the last look, oldest first.
+        """New readings since the last look, oldest first.
 
         Raises:
-            QueryError: Prometheus did not answer; the next look makes up for it.
+            QueryError: a query failed; the next look makes up for it.
         """
         now, fleet = await self.api.now(), self._fleet
         span_s = self._first_span_s
@@ -109,14 +109,14 @@ class PrometheusReader:
 
     @property
     def sources(self) -> list[str]:
-        """The engines there are."""
+        """Sources of the known engines."""
         return [each.source for each in self._fleet.engines.values()]
 
     def engine_at(self, url: str) -> Mapping[str, str] | None:
-        """The labels of the engine that is meant by an address of ours.
+        """Labels of the engine at an address of ours; None if it is ambiguous.
 
-        Prometheus may know it by another name: the only one on that port is meant,
-        and the only one there is.
+        Prometheus may know it by another host name, so the only engine on that port is
+        taken, else the only engine there is.
         """
         parts = urlsplit(url)
         port = str(parts.port or (443 if parts.scheme == "https" else 80))
@@ -130,7 +130,7 @@ class PrometheusReader:
         return None
 
     async def _read_the_rest(self, now: ServerTime, span_s: float) -> None:
-        """The other metrics of the scrapes that are new, one query each."""
+        """Read the other metrics of the new scrapes, in one query per group."""
         few = asyncio.Semaphore(AT_ONCE)
 
         async def read(names: Sequence[str]) -> None:
@@ -170,7 +170,7 @@ class PrometheusReader:
         return [*readings, *warned]
 
     def _say(self, trouble: str) -> list[AnyReading]:
-        """Tell of a failure once; who was known is lost from the second on."""
+        """Report a failure once; from the second on, known engines count as lost."""
         self._failures += 1
         readings: list[AnyReading] = []
         if trouble != self._trouble and self._fleet.engines:
@@ -181,7 +181,7 @@ class PrometheusReader:
         return [*readings, *self._nobody(trouble)]
 
     def _nobody(self, why: str) -> list[AnyReading]:
-        """Where no engine is known, Prometheus itself is what does not answer."""
+        """Report Prometheus itself as not answering while no engine is known."""
         if self._fleet.engines or why == self._why_nobody:
             return []
         self._why_nobody = why
@@ -202,7 +202,7 @@ class PrometheusReader:
 
 
 class WithPast:
-    """A server's collector, behind what Prometheus knows of the last half hour."""
+    """Puts the last half hour from Prometheus before a server's own collector."""
 
     def __init__(
         self,
@@ -219,10 +219,10 @@ class WithPast:
         self._live = live
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """The past, if it comes in time, then what the other collector tells.
+        """The past, if it arrives in time, then the collector's readings.
 
         Raises:
-            CollectorError: that one failed.
+            CollectorError: the collector failed.
         """
         try:
             async with asyncio.timeout(PAST_PATIENCE_S):
@@ -238,7 +238,6 @@ class WithPast:
             yield batch
 
     async def close(self) -> None:
-        """Close the other collector."""
         await self._live.close()
 
     async def _past(self) -> list[AnyReading]:
@@ -273,10 +272,10 @@ class WithPast:
 
 
 def _first(error: QueryError | ExceptionGroup) -> str:
-    """What went wrong, of queries that were put at the same time.
+    """The message of the first failed query.
 
     Raises:
-        ExceptionGroup: it was something else.
+        ExceptionGroup: another error is among them.
     """
     if isinstance(error, QueryError):
         return str(error)

@@ -1,8 +1,8 @@
-"""What a server's traces say of its requests: OTLP spans in, ``RequestSpan`` out.
+"""Turns OTLP spans of a server's traces into ``RequestSpan`` readings.
 
-vLLM makes one span ``llm_request`` of each request that finished; its durations are
-attributes, in seconds, measured where they happened. Only what is named here is read:
-prompts and answers that somebody may have put into attributes are never looked at.
+vLLM creates one span ``llm_request`` per finished request; its durations are attributes
+in seconds. Only the attributes named here are read: prompts and responses that may be
+among them are never looked at.
 """
 
 import ipaddress
@@ -42,39 +42,39 @@ COUNTS = {
 ID = "gen_ai.request.id"
 TEMPERATURE = "gen_ai.request.temperature"
 LONGEST_S = 7 * 24 * 3600.0
-"""A duration or an age beyond that is nonsense."""
+"""Longer durations and ages are discarded."""
 AHEAD_NS = NS_PER_S // 100
-"""A span that ends later than that after it came is of another clock, through a tunnel
-perhaps."""
+"""A span that ends further in the future comes from another clock, perhaps through a
+tunnel."""
 MOST_TOKENS = 1 << 40
 MOST_ATTRIBUTES = 1_000
-"""Of a span; OpenTelemetry itself keeps 128."""
+"""Attributes of a span; OpenTelemetry itself keeps 128."""
 LONGEST_TEXT = 256
 MOST_SENDERS = 256
 REMEMBERED = 20_000
-"""Spans whose ids are kept: who got no answer in time sends them again."""
+"""Span ids remembered, because exporters resend after a timeout."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sent spans: as its resource says, and where it sent them from."""
+    """The process that sent spans, by its resource attributes and address."""
 
     name: str
-    """``service.name``, empty where nobody gave one."""
+    """``service.name``; empty where unset."""
     pid: int | None
     address: str
     same_host: bool
-    """Its clock is ours."""
+    """It shares our clock."""
 
     @property
     def label(self) -> str:
-        """Fit to tell it from others."""
+        """A name that distinguishes it from others."""
         pid = "" if self.pid is None else f" pid {self.pid}"
         return f"{self.name or 'vllm'} at {self.address}{pid}"
 
 
 def sender_of(resource: Resource, address: str, *, same_host: bool) -> Sender:
-    """Who made the spans of that resource."""
+    """The sender described by a resource."""
     told = {each.key: each for each in resource.attributes}
     name = _text(told.get("service.name"))
     pid = _text(told.get("vllm.process_id"))
@@ -87,20 +87,20 @@ def sender_of(resource: Resource, address: str, *, same_host: bool) -> Sender:
 
 
 class TracedServers:
-    """Tells which of the servers watched a sender is."""
+    """Maps senders of spans to the watched servers."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self._servers = tuple(servers)
         self._known: dict[Sender, str | None] = {}
 
     def known(self, sender: Sender) -> bool:
-        """It has been looked up already."""
+        """Whether the sender was looked up before."""
         return sender in self._known
 
     def source(self, sender: Sender) -> str | None:
-        """The source its requests belong to; None: it is none of those watched.
+        """Source of the sender's requests; None if it is no watched server.
 
-        May ask the system about processes and names, the first time.
+        The first time this may query processes and resolve host names, which blocks.
         """
         if sender not in self._known:
             if len(self._known) >= MOST_SENDERS:
@@ -127,11 +127,11 @@ class TracedServers:
 
 
 def _listens_at(pid: int) -> set[int | str]:
-    """Ports and socket files a process of this host listens at."""
+    """Ports and socket paths a local process listens on."""
     with suppress(psutil.Error, OSError):
         process = psutil.Process(pid)
         if not any("python" in each or "vllm" in each for each in process.cmdline()):
-            return set()  # of a container, where pids are others than here
+            return set()  # in a container, where PIDs differ
         inet = process.net_connections("inet")
         ports = {each.laddr.port for each in inet if each.status == psutil.CONN_LISTEN}
         return ports | {str(each.laddr) for each in process.net_connections("unix")}
@@ -156,7 +156,7 @@ def _addresses(server: Server) -> set[str]:
 
 
 def plain_address(address: str) -> str:
-    """An address without what an IPv6 socket puts around one of IPv4."""
+    """The IPv4 address within an IPv4-mapped IPv6 address; others unchanged."""
     with suppress(ValueError):
         ip = ipaddress.ip_address(address.partition("%")[0])
         return str(getattr(ip, "ipv4_mapped", None) or ip)
@@ -164,35 +164,35 @@ def plain_address(address: str) -> str:
 
 
 class SenderClock:
-    """Another host's wall clock, as far as what it sent bounds it.
+    """Bounds the error of another host's wall clock by the spans it sends.
 
-    Nothing has ended after it was received: a clock that says so is ahead by at least
-    that much. One that is behind looks like one whose spans come late, so the shortest
-    delay seen is how far it may be off.
+    No span ends after it was received, so a clock that claims so is ahead by at least
+    that much. A slow clock looks like late spans, so the shortest delay seen bounds its
+    error.
     """
 
     def __init__(self) -> None:
         self._least_lag_ns: int | None = None
 
     def hear(self, ended_ns: int, now_ns: int) -> None:
-        """A span that, by its sender's clock, ended then came now."""
+        """Take the end of a span by its sender's clock, and the time of receipt."""
         lag_ns = now_ns - ended_ns
         if self._least_lag_ns is None or lag_ns < self._least_lag_ns:
             self._least_lag_ns = lag_ns
 
     @property
     def ahead_ns(self) -> int:
-        """To take from what it says."""
+        """Nanoseconds to subtract from the sender's times."""
         return max(0, -(self._least_lag_ns or 0))
 
     @property
     def uncertainty_ns(self) -> int:
-        """How far off it may be."""
+        """Bound of the clock's error in nanoseconds."""
         return abs(self._least_lag_ns or 0)
 
 
 class SpanReader:
-    """Makes readings of spans, each span once."""
+    """Turns spans into readings, each span once."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, None] = OrderedDict()
@@ -201,12 +201,10 @@ class SpanReader:
     def read(
         self, spans: Iterable[Span], sender: Sender, wall_ns: int
     ) -> tuple[list[RequestSpan], int]:
-        """The requests in there, in Unix time, and how many made no sense.
+        """The requests among spans, in Unix time, and the number of invalid ones.
 
-        Args:
-            spans: Some of one sender, requests and others.
-            sender: Who sent them.
-            wall_ns: Unix time of their receipt.
+        Args: spans: Spans of one sender. sender: Who sent them. wall_ns: Unix time of
+        their receipt.
         """
         requests = []
         nonsense = 0
@@ -251,7 +249,7 @@ class SpanReader:
 
 
 def request_span(span: Span) -> RequestSpan | None:
-    """A request, times as the sender's wall clock says; None: it makes no sense."""
+    """The request of a span, in the sender's wall clock; None if it is invalid."""
     if len(span.attributes) > MOST_ATTRIBUTES:
         return None
     told = {each.key: each for each in span.attributes}
@@ -259,11 +257,11 @@ def request_span(span: Span) -> RequestSpan | None:
     counts = _told(told, COUNTS, _count)
     arrived_ns, end_ns = span.start_time_unix_nano, span.end_time_unix_nano
     e2el_ns = durations.get("e2el_ns")
-    if e2el_ns is not None:  # the span itself ends a little after the request
+    if e2el_ns is not None:  # the span ends slightly after the request
         end_ns = arrived_ns + e2el_ns
     if not 0 < arrived_ns <= end_ns < 1 << 62:
         return None
-    if not counts.get("output_tokens", 1):  # no token ever came
+    if not counts.get("output_tokens", 1):  # no token was produced
         for name in ("ttft_ns", "prefill_ns", "decode_ns"):
             durations.pop(name, None)
     request = RequestSpan(

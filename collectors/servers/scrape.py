@@ -1,4 +1,4 @@
-"""Asks a server for its metrics again and again, whatever it answers."""
+"""Scrapes one server's metrics at an interval, however it responds."""
 
 import asyncio
 import random
@@ -31,28 +31,28 @@ from collectors.servers.families.family import Facts, Family, Names
 from collectors.servers.local_model import local_config
 
 SLOW_S = 2.0
-"""An answer that takes longer is told as slow."""
+"""Slower responses are reported."""
 GIVE_UP_S = 10.0
-"""One that takes longer is none."""
+"""Time limit for a response."""
 LONGEST_PAUSE_S = 10.0
-"""Between two tries to reach a server that does not answer."""
+"""Longest pause between attempts to reach a server."""
 FIRST_PAUSE_S = 0.3
-"""Between the first two readings: rates exist early."""
+"""Pause between the first two scrapes, so that rates are available early."""
 SPREAD_S = 0.2
-"""Many servers are not asked all at once for the first time."""
+"""Spread of the first scrape among many servers."""
 INFO_EVERY_S = 60.0
 INFO_TIMEOUT_S = 3.0
 INFO_BYTES = 1_000_000
 METRICS_AGAIN_S = 60.0
-"""When a server that has no metrics is asked for them once more."""
+"""Pause before a server without metrics is asked for them again."""
 ALIVE_EVERY_S = 5.0
-"""How often it is asked meanwhile whether it lives."""
+"""How often it is checked for being alive in the meantime."""
 SEVERAL = "several servers answer here in turn: attach to each by its own address"
 TURNS = 20
-"""So many answers of one alone, and the others are forgotten."""
+"""Consecutive responses of one server after which others are forgotten."""
 MOST_LIVES = 100
 LARGE = 250_000
-"""A longer text is read in a thread."""
+"""Pages longer than this are parsed in a thread."""
 NO_METRICS = {
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.NOT_FOUND,
@@ -64,17 +64,17 @@ NOBODY_BEHIND = {
     HTTPStatus.SERVICE_UNAVAILABLE,
     HTTPStatus.GATEWAY_TIMEOUT,
 }
-"""A proxy answers, the server does not."""
+"""A proxy answered, the server did not."""
 
 
 @dataclass(slots=True)
 class _Life:
-    """What is known of one life of a server: it ends when its counters begin anew."""
+    """State of one run of a server, which ends when its counters are reset."""
 
     family: Family | None = None
     exposition: Exposition | None = None
     began: str | None = None
-    """When, in whatever way the server tells it."""
+    """Start time in the form the server reports it."""
     started_s: float | None = None
     last: dict[tuple[str, str | None], EngineSample] = field(default_factory=dict)
     has_metrics: bool = True
@@ -83,7 +83,7 @@ class _Life:
     info_due_ns: int = 0
 
     def is_over(self, scraped: Scraped, began: str | None) -> bool:
-        """These come from another process, or from the same one begun anew."""
+        """Whether a scrape comes from another process or a restarted one."""
         if None not in {self.began, began}:
             return self.began != began
         return any(
@@ -93,40 +93,40 @@ class _Life:
         )
 
     def follow(self, scraped: Scraped, began: str | None) -> None:
-        """Take these as its latest."""
+        """Store a scrape as the latest."""
         self.began = began
         self.started_s = scraped.started_s
         self.last |= {(each.rank, each.model): each for each in scraped.samples}
 
 
 class ServerScraper:
-    """What a server tells over HTTP: a collector that never gives up."""
+    """A collector of what one server reports over HTTP; it retries for ever."""
 
     def __init__(self, clock: SessionClock, server: Server) -> None:
         self._clock = clock
         self.server = server
         self._closed = asyncio.Event()
         self._phase = random.random()  # noqa: S311 - no secret
-        """When in its interval it asks: many servers are asked one after another."""
+        """Phase of its scrapes within the interval, so that servers take turns."""
         self._failures = 0
-        """In a row."""
+        """Consecutive failures."""
         self._life = _Life()
         self._told: Contact | None = None
         self._info: ServerInfo | None = None
         self._lives = deque[str](maxlen=MOST_LIVES)
-        """When each process that answered here began."""
+        """Start times of the processes that answered at this address."""
         self._turns = 0
-        """Answers to go until others that answered here are forgotten."""
+        """Responses left until other servers at this address are forgotten."""
         self._strange = 0
-        """Answers of others, in a row."""
+        """Consecutive responses of other servers."""
         self._round_trips = deque[int](maxlen=60)
         self._distant = DistantClock()
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
-        """Samples, and whatever changes, until closed.
+        """Samples, and changes of anything else, until closed.
 
         Raises:
-            CollectorError: the server cannot even be tried.
+            CollectorError: no client can be created for the server.
         """
         try:
             client = self.server.client(timeout_s=None)
@@ -144,7 +144,7 @@ class ServerScraper:
     async def _turn(
         self, client: httpx.AsyncClient
     ) -> AsyncIterator[Sequence[AnyReading]]:
-        """Ask once; tell meanwhile that it takes long."""
+        """Scrape once, and report a slow response while waiting."""
         asking = asyncio.create_task(self._ask(client))
         try:
             if not (await asyncio.wait({asking}, timeout=SLOW_S))[0]:
@@ -168,11 +168,10 @@ class ServerScraper:
         return self._told is not None and self._told.answers
 
     async def close(self) -> None:
-        """Ask no more."""
         self._closed.set()
 
     async def _pause(self, seconds: float) -> bool:
-        """Wait; true once closed."""
+        """Sleep; True once closed."""
         try:
             async with asyncio.timeout(max(seconds, 0)):
                 await self._closed.wait()
@@ -207,10 +206,10 @@ class ServerScraper:
         return answer
 
     async def _ask(self, client: httpx.AsyncClient) -> list[AnyReading]:
-        """One reading of the server.
+        """Readings of one scrape.
 
         Raises:
-            NoAnswerError: there is none.
+            NoAnswerError: there was no usable response.
         """
         now_ns = self._clock.now_ns()
         if self._life.has_metrics or now_ns >= self._life.metrics_due_ns:
@@ -224,7 +223,7 @@ class ServerScraper:
         return await self._live(client)
 
     async def _live(self, client: httpx.AsyncClient) -> list[AnyReading]:
-        """What it tells of now where it has no metrics: mostly that it lives."""
+        """Readings of a server without metrics: mostly that it is alive."""
         family = self._life.family
         if family is None or family.live is None:
             await self._json(client, "/v1/models")
@@ -299,7 +298,7 @@ class ServerScraper:
         return [*contact, *scraped.samples]
 
     def _is_another(self, began: str | None) -> bool:
-        """It is one that we knew before the one we follow: both live."""
+        """Whether this is an earlier server at this address, so both are alive."""
         if began == self._life.began:
             self._turns = max(self._turns - 1, 0)
             self._strange = 0
@@ -313,7 +312,7 @@ class ServerScraper:
     def _contact(
         self, *, answers: bool, why: str | None = None, restarted: bool = False
     ) -> list[AnyReading]:
-        """What to tell of it, if that is new."""
+        """A Contact, if it differs from the last one."""
         told, trip_ns = self._told, min(self._round_trips, default=None)
         if told is not None and not restarted:
             same = (told.answers, told.why) == (answers, why)
@@ -332,7 +331,7 @@ class ServerScraper:
         return [self._told]
 
     async def _look(self, client: httpx.AsyncClient) -> list[AnyReading]:
-        """What the server says it is, if that is new."""
+        """The ServerInfo and model configuration, if they changed."""
         life = self._life
         life.info_due_ns = self._clock.now_ns() + int(INFO_EVERY_S * NS_PER_S)
         if life.exposition:
@@ -369,12 +368,12 @@ class ServerScraper:
         if self._info and msgspec.structs.replace(self._info, t_ns=info.t_ns) == info:
             return []
         self._info = info
-        # Off the loop: where the server says its model is, any disk may be.
+        # In a thread, because the model's directory may be on a slow disk.
         told = await asyncio.to_thread(lambda: list(self._told_of_model(facts, info)))
         return [info, *told]
 
     def _told_of_model(self, facts: Facts, info: ServerInfo) -> Iterator[AnyReading]:
-        """What it is set to, and its model where its directory is on this host."""
+        """Its flags, and its model's configuration if that is on this host."""
         if not facts.flags:
             return
         t_ns, source = info.t_ns, info.source
@@ -390,7 +389,7 @@ class ServerScraper:
     async def _answers(
         self, client: httpx.AsyncClient, asks: Sequence[Names]
     ) -> dict[str, Any]:
-        """What paths say that tell of the server; nothing for those that do not."""
+        """JSON responses by path; paths that fail are missing."""
 
         async def one(paths: Names) -> object:
             for path in paths:
@@ -406,10 +405,10 @@ class ServerScraper:
         }
 
     async def _json(self, client: httpx.AsyncClient, path: str) -> Any:  # noqa: ANN401
-        """What is there, as JSON.
+        """The JSON response at a path.
 
         Raises:
-            NoAnswerError: nothing is, or it is none.
+            NoAnswerError: there is none, or it is not JSON.
         """
         answer = await self._get(client, path, INFO_TIMEOUT_S, INFO_BYTES)
         try:
@@ -421,7 +420,7 @@ class ServerScraper:
 
 
 def _alike(one: int | None, other: int | None) -> bool:
-    """Nobody would show them differently."""
+    """Whether two round-trip times are close enough not to be reported again."""
     if one is None or other is None:
         return one is other
     return 0.7 < other / max(one, 1) < 1.5
@@ -433,12 +432,12 @@ def _is_page(answer: Answer) -> bool:
 
 
 def _answers(error: NoAnswerError) -> bool:
-    """Somebody is there, though what came is of no use."""
+    """Whether the server responded, if not usefully."""
     return error.status is not None and error.status not in NOBODY_BEHIND
 
 
 def went_back(before: EngineSample, after: EngineSample) -> bool:
-    """A counter is lower than it was: it began anew."""
+    """Whether a counter fell, so the server restarted."""
     pairs = [
         (before.prompt_tokens, after.prompt_tokens),
         (before.output_tokens, after.output_tokens),
@@ -457,10 +456,10 @@ def went_back(before: EngineSample, after: EngineSample) -> bool:
 
 
 def _ns(seconds: float | None) -> int | None:
-    """Unix time; a float of today is good to a microsecond and no more."""
+    """Unix time in nanoseconds, rounded to the microsecond a float holds today."""
     return None if seconds is None else round(seconds * 1e6) * 1_000
 
 
 def _jitter(seconds: float) -> float:
-    """A part of it, so that many do not do the same at once."""
+    """A random part of the pause, so that many servers are not scraped at once."""
     return seconds * random.uniform(0.5, 1.0)  # noqa: S311 - no secret

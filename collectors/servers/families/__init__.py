@@ -1,6 +1,6 @@
-"""The families of servers that can be watched, one module each.
+"""The supported server families, one module each.
 
-Nobody else knows what they call their metrics.
+Metric names of a server are known here and nowhere else.
 """
 
 from collectors.servers.families.family import Answers, Family, models_of, text_of
@@ -11,11 +11,11 @@ from collectors.servers.families.vllm import VLLM
 
 FAMILIES = (VLLM, SGLANG, LLAMACPP, OPENAI)
 IDENTIFY = (("/v1/models",),)
-"""Tells which family a server without metrics is."""
+"""Paths that identify a server without metrics."""
 
 
 def by_metrics(text: str) -> Family | None:
-    """Whose metrics these are."""
+    """The family whose metric prefix occurs in a ``/metrics`` page."""
     for family in FAMILIES:
         for prefix in family.prefixes:
             if text.startswith(prefix) or f"\n{prefix}" in text:
@@ -24,7 +24,7 @@ def by_metrics(text: str) -> Family | None:
 
 
 def by_answers(answers: Answers) -> Family | None:
-    """Whose these answers are; None where nobody answered as an engine does."""
+    """The family that owns the listed models; None if no models are listed."""
     owners = {text_of(each.get("owned_by")) for each in models_of(answers)}
     for family in FAMILIES:
         if family.name in owners:

@@ -1,4 +1,4 @@
-"""What is declared of a family of servers: what it offers and how it calls it."""
+"""What is declared about a server family: its metrics, endpoints and settings."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,19 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Names = tuple[str, ...]
-"""Spellings of one metric, the newest first; the first that a server has counts."""
+"""Names of one metric across versions, newest first; the first present is used."""
 Answers = Mapping[str, Any]
-"""What paths of a server answered, as JSON; those it does not have are missing."""
+"""JSON responses by path; paths the server lacks are missing."""
 Labels = Mapping[str, str]
 LONGEST = 256
-"""No name and no setting is longer."""
+"""Longest name or setting that is kept."""
 Flag = str | int | float | bool | None
 Live = tuple[str, Callable[[Any], Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a server tells of itself, as far as its family tells it."""
+    """What a server reports about itself, as far as its family offers it."""
 
     version: str | None = None
     models: list[str] = field(default_factory=list)
@@ -29,63 +29,66 @@ class Facts:
     settings: dict[str, str] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
     flags: dict[str, Flag] = field(default_factory=dict)
-    """Settings by the names of the flags that set them, where the family is vLLM."""
+    """Values of vLLM's command-line flags; empty for other families."""
     root: str | None = None
-    """Where it says that its model is: a directory, or a name."""
+    """Directory or Hugging Face name of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A family: which of its metrics fill which field of an EngineSample.
+    """A server family, and which of its metrics fill which field of EngineSample.
 
-    Metrics go without ``_total``, ``_bucket``, ``_sum`` and ``_count``; "a + b" is the
-    sum of two. Of series that differ only in labels not named here, gauges give the
-    highest, since each rank of a group repeats the same; all else is added up.
+    Metric names omit ``_total``, ``_bucket``, ``_sum`` and ``_count``; "a + b" is the
+    sum of two. Where several series differ only in labels not named here, gauges take
+    the maximum, because every rank of a group repeats the same value; everything else
+    is summed.
     """
 
     name: str
     title: str
     prefixes: Names = ()
-    """What the names of its metrics begin with, and nobody else's."""
+    """Prefixes of its metric names, unique among families."""
     rank_label: str = "engine"
     model_label: str = "model_name"
     kv_usage: Names = ()
-    """0-1."""
+    """Metric names of KV cache usage, 0 to 1."""
     other_pools: Names = ()
-    """Use of pools whose fullest ``kv_usage`` tells: while any of them is in use, how
-    full the KV cache is cannot be read off that."""
+    """Usage of further pools that share ``kv_usage``: while one of them is in use, the
+    KV cache's own usage is unknown."""
     gauges: Mapping[str, Names] = field(default_factory=dict)
     counters: Mapping[str, Names] = field(default_factory=dict)
     finished: Mapping[str, str] = field(default_factory=dict)
-    """What counts requests that ended: how they did, or ``{label}`` that says so."""
+    """Counters of finished requests by finish reason, or by ``{label}`` that holds
+    it."""
     histograms: Mapping[str, Names] = field(default_factory=dict)
     others: Mapping[str, str | None] = field(default_factory=dict)
-    """What only it has, kept by its own name without the prefix; for each the label
-    that parts its series, if one does."""
+    """Metrics of this family only, kept without the prefix; each with the label that
+    distinguishes its series, or None."""
     sums: Names = ()
-    """Histograms that only it has: of each the sum and the count are kept beside
-    ``others``, which is all that a mean between two scrapes takes."""
+    """Histograms of this family only; their sum and count are kept in ``others``,
+    enough for a mean between two scrapes."""
     info: Names = ()
-    """Tells by its labels how the engine is configured."""
+    """Info metrics whose labels hold the engine's configuration."""
     started_header: str | None = None
-    """Comes with metrics and changes with each start."""
+    """Response header of ``/metrics`` that changes with each start of the server."""
     asks: tuple[Names, ...] = (("/v1/models",),)
-    """Paths that tell what the server is, the newest first of those that tell the same
-    thing: what the first that is there says goes by the newest."""
+    """Paths to ask for the server's identity. Alternatives are ordered newest first,
+    and a response is filed under the newest."""
     live: Live | None = None
-    """A path that tells something of now where there are no metrics, and its fields."""
+    """Path that reports current state when metrics are off, and its parser."""
     describe: Callable[[Answers, Labels | None], Facts]
-    """Reads what they answered, and the labels of ``info``: None without metrics."""
+    """Builds the facts from the JSON responses and the info labels; None: no
+    metrics."""
 
     def short(self, metric: str) -> str:
-        """A metric's name without the prefix."""
+        """A metric's name without the family prefix."""
         for prefix in self.prefixes:
             metric = metric.removeprefix(prefix)
         return metric
 
 
 def models_of(answers: Answers) -> list[Mapping[str, Any]]:
-    """The models an OpenAI-compatible server lists, whatever it really answered."""
+    """The model entries of ``/v1/models``, whatever form the response has."""
     answer = answers.get("/v1/models")
     data = answer.get("data") if isinstance(answer, Mapping) else None
     if not isinstance(data, list):
@@ -94,17 +97,17 @@ def models_of(answers: Answers) -> list[Mapping[str, Any]]:
 
 
 def model_names(answers: Answers) -> list[str]:
-    """Their names."""
+    """The ids of the listed models."""
     return [text for each in models_of(answers) if (text := text_of(each.get("id")))]
 
 
 def text_of(value: object) -> str | None:
-    """A text, if that is what it is."""
+    """The value if it is a non-empty string, cut to LONGEST."""
     return value[:LONGEST] if isinstance(value, str) and value else None
 
 
 def count_of(value: object) -> int | None:
-    """A count, also where it is written as text."""
+    """The value as a non-negative integer, if it is one or its decimal text."""
     if isinstance(value, str) and value.isdecimal():
         value = int(value[:18])
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53:
@@ -113,14 +116,14 @@ def count_of(value: object) -> int | None:
 
 
 def setting_of(value: object) -> str | None:
-    """How a setting is written, if it is a plain one."""
+    """A scalar setting as text; None for empty or structured values."""
     if value is None or value == "" or not isinstance(value, str | int | float):
         return None
     return str(value)[:LONGEST]
 
 
 def flag_of(text: str) -> Flag:
-    """A value as Python writes it: a number, a truth, nothing, else the text."""
+    """Parse a value written by Python's ``str``: a number, a bool, None or text."""
     named: dict[str, Flag] = {"None": None, "True": True, "False": False}
     if text in named:
         return named[text]

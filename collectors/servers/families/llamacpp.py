@@ -1,8 +1,8 @@
 """llama.cpp's server, ``llama-server``.
 
-It has counters and gauges, no histograms: latencies are known to clients alone. It
-counts tokens when a request ends, and above a million writes its counters with six
-digits, so small differences vanish.
+It exports counters and gauges but no histograms, so only clients can measure latencies.
+Tokens are counted when a request ends. Counters above a million are written with six
+digits, so small differences are lost.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def _describe(answers: Answers, labels: Labels | None) -> Facts:
 
 
 def _busy(slots: object) -> dict[str, Any]:
-    """How many requests run, where only the slots tell; never what they say."""
+    """The number of busy slots, as ``running``; prompts in the slots are not read."""
     if not isinstance(slots, list) or not slots:
         return {}
     told = [each.get("is_processing") for each in slots if isinstance(each, Mapping)]
@@ -68,7 +68,7 @@ LLAMACPP = Family(
         "waiting": ("llamacpp:requests_deferred",),
     },
     counters={
-        # What is found in the cache is not counted as processed.
+        # Tokens found in the cache are not counted as processed.
         "prompt_tokens": ("llamacpp:prompt_tokens + llamacpp:prompt_tokens_cached",),
         "output_tokens": ("llamacpp:tokens_predicted",),
         "prefix_queries": ("llamacpp:prompt_tokens + llamacpp:prompt_tokens_cached",),

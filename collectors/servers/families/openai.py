@@ -1,4 +1,4 @@
-"""Any server that answers as OpenAI does: which models it has, and nothing more."""
+"""Any OpenAI-compatible server: its model list, and nothing more."""
 
 from collectors.servers.families.family import (
     Answers,

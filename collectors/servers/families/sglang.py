@@ -1,12 +1,11 @@
 """SGLang, 0.4 and later.
 
-It counts tokens when a request ends, not as they come. Its gauges are of one data-
-parallel rank, its counters and histograms of the whole server. ``token_usage`` is the
-use of the fullest of its pools, so of a hybrid model it may be that of sliding windows
-or of Mamba's states: KV usage is unknown then, and each pool is kept by its own name.
-Before 0.4.4 it had a
-``time_per_output_token_seconds`` of running averages, which is neither ITL nor TPOT
-and is left alone.
+It counts tokens when a request ends, not as they are generated. Gauges are per
+data-parallel rank; counters and histograms cover the whole server. ``token_usage`` is
+the usage of the fullest pool, which for hybrid models may be the sliding window or
+Mamba states: KV usage is then unknown, and each pool is kept under its own name. Before
+0.4.4, ``time_per_output_token_seconds`` held running averages, which are neither ITL
+nor TPOT and are ignored.
 """
 
 from collections.abc import Mapping
@@ -45,7 +44,7 @@ SAID = (
     "speculative_algorithm",
     "disaggregation_mode",
 )
-"""What is kept of its arguments: there are keys among the rest."""
+"""Server arguments that are kept; others may hold keys."""
 
 METRICS = "Its metrics are off: start it with --enable-metrics."
 
@@ -85,7 +84,8 @@ SGLANG = Family(
         "prefix_hits": ("sglang:cached_tokens",),
         "preemptions": ("sglang:num_retracted_requests",),
     },
-    finished={"sglang:num_requests": "finished"},  # how, it does not say
+    # it does not report the finish reason
+    finished={"sglang:num_requests": "finished"},
     histograms={
         "ttft_s": ("sglang:time_to_first_token_seconds",),
         "itl_s": ("sglang:inter_token_latency_seconds",),
@@ -116,7 +116,8 @@ SGLANG = Family(
         "sglang:num_prefill_inflight_queue_reqs": None,
         "sglang:num_decode_prealloc_queue_reqs": None,
         "sglang:num_decode_transfer_queue_reqs": None,
-        "sglang:kv_transfer_speed_gb_s": None,  # a gauge before it was a histogram
+        # a gauge in older versions, a histogram in newer ones
+        "sglang:kv_transfer_speed_gb_s": None,
         "sglang:kv_transfer_latency_ms": None,
         "sglang:num_transfer_failed_reqs": None,
         "sglang:num_bootstrap_failed_reqs": None,

@@ -1,6 +1,7 @@
-"""vLLM, 0.8 and later: all spellings of its metrics.
+"""vLLM, 0.8 and later, with all names its metrics have had.
 
-0.8 looked up its prefix cache by blocks, later ones by tokens: the share is the same.
+0.8 counts prefix cache lookups in blocks, later versions in tokens; the hit rate is the
+same.
 """
 
 import json
@@ -33,7 +34,7 @@ SAID = (
     "swap_space",
     "cpu_offload_gb",
 )
-"""What is kept of its cache configuration."""
+"""Labels of ``cache_config_info`` that are kept as settings."""
 FLAGS = {
     "block_size": "block_size",
     "cache_dtype": "kv_cache_dtype",
@@ -45,7 +46,7 @@ FLAGS = {
     "swap_space": "swap_space",
     "cpu_offload_gb": "cpu_offload_gb",
 }
-"""Labels of its cache configuration that flags set, and these."""
+"""Labels of ``cache_config_info`` that correspond to command-line flags."""
 
 
 NO_STATS = (
@@ -71,20 +72,20 @@ KV_EVENTS = (
 
 
 FINER_FROM = (0, 32)
-"""The first version whose buckets can be chosen."""
+"""First version with --custom-histogram-buckets."""
 FINER = {
     "inter_token_latency": (1, 1_000),
     "time_to_first_token": (10, 100_000),
     "request_latency": (10, 300_000),
 }
-"""From so many milliseconds to so many there should be buckets, by the names that
-``--custom-histogram-buckets`` has."""
+"""Range in milliseconds that buckets should cover, by histogram name in
+``--custom-histogram-buckets``."""
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.5)
-"""Bounds of each decade: none is twice the one before."""
+"""Bucket bounds within a decade; neighbours differ by less than a factor of two."""
 
 
 def finer_buckets() -> str:
-    """What to start it with for brackets no wider than a factor of two."""
+    """--custom-histogram-buckets with neighbours less than a factor of two apart."""
     buckets = {
         name: [
             round(step * 10**decade / 1000, 6)
@@ -108,7 +109,7 @@ def _describe(answers: Answers, labels: Labels | None) -> Facts:
         version=text_of(version.get("version")) if isinstance(version, dict) else None,
         models=model_names(answers),
         max_model_len=max((each for each in lengths if each), default=None),
-        num_kv_blocks=blocks - 1 if blocks else None,  # one is never given out
+        num_kv_blocks=blocks - 1 if blocks else None,  # block 0 is the null block
         kv_block_tokens=count_of(labels.get("block_size")),
         settings=said | ({"root": ", ".join(sorted(map(str, roots)))} if roots else {}),
         advice=_advice(answers) if measured else [NO_STATS],
@@ -118,7 +119,7 @@ def _describe(answers: Answers, labels: Labels | None) -> Facts:
 
 
 def _flags(labels: Labels, lengths: Sequence[int | None]) -> dict[str, Flag]:
-    """What it tells of its flags, as values."""
+    """Flag values found in the labels and the model list."""
     flags = {
         flag: flag_of(labels[label]) for label, flag in FLAGS.items() if label in labels
     }
@@ -128,7 +129,7 @@ def _flags(labels: Labels, lengths: Sequence[int | None]) -> dict[str, Flag]:
 
 
 def _advice(answers: Answers) -> list[str]:
-    """What it could tell and does not; whether it traces nobody can ask."""
+    """How to make the server report more; whether it sends traces is not visible."""
     silent = answers.get("/kv_event_sources") == {}
     told = [PROBE, TRACES, *([KV_EVENTS] if silent else [])]
     if _version(answers) >= FINER_FROM:
@@ -137,7 +138,7 @@ def _advice(answers: Answers) -> list[str]:
 
 
 def _version(answers: Answers) -> tuple[int, ...]:
-    """As numbers; nothing where it tells none that can be read."""
+    """The version as (major, minor); empty if it is unknown."""
     told = answers.get("/version")
     text = text_of(told.get("version")) if isinstance(told, dict) else None
     numbers = re.match(r"(\d{1,4})\.(\d{1,4})", text or "")
@@ -168,7 +169,8 @@ VLLM = Family(
         "ttft_s": ("vllm:time_to_first_token_seconds",),
         "itl_s": (
             "vllm:inter_token_latency_seconds",
-            "vllm:time_per_output_token_seconds",  # held gaps, in spite of its name
+            # held inter-token gaps, in spite of its name
+            "vllm:time_per_output_token_seconds",
         ),
         "tpot_s": ("vllm:request_time_per_output_token_seconds",),
         "e2el_s": ("vllm:e2e_request_latency_seconds",),
