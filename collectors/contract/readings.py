@@ -5,9 +5,9 @@ conversion layer.
 
 Times are integer nanoseconds and their names end in ``_ns``. On the wire they are
 monotonic times of the sender's boot; a collector converts them once (see
-:mod:`collectors.contract.clock`) to *session time*: nanoseconds since the session started.
-``INSTANTS`` names the fields that are points in time, so that durations are not
-converted. Unknown is ``None``, never zero.
+:mod:`collectors.contract.clock`) to *session time*: nanoseconds since the session
+started. ``INSTANTS`` names the fields that are points in time, so that durations are
+not converted. Unknown is ``None``, never zero.
 """
 
 from enum import StrEnum

@@ -49,8 +49,8 @@ KINDS = {
     "ecc_corrected": Kind.COUNTER,
     "ecc_uncorrected": Kind.COUNTER,
 }
-"""By field of :class:`collectors.contract.readings.GpuSample`. On AMD, for example, activity of
-the memory controller is a share of time."""
+"""By field of :class:`collectors.contract.readings.GpuSample`. On AMD, for example,
+activity of the memory controller is a share of time."""
 
 
 class Pace(Enum):

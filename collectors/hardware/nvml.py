@@ -1,7 +1,8 @@
 """NVIDIA GPUs by NVML: enumerated, read, lost and found again, like the driver.
 
 Every call may fail on its own. A failure becomes a reason to display, never a crash: of
-one value (see :mod:`collectors.hardware.nvml_errors`), of one GPU, or of the whole driver.
+one value (see :mod:`collectors.hardware.nvml_errors`), of one GPU, or of the whole
+driver.
 """
 
 import os

@@ -1,11 +1,11 @@
 """The protocol for changing limits of a running engine.
 
 An EngineCore started with control listens on a second socket beside its probe's
-(:mod:`collectors.contract.runtime_dir`): a Unix socket only its owner may use (0600), which
-checks the peer's uid. Requests and responses are lines of JSON, a :class:`LimitRequest`
-each, answered in order by a :class:`LimitAnswer`. When the connection that made the
-last change closes, the start-up values return after ``WATCHER_GONE_S``, unless the
-change asked to stay.
+(:mod:`collectors.contract.runtime_dir`): a Unix socket only its owner may use (0600),
+which checks the peer's uid. Requests and responses are lines of JSON, a
+:class:`LimitRequest` each, answered in order by a :class:`LimitAnswer`. When the
+connection that made the last change closes, the start-up values return after
+``WATCHER_GONE_S``, unless the change asked to stay.
 """
 
 from enum import StrEnum

@@ -24,7 +24,7 @@ OnStage = Callable[[Note], None]
 
 
 class LiveEngine(Protocol):
-    """An engine that answers; :class:`embedded_engine.engine.launch.Engine` implements it."""
+    """An engine that answers, like :class:`embedded_engine.engine.launch.Engine`."""
 
     @property
     def engine_id(self) -> str:

@@ -20,7 +20,14 @@ from inferwatch.cli import (
     load_command,
     load_search,
 )
-from inferwatch.cli.checks.finding import Check, Finding, absent, broken, limited, works
+from inferwatch.cli.checks.finding import (
+    Check,
+    CheckResult,
+    absent,
+    broken,
+    limited,
+    works,
+)
 from inferwatch.cli.load_progress import draw, progress_line
 from inferwatch.cli.tune_progress import TuneLog, stage_line
 from inferwatch.live.attached import nearby
@@ -348,7 +355,7 @@ def spread(median: float) -> Spread:
     )
 
 
-def measured(*, everything: bool) -> baseline_command.Measured:
+def measured(*, everything: bool) -> baseline_command.BaselineResult:
     lengths = [
         LengthBaseline(
             prompt_tokens=length,
@@ -381,7 +388,7 @@ def measured(*, everything: bool) -> baseline_command.Measured:
         settings={"max_num_seqs": 12},
     )
     tags = [configuration.exact_tag, configuration.model_tag]
-    return baseline_command.Measured(
+    return baseline_command.BaselineResult(
         lengths=lengths,
         shown=snapshot_of_gpus() if everything else Model().snapshot(0, Window.SESSION),
         configuration=configuration if everything else None,
@@ -434,7 +441,7 @@ def test_what_runs_here(
     check(name, printed())
 
 
-FINDINGS: Sequence[Finding] = (
+FINDINGS: Sequence[CheckResult] = (
     works("driver", "575.57.08", version="575.57.08"),
     limited("HBM", "no counters", "run as root, or let others read counters"),
     absent("DCGM", "no exporter answers", "start one: docker run …"),

@@ -427,7 +427,7 @@ class LiveAgain:
     limit_desk: ScriptedDesk
     state: FeedState = FeedState.LIVE
 
-    def __getattr__(self, name: str) -> Any:  # noqa: D105 - as the player has it
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.player, name)
 
     def present(self, source: str | None = None) -> Snapshot:

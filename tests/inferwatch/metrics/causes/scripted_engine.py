@@ -118,5 +118,5 @@ class Script:
         self.decode(*members)
         return self
 
-    def __iter__(self) -> Iterator[AnyReading]:  # noqa: D105 - all that is told
+    def __iter__(self) -> Iterator[AnyReading]:
         return iter(self.told)

@@ -68,7 +68,7 @@ class Engine:
     settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
     starts_s: float = 0.0
 
-    def __post_init__(self) -> None:  # noqa: D105
+    def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._now_ns = round(self.starts_s * S)
         self._next_ns = self._now_ns
