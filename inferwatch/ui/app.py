@@ -60,7 +60,7 @@ from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.terminal.terminal import TerminalApp
 from inferwatch.ui.tune.screen import TuneScreen
-from inferwatch.ui.whatif.dialog import WhatIfScreen
+from inferwatch.ui.what_if.dialog import WhatIfScreen
 
 LOOK_EVERY_S = 0.5
 LOOKING_SHARE = 0.03

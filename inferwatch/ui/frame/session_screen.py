@@ -1,6 +1,9 @@
 """What every screen of a session has: the header, the drawers, the footer."""
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import IntEnum
+from functools import lru_cache
 from typing import ClassVar
 
 from textual import on
@@ -10,13 +13,181 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from inferwatch.feed import Feed, FeedState
+from inferwatch.formatting import counted
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.header import HeaderLine, Tab, shown_time_of
-from inferwatch.ui.frame.log_drawer import MOST_LINES, LogDrawer
 from inferwatch.ui.kit.keys import HERE, KeyFooter
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, join, ruled
 from inferwatch.ui.messages import SnapshotReady
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.drawers import Key, toggle_help
+
+MOST_LINES = 10_000
+"""Of the log's end; it is read by bytes, and of those only so many."""
+HEAD = re.compile(r"^(?:\(\S+ pid=\d+\) ?)?(?P<level>[A-Z]+)[ :]")
+"""``(EngineCore pid=7) ERROR 11-20 10:00:00 …`` and ``INFO:     …``."""
+ACCESS = re.compile(
+    r"^(?:\(\S+ pid=\d+\) ?)?INFO: +\S* ?- "
+    r'"[A-Z]+ \S+ HTTP/[\d.]+" (?P<status>\d{3})\b'
+)
+"""What uvicorn logs of every answer; on a Unix socket it knows no client."""
+
+
+class Level(IntEnum):
+    """How bad a line is."""
+
+    ACCESS = 0
+    """A request that was answered as it should be."""
+    PLAIN = 1
+    WARNING = 2
+    ERROR = 3
+
+
+LEVELS = {
+    "WARNING": Level.WARNING,
+    "ERROR": Level.ERROR,
+    "CRITICAL": Level.ERROR,
+    "INFO": Level.PLAIN,
+    "DEBUG": Level.PLAIN,
+}
+MARKS = {Level.WARNING: ("▲", "warn"), Level.ERROR: ("✖", "bad")}
+"""A sign beside the ink: colour is never the only signal."""
+LEAST = {
+    Level.PLAIN: "all levels",
+    Level.WARNING: "warnings, errors",
+    Level.ERROR: "errors only",
+}
+
+
+@lru_cache(maxsize=2 * MOST_LINES)
+def own_level(line: str) -> Level | None:
+    """As the line itself says; None where it goes on with the one before."""
+    if access := ACCESS.match(line):
+        status = int(access["status"])
+        if status < 400:
+            return Level.ACCESS
+        return Level.ERROR if status >= 500 else Level.WARNING
+    if (head := HEAD.match(line)) and head["level"] in LEVELS:
+        return LEVELS[head["level"]]
+    if line.startswith("Traceback") or re.match(
+        r"\w+(\.\w+)*(Error|Exception)\b", line
+    ):
+        return Level.ERROR
+    return None
+
+
+def levels_of(lines: Sequence[str]) -> list[Level]:
+    """Of each line; one that does not say is as bad as the one it belongs to."""
+    levels, before = [], Level.PLAIN
+    for line in lines:
+        own = own_level(line)
+        before = max(before, Level.PLAIN) if own is None else own
+        levels.append(before)
+    return levels
+
+
+class LogDrawer(Panel, can_focus=True):
+    """The end of the log, less what is filtered out; how much that is, it says."""
+
+    DEFAULT_CSS = """
+    LogDrawer {
+        layer: drawer; dock: bottom; height: 45%; min-height: 8;
+        margin-bottom: 1; background: $surface;
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("a", "access", "access lines", tooltip="Show or hide access-log lines"),
+        Binding("w", "level", "level", tooltip="All, warnings and errors, or errors"),
+        Binding("up", "scroll(1)", "older", key_display="↑↓"),
+        Binding("down", "scroll(-1)", "newer", show=False),
+        Binding("pageup", "scroll_page(1)", "older", show=False),
+        Binding("pagedown", "scroll_page(-1)", "newer", show=False),
+        Binding("escape", "screen.log", "close", show=False),
+    ]
+
+    def __init__(self, empty: str = "nothing is logged yet") -> None:
+        super().__init__()
+        self._empty = empty
+        self._log: Sequence[str] = ()
+        self._access = False
+        self._least = Level.PLAIN
+        self._back = 0
+        """So many lines of those listed are below the last one shown."""
+
+    def show(self, log: Sequence[str]) -> None:
+        """Take the log's end; who reads further up is not disturbed."""
+        if not self._back:
+            self._log = log
+            self.redraw()
+
+    def action_access(self) -> None:
+        """With the lines of requests that were answered, or without."""
+        self._access, self._back = not self._access, 0
+        self.redraw()
+
+    def action_level(self) -> None:
+        """From which level on lines are shown."""
+        levels = list(LEAST)
+        self._least = levels[(levels.index(self._least) + 1) % len(levels)]
+        self._back = 0
+        self.redraw()
+
+    def action_scroll(self, lines: int) -> None:
+        """Further up, or down to the end, where new lines come."""
+        listed, _ = self._listed()
+        most = max(len(listed) - max(self.size.height - 1, 1), 0)
+        self._back = min(max(self._back + lines, 0), most)
+        self.redraw()
+
+    def action_scroll_page(self, pages: int) -> None:
+        """By as much as is in sight."""
+        self.action_scroll(pages * max(self.size.height - 2, 1))
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """A heading and the lines."""
+        listed, hidden = self._listed()
+        end = len(listed) - self._back
+        shown = listed[max(end - max(height - 1, 1), 0) : end]
+        body = [_line(text, level, width) for text, level in shown]
+        if not body:
+            body = [(cells(f" {self._nothing()}", width, "faint"),)]
+        title = (TextRun("engine log", "strong"), TextRun(self._place(), "muted"))
+        return [ruled(title, self._keys(hidden), width), *body]
+
+    def _listed(self) -> tuple[list[tuple[str, Level]], int]:
+        """The lines that are asked for; how many of answered requests are hidden."""
+        levels = levels_of(self._log)
+        everything = self._access and self._least is Level.PLAIN
+        least = Level.ACCESS if everything else self._least
+        told = zip(self._log, levels, strict=True)
+        return [each for each in told if each[1] >= least], levels.count(Level.ACCESS)
+
+    def _nothing(self) -> str:
+        if not self._log:
+            return self._empty
+        if self._least > Level.PLAIN:
+            return "no lines of that level: w shows others"
+        return "only access lines so far: a shows them"
+
+    def _place(self) -> str:
+        return f" · {self._back:,} newer lines below" if self._back else ""
+
+    def _keys(self, hidden: int) -> Line:
+        seen = self._access and self._least is Level.PLAIN
+        lines = f"{counted(hidden, 'access line')} {'shown' if seen else 'hidden'}"
+        close = _key("l", "closes", "screen.log")
+        return join((_key("a", lines), _key("w", LEAST[self._least]), close), "  ")
+
+
+def _key(key: str, does: str, action: str | None = None) -> Line:
+    return (TextRun(key, "accent", action), TextRun(f" {does}", "muted", action))
+
+
+def _line(text: str, level: Level, width: int) -> Line:
+    mark, ink = MARKS.get(level, (" ", "muted"))
+    return (TextRun(f"{mark} ", f"{ink} bold"), cells(text, max(width - 2, 0), ink))
+
 
 SHORT = 32
 """Rows; with fewer, charts come one at a time and margins go."""

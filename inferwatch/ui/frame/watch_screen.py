@@ -15,8 +15,7 @@ from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health
-from inferwatch.ui.frame.changes_drawer import ReferenceControl
-from inferwatch.ui.frame.compare_door import compare_with_before
+from inferwatch.ui.frame.changes_drawer import ReferenceControl, compare_with_before
 from inferwatch.ui.frame.findings_drawer import FindingsControl, FindingsDrawer
 from inferwatch.ui.frame.header import Tab, TabLine
 from inferwatch.ui.frame.host_line import HostLine

@@ -9,21 +9,183 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widget import Widget
 
+from collectors.contract.clock import NS_PER_S
+from inferwatch.feed import FeedState
+from inferwatch.formatting import (
+    about,
+    counted,
+    format_durations,
+    format_rate,
+    format_share,
+)
 from inferwatch.metrics.cache.memory import BlockPicture, Holder
+from inferwatch.metrics.cache.prefix_cache import PrefixCache
+from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.kv.bar import KvBar
 from inferwatch.ui.kv.block_cells import MapOrder
 from inferwatch.ui.kv.block_map import BlockMapPanel
 from inferwatch.ui.kv.facts import counted_facts, facts_of
 from inferwatch.ui.kv.holders import HolderTable
-from inferwatch.ui.kv.no_map import NoMapLine, why_no_map
-from inferwatch.ui.kv.prefix_cache import PREFIX_KEYS, PrefixPanel
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
+from inferwatch.ui.widgets.totals import ROOMY, Fact, TotalsPanel
+
+PREFIX_KEYS = catalog_keys(
+    "prefix_cache",
+    "blocks beginnings branches deepest stored evicted stored_again lifetime_s missed",
+)
+
+
+class PrefixPanel(TotalsPanel):
+    """Blocks that are cached, how they are shared, and how long they live."""
+
+    DEFAULT_CSS = """
+    PrefixPanel {
+        display: none;
+        &.-told { display: block; }
+    }
+    """
+
+    def show_cache(self, shown: Snapshot) -> None:
+        """Take what is told; nothing is drawn where nobody tells."""
+        cache = shown.prefix_cache
+        self.set_class(cache is not None, "-told")
+        if cache is not None:
+            ranks = f" of {counted(cache.ranks, 'rank')}" if cache.ranks > 1 else ""
+            aside = f"KV events{ranks}, {shown.window.span}"
+            self.show("Prefix cache", aside, prefix_facts(cache, shown.kv.total_blocks))
+
+
+def prefix_facts(cache: PrefixCache, total: int | None) -> Sequence[Sequence[Fact]]:
+    """What is cached now; what came and went; how long it stayed."""
+    return [_now(cache, total), _traffic(cache), _lives(cache)]
+
+
+def _now(cache: PrefixCache, total: int | None) -> Sequence[Fact]:
+    size = f" × {cache.block_tokens:,} tokens" if cache.block_tokens else ""
+    blocks = f"{cache.blocks:,} {'block' if cache.blocks == 1 else 'blocks'}"
+    part = f", {format_share(min(cache.blocks / total, 1)).strip()}" if total else ""
+    now = f"{about(blocks) if cache.partial else blocks}{size}{part}"
+    return [
+        (label_of("prefix_cache.blocks"), now, "cached"),
+        (label_of("prefix_cache.beginnings"), f"{cache.beginnings:,}", ""),
+        (label_of("prefix_cache.branches"), f"{cache.branches:,}", ""),
+        (label_of("prefix_cache.deepest"), counted(cache.deepest, "block"), ""),
+    ]
+
+
+def _traffic(cache: PrefixCache) -> Sequence[Fact]:
+    again = f"{cache.stored_again:,}"
+    if cache.stored:
+        again += (
+            f", {format_share(cache.stored_again / cache.stored).strip()} of stored"
+        )
+    return [
+        (
+            label_of("prefix_cache.stored"),
+            f"{cache.stored:,}{_per_s(cache.stored_per_s)}",
+            "",
+        ),
+        (
+            label_of("prefix_cache.evicted"),
+            f"{cache.evicted:,}{_per_s(cache.evicted_per_s)}",
+            "",
+        ),
+        (label_of("prefix_cache.stored_again"), again, ""),
+    ]
+
+
+def _per_s(rate: float | None) -> str:
+    return "" if rate is None else f", {format_rate(rate).strip()}/s"
+
+
+def _lives(cache: PrefixCache) -> Sequence[Fact]:
+    lives = cache.lifetime_s
+    missed: Sequence[Fact] = ()
+    if cache.missed:
+        said = f"{counted(cache.missed, 'batch', 'batches')} of events"
+        missed = ((label_of("prefix_cache.missed"), said, "warn"),)
+    if not lives.n:
+        return [
+            (label_of("prefix_cache.lifetime_s"), "nothing was evicted", ""),
+            *missed,
+        ]
+    names = ("p50", "p95", "max")
+    values = format_durations(getattr(lives, name) for name in names)
+    life = label_of("prefix_cache.lifetime_s")
+    return [
+        (
+            f"{life} {name}",
+            about(value.strip()) if name in lives.weak else value.strip(),
+            "",
+        )
+        for name, value in zip(names, values, strict=True)
+    ] + [*missed]
+
+
+OFF = "the probe's map is off (--no-block-map)"
+FAILED = "the block map switched itself off"
+"""What a probe says of its own trouble."""
+SOON_NS = 3 * NS_PER_S
+"""Of an engine that is watched since then a map should have come."""
+
+
+def why_no_map(shown: Snapshot, state: FeedState) -> str:
+    """In one sentence; empty where there is a map."""
+    if shown.block_maps or not (shown.without_steps or shown.engines):
+        return ""
+    if shown.without_steps:
+        if shown.prefix_cache is None:
+            return (
+                "no probe: a block map would be invented; only the share used is told"
+            )
+        return (
+            "no probe: who holds what would be invented; KV events tell what is cached"
+        )
+    if shown.timeline.lost_ns is not None:
+        return "no block map: the engine is lost, and all it held with it"
+    if shown.memory is not None and shown.memory.evicted is not None:
+        return "no block map now: a part of it was lost; a whole one comes soon"
+    return _why_none_came(shown, state)
+
+
+def _why_none_came(shown: Snapshot, state: FeedState) -> str:
+    broke = [each.text for each in shown.notes if FAILED in each.text]
+    if broke:
+        return broke[-1]
+    if state is FeedState.REPLAYING:
+        return f"no block map: a recording older than maps, or {OFF}"
+    if shown.latest_step is None or shown.covered_ns < SOON_NS:
+        return "the block map comes with the first steps"
+    return f"no block map: {OFF}"
+
+
+class NoMapLine(Panel):
+    """Takes the place of the map, in words."""
+
+    DEFAULT_CSS = """
+    NoMapLine { display: none; }
+    """
+
+    _why = ""
+
+    def show(self, why: str) -> None:
+        """Take the reason; with none it has no place."""
+        self._why = why
+        self.display = bool(why)
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """One line."""
+        del height
+        return [fit((TextRun("  "), TextRun(self._why, "muted")), width)]
+
 
 BESIDE = 160
 """Columns; from here on the holders stand beside the map."""

@@ -1,7 +1,9 @@
 """The roofline: where steps stand under what memory and compute allow, in numbers."""
 
-from collections.abc import Callable, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, zip_longest
+from math import ceil, floor, log10
 
 from inferwatch.formatting import (
     UNKNOWN,
@@ -17,6 +19,7 @@ from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import Limits, OperatingPoint, Peak
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -25,7 +28,6 @@ from inferwatch.ui.kit.renderables.text import (
     ruled,
     width_of,
 )
-from inferwatch.ui.limits.roof_plot import Roof, RoofPoint, draw_roofline
 from inferwatch.ui.limits.words import (
     DECODE,
     PREFILL,
@@ -35,6 +37,291 @@ from inferwatch.ui.limits.words import (
     points_of,
     reached,
 )
+from inferwatch.ui.widgets.hardware_charts import bytes_per_s_text
+
+DOTS = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
+"""Of a braille cell: left and right column, each from the bottom."""
+BRAILLE = 0x2800
+USUAL_DECADES = (0, 4)
+"""From 1 to 10,000 FLOP a byte: where models are, from one sequence to long prompts."""
+ABOVE_ROOF = 0.45
+"""Decades over the upper roof: its name stands there."""
+BELOW = 0.3
+"""Decades under the lowest of all."""
+STEPS = 2
+"""A decade up is gone in so many steps, as the lowest point sinks."""
+MEMORY, COMPUTE, RIDGE, GAP = "kv", "shared", "accent", "faint"
+"""Inks of the roofs, of where they meet, of the way from a point up to its roof."""
+FREE = "rule"
+"""The ink of a line that others may be written over."""
+LEAST_COLUMNS, LEAST_ROWS = 20, 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """What the devices can do."""
+
+    bytes_per_s: float
+    flops: float | None = None
+    """None where nobody knows: then memory alone bounds."""
+
+    def at(self, intensity: float) -> float:
+        """FLOP/s that are possible there."""
+        memory = self.bytes_per_s * intensity
+        return memory if self.flops is None else min(self.flops, memory)
+
+    @property
+    def ridge(self) -> float | None:
+        """FLOP a byte where both bind alike."""
+        return None if self.flops is None else self.flops / self.bytes_per_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoofPoint:
+    """Some steps under the roof."""
+
+    glyph: str
+    ink: str
+    intensity: float
+    flops: float
+    reached: float | None = None
+    """Of what is possible, where that is known step by step; None: of the roof."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogAxes:
+    """Exponents of ten at the edges of a grid of cells."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+    columns: int
+    rows: int
+
+    def column(self, intensity: float) -> float:
+        """In cells from the left."""
+        share = (log10(intensity) - self.left) / (self.right - self.left)
+        return share * self.columns
+
+    def row(self, flops: float) -> float:
+        """In cells from the bottom."""
+        return (log10(flops) - self.bottom) / (self.top - self.bottom) * self.rows
+
+    def intensity(self, column: float) -> float:
+        """What stands so many cells from the left."""
+        exponent = self.left + column / self.columns * (self.right - self.left)
+        return float(10**exponent)
+
+    def cell(self, point: RoofPoint) -> tuple[int, int]:
+        """Column and row, within the grid."""
+        column, row = int(self.column(point.intensity)), floor(self.row(point.flops))
+        return (
+            min(max(column, 0), self.columns - 1),
+            min(max(row, 0), self.rows - 1),
+        )
+
+
+def axes_of(
+    roof: Roof, points: Sequence[RoofPoint], columns: int, rows: int
+) -> LogAxes:
+    """Decades across and steps up, so that points move and axes stay.
+
+    >>> axes = axes_of(Roof(bytes_per_s=3.35e12, flops=989e12), [], 40, 10)
+    >>> axes.left, axes.right, round(axes.bottom, 2), round(axes.top, 2)
+    (0, 4, 12.0, 15.45)
+    """
+    across = [log10(each.intensity) for each in points]
+    first, last = USUAL_DECADES
+    left = min([first, *map(floor, across)])
+    bend = [ceil(log10(roof.ridge) + 0.5)] if roof.ridge else []
+    right = max([last, *bend, *map(ceil, across)])
+    up = [log10(each.flops) for each in points]
+    # An impossible point stands above the roof, and is seen there.
+    highest = log10(roof.at(10.0**right))
+    top = max([highest + ABOVE_ROOF, *(each + BELOW for each in up)])
+    lowest = min([log10(roof.at(10.0**left)), *up]) - BELOW
+    bottom = floor(lowest * STEPS) / STEPS
+    return LogAxes(left, right, bottom, top, columns, rows)
+
+
+@dataclass(slots=True)
+class _Grid:
+    """Cells that can be written over, from the bottom."""
+
+    columns: int
+    rows: int
+    cells: dict[tuple[int, int], tuple[str, str]] = field(default_factory=dict)
+    dots: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def put(self, column: int, row: int, text: str, ink: str) -> None:
+        """A text from a cell to the right; what is outside is left out."""
+        for at, glyph in enumerate(text, column):
+            if 0 <= at < self.columns and 0 <= row < self.rows:
+                self.cells[at, row] = glyph, ink
+
+    def dot(self, x: int, y: int, ink: str) -> None:
+        """One of the eight dots of a cell."""
+        at = x // 2, y // 4
+        if 0 <= at[0] < self.columns and 0 <= at[1] < self.rows:
+            self.dots[at] = self.dots.get(at, 0) | DOTS[x % 2][y % 4]
+            self.cells[at] = chr(BRAILLE + self.dots[at]), ink
+
+    def is_free(self, column: int, row: int, cells: int) -> bool:
+        """Nothing is written there that matters."""
+        return (
+            column >= 0
+            and column + cells <= self.columns
+            and 0 <= row < self.rows
+            and all(
+                self.cells.get((at, row), ("", FREE))[1] == FREE
+                for at in range(column, column + cells)
+            )
+        )
+
+    def line(self, row: int) -> Line:
+        """A row as runs of one ink."""
+        cells = [
+            self.cells.get((column, row), (" ", "")) for column in range(self.columns)
+        ]
+        return tuple(
+            TextRun("".join(glyph for glyph, _ in run), ink)
+            for ink, run in groupby(cells, lambda cell: cell[1])
+        )
+
+
+def draw_roofline(
+    roof: Roof, points: Sequence[RoofPoint], width: int, height: int
+) -> list[Line]:
+    """Rows from the top, the last one with the decades of intensity."""
+    columns, rows = width - MARGIN, height - 1
+    if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
+        return []
+    axes = axes_of(roof, points, columns, rows)
+    grid = _Grid(columns, rows)
+    ridge = None if roof.ridge is None else int(axes.column(roof.ridge))
+    if ridge is not None:
+        for row in range(int(axes.row(roof.at(10.0**axes.right)))):
+            grid.put(ridge, row, "┊", FREE)
+    _draw_roofs(grid, axes, roof)
+    _draw_points(grid, axes, roof, points)
+    _name_roofs(grid, axes, roof)
+    labels = _decades(axes)
+    drawn = [
+        (TextRun(_axis_label(labels.get(row)), "faint"), *grid.line(row))
+        for row in reversed(range(rows))
+    ]
+    return [*drawn, _foot(axes, roof, ridge)]
+
+
+def _draw_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
+    """In dots; where the slope is steep, without holes."""
+    before: int | None = None
+    for x in range(grid.columns * 2):
+        intensity = axes.intensity((x + 0.5) / 2)
+        y = floor(axes.row(roof.at(intensity)) * 4)
+        ink = COMPUTE if roof.ridge is not None and intensity >= roof.ridge else MEMORY
+        for each in range(y if before is None else min(before + 1, y), y + 1):
+            grid.dot(x, each, ink)
+        before = y
+
+
+def _name_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
+    """What each can do: the flat one above it, the slope to its left."""
+    above = floor(axes.row(roof.at(10.0**axes.right))) + 1
+    if roof.flops is not None:
+        compute = f"compute {format_flops(roof.flops).strip()}"
+        at = grid.columns - len(compute) - 1
+        if grid.is_free(at, above, len(compute)):
+            grid.put(at, above, compute, COMPUTE)
+    memory = f"memory {bytes_per_s_text(roof.bytes_per_s).strip()}"
+    middle = max(above // 2, 1)
+    for row in (*range(middle, above), *range(middle - 1, 0, -1)):
+        reached = 10 ** (axes.bottom + row / axes.rows * (axes.top - axes.bottom))
+        at = int(axes.column(reached / roof.bytes_per_s)) - len(memory) - 2
+        if grid.is_free(at, row, len(memory) + 1):
+            grid.put(at, row, memory, MEMORY)
+            return
+    for row in range(above - 1):  # no room above the slope
+        reached = 10 ** (axes.bottom + row / axes.rows * (axes.top - axes.bottom))
+        at = int(axes.column(reached / roof.bytes_per_s)) + 4
+        if grid.is_free(at, row, len(memory)):
+            grid.put(at, row, memory, MEMORY)
+            return
+
+
+def _draw_points(
+    grid: _Grid, axes: LogAxes, roof: Roof, points: Iterable[RoofPoint]
+) -> None:
+    """The way up to the roof, a glyph, and what share of it was reached."""
+    placed = _placed(axes, points)
+    for point, column, row in placed:
+        for each in range(row + 1, floor(axes.row(roof.at(point.intensity)))):
+            grid.put(column, each, "╎", GAP)
+    for point, column, row in placed:
+        grid.put(column, row, point.glyph, point.ink)
+    for point, column, row in placed:
+        reached = point.reached
+        if reached is None:
+            reached = point.flops / roof.at(point.intensity)
+        share = format_share(reached).strip()
+        beside = (column + 2, column - 1 - len(share))
+        room = len(share) + 1
+        at = next((at for at in beside if grid.is_free(at - 1, row, room)), None)
+        if at is not None:
+            grid.put(at, row, share, point.ink)
+
+
+def _placed(
+    axes: LogAxes, points: Iterable[RoofPoint]
+) -> list[tuple[RoofPoint, int, int]]:
+    """Each in a cell of its own, so that both are seen."""
+    placed: list[tuple[RoofPoint, int, int]] = []
+    for point in points:
+        column, row = axes.cell(point)
+        if any((column, row) == (at, on) for _, at, on in placed):
+            column += 1 if column + 1 < axes.columns else -1
+        placed.append((point, column, row))
+    return placed
+
+
+def _decades(axes: LogAxes) -> dict[int, str]:
+    """Powers of ten on the left, as many as are two rows apart."""
+    told: dict[int, str] = {}
+    for exponent in range(ceil(axes.bottom), floor(axes.top) + 1):
+        row = floor((exponent - axes.bottom) / (axes.top - axes.bottom) * axes.rows)
+        if not any(abs(row - each) < 2 for each in told) and row < axes.rows:
+            text = format_flops(10.0**exponent).removesuffix("FLOP/s").strip()
+            told[row] = text.replace(".00", "").replace(".0", "")
+    return told
+
+
+def _axis_label(text: str | None) -> str:
+    return f"{text:>{MARGIN - 2}} ┤" if text else f"{'':>{MARGIN - 1}}│"
+
+
+def _foot(axes: LogAxes, roof: Roof, ridge: int | None) -> Line:
+    """The decades of intensity, and the ridge among them."""
+    text = list(" " * (MARGIN + axes.columns))
+    named = f"▲ ridge {format_rate(roof.ridge).strip()}" if roof.ridge else ""
+    start = MARGIN + min(ridge or 0, axes.columns - len(named))
+    taken = set(range(start - 1, start + len(named) + 1)) if named else set[int]()
+    for exponent in range(int(axes.left), int(axes.right) + 1):
+        label = tick_text(10.0**exponent)
+        at = MARGIN + round(axes.column(10.0**exponent)) - len(label) // 2
+        at = min(at, MARGIN + axes.columns - len(label))
+        cells = set(range(at - 1, at + len(label) + 1))
+        if not cells & taken:
+            taken |= cells
+            text[at : at + len(label)] = label
+    plain = "".join(text)
+    after = plain[start + len(named) :]
+    return (
+        TextRun(plain[:start], "faint"),
+        TextRun(named, RIDGE),
+        TextRun(after, "faint"),
+    )
+
 
 LABEL, VALUE = 11, 14
 NUMBERS = 2 + LABEL + 2 * VALUE

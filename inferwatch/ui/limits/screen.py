@@ -1,22 +1,198 @@
 """How far is it from what the hardware allows?"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from textwrap import wrap
+from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
-from inferwatch.metrics.floor.view import Limits
+from inferwatch.formatting import format_share
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.floor.view import Impossible, Limits, TimeSplit
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
-from inferwatch.ui.limits.answer import AnswerLine, ImpossibleBanner
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.bars import split_bar
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    fit,
+    join,
+    ruled,
+    spread,
+    width_of,
+)
 from inferwatch.ui.limits.memory_budget import MemoryPanel
 from inferwatch.ui.limits.roofline import RooflinePanel
-from inferwatch.ui.limits.time_split import SplitPanel
+from inferwatch.ui.limits.words import answer, impossible_text
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+
+AROUND_TITLE = 8
+"""Cells of a heading that are rule and gaps."""
+
+
+class SplitPart(NamedTuple):
+    """One part of the time with work, as the bar and its legend draw it."""
+
+    name: str
+    glyph: str
+    ink: str
+    share: float | None
+
+
+class SplitPanel(Panel):
+    """One bar of the window's time with work; idle time stands beside it."""
+
+    DEFAULT_CSS = """
+    SplitPanel { height: 3; }
+    """
+
+    _shown: Snapshot | None = None
+
+    def show(self, shown: Snapshot) -> None:
+        """Take the split of the window."""
+        self._shown = shown
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The heading, the bar, what is what."""
+        del height
+        if self._shown is None:
+            return ()
+        limits, span = self._shown.limits, self._shown.window.span
+        split = (limits.split if limits else None) or TimeSplit()
+        title, idle = (TextRun("where time went", "strong"),), _idle(split)
+        noted = (*title, TextRun(f" {span}, of the time with work", "muted"))
+        roomy = width_of(noted) + width_of(idle) + AROUND_TITLE <= width
+        head = ruled(noted if roomy else title, idle, width)
+        parts = parts_of(split)
+        known = [each for each in parts if each.share is not None]
+        if not known:
+            said = "  it is not known: it takes steps, and their floors"
+            return [head, (TextRun(said, "faint"),)]
+        shares = [(each.share or 0.0, each.glyph, each.ink) for each in known]
+        bar = (TextRun("  "), *split_bar(shares, width - 4))
+        return [head, bar, _legend(parts, width)]
+
+
+def parts_of(split: TimeSplit) -> Sequence[SplitPart]:
+    """From what cannot be helped to what can."""
+    looks = (
+        ("memory_floor", "█", "kv", split.memory_floor),
+        ("compute_floor", "▓", "shared", split.compute_floor),
+        ("inefficiency", "▒", "warn", split.inefficiency),
+        ("host_gap", "⣿", "waiting", split.host_gap),
+    )
+    return [
+        SplitPart(label_of(f"time_split.{name}"), glyph, ink, share)
+        for name, glyph, ink, share in looks
+    ]
+
+
+def _idle(split: TimeSplit) -> Line:
+    if split.idle_share is None:
+        return ()
+    label = f"{label_of('time_split.idle_share')} besides "
+    return (TextRun(label, "muted"), TextRun(format_share(split.idle_share)))
+
+
+def _legend(parts: Sequence[SplitPart], width: int) -> Line:
+    """Every part keeps its place; shares have one width."""
+    told: list[Line] = [
+        (
+            TextRun(f"{each.glyph} ", each.ink),
+            TextRun(f"{each.name} ", "muted"),
+            TextRun(format_share(each.share)),
+        )
+        for each in parts
+    ]
+    roomy = join(told, "     ")
+    line = roomy if width_of(roomy) <= width - 2 else join(told, "  ")
+    return fit((TextRun("  "), *line), width)
+
+
+OPENS = "screen.impossible"
+MARK = " ✖ impossible: "
+KEY = "enter "
+NOT_KNOWN = "how far it is from the limit is not known"
+
+
+class AnswerLine(Panel):
+    """A row that is always there, so nothing moves when its sentence changes."""
+
+    _shown: Snapshot | None = None
+    _views = ""
+
+    def show(self, shown: Snapshot, views: str) -> None:
+        """Take a moment, and the views there are."""
+        self._shown, self._views = shown, views
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The row."""
+        del height
+        if self._shown is None:
+            return ()
+        right: Line = (TextRun(self._views, "muted"),) if self._views else ()
+        limits = self._shown.limits
+        told = answer(limits, width - 3 - width_of(right)) if limits else ()
+        if limits and not told and (alone := answer(limits, width - 2)):
+            told, right = alone, ()
+        told = told or (TextRun(NOT_KNOWN, "muted"),)
+        return [spread((TextRun(" "), *told), right, width)]
+
+
+class ImpossibleBanner(Panel):
+    """Steps that were faster than they can be; no row while there are none."""
+
+    DEFAULT_CSS = """
+    ImpossibleBanner { display: none; background: $error 15%; }
+    """
+    MOST_ROWS = 3
+
+    _found: Impossible | None = None
+
+    def show(self, found: Impossible | None) -> None:
+        """Take them, or that there are none."""
+        self._found = found
+        self.display = found is not None
+        self.styles.height = self.rows(self.screen.size.width)
+        self.redraw()
+
+    def rows(self, width: int) -> int:
+        """How many it needs; none while there is nothing to say."""
+        return len(self._folded(width)) if self._found is not None else 0
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The sentence, and the key that leads there."""
+        del height
+        if self._found is None:
+            return ()
+        first, *rest = self._folded(width)
+        left = (TextRun(MARK, "bad bold", OPENS), TextRun(first, "bad", OPENS))
+        keys = (TextRun(KEY, "accent", OPENS), TextRun(self._step, "muted", OPENS))
+        below = [(TextRun(f"   {each}", "bad", OPENS),) for each in rest]
+        return [spread(left, keys, width), *below]
+
+    @property
+    def _step(self) -> str:
+        """Where the key leads."""
+        return f"step #{self._found.step:,} " if self._found is not None else ""
+
+    def _folded(self, width: int) -> list[str]:
+        """The first row beside the mark and the key, the others below the sentence."""
+        if self._found is None:
+            return [""]
+        beside = " " * (len(MARK) + len(KEY) + len(self._step) - 2)
+        room = max(width - 4, len(beside) + 16)
+        text = impossible_text(self._found)
+        rows = wrap(text, room, initial_indent=beside, break_on_hyphens=False)
+        return [each.strip() for each in rows[: self.MOST_ROWS]]
+
 
 VIEWS = ("roofline", "time", "memory")
 AROUND_BODY = 6

@@ -1,20 +1,49 @@
 """Is it healthy, and if not, what limits it?"""
 
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import EngineInfo
+from inferwatch.formatting import (
+    UNKNOWN,
+    format_count,
+    format_duration,
+    format_durations,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.catalog import (
+    CATALOG,
+    NOW,
+    FlowColumn,
+    FlowFact,
+    Metric,
+    Unit,
+    label_of,
+)
 from inferwatch.metrics.findings.tracker import MOST_SHOWN
+from inferwatch.metrics.load.canary import Canary
+from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health
 from inferwatch.ui.frame.watch_screen import WatchScreen
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    age_text,
+    cells,
+    fit,
+    join_whole,
+)
 from inferwatch.ui.messages import LookAgain, LookAt
-from inferwatch.ui.overview.canary_line import CanaryLine
-from inferwatch.ui.overview.flow_panel import FlowPanel
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.counted import MEAN, ROUGHLY, at_last_reading, step_s
 from inferwatch.ui.widgets.drawers import (
     COST_KEYS,
     FLOW_KEYS,
@@ -27,6 +56,281 @@ from inferwatch.ui.widgets.finding_strip import FindingStrip
 from inferwatch.ui.widgets.hardware_charts import HARDWARE_KEYS, MEMORY
 from inferwatch.ui.widgets.latency_table import LatencyTable, ReferenceRows
 from inferwatch.ui.widgets.slow_line import SlowLine
+
+FORMATS: dict[Unit, Callable[[float | None], str]] = {
+    Unit.PER_SECOND: format_rate,
+    Unit.TOKENS_PER_SECOND: format_rate,
+    Unit.SECONDS: format_duration,
+    Unit.SHARE: format_share,
+}
+"""Of all other units: as a count."""
+INKS = {
+    FlowColumn.TRAFFIC: "strong",
+    FlowColumn.QUEUE: "waiting",
+    FlowColumn.PREFILL: "prefill",
+    FlowColumn.DECODE: "decode",
+    FlowColumn.OUT: "output",
+}
+LENGTHS = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
+"""Whose mean is shown where nobody tells of single requests."""
+NOW_MARK = "•"
+"""Stands behind the name of what holds now; all else is of the window."""
+WIDEST = 20
+"""Labels and values stay together, however wide the screen."""
+
+
+class _Number(NamedTuple):
+    """A line of a column, written out."""
+
+    label: str
+    text: str
+    ink: str = ""
+    limit: str = ""
+    now: bool = False
+
+    def line(self, size: int) -> Line:
+        """Label on the left, value flush right in a field that keeps its place."""
+        field = min(size - 1 if size < WIDEST else size - 3, WIDEST)
+        now = NOW_MARK if self.now else ""
+        room = max(field - len(self.label) - len(now), 0)
+        text, limit = self.text, self.limit
+        text += limit if len(text) + len(limit) <= room else ""
+        gap = TextRun(" " * (size - field))
+        number = cells(text, room, self.ink, right=True)
+        return (TextRun(self.label, "muted"), TextRun(now, "accent"), number, gap)
+
+
+class _Column:
+    """The numbers that the catalog puts into a column, a line each."""
+
+    def __init__(self, column: FlowColumn) -> None:
+        self.title, self.ink = column.value, INKS[column]
+        self._length = LENGTHS.get(column)
+        self._facts = [
+            (metric, fact)
+            for metric in CATALOG.values()
+            if (fact := metric.flow) and fact.column is column
+        ]
+
+    def __len__(self) -> int:
+        """How many lines, at most."""
+        return sum(len(fact.percentiles) or 1 for _, fact in self._facts)
+
+    def numbers(self, shown: Snapshot) -> list[_Number]:
+        """The lines; of what nobody is inside of, only what is counted outside."""
+        made: list[_Number] = []
+        outside = shown.without_steps
+        flow = at_last_reading(shown) if outside else shown.flow
+        for metric, fact in self._facts:
+            value = getattr(flow, metric.key.removeprefix("flow."))
+            if outside and fact.inside and not value:
+                continue
+            if outside and fact.percentiles:
+                took = format_duration(step_s(shown)).strip()
+                made.append(_Number(f"{metric.abbr} {ROUGHLY}", took))
+            elif fact.percentiles:
+                made += _percentiles(metric, fact, value)
+            else:
+                made.append(_number(metric, fact, value, shown, first=not made))
+        if made:
+            made[0] = made[0]._replace(ink=made[0].ink or "strong")
+        return [*made, *self._lengths(shown)] if outside else made
+
+    def _lengths(self, shown: Snapshot) -> list[_Number]:
+        """The mean of a length of requests, where there is one."""
+        return [
+            _Number(f"{CATALOG[each.metric].abbr} {MEAN}", _mean(each.quantiles.mean))
+            for each in shown.lengths
+            if each.metric == self._length and each.quantiles.mean is not None
+        ]
+
+
+def _number(
+    metric: Metric, fact: FlowFact, value: float | None, shown: Snapshot, *, first: bool
+) -> _Number:
+    alarm = fact.alarm if value else ""
+    mark = "▲ " if alarm and first else ""
+    engine = shown.engines[0] if shown.engines else None
+    return _Number(
+        label=metric.abbr,
+        text=f"{mark}{_text(metric, fact, value)}",
+        ink=alarm,
+        limit="" if value is None else _limit(fact, engine),
+        now=metric.span == NOW,
+    )
+
+
+def _percentiles(metric: Metric, fact: FlowFact, value: Quantiles) -> list[_Number]:
+    """A line each; the first without its name."""
+    names = fact.percentiles
+    first, *others = _in_one_unit(value, names).items()
+    return [
+        _Number(metric.abbr, first[1]),
+        *(_Number(f"{metric.abbr} {name}", text) for name, text in others),
+    ]
+
+
+def _mean(value: float | None) -> str:
+    return format_rate(value).strip()
+
+
+COLUMNS = tuple(map(_Column, FlowColumn))
+LEAST_COLUMNS = tuple(
+    column for column in COLUMNS if column.title != FlowColumn.PREFILL.value
+)
+"""Those that are never left out."""
+ALL_FROM = 72
+"""Cells; with fewer there is no room for all columns."""
+
+
+class FlowPanel(Panel):
+    """Traffic, queue, prefill, decode, out: a column each, joined by arrows.
+
+    Which number stands where, and how, is told by its row in the catalog.
+    """
+
+    DEFAULT_CSS = f"""
+    FlowPanel {{ height: {1 + max(map(len, COLUMNS))}; }}
+    """
+
+    _shown: Snapshot | None = None
+
+    def show(self, shown: Snapshot) -> None:
+        """Take the flow, through an engine that may have told of itself."""
+        self._shown = shown
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Heads and arrows, then the facts."""
+        if self._shown is None:
+            return ()
+        shown = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
+        sizes = _shares(width - 1, len(shown))
+        columns = list(zip(shown, sizes, strict=True))
+        lost = self._shown.without_steps and self._shown.timeline.lost_ns is not None
+        now = "last read" if lost else "now"
+        last = _end(*columns[-1], now, self._shown.window)
+        heads = [*(_arrow(*each) for each in columns[:-1]), last]
+        rows = zip(
+            *(_lines(*each, self._shown, height - 1) for each in columns), strict=True
+        )
+        return [
+            (TextRun(" "), *(run for cell in cells for run in cell))
+            for cells in (heads, *rows)
+        ]
+
+
+def _end(column: _Column, size: int, now: str, window: Window) -> Line:
+    """The last head, and what of all these numbers is now."""
+    head = TextRun(f"{column.title} ", column.ink)
+    room = size - len(column.title) - 1
+    told = f" {now}, else {window.label}"
+    told = told if len(told) + 4 <= room else f" {now}"
+    rule = "─" * max(room - len(told) - 3, 0)
+    mark, legend = TextRun(NOW_MARK, "accent"), TextRun(f"{told} ", "muted")
+    return (head, TextRun(f"{rule} ", "rule"), mark, legend)
+
+
+def _text(metric: Metric, fact: FlowFact, value: float | None) -> str:
+    if fact.text is None:
+        return FORMATS.get(metric.unit, format_count)(value).strip()
+    return UNKNOWN if value is None else fact.text.format(value)
+
+
+def _in_one_unit(quantiles: Quantiles, names: Sequence[str]) -> dict[str, str]:
+    """Percentiles of one latency are read together."""
+    texts = format_durations(getattr(quantiles, name) for name in names)
+    return {name: text.strip() for name, text in zip(names, texts, strict=True)}
+
+
+def _limit(fact: FlowFact, engine: EngineInfo | None) -> str:
+    limit = getattr(engine, fact.limit) if engine and fact.limit else None
+    return f"/{limit:,}" if limit else ""
+
+
+def _lines(column: _Column, size: int, shown: Snapshot, height: int) -> list[Line]:
+    """A column's rows, blank where it has nothing more to say."""
+    lines = [number.line(size) for number in column.numbers(shown)]
+    return [*lines, *[(TextRun(" " * size),)] * height][:height]
+
+
+def _arrow(column: _Column, size: int) -> Line:
+    head = TextRun(f"{column.title} ", column.ink)
+    room = size - len(column.title) - 1
+    return (head, TextRun("─" * (room - 2) + "▶ ", "rule"))
+
+
+def _shares(width: int, count: int) -> list[int]:
+    """The width in whole cells, differing by at most one."""
+    return [width * (i + 1) // count - width * i // count for i in range(count)]
+
+
+class CanaryLine(Panel):
+    """The canary's latencies over the window, as its client saw them."""
+
+    DEFAULT_CSS = """
+    CanaryLine { display: none; }
+    CanaryLine.-flying { display: block; }
+    """
+
+    _canary: Canary | None = None
+    _now_ns = 0
+
+    def show(self, shown: Snapshot) -> None:
+        """Take the present picture."""
+        self._canary, self._now_ns = shown.canary, shown.now_ns
+        self.set_class(shown.canary is not None, "-flying")
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """What matters most first; what has no room is left out whole."""
+        del height
+        canary = self._canary
+        if canary is None:
+            return ()
+        parts = (
+            (TextRun("canary", "strong"), TextRun(" client", "faint")),
+            _latency("ttft_s", canary.ttft_s),
+            _latency("itl_s", canary.itl_s),
+            self._counts(canary),
+            self._last(canary),
+            (
+                TextRun(format_count(canary.tokens).strip()),
+                TextRun(" tokens of its own in the server's counts", "muted"),
+            ),
+        )
+        return [fit((TextRun(" "), *join_whole(parts, width - 2)), width)]
+
+    def _counts(self, canary: Canary) -> Line:
+        sent = TextRun(f"n {canary.sent:,}", "muted")
+        if not canary.failed:
+            return (sent,)
+        return (sent, TextRun(f" ▲ {canary.failed:,} failed", "bad"))
+
+    def _last(self, canary: Canary) -> Line:
+        if canary.last is None:
+            return ()
+        age = age_text(max(self._now_ns - canary.last.sent_ns, 0) / NS_PER_S)
+        if canary.last.failure is not None:
+            why = canary.last.detail or canary.last.failure
+            return (TextRun(f"last {age} ago: ", "muted"), TextRun(why, "bad"))
+        return (TextRun(f"last {age} ago", "muted"),)
+
+
+def _latency(metric: str, quantiles: Quantiles) -> Line:
+    """The median and the worst: of so few no other percentile is known."""
+    p50, worst = format_durations((quantiles.p50, quantiles.max))
+    label = TextRun(f"{label_of(metric)} ", "muted")
+    if quantiles.p50 is None:
+        return (label, TextRun(UNKNOWN, "faint"))
+    return (
+        label,
+        TextRun("p50 ", "muted"),
+        TextRun(p50.strip(), "strong"),
+        TextRun("  max ", "muted"),
+        TextRun(worst.strip()),
+    )
+
 
 TINY = 22
 """Rows; with fewer it is the table of latencies, or one chart."""

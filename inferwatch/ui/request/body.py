@@ -1,19 +1,29 @@
 """The parts of one request below each other, each in the rows it is given."""
 
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
+import numpy as np
+
+from inferwatch.formatting import about, format_duration, format_durations, format_share
+from inferwatch.metrics.causes.cause import Parts
+from inferwatch.metrics.story.story import SpanKind
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
+    cells,
     cells_of,
     fit,
     join_whole,
     ruled,
 )
 from inferwatch.ui.request.axis import (
+    BLANK,
     LABEL_WIDTH,
     Axis,
+    Cell,
     axis_of,
+    pointed,
     row,
     tick_line,
 )
@@ -34,9 +44,194 @@ from inferwatch.ui.request.gap_strip import (
 )
 from inferwatch.ui.request.held import block_rows, gpu_rows
 from inferwatch.ui.request.looking import Drawing, Looking
-from inferwatch.ui.request.moments import Moments
-from inferwatch.ui.request.ttft import ttft_bar, ttft_legend
-from inferwatch.ui.request.waterfall import BEFORE_QUEUE, waterfall
+from inferwatch.ui.request.moments import Ints, Lane, Moments, lane_of
+from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE, Look
+
+LITTLE = 0.25
+"""Of a column; what takes less is drawn as a thin line: it is there all the same."""
+THIN = "▏"
+BEFORE_QUEUE = {SpanKind.NETWORK, SpanKind.TOKENISE, SpanKind.HANDOVER}
+SECOND_CHUNK = "▓"
+"""Every other chunk, so that they can be told apart ..."""
+TOLD_APART_FROM = 2.0
+"""... where they are that many columns long."""
+
+
+def waterfall(
+    moments: Moments, axis: Axis, cursor: int | None, most_rows: int = 99
+) -> list[Line]:
+    """The lanes, each with all the time that was spent in it.
+
+    Where there are rows for some only, what comes before the queue is one lane, and
+    the longest stay.
+    """
+    lanes = list(moments.lanes)
+    names = {lane.kind: LANES[lane.kind].name for lane in lanes}
+    before = [lane for lane in lanes if lane.kind in BEFORE_QUEUE]
+    if len(lanes) > most_rows and len(before) > 1:
+        lanes = [_merged(before), *(each for each in lanes if each not in before)]
+        names[lanes[0].kind] = "API"
+    if len(lanes) > most_rows:
+        longest = sorted(lanes, key=lambda lane: -lane.total_s)[: max(most_rows, 0)]
+        lanes = [lane for lane in lanes if lane in longest]
+    return [
+        row(
+            names[lane.kind],
+            pointed(_cells(lane, moments, axis), cursor),
+            format_duration(lane.total_s),
+        )
+        for lane in lanes
+    ]
+
+
+def _merged(lanes: Sequence[Lane]) -> Lane:
+    """Lanes as one, which is called like the first."""
+    spans = sorted((s for lane in lanes for s in lane.spans), key=lambda s: s.start_ns)
+    return lane_of(lanes[0].kind, spans)
+
+
+def _cells(lane: Lane, moments: Moments, axis: Axis) -> list[Cell]:
+    edges = axis.edges
+    covered_ns = np.concatenate(([0], np.cumsum(lane.ends - lane.starts)))
+    at_edge = _covered_until(lane, covered_ns, edges)
+    lefts, rights = edges[:-1], edges[1:]
+    shares = np.diff(at_edge) / np.maximum(rights - lefts, 1)
+    first = np.searchsorted(lane.ends, lefts, side="right")
+    behind = np.searchsorted(lane.starts, rights, side="left")
+    column_ns = (axis.end_ns - axis.start_ns) / axis.columns
+    mean_ns = float(covered_ns[-1]) / len(lane.spans)
+    apart = lane.kind is SpanKind.CHUNK and mean_ns >= TOLD_APART_FROM * column_ns
+    cells: list[Cell] = []
+    for column in range(axis.columns):
+        low, high = int(first[column]), int(behind[column])
+        if low >= high:
+            cells.append(BLANK)
+            continue
+        place = (
+            low
+            if high - low == 1
+            else low
+            + _longest(
+                lane.starts[low:high],
+                lane.ends[low:high],
+                lefts[column],
+                rights[column],
+            )
+        )
+        look = _look(lane, place)
+        glyph = SECOND_CHUNK if apart and place % 2 else look.glyph
+        cells.append((glyph if shares[column] >= LITTLE else THIN, look.ink))
+    if lane.kind is SpanKind.DECODE:
+        _mark_late(cells, moments, axis)
+    return cells
+
+
+def _longest(starts: Ints, ends: Ints, left_ns: int, right_ns: int) -> int:
+    """Of the spans that share a column, which one has most of it."""
+    within = np.minimum(ends, right_ns) - np.maximum(starts, left_ns)
+    return int(within.argmax())
+
+
+def _covered_until(lane: Lane, covered_ns: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """How much of the time before each edge belongs to the lane."""
+    place = np.searchsorted(lane.ends, edges, side="right")
+    begun = np.minimum(place, len(lane.spans) - 1)
+    part = np.clip(edges - lane.starts[begun], 0, None)
+    return np.asarray(covered_ns[place] + np.where(place < len(lane.spans), part, 0))
+
+
+def _look(lane: Lane, place: int) -> Look:
+    """A queue looks as what it waited for."""
+    cause = lane.spans[place].cause
+    if lane.kind is SpanKind.QUEUE and cause is not None:
+        return CAUSES[cause]
+    return LANES[lane.kind]
+
+
+def _mark_late(cells: list[Cell], moments: Moments, axis: Axis) -> None:
+    """The worst late token of a column by the letter of its cause."""
+    for gap, spike in sorted(moments.spikes.items(), key=lambda each: each[1].gap_ns):
+        column = axis.column_at(int(moments.gap_ends[gap]))
+        if column is not None:
+            look = LATE[spike.cause]
+            cells[column] = (look.glyph, f"{look.ink} bold")
+
+
+NAME_WIDTH = 20
+ENTRY_WIDTH = 2 + NAME_WIDTH + 9 + 6
+GAP = 3
+
+
+def ttft_bar(parts: Parts, width: int) -> Line:
+    """Each part as long as it took; a part too short for a cell is in the legend only.
+
+    >>> from inferwatch.metrics.causes.cause import Cause
+    >>> parts = ((Cause.API, 1.0), (Cause.QUEUE_KV, 2.0), (Cause.PREFILL, 1.0))
+    >>> "".join(run.text for run in ttft_bar(parts, 8))
+    '··▒▒▒▒██'
+    """
+    ends = list(accumulate((seconds for _, seconds in parts), initial=0.0))
+    if not ends[-1]:
+        return ()
+    edges = [round(end / ends[-1] * width) for end in ends]
+    return tuple(
+        TextRun(CAUSES[cause].glyph * (high - low), CAUSES[cause].ink)
+        for (cause, _), (low, high) in zip(parts, pairwise(edges), strict=True)
+        if high > low
+    )
+
+
+def ttft_legend(parts: Parts, width: int, most_rows: int = 9) -> list[Line]:
+    """Glyph, cause, seconds and share of each, in as many columns as there is room.
+
+    Where there are rows for some only, the smallest stand together.
+    """
+    total_s = sum(seconds for _, seconds in parts)
+    if not total_s or most_rows < 1:
+        return []
+    columns = max((width + GAP) // (ENTRY_WIDTH + GAP), 1)
+    room = columns * most_rows
+    shown = parts
+    if len(parts) > room:
+        largest = sorted(parts, key=lambda part: -part[1])[: room - 1]
+        shown = tuple(part for part in parts if part in largest)
+    rest_s = total_s - sum(seconds for _, seconds in shown)
+    seconds_ = [seconds for _, seconds in shown]
+    if len(shown) < len(parts):
+        seconds_.append(rest_s)
+    texts = format_durations(seconds_)
+    entries = [
+        _entry(*CAUSES[cause], text, seconds / total_s, estimated=cause in ESTIMATES)
+        for (cause, seconds), text in zip(shown, texts, strict=False)
+    ]
+    if len(shown) < len(parts):
+        name = f"{len(parts) - len(shown)} smaller ones"
+        share = rest_s / total_s
+        entries.append(_entry(" ", "", name, texts[-1], share, estimated=False))
+    rows = -(-len(entries) // columns)
+    return [_row(entries[row::rows]) for row in range(rows)]
+
+
+def _entry(
+    glyph: str, ink: str, name: str, text: str, share: float, *, estimated: bool
+) -> Line:
+    shown = format_share(share).rjust(6)
+    return (
+        TextRun(f"{glyph} ", ink),
+        cells(name, NAME_WIDTH, "muted"),
+        TextRun(about(text) if estimated else text),
+        TextRun(about(shown) if estimated else shown, "muted"),
+    )
+
+
+def _row(entries: Sequence[Line]) -> Line:
+    line: list[TextRun] = []
+    for place, entry in enumerate(entries):
+        if place:
+            line.append(TextRun(" " * GAP))
+        line += entry
+    return tuple(line)
+
 
 BESIDE_FROM = 110
 """Columns; with fewer companions stand below the steps."""

@@ -1,31 +1,301 @@
 """What does the scheduler do?"""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on
+from rich.cells import set_cell_size
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.message import Message
 from textual.widget import Widget
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Step
-from inferwatch.formatting import counted
+from inferwatch.formatting import counted, format_duration
+from inferwatch.metrics.series.heat import Heat, begins_s, merged
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
+from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    cells_of,
+    fit,
+    ruled,
+    width_of,
+)
+from inferwatch.ui.kit.renderables.time_axis import TimeAxis, shared_axis
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.steps.curve import CurvePanel
 from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
-from inferwatch.ui.steps.heat_strip import HeatStrip
 from inferwatch.ui.steps.members import StepPanel
 from inferwatch.ui.steps.singly import SingleSteps
-from inferwatch.ui.steps.stall_list import StallList
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
+from inferwatch.ui.widgets.charts import span_of
 from inferwatch.ui.widgets.counted import step_facts as counted_facts
 from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
 from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_KEYS
+from inferwatch.ui.widgets.time_chart import TimeChart
 from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
+from inferwatch.visible import visible
+
+WIDE = 160
+"""Columns; with fewer the evidence of the chosen one stands below the list."""
+EVIDENCE_ROWS = 2
+NAME_WIDTH = 24
+"""Cells of a request's name: the evidence is what matters here."""
+MOST = 50
+
+
+class StallList(Panel):
+    """One is chosen; Enter or a click puts the time cursor there."""
+
+    DEFAULT_CSS = """
+    StallList { height: 2fr; min-height: 4; }
+    """
+
+    @dataclass
+    class Chosen(Message):
+        """People want to see what was then."""
+
+        stall: Stall
+
+    _stalls: Sequence[Stall] = ()
+    _span = ""
+    _clock: Callable[[int], str] = str
+    _at = 0
+    _top = 0
+
+    def show(
+        self, stalls: Sequence[Stall], span: str, clock: Callable[[int], str]
+    ) -> None:
+        """Take those of a window; the chosen one stays chosen."""
+        chosen = self.chosen
+        self._stalls, self._span, self._clock = stalls, span, clock
+        same = (i for i, each in enumerate(stalls) if _same(each, chosen))
+        self._at = next(same, 0)
+        self.redraw()
+
+    @property
+    def chosen(self) -> Stall | None:
+        """The one that Enter goes to."""
+        return self._stalls[self._at] if self._at < len(self._stalls) else None
+
+    def choose(self, by: int) -> None:
+        """The next one, or the one before."""
+        self._at = min(max(self._at + by, 0), max(len(self._stalls) - 1, 0))
+        self.redraw()
+
+    def open(self) -> None:
+        """Go to the chosen one."""
+        if self.chosen is not None:
+            self.post_message(self.Chosen(self.chosen))
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to the one under the mouse."""
+        place = event.y - 1 + self._top
+        if event.y and place < len(self._stalls) and event.y - 1 < self._room:
+            self._at = place
+            self.redraw()
+            self.open()
+
+    @property
+    def _room(self) -> int:
+        """Rows of the list itself."""
+        below = 0 if self.size.width >= WIDE else EVIDENCE_ROWS
+        return max(self.size.height - 1 - below, 1)
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Heading, the list, the evidence of the chosen one where it has no room."""
+        del height
+        count = len(self._stalls)
+        told = counted(count, "stall").strip() if count else ""
+        if count == MOST:
+            told = f"the latest {told}"
+        title = (TextRun("stalls", "strong"), TextRun(f" {self._span}", "muted"))
+        lines = [ruled(title, (TextRun(told, "muted"),) if told else (), width)]
+        if not count:
+            none = "  none: no gap with work, no slowed decode, nobody starved"
+            return [*lines, fit((TextRun(none, "faint"),), width)]
+        room = self._room
+        top = min(max(self._top, self._at - room + 1), self._at)
+        self._top = max(min(top, count - room), 0)
+        seen = list(enumerate(self._stalls))[self._top : self._top + room]
+        lines += [self._line(each, place == self._at, width) for place, each in seen]
+        if width < WIDE and self.chosen is not None:
+            lines += [(TextRun(f"  {text}", "muted"),) for text in self._told(width)]
+        return lines
+
+    def _line(self, stall: Stall, chosen: bool, width: int) -> Line:  # noqa: FBT001
+        lasted_s = (stall.end_ns - stall.start_ns) / NS_PER_S
+        line = (
+            TextRun("▶ " if chosen else "  ", "marker"),
+            TextRun(f"{self._clock(stall.start_ns)}  ", "strong" if chosen else ""),
+            TextRun(f"{stall.kind.value:<15}", "warn"),
+            TextRun(f"{format_duration(lasted_s):>9}  "),
+        )
+        if width < WIDE:
+            who = "" if stall.step is None else f"step #{stall.step:,}"
+            who = visible(_name(stall)) if stall.key else who
+            return fit((*line, TextRun(who, "muted")), width)
+        return fit((*line, TextRun(_evidence(stall), "muted")), width)
+
+    def _told(self, width: int) -> list[str]:
+        """The evidence of the chosen one, in as many rows as there are for it."""
+        rows, words = [""], _evidence(self._stalls[self._at]).split()
+        for word in words:
+            if cells_of(f"{rows[-1]} {word}") > width - 3:
+                rows.append("")
+            rows[-1] = f"{rows[-1]} {word}".strip()
+        return [*rows, ""][:EVIDENCE_ROWS]
+
+
+def _evidence(stall: Stall) -> str:
+    return visible(f"{_name(stall)}: {stall.evidence}" if stall.key else stall.evidence)
+
+
+def _name(stall: Stall) -> str:
+    """Who starved, as short as can be."""
+    name = visible((stall.key or "").split("/", 1)[-1])
+    if cells_of(name) <= NAME_WIDTH:
+        return name
+    return set_cell_size(name, NAME_WIDTH - 1).rstrip() + "…"
+
+
+def _same(stall: Stall, other: Stall | None) -> bool:
+    return other is not None and (stall.kind, stall.start_ns, stall.key) == (
+        other.kind,
+        other.start_ns,
+        other.key,
+    )
+
+
+SHADES = ((0.5, "█"), (0.2, "▓"), (0.05, "▒"), (0.01, "░"), (0.0, "·"))
+"""From such a share of a column's steps on."""
+DOUBLING = 2
+"""Cells; rows are whole doublings, or several."""
+
+
+class HeatStrip(Panel):
+    """One column a stretch of time, one row a range of durations."""
+
+    DEFAULT_CSS = """
+    HeatStrip { height: 8; }
+    """
+    _axis: TimeAxis | None = None
+    _columns: Sequence[Mapping[int, int]] = ()
+    _marked: int | None = None
+    _end = "now"
+
+    def show(self, shown: Snapshot, cursor_ns: int | None, end: str = "now") -> None:
+        """Take the columns of a snapshot, and what their end is called."""
+        self._end = end
+        line = shown.timeline
+        width = self.size.width or self.screen.size.width
+        axis = shared_axis(
+            line.start_ns,
+            line.bin_ns,
+            len(line.steps),
+            span_of(line, shown.window.value),
+            max(width - MARGIN - 1, 1),
+        )
+        self._axis = axis
+        heat: Sequence[Heat | None] = line.step_heat or (None,) * len(line.steps)
+        self._columns = [
+            merged(each for each in heat[low:high] if each) for low, high in axis.slices
+        ]
+        self._marked = None if cursor_ns is None else axis.column_at(cursor_ns)
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Point at the moment under the mouse."""
+        column = event.x - MARGIN
+        if self._axis is not None and column >= 0 and event.y:
+            self.post_message(TimeChart.Clicked(self._axis.moment(column)))
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """Heading, rows from the longest down, the time."""
+        lines = [_heading(width)]
+        rows = max(height - 2, 1)
+        cells = [cell for column in self._columns for cell in column]
+        if not cells or self._axis is None:
+            return [*lines, (TextRun("  no step in this time", "faint"),)]
+        first, a_row = scale_of(min(cells), max(cells), rows)
+        for row in reversed(range(rows)):
+            label = ""
+            if row in {0, rows - 1}:
+                label = tick_text(float(f"{begins_s(first + row * a_row):.2g}"), "s")
+            text = "".join(
+                "│" if place == self._marked else _shade(column, first, a_row, row)
+                for place, column in enumerate(self._columns)
+            )
+            lines.append(
+                (
+                    TextRun(f"{label:>{MARGIN - 2}} │"[-MARGIN:], "faint"),
+                    TextRun(text, "mean"),
+                )
+            )
+        return [*lines, (TextRun(_time(self._axis, width, self._end), "muted"),)]
+
+
+def scale_of(first: int, last: int, rows: int) -> tuple[int, int]:
+    """The lowest cell and the cells a row, so that all have a row.
+
+    >>> scale_of(44, 52, 6), scale_of(41, 67, 6), scale_of(50, 50, 6)
+    ((44, 2), (40, 6), (50, 2))
+    """
+    a_row = DOUBLING
+    while first - first % DOUBLING + rows * a_row <= last:
+        a_row += DOUBLING
+    return first - first % DOUBLING, a_row
+
+
+def _shade(column: Mapping[int, int], first: int, a_row: int, row: int) -> str:
+    begin = first + row * a_row
+    held = sum(column.get(cell, 0) for cell in range(begin, begin + a_row))
+    if not held:
+        return " "
+    share = held / sum(column.values())
+    return next(glyph for least, glyph in SHADES if share >= least)
+
+
+def _heading(width: int) -> Line:
+    title = (
+        TextRun("spread of step times", "strong"),
+        TextRun(" log scale", "muted"),
+    )
+    shades = " ".join(
+        f"{glyph} {least:.0%}" if least else f"{glyph} any"
+        for least, glyph in reversed(SHADES)
+    )
+    legend: Line = (TextRun(shades, "muted"), TextRun(" of a column's steps", "muted"))
+    if width_of(title) + width_of(legend) + 6 > width:
+        legend = legend[:1]
+    return ruled(title, legend, width)
+
+
+def _time(axis: TimeAxis, width: int, end: str) -> str:
+    span_s = axis.columns * axis.column_ns / NS_PER_S
+    text = list(" " * width)
+    for share in (0.0, 0.5, 1.0):
+        ago_s = span_s * (1 - share)
+        label = end if share == 1.0 else _ago(ago_s)
+        at = MARGIN + round(share * (axis.columns - 1))
+        start = max(min(at - len(label) // 2, width - len(label)), 0)
+        text[start : start + len(label)] = label
+    return "".join(text)
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 120:
+        return f"−{seconds:.3g} s"
+    return f"−{seconds / 60:.3g} min" if seconds < 7_200 else f"−{seconds / 3600:.3g} h"
+
 
 VIEWS = ("over time", "single steps", "efficiency")
 OVER_TIME, SINGLE, EFFICIENCY = range(len(VIEWS))

@@ -3,17 +3,146 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from inferwatch.studies.tune.progress import TuneProgress
+from inferwatch.formatting import format_about, format_rate
+from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.result.plot import (
     LEAST_HEIGHT,
     LEAST_WIDTH,
     PlotStyle,
     tune_plot,
 )
-from inferwatch.studies.tune.result.scores import trial_text
+from inferwatch.studies.tune.result.scores import score_sentence, trial_text
 from inferwatch.studies.tune.result.verdict import values_text
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, ruled
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    age_text,
+    cells_of,
+    fit,
+    join,
+    ruled,
+    spread,
+    width_of,
+)
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+BAR_CELLS = 20
+CLOCK_CELLS = 8
+"""For the seconds behind it."""
+
+
+class TuneHead(Panel):
+    """The goal and the clock; the stage with its bar; why this is measured now."""
+
+    DEFAULT_CSS = """
+    TuneHead { height: 4; }
+    """
+
+    _progress: TuneProgress | None = None
+    _name = ""
+    _ending = False
+
+    def show(self, progress: TuneProgress, name: str, *, ending: bool) -> None:
+        """Take it as of now; the name is that of what is tuned."""
+        self._progress, self._name, self._ending = progress, name, ending
+        if self.size.width:
+            needed = 1 + len(self._body(self.size.width))
+            height = self.styles.height
+            if height is None or height.value != needed:
+                self.styles.height = needed
+        self.redraw()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        """The rows."""
+        if self._progress is None:
+            return ()
+        return [self._title(self._progress, width), *self._body(width)][:height]
+
+    def _title(self, now: TuneProgress, width: int) -> Line:
+        left = (
+            TextRun(" Tune ", "chip"),
+            TextRun(f" {now.goal} ", "strong"),
+            TextRun(f"{self._name}  "),
+            TextRun(now.slo or "", "muted"),
+        )
+        facts = [(TextRun(age_text(now.elapsed_s)),)]
+        if now.stage is not TuneStage.DONE and now.left_s is not None:
+            facts.append((TextRun(f"about {format_about(now.left_s)} left", "accent"),))
+        if now.budget_s is not None:
+            facts.append((TextRun(f"of {format_about(now.budget_s)}", "muted"),))
+        return spread(left, (*join(facts), TextRun(" ")), width)
+
+    def _body(self, width: int) -> Sequence[Line]:
+        now = self._progress
+        if now is None:
+            return ()
+        if now.stage is TuneStage.DONE:
+            return list(_ended(now, width))
+        return [self._stage(now, width), *_why(now, width)]
+
+    def _stage(self, now: TuneProgress, width: int) -> Line:
+        spin = SPINNER[int(now.elapsed_s * 2) % len(SPINNER)]
+        said = "ending: the engine stops" if self._ending else str(now.stage)
+        left = [TextRun(f" {spin} ", "accent"), TextRun(f"{said} ", "accent")]
+        if now.now is not None:
+            point, repeat = now.now.point, f"  repeat {now.now.repeat + 1}"
+            if now.rate_per_s is not None:
+                repeat += f"  at {format_rate(now.rate_per_s).strip()} requests/s"
+            room = width - width_of(left) - len(repeat) - BAR_CELLS - CLOCK_CELLS
+            text = point.text if cells_of(point.text) <= room else values_text(point)
+            left += [TextRun(text, "strong"), TextRun(repeat, "muted")]
+        right: Line = (TextRun(f"{now.stage_s:.0f} s ", "muted"),)
+        if now.stage_share is not None:
+            filled = round(min(now.stage_share, 1.0) * BAR_CELLS)
+            right = (
+                TextRun("━" * filled, "accent"),
+                TextRun("╌" * (BAR_CELLS - filled), "faint"),
+                TextRun(" "),
+                *right,
+            )
+        return spread(left, right, width)
+
+
+def _why(now: TuneProgress, width: int) -> Iterator[Line]:
+    """Why this is measured now; how it stands."""
+    why = now.now.why if now.now else "what to measure next is being chosen"
+    yield fit((TextRun("   "), TextRun(why, "muted")), width)
+    yield from _bulleted(_verdict(now), width, 2, _star(now))
+
+
+def _verdict(now: TuneProgress) -> str:
+    """How sure the best is; the score alone where nobody can tell yet."""
+    result = now.result
+    if result is None or result.best is None:
+        over = now.stage is TuneStage.DONE
+        return result.verdict if result and over else "nothing is measured yet"
+    best = f"{result.best.point.text}: {score_sentence(now.goal, result.best.score)}"
+    return result.verdict or best
+
+
+def _star(now: TuneProgress) -> str:
+    return "★" if now.result is not None and now.result.best is not None else " "
+
+
+def _bulleted(text: str, width: int, most: int, mark: str) -> Iterator[Line]:
+    room = max(width - 4, 10)
+    for place, line in enumerate(wrap(text, room, max_lines=most, placeholder=" …")):
+        yield (TextRun(f" {' ' if place else mark} ", "good"), TextRun(line, "strong"))
+
+
+def _ended(now: TuneProgress, width: int) -> Iterator[Line]:
+    """The verdict whole, what it costs, and the command line to paste."""
+    yield from _bulleted(_verdict(now), width, 3, _star(now))
+    result = now.result
+    if result is None:
+        return
+    for text in filter(None, (result.binds, *result.costs)):
+        yield from _bulleted(text, width, 2, "·")
+    if result.command:
+        mark = "·" if result.command.startswith("-") else "$"
+        yield from _bulleted(result.command, width, 3, mark)
+
 
 INKS = {
     PlotStyle.NONE: "",

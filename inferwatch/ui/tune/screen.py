@@ -1,27 +1,137 @@
 """A tune while it goes on: which settings are best so far, and how sure is that?"""
 
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
-from textual.screen import Screen
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.markup import escape
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Static
 
 from inferwatch.studies.tune.progress import TuneProgress
 from inferwatch.studies.tune.search.rules import SearchRules
 from inferwatch.studies.tune.search.standings import machine_drift
+from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.messages import GoBack
 from inferwatch.ui.pages import TunePage
-from inferwatch.ui.tune.detail import TuneDetail
-from inferwatch.ui.tune.dialogs import EndTuneScreen, SettingScreen
-from inferwatch.ui.tune.explained import NUMBERS
-from inferwatch.ui.tune.head import TuneHead
-from inferwatch.ui.tune.panels import TunePlot, TuneSaid
+from inferwatch.ui.tune.detail import TuneDetail, told
+from inferwatch.ui.tune.panels import TuneHead, TunePlot, TuneSaid
 from inferwatch.ui.tune.rows import TuneRow, rows_of
 from inferwatch.ui.tune.table import TuneTable
 from inferwatch.ui.widgets.drawers import Key, toggle_help
+from inferwatch.visible import visible, visible_lines
+
+NUMBERS: Mapping[str, Sequence[str]] = {
+    "how it works": (
+        (
+            "Each setting is measured with the same requests at the same moments; "
+            "the warm-up is left out."
+        ),
+        (
+            "The order is drawn. Between the others the present setting is measured "
+            "again and again: what moves it is the machine, not a setting, and is "
+            "taken off all."
+        ),
+        (
+            "What is surely worse than the best is dropped; the rest is repeated "
+            "until the intervals part, or the repeats or the time are used up."
+        ),
+        (
+            "max-num-seqs and max-num-batched-tokens are turned while the engine "
+            "runs, all else by a restart; each trial is a session of its own, "
+            "tagged with the tune."
+        ),
+    ),
+    "the table": (
+        (
+            "★ the best so far · ≈ not told apart from it · ▼ surely worse, by so "
+            "much · ✗ did not start, or failed · ○ left out: the what-if model says "
+            "it cannot win."
+        ),
+        "▶ is measured now; ● is the present setting, which all is compared with.",
+        "n: trials of this setting.",
+        (
+            "good/s: requests per second that met every objective. tok/s: output "
+            "tokens per second. TTFT p99: 99% of requests had their first token "
+            "within that. cost/M: price of a million output tokens of good "
+            "requests. rate/s: the highest request rate that met the objectives."
+        ),
+        (
+            "━●━ the 95% interval of the score, all rows on one scale; without a "
+            "line a setting was measured once, which tells nothing about how sure "
+            "it is."
+        ),
+    ),
+    "the rest": (
+        (
+            "throughput and p99: up and left is better; capitals, joined by dots, "
+            "are the frontier: nothing else has both more tokens/s and a lower p99."
+        ),
+        (
+            "the machine drifts: by how much its fastest and slowest moments of the "
+            "tune differ, as all scores together tell."
+        ),
+        (
+            "time left counts the trials that are likely to be needed still; it "
+            "changes as settings are dropped."
+        ),
+    ),
+}
+
+
+class EndTuneScreen(ConfirmScreen):
+    """Ctrl-C a second time means yes: who types it twice wants out."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "answer(True)", "yes", show=False, priority=True),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(
+            "End the tune?",
+            "What was measured is told; --resume takes up the rest.",
+            "End it",
+            "Go on",
+        )
+
+
+class SettingScreen(ModalScreen[None]):
+    """All that is known of a setting: numbers, trials, sessions, causes in full."""
+
+    DEFAULT_CSS = """
+    SettingScreen { align: center middle; background: $background 60%; }
+    SettingScreen VerticalScroll {
+        width: 96; max-width: 100%; height: auto; max-height: 90%; padding: 0 1;
+        background: $surface; border: round $primary;
+        scrollbar-size-vertical: 1;
+    }
+    SettingScreen Static { height: auto; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter", "dismiss", "close", key_display="esc"),
+        Binding("ctrl+c", "dismiss", "close", show=False, priority=True),
+    ]
+
+    def __init__(self, row: TuneRow, progress: TuneProgress) -> None:
+        super().__init__()
+        self._row, self._progress = row, progress
+
+    def compose(self) -> ComposeResult:
+        """Its lines, folded where they are long."""
+        text = "\n".join(told(self._row, self._progress))
+        with VerticalScroll() as scroll:
+            scroll.border_title = escape(visible(self._row.point.text))
+            yield Static(visible_lines(text), markup=False)
+        yield KeyFooter()
+
+    def on_mount(self) -> None:
+        """Arrows scroll."""
+        self.query_one(VerticalScroll).focus()
+
 
 QUESTION = "Which settings are best, and how sure is that?"
 WIDE, TALL = 150, 34

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from inferwatch.cli.load import load
 from inferwatch.cli.load_flags import SECTIONS
 from inferwatch.loadgen.plan.plan import FIELDS
-from inferwatch.ui.load.plan_form import FORM
+from inferwatch.ui.load.form import FORM
 
 HEADINGS = [*SECTIONS, "Help"]
 

@@ -51,7 +51,7 @@ from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.metrics.story.story import RequestStory
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.terminal import type_ahead
+from inferwatch.ui.terminal import terminal as type_ahead
 from inferwatch.ui.view import View
 from tests.inferwatch.ui.pictures import Pictures, pictures_of
 from tests.inferwatch.ui.quiet import quick_styles, quiet_pilots

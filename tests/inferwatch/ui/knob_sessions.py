@@ -14,8 +14,7 @@ from inferwatch.feed import LimitPair
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.knobs.dialog import KnobScreen
-from inferwatch.ui.knobs.fields import LimitField
+from inferwatch.ui.knobs.dialog import KnobScreen, LimitField
 from inferwatch.ui.knobs.table import KnobTable
 from tests.inferwatch.ui.conftest import (
     NOW_NS,

@@ -18,8 +18,7 @@ from inferwatch.ui.kv.block_cells import (
     pointed_cells,
     scale_for,
 )
-from inferwatch.ui.kv.block_map import GLYPHS
-from inferwatch.ui.kv.pointed_block import first_holder, told_of_blocks
+from inferwatch.ui.kv.block_map import GLYPHS, first_holder, told_of_blocks
 from tests.inferwatch.ui.block_maps import busy, memory_of, pool
 
 TWELVE = pool(12, [(1, 2, 5, 6), (1, 2, 8), (4,)], cached=(3, 10))

@@ -11,7 +11,7 @@ from inferwatch.metrics.series.window import Quantiles
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.dialogs import ConfirmScreen
-from inferwatch.ui.overview.canary_line import CanaryLine
+from inferwatch.ui.overview.screen import CanaryLine
 from inferwatch.ui.pages import SessionPage
 from tests.inferwatch.ui.attached_sessions import scraped
 from tests.inferwatch.ui.conftest import NOW_NS, S

@@ -17,8 +17,7 @@ from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.knobs import dialog
-from inferwatch.ui.knobs.dialog import KnobScreen
-from inferwatch.ui.knobs.fields import LimitField
+from inferwatch.ui.knobs.dialog import KnobScreen, LimitField
 from inferwatch.ui.knobs.table import KnobTable
 from tests.inferwatch.hostile import KEPT
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, app_on

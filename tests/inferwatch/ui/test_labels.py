@@ -18,10 +18,8 @@ from inferwatch.ui.kv.holders import HolderTable
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.limits.memory_budget import b_max
 from inferwatch.ui.limits.roofline import numbers_of
-from inferwatch.ui.limits.screen import LimitsScreen
-from inferwatch.ui.limits.time_split import parts_of
-from inferwatch.ui.overview.flow_panel import NOW_MARK, FlowPanel
-from inferwatch.ui.overview.screen import OverviewScreen
+from inferwatch.ui.limits.screen import LimitsScreen, parts_of
+from inferwatch.ui.overview.screen import NOW_MARK, FlowPanel, OverviewScreen
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.requests.table import RequestTable
 from inferwatch.ui.steps.facts import total_facts

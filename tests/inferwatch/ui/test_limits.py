@@ -7,10 +7,9 @@ import pytest
 
 from inferwatch.metrics.floor.view import Limits, TimeSplit
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.limits.answer import ImpossibleBanner
 from inferwatch.ui.limits.memory_budget import LOOKS, MemoryPanel, b_max
-from inferwatch.ui.limits.roof_plot import Roof, RoofPoint, axes_of, draw_roofline
-from inferwatch.ui.limits.time_split import SplitPanel
+from inferwatch.ui.limits.roofline import Roof, RoofPoint, axes_of, draw_roofline
+from inferwatch.ui.limits.screen import ImpossibleBanner, SplitPanel
 from inferwatch.ui.widgets.time_chart import TimeChart
 from tests.inferwatch.ui import limits_sessions
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, app_on, snapshot

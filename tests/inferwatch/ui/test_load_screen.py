@@ -23,8 +23,7 @@ from inferwatch.metrics.load.view import ClientTimeline, FailureCount, LoadRun, 
 from inferwatch.metrics.series.window import Latency, Quantiles
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.load.form import LoadForm, WordChoice
-from inferwatch.ui.load.plan_form import FORM, read_form
+from inferwatch.ui.load.form import FORM, LoadForm, WordChoice, read_form
 from inferwatch.ui.load.screen import LoadScreen
 from inferwatch.ui.load.sketch import LoadSketch
 from tests.inferwatch.ui.conftest import app_on

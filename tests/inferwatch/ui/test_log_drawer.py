@@ -7,7 +7,7 @@ import pytest
 
 from inferwatch.feed import FeedState
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.frame.log_drawer import Level, levels_of
+from inferwatch.ui.frame.session_screen import Level, levels_of
 from inferwatch.ui.pages import SessionPage
 
 Settle = Callable[..., Awaitable[None]]

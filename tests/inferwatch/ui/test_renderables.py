@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from inferwatch.ui.compare import interval
+from inferwatch.ui.compare import detail as interval
 from inferwatch.ui.kit.renderables import bars, plot, text
 from inferwatch.ui.kit.renderables.bars import BlockCell, Texture, stack
 from inferwatch.ui.kit.renderables.plot import (

@@ -12,12 +12,11 @@ from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.story.story import SpanKind, Spike
 from inferwatch.ui.kit.renderables.text import Line, width_of
 from inferwatch.ui.request.axis import Axis, Zoom, axis_of, tick_line
+from inferwatch.ui.request.body import ttft_bar, ttft_legend, waterfall
+from inferwatch.ui.request.canvas import draw_request
 from inferwatch.ui.request.diagnosis import diagnosis
-from inferwatch.ui.request.layout import draw_request
 from inferwatch.ui.request.looking import Looking, Part, part_within, parts_within
 from inferwatch.ui.request.moments import Moments
-from inferwatch.ui.request.ttft import ttft_bar, ttft_legend
-from inferwatch.ui.request.waterfall import waterfall
 from inferwatch.ui.request.words import CAUSES, LANES, LATE
 from tests.inferwatch.ui import stories
 from tests.inferwatch.ui.stories import ARRIVED_NS, MS, STORIES, S

@@ -12,8 +12,7 @@ from inferwatch.metrics.story.story import Companion, RequestStory
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.request.axis import Zoom
-from inferwatch.ui.request.canvas import RequestCanvas
-from inferwatch.ui.request.layout import draw_request
+from inferwatch.ui.request.canvas import RequestCanvas, draw_request
 from inferwatch.ui.request.looking import Looking, part_within
 from inferwatch.ui.request.moments import Moments
 from inferwatch.ui.request.screen import RequestScreen

@@ -17,8 +17,7 @@ from inferwatch.studies.tune.result.tune_result import TuneResult
 from inferwatch.studies.tune.space import Point, Variable, space_of
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import TunePage
-from inferwatch.ui.tune.dialogs import EndTuneScreen, SettingScreen
-from inferwatch.ui.tune.screen import TuneScreen
+from inferwatch.ui.tune.screen import EndTuneScreen, SettingScreen, TuneScreen
 from inferwatch.ui.tune.table import TuneTable, interval_bar
 from inferwatch.ui.widgets.drawers import HelpDrawer
 from tests.inferwatch.ui.pictures import ALL, Pictures, named

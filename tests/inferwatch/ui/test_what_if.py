@@ -16,8 +16,7 @@ from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.whatif.dialog import WhatIfScreen, WhatIfTable
-from inferwatch.ui.whatif.fields import FIELDS
+from inferwatch.ui.what_if.dialog import FIELDS, WhatIfScreen, WhatIfTable
 from tests.inferwatch.ui.conftest import ScriptedFeed, app_on
 from tests.inferwatch.ui.pictures import LARGE, SMALL, USUAL, Pictures, named
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from textual.pilot import Pilot
 
-from inferwatch.ui.terminal.type_ahead import TypeAheadApp
+from inferwatch.ui.terminal.terminal import TypeAheadApp
 
 READING = frozenset({"sessions", "change", "preview"})
 """Workers of the list of sessions."""

@@ -20,7 +20,7 @@ from inferwatch.cli.main import main
 from inferwatch.cli.result_sessions import result_sessions
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.compare.head import CompareHead
+from inferwatch.ui.compare.screen import CompareHead
 from inferwatch.ui.pages import ComparePage
 from tests.inferwatch.studies.compare.conftest import TinyEngine, write
 from tests.inferwatch.studies.compare.test_compare_screen import ready, text_of

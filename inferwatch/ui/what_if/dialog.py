@@ -1,7 +1,9 @@
 """Asks for other settings and shows what they would have made of the last minutes."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
 from textwrap import wrap
 from threading import Event
 from typing import ClassVar
@@ -14,19 +16,95 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.errors import InferwatchError
+from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.metrics.series.window import Window
 from inferwatch.studies.what_if.prediction import WhatIf, what_if
 from inferwatch.studies.what_if.recorded import RecordedRun
-from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
+from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange, combined
 from inferwatch.studies.what_if.shown import run_shown
 from inferwatch.studies.what_if.table import NOT_TOLD, heads, rows, sentences
 from inferwatch.ui.kit.dialogs import DialogInput
 from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
-from inferwatch.ui.whatif.fields import FIELDS, AskedField, read_fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedField:
+    """One setting that may be other."""
+
+    key: str
+    label: str
+    least: float = 1
+    most: float
+    whole: bool = True
+    now: Callable[[SchedulerSetting], str]
+    """Its present value."""
+
+
+def _blocks(setting: SchedulerSetting) -> str:
+    return "unknown" if setting.kv_blocks is None else f"{setting.kv_blocks:,}"
+
+
+FIELDS = (
+    AskedField(
+        key="max_num_seqs",
+        label="max_num_seqs",
+        most=65_536,
+        now=lambda setting: f"{setting.max_num_seqs:,}",
+    ),
+    AskedField(
+        key="max_num_batched_tokens",
+        label="batched tokens",
+        most=10_000_000,
+        now=lambda setting: f"{setting.max_num_batched_tokens:,}",
+    ),
+    AskedField(key="kv_blocks", label="KV blocks", most=1_000_000_000, now=_blocks),
+    AskedField(
+        key="rate",
+        label="arrival rate ×",
+        least=0.01,
+        most=100,
+        whole=False,
+        now=lambda _: "1",
+    ),
+)
+
+
+def read_fields(texts: Mapping[str, str]) -> list[SettingChange]:
+    """The changes that are asked for, as typed.
+
+    Raises:
+        UsageError: a text is none of that, or it is too much at once.
+    """
+    found = {each.key: _values(each, texts.get(each.key, "")) for each in FIELDS}
+    whole = {each.key: [int(n) for n in found[each.key]] for each in FIELDS}
+    return combined(
+        max_num_seqs=whole["max_num_seqs"],
+        max_num_batched_tokens=whole["max_num_batched_tokens"],
+        kv_blocks=whole["kv_blocks"],
+        rate=found["rate"],
+    )
+
+
+def _values(field: AskedField, text: str) -> list[float]:
+    return [_value(field, word) for word in text.replace(",", " ").split()]
+
+
+def _value(field: AskedField, word: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = nan
+    if field.least <= value <= field.most and (value.is_integer() or not field.whole):
+        return value
+    kind = "whole numbers" if field.whole else "numbers"
+    raise UsageError(
+        f"{field.label}: {kind} from {field.least:g} to {field.most:,.0f}, such as "
+        + ("16, 64" if field.whole else "1.5, 2")
+    )
+
 
 SPAN_NS = 300 * NS_PER_S
 """The last minutes are those that are kept in memory."""
