@@ -317,7 +317,7 @@ class FleetScreen(WatchScreen):
         """All screens of the server under the cursor."""
         self.query_one(FleetTable).action_open()
 
-    @on(FilterBar.Closed)
+    @on(FilterBar.FilterClosed)
     def _leave_filter(self) -> None:
         self.query_one(FleetTable).focus()
 

@@ -35,7 +35,7 @@ EFFORT_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class DrawerRow:
     """A line of the drawer, and where Enter leads from it."""
 
     line: Line
@@ -61,7 +61,7 @@ class FindingsDrawer(Panel, can_focus=True):
     ]
 
     @dataclass
-    class Chosen(Message):
+    class EvidenceChosen(Message):
         """People want to see where that is known from."""
 
         evidence: Evidence
@@ -108,7 +108,7 @@ class FindingsDrawer(Panel, can_focus=True):
     def action_open(self) -> None:
         """Go to what the chosen one is about."""
         if self._at < len(self._evidence):
-            self.post_message(self.Chosen(self._evidence[self._at]))
+            self.post_message(self.EvidenceChosen(self._evidence[self._at]))
 
     def on_click(self, event: events.Click) -> None:
         """Choose what was clicked, and go there."""
@@ -151,13 +151,13 @@ class FindingsDrawer(Panel, can_focus=True):
             self._top = max(len(rows) - room, 0) if rows else 0
         self.redraw()
 
-    def _rows(self, width: int) -> list[Row]:
+    def _rows(self, width: int) -> list[DrawerRow]:
         if not self._findings:
-            return [Row((TextRun(f" {NOTHING}", "faint"),))]
-        rows: list[Row] = []
+            return [DrawerRow((TextRun(f" {NOTHING}", "faint"),))]
+        rows: list[DrawerRow] = []
         at = 0
         for finding in self._findings:
-            rows += [Row(())] if rows else []
+            rows += [DrawerRow(())] if rows else []
             rows += self._told(finding, width)
             for evidence in finding.evidence:
                 rows += _evidence_rows(evidence, width, chosen=at == self._at)
@@ -166,19 +166,19 @@ class FindingsDrawer(Panel, can_focus=True):
                 rows += _knob_rows(knob, width)
         return rows
 
-    def _told(self, finding: Finding, width: int) -> list[Row]:
+    def _told(self, finding: Finding, width: int) -> list[DrawerRow]:
         age_s = max(self._now_ns - finding.since_ns, 0) / NS_PER_S
         since = f"since {self._clock(finding.since_ns)}, {age_text(age_s)} "
         head = (mark_of(finding), TextRun(finding.title, "strong"))
         cost = TextRun(f"  costs {finding.cost_text}", "warn")
         said = wrap(finding.sentence, max(width - len(INDENT) - 1, 20))
         return [
-            Row(spread((*head, cost), (TextRun(since, "muted"),), width)),
-            *(Row((TextRun(f"{INDENT}{line}"),)) for line in said),
+            DrawerRow(spread((*head, cost), (TextRun(since, "muted"),), width)),
+            *(DrawerRow((TextRun(f"{INDENT}{line}"),)) for line in said),
         ]
 
 
-def _evidence_rows(evidence: Evidence, width: int, *, chosen: bool) -> list[Row]:
+def _evidence_rows(evidence: Evidence, width: int, *, chosen: bool) -> list[DrawerRow]:
     """What was seen, marked where it is chosen; folded under itself."""
     place = f"  → {evidence.page}" if evidence.page else ""
     room = max(width - len(INDENT) - 3 - len(place), 20)
@@ -188,33 +188,33 @@ def _evidence_rows(evidence: Evidence, width: int, *, chosen: bool) -> list[Row]
     )
     ink = "strong" if chosen else "muted"
     return [
-        Row((mark, TextRun(first, ink), TextRun(place, "accent")), evidence),
-        *(Row((TextRun(f"{INDENT}  {line}", ink),), evidence) for line in rest),
+        DrawerRow((mark, TextRun(first, ink), TextRun(place, "accent")), evidence),
+        *(DrawerRow((TextRun(f"{INDENT}  {line}", ink),), evidence) for line in rest),
     ]
 
 
-def _knob_rows(knob: Knob, width: int) -> list[Row]:
+def _knob_rows(knob: Knob, width: int) -> list[DrawerRow]:
     """What to do, its price at the edge; then the flag and what should change."""
     price = ", ".join(knob.effort)
     room = max(width - len(INDENT) - 3 - len(price) - 2, 20)
     first, *rest = wrap(knob.text, room) or [""]
     free = len(knob.effort) == 1 and knob.effort[0].name == "NOW"
     rows = [
-        Row(
+        DrawerRow(
             spread(
                 (TextRun(f"{INDENT}↻ ", "good" if free else "muted"), TextRun(first)),
                 (TextRun(f"{price} ", "good" if free else "warn"),),
                 width,
             )
         ),
-        *(Row((TextRun(f"{INDENT}  {line}"),)) for line in rest),
+        *(DrawerRow((TextRun(f"{INDENT}  {line}"),)) for line in rest),
     ]
     runs: list[TextRun] = [TextRun(f"{INDENT}  ")]
     if knob.flag is not None:
         present = knob.present or f"{UNKNOWN} not told"
         runs += [TextRun(knob.flag, "strong"), TextRun(f" (now {present}): ", "muted")]
     runs.append(TextRun(knob.expected, "muted"))
-    return [*rows, Row(tuple(runs))]
+    return [*rows, DrawerRow(tuple(runs))]
 
 
 class FindingsControl:

@@ -34,7 +34,7 @@ ACCESS = re.compile(
 """What uvicorn logs of every answer; on a Unix socket it knows no client."""
 
 
-class Level(IntEnum):
+class LogLevel(IntEnum):
     """How bad a line is."""
 
     ACCESS = 0
@@ -45,44 +45,44 @@ class Level(IntEnum):
 
 
 LEVELS = {
-    "WARNING": Level.WARNING,
-    "ERROR": Level.ERROR,
-    "CRITICAL": Level.ERROR,
-    "INFO": Level.PLAIN,
-    "DEBUG": Level.PLAIN,
+    "WARNING": LogLevel.WARNING,
+    "ERROR": LogLevel.ERROR,
+    "CRITICAL": LogLevel.ERROR,
+    "INFO": LogLevel.PLAIN,
+    "DEBUG": LogLevel.PLAIN,
 }
-MARKS = {Level.WARNING: ("▲", "warn"), Level.ERROR: ("✖", "bad")}
+MARKS = {LogLevel.WARNING: ("▲", "warn"), LogLevel.ERROR: ("✖", "bad")}
 """A sign beside the ink: colour is never the only signal."""
 LEAST = {
-    Level.PLAIN: "all levels",
-    Level.WARNING: "warnings, errors",
-    Level.ERROR: "errors only",
+    LogLevel.PLAIN: "all levels",
+    LogLevel.WARNING: "warnings, errors",
+    LogLevel.ERROR: "errors only",
 }
 
 
 @lru_cache(maxsize=2 * MOST_LINES)
-def own_level(line: str) -> Level | None:
+def own_level(line: str) -> LogLevel | None:
     """As the line itself says; None where it goes on with the one before."""
     if access := ACCESS.match(line):
         status = int(access["status"])
         if status < 400:
-            return Level.ACCESS
-        return Level.ERROR if status >= 500 else Level.WARNING
+            return LogLevel.ACCESS
+        return LogLevel.ERROR if status >= 500 else LogLevel.WARNING
     if (head := HEAD.match(line)) and head["level"] in LEVELS:
         return LEVELS[head["level"]]
     if line.startswith("Traceback") or re.match(
         r"\w+(\.\w+)*(Error|Exception)\b", line
     ):
-        return Level.ERROR
+        return LogLevel.ERROR
     return None
 
 
-def levels_of(lines: Sequence[str]) -> list[Level]:
+def levels_of(lines: Sequence[str]) -> list[LogLevel]:
     """Of each line; one that does not say is as bad as the one it belongs to."""
-    levels, before = [], Level.PLAIN
+    levels, before = [], LogLevel.PLAIN
     for line in lines:
         own = own_level(line)
-        before = max(before, Level.PLAIN) if own is None else own
+        before = max(before, LogLevel.PLAIN) if own is None else own
         levels.append(before)
     return levels
 
@@ -111,7 +111,7 @@ class LogDrawer(Panel, can_focus=True):
         self._empty = empty
         self._log: Sequence[str] = ()
         self._access = False
-        self._least = Level.PLAIN
+        self._least = LogLevel.PLAIN
         self._back = 0
         """So many lines of those listed are below the last one shown."""
 
@@ -155,18 +155,20 @@ class LogDrawer(Panel, can_focus=True):
         title = (TextRun("engine log", "strong"), TextRun(self._place(), "muted"))
         return [ruled(title, self._keys(hidden), width), *body]
 
-    def _listed(self) -> tuple[list[tuple[str, Level]], int]:
+    def _listed(self) -> tuple[list[tuple[str, LogLevel]], int]:
         """The lines that are asked for; how many of answered requests are hidden."""
         levels = levels_of(self._log)
-        everything = self._access and self._least is Level.PLAIN
-        least = Level.ACCESS if everything else self._least
+        everything = self._access and self._least is LogLevel.PLAIN
+        least = LogLevel.ACCESS if everything else self._least
         told = zip(self._log, levels, strict=True)
-        return [each for each in told if each[1] >= least], levels.count(Level.ACCESS)
+        return [each for each in told if each[1] >= least], levels.count(
+            LogLevel.ACCESS
+        )
 
     def _nothing(self) -> str:
         if not self._log:
             return self._empty
-        if self._least > Level.PLAIN:
+        if self._least > LogLevel.PLAIN:
             return "no lines of that level: w shows others"
         return "only access lines so far: a shows them"
 
@@ -174,7 +176,7 @@ class LogDrawer(Panel, can_focus=True):
         return f" · {self._back:,} newer lines below" if self._back else ""
 
     def _keys(self, hidden: int) -> Line:
-        seen = self._access and self._least is Level.PLAIN
+        seen = self._access and self._least is LogLevel.PLAIN
         lines = f"{counted(hidden, 'access line')} {'shown' if seen else 'hidden'}"
         close = _key("l", "closes", "screen.log")
         return join((_key("a", lines), _key("w", LEAST[self._least]), close), "  ")
@@ -184,7 +186,7 @@ def _key(key: str, does: str, action: str | None = None) -> Line:
     return (TextRun(key, "accent", action), TextRun(f" {does}", "muted", action))
 
 
-def _line(text: str, level: Level, width: int) -> Line:
+def _line(text: str, level: LogLevel, width: int) -> Line:
     mark, ink = MARKS.get(level, (" ", "muted"))
     return (TextRun(f"{mark} ", f"{ink} bold"), cells(text, max(width - 2, 0), ink))
 

@@ -34,7 +34,7 @@ RANK = {kind: rank for rank, kind in enumerate(GLYPHS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
+class PlayPosition:
     """Everything the time line tells."""
 
     start_ns: int
@@ -54,7 +54,7 @@ class Position:
     marks: tuple[Mark, ...]
 
 
-def position_of(feed: Feed) -> Position | None:
+def position_of(feed: Feed) -> PlayPosition | None:
     """For the time line; None while the present is followed."""
     playback = feed.playback
     if playback is None or playback.at_live:
@@ -62,7 +62,7 @@ def position_of(feed: Feed) -> Position | None:
     (start_ns, end_ns), here_ns = playback.span_ns, playback.position_ns
     moments = start_ns, here_ns, end_ns
     began, here, ended = map(feed.wall_text, moments)
-    return Position(
+    return PlayPosition(
         start_ns=start_ns,
         end_ns=end_ns,
         here_ns=here_ns,
@@ -98,10 +98,10 @@ class TimeLine(Panel):
 
         t_ns: int
 
-    _shown: Position | None = None
+    _shown: PlayPosition | None = None
     _dragging = False
 
-    def show(self, position: Position | None) -> None:
+    def show(self, position: PlayPosition | None) -> None:
         """Take where we are; None hides."""
         self._shown = position
         self.set_class(position is not None, "-here")
@@ -141,7 +141,7 @@ class TimeLine(Panel):
             self.post_message(self.SeekRequested(track.moment(x - MARGIN)))
 
 
-def _status(shown: Position, width: int) -> Line:
+def _status(shown: PlayPosition, width: int) -> Line:
     """State, time and speed keep their places; the last mark fills what is left."""
     left = (*_state(shown), *_when(shown), *_speed(shown))
     if shown.cannot_seek is not None:
@@ -153,13 +153,13 @@ def _status(shown: Position, width: int) -> Line:
     )
 
 
-def _state(shown: Position) -> Line:
+def _state(shown: PlayPosition) -> Line:
     if shown.playing:
         return (TextRun(" ▶ playing ", "accent", "screen.pause"),)
     return (TextRun(" ‖ paused  ", "accent", "screen.play"),)
 
 
-def _when(shown: Position) -> Line:
+def _when(shown: PlayPosition) -> Line:
     whole_ns = shown.end_ns - shown.start_ns
     whole = span_text(whole_ns)
     at = span_text(shown.here_ns - shown.start_ns).rjust(len(whole))
@@ -169,7 +169,7 @@ def _when(shown: Position) -> Line:
     )
 
 
-def _speed(shown: Position) -> Line:
+def _speed(shown: PlayPosition) -> Line:
     return (
         TextRun(" − ", "accent", "screen.speed(-1)"),
         TextRun(f"{shown.speed:g}×".rjust(4)),
@@ -181,7 +181,7 @@ def _trouble_line(text: str) -> Line:
     return (TextRun("! ", "bad bold"), TextRun(text, "bad"))
 
 
-def _last_mark(shown: Position) -> Line:
+def _last_mark(shown: PlayPosition) -> Line:
     """What happened last, and how long before the moment shown."""
     past = [mark for mark in shown.marks if mark.t_ns <= shown.here_ns]
     if not past:
@@ -201,7 +201,7 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _shape(shown: Position, track: TimeTrack, rows: int) -> list[Line]:
+def _shape(shown: PlayPosition, track: TimeTrack, rows: int) -> list[Line]:
     """Throughput, and the worst TTFT below it where there are rows for both.
 
     Of a server that tells no single request it is the worst of the means.
@@ -254,7 +254,7 @@ def _bars(
     ]
 
 
-def _rail(shown: Position, track: TimeTrack) -> Line:
+def _rail(shown: PlayPosition, track: TimeTrack) -> Line:
     """Start, marks on the track, end."""
     telling = sorted(shown.marks, key=lambda mark: -RANK[mark.kind])
     marks = [(mark.t_ns, *GLYPHS[mark.kind]) for mark in telling]

@@ -284,8 +284,8 @@ class WatchScreen(SessionScreen):
         """The same, where there is nothing that the footer should tell of."""
         self.findings.toggle()
 
-    @on(FindingsDrawer.Chosen)
-    def _evidence_chosen(self, message: FindingsDrawer.Chosen) -> None:
+    @on(FindingsDrawer.EvidenceChosen)
+    def _evidence_chosen(self, message: FindingsDrawer.EvidenceChosen) -> None:
         self.findings.look_at(message.evidence)
 
     def _show_verdict(self, shown: Snapshot) -> None:
@@ -451,8 +451,8 @@ class WatchScreen(SessionScreen):
         self.view.next_server(by)
         self.post_message(LookAgain())
 
-    @on(TimeChart.Clicked)
-    def _point(self, message: TimeChart.Clicked) -> None:
+    @on(TimeChart.BinClicked)
+    def _point(self, message: TimeChart.BinClicked) -> None:
         shown = self._now_shown
         self.view.point_at(message.t_ns, shown.timeline, shown.charts_end_ns)
         self.post_message(LookAgain())

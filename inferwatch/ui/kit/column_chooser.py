@@ -44,12 +44,12 @@ class ColumnChooser(Panel, can_focus=True):
     ]
 
     @dataclass
-    class Chosen(Message):
+    class ColumnsChosen(Message):
         """These columns are wanted; None: those that suit the width."""
 
         columns: tuple[str, ...] | None
 
-    class Closed(Message):
+    class ChooserClosed(Message):
         """People are done choosing, so the chooser can go."""
 
     def __init__(self, columns: Sequence[TableColumn[Any]]) -> None:
@@ -131,12 +131,14 @@ class ColumnChooser(Panel, can_focus=True):
         wanted = {*self._ticked} ^ {key}
         self._ticked = wanted
         keys = (each.key for each in self._columns)
-        self.post_message(self.Chosen(tuple(each for each in keys if each in wanted)))
+        self.post_message(
+            self.ColumnsChosen(tuple(each for each in keys if each in wanted))
+        )
 
     def action_default(self) -> None:
         """Those that suit the width."""
-        self.post_message(self.Chosen(None))
+        self.post_message(self.ColumnsChosen(None))
 
     def action_close(self) -> None:
         """Enough."""
-        self.post_message(self.Closed())
+        self.post_message(self.ChooserClosed())

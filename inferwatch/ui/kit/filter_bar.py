@@ -55,7 +55,7 @@ class FilterBar(Vertical):
 
         filter: RowFilter[Any]
 
-    class Closed(Message):
+    class FilterClosed(Message):
         """The field was closed: the owner takes the focus back."""
 
     def __init__(
@@ -112,7 +112,7 @@ class FilterBar(Vertical):
 
     def _leave(self) -> None:
         self.remove_class("-asking")
-        self.post_message(self.Closed())
+        self.post_message(self.FilterClosed())
 
     @on(Input.Submitted)
     def _keep(self, message: Input.Submitted) -> None:

@@ -21,7 +21,7 @@ from inferwatch.ui.kit.dialogs import DialogInput
 from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
-from inferwatch.ui.knobs.knob_state import NAMES, Knob, KnobState, knob_state
+from inferwatch.ui.knobs.knob_state import NAMES, KnobState, LimitKnob, knob_state
 from inferwatch.ui.knobs.outlook import GivenUpError, Outlook, changed_ns
 from inferwatch.ui.knobs.table import (
     KnobTable,
@@ -53,7 +53,7 @@ class LimitField(DialogInput):
     def __init__(self, name: str) -> None:
         super().__init__(compact=True, id=f"field-{name}", max_length=9)
         self.cursor_blink = False
-        self.knob = Knob(name=name)
+        self.knob = LimitKnob(name=name)
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
         """Digits alone are typed here."""
@@ -113,7 +113,7 @@ class KnobRow(Horizontal):
         """Where it is typed."""
         return self.query_one(LimitField)
 
-    def show(self, knob: Knob, *, can_turn: bool) -> None:
+    def show(self, knob: LimitKnob, *, can_turn: bool) -> None:
         """Take what is known of it; what people typed stays."""
         field = self.field
         field.knob = knob
@@ -139,7 +139,7 @@ def _text(value: int | None) -> str:
     return "–" if value is None else f"{value:,}"
 
 
-def _present(knob: Knob) -> str:
+def _present(knob: LimitKnob) -> str:
     if knob.present is None or knob.highest in {None, knob.present}:
         return _text(knob.present)
     return f"{knob.present:,}–{knob.highest:,}"

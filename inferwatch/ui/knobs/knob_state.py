@@ -14,7 +14,7 @@ STAYS = "start-up values return 10 s after whoever set them leaves"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Knob:
+class LimitKnob:
     """One limit, of all ranks together."""
 
     name: str
@@ -67,7 +67,7 @@ class Knob:
 class KnobState:
     """Both limits, and who changed them."""
 
-    knobs: tuple[Knob, Knob]
+    knobs: tuple[LimitKnob, LimitKnob]
     limits: tuple[LiveLimits, ...] = ()
     """By rank, as last heard of."""
     pending: bool = False
@@ -128,13 +128,13 @@ def _state(
     return KnobState(knobs=(seqs, tokens), limits=tuple(limits), pending=pending)
 
 
-def _knob(name: str, shown: Snapshot, limits: Sequence[LiveLimits]) -> Knob:
+def _knob(name: str, shown: Snapshot, limits: Sequence[LiveLimits]) -> LimitKnob:
     if not limits:
         told = _known(getattr(engine, name) for engine in shown.engines)
         least, most = min(told, default=None), max(told, default=None)
-        return Knob(name=name, start=least, present=least, highest=most)
+        return LimitKnob(name=name, start=least, present=least, highest=most)
     now = [getattr(each, name) for each in limits]
-    return Knob(
+    return LimitKnob(
         name=name,
         start=min(getattr(each, f"start_{name}") for each in limits),
         present=min(now),

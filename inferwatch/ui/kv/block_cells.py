@@ -204,7 +204,7 @@ def _sections(states: Looks, held: int, by: MapOrder) -> tuple[tuple[int, str], 
 
 
 @dataclass(frozen=True)
-class Scale:
+class MapScale:
     """How blocks share the room there is."""
 
     blocks: int
@@ -227,29 +227,29 @@ ROUND = 8
 people can add up."""
 
 
-def scale_for(count: int, width: int, rows: int, *, single: bool = False) -> Scale:
+def scale_for(count: int, width: int, rows: int, *, single: bool = False) -> MapScale:
     """As large as they fit; as few in a cell as fit; one, where single ones are asked.
 
     >>> scale_for(256, 112, 12)
-    Scale(blocks=1, columns=24, wide=4)
+    MapScale(blocks=1, columns=24, wide=4)
     >>> scale_for(50_000, 110, 12)
-    Scale(blocks=41, columns=104, wide=1)
+    MapScale(blocks=41, columns=104, wide=1)
     """
     for wide in range(WIDEST_CELL, 1, -1):
         columns = _round_columns(width // wide)
         if columns * rows >= count:
-            return Scale(1, columns, wide)
+            return MapScale(1, columns, wide)
     columns = _round_columns(width)
     if single:
-        return Scale(1, columns, 1)
-    return Scale(max(-(-count // (columns * max(rows, 1))), 1), columns, 1)
+        return MapScale(1, columns, 1)
+    return MapScale(max(-(-count // (columns * max(rows, 1))), 1), columns, 1)
 
 
 def _round_columns(columns: int) -> int:
     return columns // ROUND * ROUND if columns >= 2 * ROUND else max(columns, 1)
 
 
-def fold(blocks: ArrangedBlocks, scale: Scale) -> Looks:
+def fold(blocks: ArrangedBlocks, scale: MapScale) -> Looks:
     """A look for each cell: of several blocks that of most of them."""
     if scale.blocks == 1:
         return np.where(blocks.next, NEXT_OF[blocks.states], blocks.states)
@@ -264,7 +264,7 @@ def fold(blocks: ArrangedBlocks, scale: Scale) -> Looks:
     return np.where(blocks.next[middle], NEXT_OF[looks], looks)
 
 
-def pointed_cells(blocks: ArrangedBlocks, scale: Scale, held: Flags) -> Flags:
+def pointed_cells(blocks: ArrangedBlocks, scale: MapScale, held: Flags) -> Flags:
     """Cells with at least one of these blocks, flagged by id."""
     flags = held[blocks.order]
     starts = np.arange(0, len(flags), scale.blocks)

@@ -35,7 +35,7 @@ from inferwatch.ui.kv.block_cells import (
     Look,
     Looks,
     MapOrder,
-    Scale,
+    MapScale,
     arrange,
     fold,
     pointed_cells,
@@ -254,7 +254,7 @@ class BlockMapPanel(Inked, can_focus=True):
     ]
 
     @dataclass
-    class Opened(Message):
+    class HolderOpened(Message):
         """Somebody wants to know more of who holds the block under the cursor."""
 
         ordinal: int
@@ -264,7 +264,7 @@ class BlockMapPanel(Inked, can_focus=True):
         self.order = MapOrder.ID
         self.single = False
         """Each block has a cell of its own, though not all are in sight."""
-        self.scale = Scale(1, 1, 1)
+        self.scale = MapScale(1, 1, 1)
         self.at: int | None = None
         """The block under the cursor, by its id."""
         self._held: HeldBlocks | None = None
@@ -447,7 +447,7 @@ class BlockMapPanel(Inked, can_focus=True):
             return
         ordinal = first_holder(self._held, pointed)
         if ordinal is not None:
-            self.post_message(self.Opened(ordinal))
+            self.post_message(self.HolderOpened(ordinal))
 
     def watch_has_focus(self, has_focus: bool) -> None:  # noqa: FBT001 - Textual calls it so
         """The cursor comes, at first to a block that somebody holds; or it goes."""

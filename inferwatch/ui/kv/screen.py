@@ -437,8 +437,8 @@ class KvScreen(WatchScreen):
     def _open_row(self, message: HolderTable.RowSelected) -> None:
         self.post_message(OpenRequest(message.key))
 
-    @on(BlockMapPanel.Opened)
-    def _open_holder(self, message: BlockMapPanel.Opened) -> None:
+    @on(BlockMapPanel.HolderOpened)
+    def _open_holder(self, message: BlockMapPanel.HolderOpened) -> None:
         picture = self._picture
         holder = self._names(picture).get(message.ordinal) if picture else None
         if holder is not None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.ui.kit.renderables.text import Line, TextRun
-from inferwatch.ui.request.moments import Ints, Moments
+from inferwatch.ui.request.moments import Ints, StoryMoments
 
 LABEL_WIDTH = 12
 """Columns of names to the left of an axis ..."""
@@ -73,7 +73,7 @@ class Axis:
 
 
 def axis_of(
-    moments: Moments, zoom: Zoom, cursor_ns: int | None, columns: int, gaps: int
+    moments: StoryMoments, zoom: Zoom, cursor_ns: int | None, columns: int, gaps: int
 ) -> Axis:
     """The axis of a zoom; ``gaps`` is how many the strip of gaps has room for."""
     start_ns, end_ns = moments.start_ns, moments.end_ns

@@ -44,8 +44,8 @@ from inferwatch.ui.request.gap_strip import (
 )
 from inferwatch.ui.request.held import block_rows, gpu_rows
 from inferwatch.ui.request.looking import Drawing, Looking
-from inferwatch.ui.request.moments import Ints, Lane, Moments, lane_of
-from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE, Look
+from inferwatch.ui.request.moments import Ints, Lane, StoryMoments, lane_of
+from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE, CauseStyle
 
 LITTLE = 0.25
 """Of a column; what takes less is drawn as a thin line: it is there all the same."""
@@ -58,7 +58,7 @@ TOLD_APART_FROM = 2.0
 
 
 def waterfall(
-    moments: Moments, axis: Axis, cursor: int | None, most_rows: int = 99
+    moments: StoryMoments, axis: Axis, cursor: int | None, most_rows: int = 99
 ) -> list[Line]:
     """The lanes, each with all the time that was spent in it.
 
@@ -90,7 +90,7 @@ def _merged(lanes: Sequence[Lane]) -> Lane:
     return lane_of(lanes[0].kind, spans)
 
 
-def _cells(lane: Lane, moments: Moments, axis: Axis) -> list[Cell]:
+def _cells(lane: Lane, moments: StoryMoments, axis: Axis) -> list[Cell]:
     edges = axis.edges
     covered_ns = np.concatenate(([0], np.cumsum(lane.ends - lane.starts)))
     at_edge = _covered_until(lane, covered_ns, edges)
@@ -140,7 +140,7 @@ def _covered_until(lane: Lane, covered_ns: np.ndarray, edges: np.ndarray) -> np.
     return np.asarray(covered_ns[place] + np.where(place < len(lane.spans), part, 0))
 
 
-def _look(lane: Lane, place: int) -> Look:
+def _look(lane: Lane, place: int) -> CauseStyle:
     """A queue looks as what it waited for."""
     cause = lane.spans[place].cause
     if lane.kind is SpanKind.QUEUE and cause is not None:
@@ -148,7 +148,7 @@ def _look(lane: Lane, place: int) -> Look:
     return LANES[lane.kind]
 
 
-def _mark_late(cells: list[Cell], moments: Moments, axis: Axis) -> None:
+def _mark_late(cells: list[Cell], moments: StoryMoments, axis: Axis) -> None:
     """The worst late token of a column by the letter of its cause."""
     for gap, spike in sorted(moments.spikes.items(), key=lambda each: each[1].gap_ns):
         column = axis.column_at(int(moments.gap_ends[gap]))
@@ -247,7 +247,7 @@ class Body:
     def __init__(
         self,
         drawing: Drawing,
-        moments: Moments,
+        moments: StoryMoments,
         looking: Looking,
         width: int,
         room: int,

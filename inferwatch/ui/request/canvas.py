@@ -19,11 +19,11 @@ from inferwatch.ui.request.looking import (
     ALL_FROM,
     Drawing,
     Looking,
-    Part,
+    ScreenPart,
     part_within,
     parts_within,
 )
-from inferwatch.ui.request.moments import GapColumns, Moments
+from inferwatch.ui.request.moments import GapColumns, StoryMoments
 from inferwatch.ui.requests.phases import STATES
 from inferwatch.visible import visible
 
@@ -33,7 +33,7 @@ WIDE_FROM = 100
 
 
 def draw_request(
-    moments: Moments, looking: Looking, width: int, height: int
+    moments: StoryMoments, looking: Looking, width: int, height: int
 ) -> Drawing:
     """The whole of it, or a part; the first lines are the same everywhere."""
     drawing = Drawing()
@@ -50,15 +50,15 @@ def draw_request(
     left = height - len(drawing.lines) - len(foot)
     body = Body(drawing, moments, looking, width, room)
     match part:
-        case Part.ALL:
+        case ScreenPart.ALL:
             body.add_all(left)
-        case Part.TIME:
+        case ScreenPart.TIME:
             body.add_time(left)
-        case Part.TOKENS:
+        case ScreenPart.TOKENS:
             body.add_tokens(left)
-        case Part.STEPS:
+        case ScreenPart.STEPS:
             body.add_steps(left)
-        case Part.FACTS:
+        case ScreenPart.FACTS:
             body.add_facts(left)
     used = height - len(foot)
     drawing.lines = drawing.lines[:used] + [()] * (used - len(drawing.lines))
@@ -69,9 +69,9 @@ def draw_request(
 
 def _add_head(
     drawing: Drawing,
-    moments: Moments,
+    moments: StoryMoments,
     looking: Looking,
-    part: Part,
+    part: ScreenPart,
     width: int,
     height: int,
 ) -> None:
@@ -100,7 +100,7 @@ def _add_head(
             for line in wrap(diagnosis(story), width - 2)
         )
     )
-    if height >= ALL_FROM or part not in {Part.TIME, Part.FACTS}:
+    if height >= ALL_FROM or part not in {ScreenPart.TIME, ScreenPart.FACTS}:
         drawing.add((TextRun(" "), *fact_line(story, width - 2)))
 
 
@@ -112,12 +112,12 @@ class RequestCanvas(Panel):
     """
 
     @dataclass
-    class Clicked(Message):
+    class MomentClicked(Message):
         """A moment of the request was pointed at."""
 
         t_ns: int
 
-    moments: Moments | None = None
+    moments: StoryMoments | None = None
     """Of the story that is shown."""
     _remark = ""
     _looking = Looking()
@@ -128,7 +128,7 @@ class RequestCanvas(Panel):
         if story is None:
             self.moments = None
         elif self.moments is None or self.moments.story is not story:
-            self.moments = Moments(story)
+            self.moments = StoryMoments(story)
         self._remark, self._looking = remark, looking
         self.redraw()
 
@@ -157,4 +157,4 @@ class RequestCanvas(Panel):
         moment = self._drawing.clickable.get(event.y)
         t_ns = None if moment is None else moment(event.x)
         if t_ns is not None:
-            self.post_message(self.Clicked(t_ns))
+            self.post_message(self.MomentClicked(t_ns))

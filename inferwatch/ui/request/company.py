@@ -18,7 +18,7 @@ from inferwatch.ui.kit.renderables.text import (
     fit,
     join_whole,
 )
-from inferwatch.ui.request.moments import Moments
+from inferwatch.ui.request.moments import StoryMoments
 from inferwatch.visible import visible
 
 GAUGE_WIDTH, GAUGE_MOST = 8, 32
@@ -26,7 +26,7 @@ NAME_LEAST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class StepColumn:
+class CompanyColumn:
     """One column of the list of steps."""
 
     title: str
@@ -35,16 +35,16 @@ class StepColumn:
 
 
 STEP_COLUMNS = (
-    StepColumn("step", 9),
-    StepColumn("ended", 9),
-    StepColumn("took", 9),
-    StepColumn("its own", 9),
-    StepColumn("batch", 6),
-    StepColumn("tokens", 8),
-    StepColumn("of budget", GAUGE_WIDTH + 7),
-    StepColumn("prefill", 9),
-    StepColumn("waiting", 9),
-    StepColumn("  bound by", 11, right=False),
+    CompanyColumn("step", 9),
+    CompanyColumn("ended", 9),
+    CompanyColumn("took", 9),
+    CompanyColumn("its own", 9),
+    CompanyColumn("batch", 6),
+    CompanyColumn("tokens", 8),
+    CompanyColumn("of budget", GAUGE_WIDTH + 7),
+    CompanyColumn("prefill", 9),
+    CompanyColumn("waiting", 9),
+    CompanyColumn("  bound by", 11, right=False),
 )
 """The most telling first: those without room go, from the last on."""
 BUDGET = 6
@@ -69,7 +69,7 @@ def steps_title(story: RequestStory, width: int, *, slowest: bool) -> Line:
 
 
 def step_rows(
-    moments: Moments,
+    moments: StoryMoments,
     cursor_ns: int | None,
     budget: int | None,
     width: int,

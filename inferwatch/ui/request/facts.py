@@ -14,7 +14,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.story.story import RequestStory, SpanKind
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, join_whole
-from inferwatch.ui.request.moments import Moments, Stop
+from inferwatch.ui.request.moments import Stop, StoryMoments
 from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE
 from inferwatch.visible import visible
 
@@ -164,7 +164,7 @@ def _marked(lines: Sequence[str]) -> list[Line]:
     ]
 
 
-def readout(moments: Moments, stop: Stop | None, width: int) -> list[Line]:
+def readout(moments: StoryMoments, stop: Stop | None, width: int) -> list[Line]:
     """What is under the cursor, and why; what to press where it is nowhere."""
     if stop is None:
         said = HINT if moments.spikes else (HINT[0], HINT[-1])
@@ -182,7 +182,7 @@ def readout(moments: Moments, stop: Stop | None, width: int) -> list[Line]:
     return lines + [(TextRun(f"   {line}", "muted"),) for line in wrapped]
 
 
-def _of_gap(moments: Moments, gap: int) -> tuple[list[Line], str]:
+def _of_gap(moments: StoryMoments, gap: int) -> tuple[list[Line], str]:
     gap_ns = int(moments.gaps[gap])
     spike = moments.spikes.get(gap)
     merged = spike is not None and spike.cause is Cause.MERGED
@@ -206,7 +206,7 @@ def _of_gap(moments: Moments, gap: int) -> tuple[list[Line], str]:
     return facts, spike.evidence
 
 
-def _of_phase(moments: Moments, stop: Stop) -> tuple[list[Line], str]:
+def _of_phase(moments: StoryMoments, stop: Stop) -> tuple[list[Line], str]:
     span = stop.span
     if span is None:
         return [], ""
@@ -228,7 +228,7 @@ def _of_phase(moments: Moments, stop: Stop) -> tuple[list[Line], str]:
     return facts, ""
 
 
-def _of_step(moments: Moments, stop: Stop) -> list[Line]:
+def _of_step(moments: StoryMoments, stop: Stop) -> list[Line]:
     """The step of that moment and how full it was."""
     step = moments.step_at(stop.t_ns)
     if step is None:

@@ -11,7 +11,7 @@ from inferwatch.metrics.story.story import Spike
 from inferwatch.ui.kit.renderables.plot import axis_top, tick_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
 from inferwatch.ui.request.axis import BLANK, Cell, pointed, row
-from inferwatch.ui.request.moments import GapColumns, Moments
+from inferwatch.ui.request.moments import GapColumns, StoryMoments
 from inferwatch.ui.request.words import LATE
 from inferwatch.visible import visible
 
@@ -22,7 +22,7 @@ NAMED_FROM = 100
 EVIDENCE_LEAST = 12
 
 
-def gap_heading(moments: Moments, columns: GapColumns, width: int) -> Line:
+def gap_heading(moments: StoryMoments, columns: GapColumns, width: int) -> Line:
     """How many gaps there are, what a column stands for, and usual gaps at the end."""
     told = f"{len(moments.gaps):,}"
     if len(columns.worst) < len(moments.gaps) and columns.fold == 1:
@@ -46,14 +46,14 @@ def gap_heading(moments: Moments, columns: GapColumns, width: int) -> Line:
     return ruled(title, right, width)
 
 
-def legend_is_below(moments: Moments, columns: GapColumns, width: int) -> bool:
+def legend_is_below(moments: StoryMoments, columns: GapColumns, width: int) -> bool:
     """What the letters of late tokens mean has no room in the heading."""
     late = late_legend(moments)
     heading = gap_heading(moments, columns, width)
     return bool(late) and not set(late) <= set(heading)
 
 
-def _level_facts(moments: Moments) -> list[Line]:
+def _level_facts(moments: StoryMoments) -> list[Line]:
     """The gap that half of them stay below, and all but one of a hundred."""
     story = moments.story
     most_ns = int(moments.gaps.max()) if len(moments.gaps) else None
@@ -66,7 +66,7 @@ def _level_facts(moments: Moments) -> list[Line]:
 
 
 def gap_rows(
-    moments: Moments, columns: GapColumns, room: int, rows: int, cursor: int | None
+    moments: StoryMoments, columns: GapColumns, room: int, rows: int, cursor: int | None
 ) -> list[Line]:
     """The bars, the uppermost row first, and below them a letter for each late one.
 
@@ -115,12 +115,12 @@ def _number(marks: list[Cell], columns: GapColumns) -> None:
             marks[at : at + len(text)] = [(letter, "faint") for letter in text]
 
 
-def late_legend(moments: Moments) -> Line:
+def late_legend(moments: StoryMoments) -> Line:
     """What the letters mean, and how many there are of each."""
     return join(late_entries(moments), "  ")
 
 
-def late_entries(moments: Moments) -> list[Line]:
+def late_entries(moments: StoryMoments) -> list[Line]:
     """The same, each by itself; the most frequent first."""
     counts = Counter(spike.cause for spike in moments.story.spikes)
     return [
@@ -133,7 +133,7 @@ def late_entries(moments: Moments) -> list[Line]:
     ]
 
 
-def _late(moments: Moments, columns: GapColumns) -> dict[int, Cause]:
+def _late(moments: StoryMoments, columns: GapColumns) -> dict[int, Cause]:
     """Cause by column; of several the longest."""
     worst: dict[int, tuple[int, Cause]] = {}
     for gap, spike in moments.spikes.items():
@@ -145,7 +145,7 @@ def _late(moments: Moments, columns: GapColumns) -> dict[int, Cause]:
     return {column: cause for column, (_, cause) in worst.items()}
 
 
-def _levels(moments: Moments, top_s: float, rows: int) -> dict[int, str]:
+def _levels(moments: StoryMoments, top_s: float, rows: int) -> dict[int, str]:
     """Names of percentiles by the row they are in."""
     story, found = moments.story, dict[int, list[str]]()
     for name, value_ns in (("p50", story.gap_p50_ns), ("p99", story.gap_p99_ns)):
@@ -156,7 +156,7 @@ def _levels(moments: Moments, top_s: float, rows: int) -> dict[int, str]:
 
 
 def late_list(
-    moments: Moments, here: int | None, width: int, rows: int
+    moments: StoryMoments, here: int | None, width: int, rows: int
 ) -> Sequence[Line]:
     """Late tokens one below the other with their evidence, that of the cursor too."""
     told = [

@@ -10,7 +10,7 @@ from inferwatch.formatting import format_count, format_share
 from inferwatch.metrics.story.story import RequestStory
 from inferwatch.ui.kit.renderables.text import Line
 from inferwatch.ui.request.axis import BLANK, Axis, Cell, pointed, row
-from inferwatch.ui.request.moments import Ints, Moments
+from inferwatch.ui.request.moments import Ints, StoryMoments
 
 BARS = " ▁▂▃▄▅▆▇█"
 SAMPLE_HOLDS = 2.0
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 def block_rows(
-    moments: Moments, axis: Axis, rows: int, cursor: int | None
+    moments: StoryMoments, axis: Axis, rows: int, cursor: int | None
 ) -> list[Line]:
     """KV blocks over time, from none to the most it ever had."""
     story = moments.story
@@ -50,7 +50,7 @@ def _blocks(story: RequestStory, axis: Axis) -> list[float | None]:
 
 
 def gpu_rows(
-    moments: Moments, axis: Axis, cursor: int | None, rows: int = 1
+    moments: StoryMoments, axis: Axis, cursor: int | None, rows: int = 1
 ) -> list[Line]:
     """Bandwidth, activity and clock, as far as they were sampled in its time."""
     samples = moments.story.gpu

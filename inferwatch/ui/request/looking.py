@@ -12,7 +12,7 @@ ALL_FROM = 30
 """Rows; with fewer one part is shown at a time."""
 
 
-class Part(StrEnum):
+class ScreenPart(StrEnum):
     """What can be looked at alone."""
 
     ALL = "all"
@@ -26,7 +26,7 @@ class Part(StrEnum):
 class Looking:
     """How people look at a request: nothing of it is about the request itself."""
 
-    part: Part = Part.ALL
+    part: ScreenPart = ScreenPart.ALL
     zoom: Zoom = Zoom.LIFE
     cursor_ns: int | None = None
     companion: int | None = None
@@ -62,12 +62,12 @@ class Drawing:
         self.lines += lines
 
 
-def parts_within(height: int) -> Sequence[Part]:
+def parts_within(height: int) -> Sequence[ScreenPart]:
     """The parts that can be gone through."""
-    every = list(Part)
+    every = list(ScreenPart)
     return every if height >= ALL_FROM else every[1:]
 
 
-def part_within(part: Part, height: int) -> Part:
+def part_within(part: ScreenPart, height: int) -> ScreenPart:
     """The one that is shown: with little room everything at once is the time."""
-    return part if part in parts_within(height) else Part.TIME
+    return part if part in parts_within(height) else ScreenPart.TIME

@@ -80,7 +80,7 @@ def lane_of(kind: SpanKind, spans: Sequence[StorySpan]) -> Lane:
     return Lane(kind, tuple(spans), starts, ends)
 
 
-class Moments:
+class StoryMoments:
     """When what happened to a request."""
 
     def __init__(self, story: RequestStory) -> None:

@@ -19,8 +19,8 @@ from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest
 from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas
-from inferwatch.ui.request.looking import Looking, Part, part_within, parts_within
-from inferwatch.ui.request.moments import Moments
+from inferwatch.ui.request.looking import Looking, ScreenPart, part_within, parts_within
+from inferwatch.ui.request.moments import StoryMoments
 from inferwatch.ui.request.words import HOW_TO_READ
 from inferwatch.ui.view import REQUEST, View
 from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
@@ -216,8 +216,8 @@ class RequestScreen(WatchScreen):
         self._draw()
         self.refresh_bindings()
 
-    @on(RequestCanvas.Clicked)
-    def _point_at(self, message: RequestCanvas.Clicked) -> None:
+    @on(RequestCanvas.MomentClicked)
+    def _point_at(self, message: RequestCanvas.MomentClicked) -> None:
         self._point_to(message.t_ns)
 
     def _point_to(self, t_ns: int) -> None:
@@ -226,7 +226,7 @@ class RequestScreen(WatchScreen):
         self.refresh_bindings()
 
     @property
-    def _moments(self) -> Moments | None:
+    def _moments(self) -> StoryMoments | None:
         return self.query_one(RequestCanvas).moments
 
     def action_move(self, bins: int) -> None:
@@ -267,7 +267,7 @@ class RequestScreen(WatchScreen):
 
     def action_part(self, name: str) -> None:
         """A part by its name."""
-        self._look(replace(self._looking, part=Part(name)))
+        self._look(replace(self._looking, part=ScreenPart(name)))
 
     def action_choose(self, by: int) -> None:
         """The companion below, or above."""

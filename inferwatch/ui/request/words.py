@@ -9,7 +9,7 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.story.story import SpanKind
 
 
-class Look(NamedTuple):
+class CauseStyle(NamedTuple):
     """How one of them is drawn and called."""
 
     glyph: str
@@ -18,47 +18,47 @@ class Look(NamedTuple):
 
 
 CAUSES = {
-    Cause.API: Look("·", "muted", "API"),
-    Cause.QUEUE_STEP: Look("─", "muted", "running step"),
-    Cause.QUEUE_SEQS: Look("░", "seqs", "queue: sequences"),
-    Cause.QUEUE_KV: Look("▒", "kv", "queue: KV blocks"),
-    Cause.QUEUE_TOKENS: Look("▓", "waiting", "queue: token budget"),
-    Cause.QUEUE_DEFERRED: Look("⠶", "mean", "queue: deferred"),
-    Cause.QUEUE_OTHER: Look("⠒", "other", "queue: other"),
-    Cause.PREFILL: Look("█", "prefill", "prefill"),
-    Cause.PREFILL_SHARED: Look("▚", "worst", "prefill: others"),
-    Cause.PREFILL_DELAYED: Look("⣀", "waiting", "prefill: left out"),
-    Cause.RECOMPUTE: Look("▞", "warn", "preempted"),
-    Cause.SEND: Look("»", "muted", "send"),
-    Cause.LONG_PREFILL: Look("P", "prefill", "long prefill"),
-    Cause.SLOW_STEP: Look("S", "worst", "slow step"),
-    Cause.CLOCK_DROP: Look("C", "bad", "clock drop"),
-    Cause.HOST_STALL: Look("H", "bad", "host stall"),
-    Cause.MERGED: Look("M", "muted", "merged"),
-    Cause.CLIENT: Look("·", "muted", "client"),
-    Cause.NETWORK: Look("·", "muted", "network"),
-    Cause.RETURN: Look("·", "muted", "way back"),
-    Cause.CLIENT: Look("‹", "muted", "before its send"),
-    Cause.NETWORK: Look("→", "muted", "network"),
-    Cause.RETURN: Look("←", "muted", "way back"),
-    Cause.UNKNOWN: Look("?", "faint", "unknown"),
+    Cause.API: CauseStyle("·", "muted", "API"),
+    Cause.QUEUE_STEP: CauseStyle("─", "muted", "running step"),
+    Cause.QUEUE_SEQS: CauseStyle("░", "seqs", "queue: sequences"),
+    Cause.QUEUE_KV: CauseStyle("▒", "kv", "queue: KV blocks"),
+    Cause.QUEUE_TOKENS: CauseStyle("▓", "waiting", "queue: token budget"),
+    Cause.QUEUE_DEFERRED: CauseStyle("⠶", "mean", "queue: deferred"),
+    Cause.QUEUE_OTHER: CauseStyle("⠒", "other", "queue: other"),
+    Cause.PREFILL: CauseStyle("█", "prefill", "prefill"),
+    Cause.PREFILL_SHARED: CauseStyle("▚", "worst", "prefill: others"),
+    Cause.PREFILL_DELAYED: CauseStyle("⣀", "waiting", "prefill: left out"),
+    Cause.RECOMPUTE: CauseStyle("▞", "warn", "preempted"),
+    Cause.SEND: CauseStyle("»", "muted", "send"),
+    Cause.LONG_PREFILL: CauseStyle("P", "prefill", "long prefill"),
+    Cause.SLOW_STEP: CauseStyle("S", "worst", "slow step"),
+    Cause.CLOCK_DROP: CauseStyle("C", "bad", "clock drop"),
+    Cause.HOST_STALL: CauseStyle("H", "bad", "host stall"),
+    Cause.MERGED: CauseStyle("M", "muted", "merged"),
+    Cause.CLIENT: CauseStyle("·", "muted", "client"),
+    Cause.NETWORK: CauseStyle("·", "muted", "network"),
+    Cause.RETURN: CauseStyle("·", "muted", "way back"),
+    Cause.CLIENT: CauseStyle("‹", "muted", "before its send"),
+    Cause.NETWORK: CauseStyle("→", "muted", "network"),
+    Cause.RETURN: CauseStyle("←", "muted", "way back"),
+    Cause.UNKNOWN: CauseStyle("?", "faint", "unknown"),
 }
-LATE = {**CAUSES, Cause.RECOMPUTE: Look("R", "warn", "preempted")}
+LATE = {**CAUSES, Cause.RECOMPUTE: CauseStyle("R", "warn", "preempted")}
 """As marks of late tokens: a letter each."""
 ESTIMATES = {Cause.PREFILL, Cause.PREFILL_SHARED}
 """Shares of steps by tokens: marked with a ``~``."""
 LANES = {
-    SpanKind.NETWORK: Look("·", "muted", "network"),
-    SpanKind.TOKENISE: Look("·", "muted", "tokenise"),
-    SpanKind.HANDOVER: Look("·", "muted", "hand over"),
-    SpanKind.QUEUE: Look("░", "waiting", "queue"),
-    SpanKind.TRANSFER: Look("⠶", "mean", "KV transfer"),
-    SpanKind.CHUNK: Look("█", "prefill", "prefill"),
-    SpanKind.LEFT_OUT: Look("⣀", "waiting", "left out"),
-    SpanKind.PREEMPTED: Look("▞", "warn", "preempted"),
-    SpanKind.RECOMPUTE: Look("▓", "warn", "recompute"),
-    SpanKind.DECODE: Look("━", "decode", "decode"),
-    SpanKind.SEND: Look("»", "muted", "send"),
+    SpanKind.NETWORK: CauseStyle("·", "muted", "network"),
+    SpanKind.TOKENISE: CauseStyle("·", "muted", "tokenise"),
+    SpanKind.HANDOVER: CauseStyle("·", "muted", "hand over"),
+    SpanKind.QUEUE: CauseStyle("░", "waiting", "queue"),
+    SpanKind.TRANSFER: CauseStyle("⠶", "mean", "KV transfer"),
+    SpanKind.CHUNK: CauseStyle("█", "prefill", "prefill"),
+    SpanKind.LEFT_OUT: CauseStyle("⣀", "waiting", "left out"),
+    SpanKind.PREEMPTED: CauseStyle("▞", "warn", "preempted"),
+    SpanKind.RECOMPUTE: CauseStyle("▓", "warn", "recompute"),
+    SpanKind.DECODE: CauseStyle("━", "decode", "decode"),
+    SpanKind.SEND: CauseStyle("»", "muted", "send"),
 }
 """From top to bottom."""
 

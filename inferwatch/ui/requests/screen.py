@@ -389,7 +389,7 @@ class RequestsScreen(WatchScreen):
         else:
             self.action_release()
 
-    @on(FilterBar.Closed)
+    @on(FilterBar.FilterClosed)
     def _leave_filter(self) -> None:
         self._table.focus()
 
@@ -476,14 +476,14 @@ class RequestsScreen(WatchScreen):
                 default=table.chosen is None,
             )
 
-    @on(ColumnChooser.Chosen)
-    def _choose(self, message: ColumnChooser.Chosen) -> None:
+    @on(ColumnChooser.ColumnsChosen)
+    def _choose(self, message: ColumnChooser.ColumnsChosen) -> None:
         self.view.request_columns = message.columns
         self.query_one(RequestTable).choose(message.columns)
         self._show_chooser()
         self._show_list()
 
-    @on(ColumnChooser.Closed)
+    @on(ColumnChooser.ChooserClosed)
     def _close_chooser(self) -> None:
         if self.query(ColumnChooser):
             self.query(ColumnChooser).remove()

@@ -324,7 +324,7 @@ class SessionBrowser(Vertical):
         self._table.narrow(message.filter)
         self._tell_listed()
 
-    @on(FilterBar.Closed)
+    @on(FilterBar.FilterClosed)
     def _leave_filter(self) -> None:
         self._table.focus()
 

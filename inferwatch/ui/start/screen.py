@@ -48,7 +48,7 @@ FEW_ENGINES, FEW_NAMED, FEW_RECENT = 4, 2, 1
 """That are shown where there is not."""
 
 
-class Place(NamedTuple):
+class StartPlace(NamedTuple):
     """Somewhere to attach to."""
 
     what: str
@@ -250,13 +250,13 @@ class StartPanel(Panel):
         self.redraw()
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[StartPlace]:
         """What can be attached to, as it is numbered."""
         engines = self._engines or ()
         known = {each.address for each in engines} | set(self._named.values())
         recent = [each for each in self._recent if each not in known]
         named = [
-            Place("settings", name, _short(address), OpenServers(urls=(name,)))
+            StartPlace("settings", name, _short(address), OpenServers(urls=(name,)))
             for name, address in self._named.items()
         ]
         if self.tall:
@@ -306,7 +306,7 @@ class StartPanel(Panel):
         return (TextRun("● ", "good"), TextRun(text))
 
 
-def _engine(engine: NearbyEngine) -> Place:
+def _engine(engine: NearbyEngine) -> StartPlace:
     names = [each.rstrip("/").rsplit("/", 1)[-1] for each in engine.models]
     model = ", ".join(names[:3]) if engine.answered else "busy: it did not say"
     wish = (
@@ -314,11 +314,13 @@ def _engine(engine: NearbyEngine) -> Place:
         if engine.engine_id
         else OpenServers(urls=(engine.attach_to,))
     )
-    return Place(TITLES.get(engine.family, engine.family), model, engine.place, wish)
+    return StartPlace(
+        TITLES.get(engine.family, engine.family), model, engine.place, wish
+    )
 
 
-def _recently(address: str) -> Place:
-    return Place(
+def _recently(address: str) -> StartPlace:
+    return StartPlace(
         "watched", "before", _short(address), OpenServers(urls=(attachable(address),))
     )
 
@@ -327,7 +329,7 @@ def _short(address: str) -> str:
     return address.removeprefix("http://")
 
 
-def _place(number: int, place: Place) -> Line:
+def _place(number: int, place: StartPlace) -> Line:
     action = f"screen.attach({number})"
     return (
         TextRun(f"  {number} ", "accent", action),

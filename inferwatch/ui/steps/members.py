@@ -70,7 +70,7 @@ class StepPanel(Panel):
     """
 
     @dataclass
-    class Opened(Message):
+    class MemberOpened(Message):
         """A request was clicked that was chosen already."""
 
     _title = ""
@@ -116,7 +116,7 @@ class StepPanel(Panel):
         if event.y <= len(self._fact_rows) + 1 or place >= len(self._members):
             return
         if place == self._at:
-            self.post_message(self.Opened())
+            self.post_message(self.MemberOpened())
         self._at = place
         self.redraw()
 

@@ -60,7 +60,7 @@ class StallList(Panel):
     """
 
     @dataclass
-    class Chosen(Message):
+    class StallChosen(Message):
         """People want to see what was then."""
 
         stall: Stall
@@ -94,7 +94,7 @@ class StallList(Panel):
     def open(self) -> None:
         """Go to the chosen one."""
         if self.chosen is not None:
-            self.post_message(self.Chosen(self.chosen))
+            self.post_message(self.StallChosen(self.chosen))
 
     def on_click(self, event: events.Click) -> None:
         """Go to the one under the mouse."""
@@ -216,7 +216,7 @@ class HeatStrip(Panel):
         """Point at the moment under the mouse."""
         column = event.x - MARGIN
         if self._axis is not None and column >= 0 and event.y:
-            self.post_message(TimeChart.Clicked(self._axis.moment(column)))
+            self.post_message(TimeChart.BinClicked(self._axis.moment(column)))
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Heading, rows from the longest down, the time."""
@@ -509,8 +509,8 @@ class StepsScreen(WatchScreen):
         self.query_one(HeatStrip).show(shown, self.view.cursor_ns, self._here(shown))
         self.query_one(StallList).show(shown.stalls, span, self.feed.wall_text)
 
-    @on(StallList.Chosen)
-    def _stall_chosen(self, message: StallList.Chosen) -> None:
+    @on(StallList.StallChosen)
+    def _stall_chosen(self, message: StallList.StallChosen) -> None:
         """Look at the steps of that time; they end when it was over."""
         self.query_one(SingleSteps).let_go()
         self.view.cursor_ns = max(message.stall.end_ns, 0)
@@ -548,7 +548,7 @@ class StepsScreen(WatchScreen):
         else:
             self.query_one(StallList).choose(by)
 
-    @on(StepPanel.Opened)
+    @on(StepPanel.MemberOpened)
     def action_open(self) -> None:
         """The request on a screen of its own, or the moment of the stall."""
         if self._in_view == EFFICIENCY:

@@ -243,8 +243,8 @@ class SingleSteps(Vertical):
             if row.ordinal is not None and row.key.startswith(source)
         }
 
-    @on(StepLine.Chosen)
-    def _step_chosen(self, message: StepLine.Chosen) -> None:
+    @on(StepLine.StepChosen)
+    def _step_chosen(self, message: StepLine.StepChosen) -> None:
         self._pick(message.step)
 
     def _pick(self, step: Step) -> None:

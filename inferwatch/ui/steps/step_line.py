@@ -47,7 +47,7 @@ class StepLine(Panel):
     """
 
     @dataclass
-    class Chosen(Message):
+    class StepChosen(Message):
         """A step was pointed at."""
 
         step: Step
@@ -69,7 +69,7 @@ class StepLine(Panel):
         """Point at the longest step under the mouse."""
         place = event.x - MARGIN - self._left
         if event.y and 0 <= place < len(self._columns):
-            self.post_message(self.Chosen(self._columns[place].longest))
+            self.post_message(self.StepChosen(self._columns[place].longest))
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
         """Heading, bars, two lanes, and where the chosen step stands."""

@@ -49,7 +49,7 @@ class Ink(NamedTuple):
 
 NO_INK = Ink((), "39", "49")
 Piece = tuple[int, int, Strip]
-"""Row, column, what stands from there on."""
+"""CellRow, column, what stands from there on."""
 
 
 @lru_cache(maxsize=4096)
@@ -82,14 +82,14 @@ def _code(color: Color | None, system: ColorSystem, *, foreground: bool) -> str:
     return ";".join(color.downgrade(system).get_ansi_codes(foreground))
 
 
-class Row:
+class CellRow:
     """The cells of a row; the second half of a wide character is empty."""
 
     def __init__(self, width: int, letter: str = " ") -> None:
         self.letters = [letter] * width
         self.inks = [NO_INK] * width
 
-    def put(self, x: int, other: "Row") -> bool:
+    def put(self, x: int, other: "CellRow") -> bool:
         """Put other cells there; whether that changed anything."""
         letters, inked = other.letters, other.inks
         room = len(self.letters) - x
@@ -134,8 +134,8 @@ class Picture:
 
     def __init__(self) -> None:
         self._size = Size(0, 0)
-        self._wanted: list[Row] = []
-        self._told: list[Row] = []
+        self._wanted: list[CellRow] = []
+        self._told: list[CellRow] = []
         self._changed: set[int] = set()
         self._ink: Ink | None = None
         """The terminal's; None: unknown."""
@@ -143,7 +143,7 @@ class Picture:
     def forget(self) -> None:
         """The terminal may show anything: all of it is written next time."""
         width, height = self._size
-        self._told = [Row(width, letter="\0") for _ in range(height)]
+        self._told = [CellRow(width, letter="\0") for _ in range(height)]
         self._changed = set(range(height))
         self._ink = None
 
@@ -158,11 +158,11 @@ class Picture:
             return False
         if size != self._size:
             self._size = size
-            self._wanted = [Row(size.width) for _ in range(size.height)]
+            self._wanted = [CellRow(size.width) for _ in range(size.height)]
             self.forget()
         for y, x, strip in pieces(update):
             if y < size.height and x < size.width:
-                cells = Row(0)
+                cells = CellRow(0)
                 cells.add(strip, system)
                 if self._wanted[y].put(x, cells):
                     self._changed.add(y)
@@ -180,7 +180,7 @@ class Picture:
         self._changed.clear()
         return "".join(text)
 
-    def _written(self, row: Row, x: int, end: int) -> Iterator[str]:
+    def _written(self, row: CellRow, x: int, end: int) -> Iterator[str]:
         for ink, cells in groupby(range(x, end), row.inks.__getitem__):
             if ink is not self._ink:
                 yield self._dip(ink)
@@ -229,7 +229,7 @@ def pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[Piece]:
                 yield y, x, chop
 
 
-def _runs(wanted: Row, told: Row, y: int) -> Iterator[tuple[str, int, int]]:
+def _runs(wanted: CellRow, told: CellRow, y: int) -> Iterator[tuple[str, int, int]]:
     """Stretches to write, each with how the cursor gets there."""
     reached: int | None = None
     for begin, end, plain in _stretches(wanted, told):
@@ -242,7 +242,7 @@ def _runs(wanted: Row, told: Row, y: int) -> Iterator[tuple[str, int, int]]:
         reached = end if plain else None
 
 
-def _stretches(wanted: Row, told: Row) -> list[tuple[int, int, bool]]:
+def _stretches(wanted: CellRow, told: CellRow) -> list[tuple[int, int, bool]]:
     """Cells in a row that differ; False after one whose width is disputed."""
     letters = wanted.letters
     cells = zip(letters, told.letters, wanted.inks, told.inks, strict=True)
@@ -278,7 +278,7 @@ def _right(cells: int) -> str:
     return f"\x1b[{cells}C" if cells > 1 else "\x1b[C" if cells else ""
 
 
-def _bridged(row: Row, begin: int, end: int) -> bool:
+def _bridged(row: CellRow, begin: int, end: int) -> bool:
     """It is shorter to write what stands there already."""
     ink = row.inks[begin - 1]
     return end - begin < BRIDGE and all(

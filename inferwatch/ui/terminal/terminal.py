@@ -284,7 +284,7 @@ def terminal() -> Terminal:
     )
 
 
-class Pace:
+class DrawingPace:
     """How fast pictures get through to people, and so how often to draw one.
 
     A terminal that tells whether it draws in one go (DECRQM 2026) is asked that after
@@ -368,7 +368,7 @@ class TerminalDriver(LinuxDriver):
         size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self.pace = Pace()
+        self.pace = DrawingPace()
         self._shown_by = app
         self._shown_in = asyncio.get_running_loop()
         self._terminal = terminal()

@@ -50,7 +50,7 @@ class TimeChart(Inked):
     """
 
     @dataclass
-    class Clicked(Message):
+    class BinClicked(Message):
         """A moment was pointed at."""
 
         t_ns: int
@@ -123,7 +123,7 @@ class TimeChart(Inked):
         """Point at the moment under the mouse."""
         column = event.x - MARGIN
         if self._axis is not None and column >= 0:
-            self.post_message(self.Clicked(self._axis.moment(column)))
+            self.post_message(self.BinClicked(self._axis.moment(column)))
 
     def render_line(self, y: int) -> Strip:
         """The heading, or a row with the marked column over it."""

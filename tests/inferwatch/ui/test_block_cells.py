@@ -12,7 +12,7 @@ from inferwatch.ui.kv.block_cells import (
     HeldBlocks,
     Look,
     MapOrder,
-    Scale,
+    MapScale,
     arrange,
     fold,
     pointed_cells,
@@ -23,10 +23,10 @@ from tests.inferwatch.ui.block_maps import busy, memory_of, pool
 
 TWELVE = pool(12, [(1, 2, 5, 6), (1, 2, 8), (4,)], cached=(3, 10))
 """Blocks 1 and 2 are a shared beginning; 7, 9 and 11 are free."""
-ONE = Scale(1, 12, 1)
+ONE = MapScale(1, 12, 1)
 
 
-def art(picture: BlockPicture, by: MapOrder, scale: Scale = ONE) -> str:
+def art(picture: BlockPicture, by: MapOrder, scale: MapScale = ONE) -> str:
     looks = fold(arrange(HeldBlocks(picture), by), scale)
     return "".join(GLYPHS[Look(look)][0] for look in looks)
 
@@ -74,18 +74,18 @@ def test_an_empty_pool_and_a_full_one_can_be_arranged(by: MapOrder) -> None:
 
 
 def test_a_cell_shows_what_most_of_it_is() -> None:
-    assert art(TWELVE, MapOrder.ID, Scale(4, 3, 1)) == "▓█·"
+    assert art(TWELVE, MapOrder.ID, MapScale(4, 3, 1)) == "▓█·"
 
 
 def test_of_as_many_of_each_the_one_that_is_held_is_shown() -> None:
     picture = pool(5, [(1, 2), (2,)], cached=(3,))
 
-    assert art(picture, MapOrder.ID, Scale(5, 1, 1)) == "▓"
-    assert art(pool(4, [(1,)]), MapOrder.ID, Scale(2, 2, 1)) == "█·"
+    assert art(picture, MapOrder.ID, MapScale(5, 1, 1)) == "▓"
+    assert art(pool(4, [(1,)]), MapOrder.ID, MapScale(2, 2, 1)) == "█·"
 
 
 def test_the_last_cell_counts_only_the_blocks_there_are() -> None:
-    assert art(pool(9, [(8,)]), MapOrder.ID, Scale(4, 3, 1)) == "··█"
+    assert art(pool(9, [(8,)]), MapOrder.ID, MapScale(4, 3, 1)) == "··█"
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_all_blocks_find_room_and_the_scale_says_how(
 
 
 def test_single_blocks_have_a_cell_each_however_many_there_are() -> None:
-    assert scale_for(50_000, 100, 9, single=True) == Scale(1, 96, 1)
+    assert scale_for(50_000, 100, 9, single=True) == MapScale(1, 96, 1)
 
 
 def test_looks_differ_without_colour() -> None:
@@ -116,7 +116,7 @@ def test_a_cell_with_one_block_of_a_request_stands_out() -> None:
     held = HeldBlocks(TWELVE)
     blocks = arrange(held, MapOrder.ID)
 
-    flags = pointed_cells(blocks, Scale(4, 3, 1), held.of(1))
+    flags = pointed_cells(blocks, MapScale(4, 3, 1), held.of(1))
 
     assert flags.tolist() == [True, False, True]
 

@@ -9,7 +9,7 @@ from inferwatch.errors import UsageError
 from inferwatch.feed import LimitPair
 from inferwatch.metrics.series.intervals import Interval
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.knobs.knob_state import Knob, knob_state
+from inferwatch.ui.knobs.knob_state import LimitKnob, knob_state
 from inferwatch.ui.knobs.span_numbers import (
     TOKENS_PER_S,
     WAITING,
@@ -124,7 +124,7 @@ def test_only_what_differs_is_asked_for(shown: Snapshot) -> None:
 
 
 def test_choices_are_powers_of_two_up_to_the_start() -> None:
-    knob = Knob(name="max_num_seqs", start=24, present=24)
+    knob = LimitKnob(name="max_num_seqs", start=24, present=24)
 
     assert knob.choices == [1, 2, 4, 8, 16, 24]
     assert [knob.beside(24, -1), knob.beside(16, 1), knob.beside(5, 1)] == [16, 24, 8]
@@ -134,4 +134,4 @@ def test_choices_are_powers_of_two_up_to_the_start() -> None:
 @pytest.mark.parametrize("text", ["", "0", "25", "٣", "1e3", "-1"])
 def test_what_is_no_limit_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="from 1 to 24"):
-        Knob(name="max_num_seqs", start=24, present=24).read(text)
+        LimitKnob(name="max_num_seqs", start=24, present=24).read(text)

@@ -7,7 +7,7 @@ import pytest
 
 from inferwatch.feed import FeedState
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.frame.session_screen import Level, levels_of
+from inferwatch.ui.frame.session_screen import LogLevel, levels_of
 from inferwatch.ui.pages import SessionPage
 
 Settle = Callable[..., Awaitable[None]]
@@ -22,22 +22,22 @@ POST = 'INFO:     10.0.0.1:5 - "POST /v1/completions?a=b HTTP/1.1" 200 OK'
 @pytest.mark.parametrize(
     ("line", "level"),
     [
-        (INFO, Level.PLAIN),
-        (WARNING, Level.WARNING),
-        (ERROR, Level.ERROR),
-        ("CRITICAL 11-20 03:12:41 [core.py:866] it broke", Level.ERROR),
-        (HEALTH, Level.ACCESS),
-        (POST, Level.ACCESS),
-        ('INFO:      - "GET /health HTTP/1.1" 200 OK', Level.ACCESS),
-        ('INFO:     1.2.3.4:5 - "POST /v1/x HTTP/1.1" 404 Not Found', Level.WARNING),
-        ('INFO:     1.2.3.4:5 - "POST /v1/x HTTP/1.1" 500 Internal', Level.ERROR),
-        ("INFO:     Application startup complete.", Level.PLAIN),
-        ("torch.OutOfMemoryError: no room", Level.ERROR),
-        ("Traceback (most recent call last):", Level.ERROR),
-        ("anything else", Level.PLAIN),
+        (INFO, LogLevel.PLAIN),
+        (WARNING, LogLevel.WARNING),
+        (ERROR, LogLevel.ERROR),
+        ("CRITICAL 11-20 03:12:41 [core.py:866] it broke", LogLevel.ERROR),
+        (HEALTH, LogLevel.ACCESS),
+        (POST, LogLevel.ACCESS),
+        ('INFO:      - "GET /health HTTP/1.1" 200 OK', LogLevel.ACCESS),
+        ('INFO:     1.2.3.4:5 - "POST /v1/x HTTP/1.1" 404 Not Found', LogLevel.WARNING),
+        ('INFO:     1.2.3.4:5 - "POST /v1/x HTTP/1.1" 500 Internal', LogLevel.ERROR),
+        ("INFO:     Application startup complete.", LogLevel.PLAIN),
+        ("torch.OutOfMemoryError: no room", LogLevel.ERROR),
+        ("Traceback (most recent call last):", LogLevel.ERROR),
+        ("anything else", LogLevel.PLAIN),
     ],
 )
-def test_a_line_is_as_bad_as_it_says(line: str, level: Level) -> None:
+def test_a_line_is_as_bad_as_it_says(line: str, level: LogLevel) -> None:
     assert levels_of([line]) == [level]
 
 
@@ -45,9 +45,9 @@ def test_a_line_that_does_not_say_belongs_to_the_one_before() -> None:
     lines = [ERROR, "  more of it", HEALTH, "printed", WARNING, "  at scheduler"]
 
     assert levels_of(lines) == [
-        *(Level.ERROR, Level.ERROR),
-        *(Level.ACCESS, Level.PLAIN),
-        *(Level.WARNING, Level.WARNING),
+        *(LogLevel.ERROR, LogLevel.ERROR),
+        *(LogLevel.ACCESS, LogLevel.PLAIN),
+        *(LogLevel.WARNING, LogLevel.WARNING),
     ]
 
 

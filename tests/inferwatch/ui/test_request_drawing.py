@@ -15,8 +15,8 @@ from inferwatch.ui.request.axis import Axis, Zoom, axis_of, tick_line
 from inferwatch.ui.request.body import ttft_bar, ttft_legend, waterfall
 from inferwatch.ui.request.canvas import draw_request
 from inferwatch.ui.request.diagnosis import diagnosis
-from inferwatch.ui.request.looking import Looking, Part, part_within, parts_within
-from inferwatch.ui.request.moments import Moments
+from inferwatch.ui.request.looking import Looking, ScreenPart, part_within, parts_within
+from inferwatch.ui.request.moments import StoryMoments
 from inferwatch.ui.request.words import CAUSES, LANES, LATE
 from tests.inferwatch.ui import stories
 from tests.inferwatch.ui.stories import ARRIVED_NS, MS, STORIES, S
@@ -34,7 +34,9 @@ def text(line: Line) -> str:
 def drawn(name: str, size: tuple[int, int] = (120, 36), **how: object) -> list[str]:
     looking = Looking(budget=2_048, arrived="03:11:46.000", back="requests")
     looking = replace(looking, **how)  # type: ignore[arg-type]
-    return list(map(text, draw_request(Moments(STORIES[name]()), looking, *size).lines))
+    return list(
+        map(text, draw_request(StoryMoments(STORIES[name]()), looking, *size).lines)
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_legend_without_room_puts_the_smallest_together() -> None:
 
 
 def lanes(name: str, columns: int = 40, zoom: Zoom = Zoom.LIFE) -> dict[str, str]:
-    moments = Moments(STORIES[name]())
+    moments = StoryMoments(STORIES[name]())
     axis = axis_of(moments, zoom, None, columns, columns)
     rows = map(text, waterfall(moments, axis, None))
     return {row[:11].strip(): row[12 : 12 + columns] for row in rows}
@@ -163,7 +165,7 @@ def test_a_token_late_at_its_client_only_is_told_where_the_engine_had_made_it() 
         evidence="the client got 5 outputs after 60 ms at once",
         step=4_140,
     )
-    moments = Moments(replace(told, spikes=(late,)))
+    moments = StoryMoments(replace(told, spikes=(late,)))
 
     assert moments.late_from(None, 1) == told.token_ns[40]
     rows = draw_request(
@@ -225,13 +227,15 @@ def test_late_tokens_are_marked_by_letters_that_are_explained() -> None:
 
 @pytest.mark.parametrize("gap", [80, 210, 400, 820])
 def test_the_list_of_late_tokens_shows_the_one_under_the_cursor(gap: int) -> None:
-    rows = drawn("spiky", (80, 17), part=Part.TOKENS, cursor_ns=cursor_at("spiky", gap))
+    rows = drawn(
+        "spiky", (80, 17), part=ScreenPart.TOKENS, cursor_ns=cursor_at("spiky", gap)
+    )
 
     assert any(f"token {gap + 2:>7,} after" in row for row in rows)
 
 
 def cursor_at(name: str, gap: int) -> int:
-    return int(Moments(STORIES[name]()).gap_ends[gap])
+    return int(StoryMoments(STORIES[name]()).gap_ends[gap])
 
 
 def test_the_cursor_names_gap_step_cause_and_evidence() -> None:
@@ -244,7 +248,7 @@ def test_the_cursor_names_gap_step_cause_and_evidence() -> None:
 
 
 def test_the_cursor_names_the_phase_it_is_in() -> None:
-    moments = Moments(stories.queued())
+    moments = StoryMoments(stories.queued())
     chunk = [stop for stop in moments.phases if stop.span.kind is SpanKind.CHUNK][1]  # type: ignore[union-attr]
     rows = drawn("queued", cursor_ns=chunk.t_ns)
 
@@ -262,7 +266,7 @@ def test_around_the_cursor_each_gap_is_a_column_again() -> None:
 
 
 def test_around_the_cursor_the_lanes_show_the_time_of_the_gaps_in_sight() -> None:
-    moments = Moments(stories.long())
+    moments = StoryMoments(stories.long())
     cursor_ns = int(moments.gap_ends[60_999])
 
     axis = axis_of(moments, Zoom.CURSOR, cursor_ns, 96, 96)
@@ -272,7 +276,7 @@ def test_around_the_cursor_the_lanes_show_the_time_of_the_gaps_in_sight() -> Non
 
 
 def test_around_a_phase_the_lanes_show_what_is_beside_it() -> None:
-    moments = Moments(stories.queued())
+    moments = StoryMoments(stories.queued())
     phase = moments.phases[5]
     span = phase.span
     assert span is not None
@@ -284,7 +288,7 @@ def test_around_a_phase_the_lanes_show_what_is_beside_it() -> None:
 
 
 def test_the_cursor_goes_through_phases_and_then_through_gaps() -> None:
-    moments = Moments(stories.queued())
+    moments = StoryMoments(stories.queued())
     columns = moments.columns(500)
     seen, cursor_ns = [], moments.start_ns
     for _ in range(len(moments.phases) + len(moments.gaps)):
@@ -304,7 +308,7 @@ def test_the_cursor_goes_through_phases_and_then_through_gaps() -> None:
 
 
 def test_late_tokens_are_gone_through_one_after_the_other() -> None:
-    moments = Moments(stories.spiky())
+    moments = StoryMoments(stories.spiky())
     found, here = [], None
     while spike := moments.late_from(here, 1):
         found.append(spike)
@@ -334,7 +338,7 @@ def test_blocks_and_gpu_stand_on_the_axis_of_the_lanes() -> None:
 
 
 def test_steps_say_how_full_they_were_and_the_one_under_the_cursor_is_marked() -> None:
-    part = drawn("spiky", part=Part.STEPS, cursor_ns=cursor_at("spiky", 4))
+    part = drawn("spiky", part=ScreenPart.STEPS, cursor_ns=cursor_at("spiky", 4))
     marked = next(row for row in part if row.startswith("▸"))
 
     assert "#4,105" in marked
@@ -343,7 +347,7 @@ def test_steps_say_how_full_they_were_and_the_one_under_the_cursor_is_marked() -
 
 
 def test_companions_say_who_and_how_much() -> None:
-    rows = drawn("queued", part=Part.STEPS, companion=1)
+    rows = drawn("queued", part=ScreenPart.STEPS, companion=1)
     chosen = next(row for row in rows if "▸" in row)
 
     assert chosen.split()[-3:] == ["1-0", "1,024", "2"]
@@ -351,7 +355,7 @@ def test_companions_say_who_and_how_much() -> None:
 
 
 def test_what_is_not_known_is_said_at_the_bottom_and_whole() -> None:
-    rows = drawn("unknown", (80, 20), part=Part.FACTS)
+    rows = drawn("unknown", (80, 20), part=ScreenPart.FACTS)
 
     for sentence in stories.unknown().missing:
         assert any(sentence in row for row in rows)
@@ -359,7 +363,7 @@ def test_what_is_not_known_is_said_at_the_bottom_and_whole() -> None:
 
 
 def test_a_long_id_is_whole_among_the_facts() -> None:
-    rows = drawn("unknown", (80, 20), part=Part.FACTS)
+    rows = drawn("unknown", (80, 20), part=ScreenPart.FACTS)
     at = next(i for i, row in enumerate(rows) if "client's id" in row)
 
     pieces = [row[13:].strip() for row in rows[at : at + 4]]
@@ -385,9 +389,9 @@ def test_drafts_are_told_where_there_are_any() -> None:
 
 
 def test_everything_at_once_only_where_there_is_room() -> None:
-    assert parts_within(36)[0] is Part.ALL
-    assert part_within(Part.ALL, 20) is Part.TIME
-    assert part_within(Part.TOKENS, 20) is Part.TOKENS
+    assert parts_within(36)[0] is ScreenPart.ALL
+    assert part_within(ScreenPart.ALL, 20) is ScreenPart.TIME
+    assert part_within(ScreenPart.TOKENS, 20) is ScreenPart.TOKENS
 
 
 @pytest.mark.parametrize(
@@ -408,7 +412,7 @@ def test_everything_at_once_only_where_there_is_room() -> None:
 def test_it_fits_every_size_and_cuts_no_number(
     name: str, size: tuple[int, int]
 ) -> None:
-    moments = Moments(STORIES[name]())
+    moments = StoryMoments(STORIES[name]())
     stops = [None, *(stop.t_ns for stop in moments.phases[:2])]
     if len(moments.gaps):
         stops.append(int(moments.gap_ends[len(moments.gaps) // 2]))
@@ -430,7 +434,7 @@ def test_no_row_is_cut_where_ids_are_short(name: str, size: tuple[int, int]) -> 
 
 
 def test_a_click_points_at_the_moment_of_its_column() -> None:
-    moments = Moments(stories.spiky())
+    moments = StoryMoments(stories.spiky())
     drawing = draw_request(moments, Looking(), 120, 36)
     rows = list(map(text, drawing.lines))
     decode = next(i for i, row in enumerate(rows) if row.strip().startswith("decode"))

@@ -14,7 +14,7 @@ from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas, draw_request
 from inferwatch.ui.request.looking import Looking, part_within
-from inferwatch.ui.request.moments import Moments
+from inferwatch.ui.request.moments import StoryMoments
 from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import hostile
@@ -416,7 +416,7 @@ async def test_names_of_others_are_shown_and_never_obeyed(
 async def test_a_hundred_thousand_tokens_are_drawn_while_a_key_is_held() -> None:
     told_ = STORIES["long"]()
     began_s = perf_counter()
-    moments = Moments(told_)
+    moments = StoryMoments(told_)
     drawn = 0
     for cursor_ns in moments.gap_ends[::5_000].tolist():
         for zoom in Zoom:

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from inferwatch.ui.terminal.terminal import PATIENCE_S, Output, Pace
+from inferwatch.ui.terminal.terminal import PATIENCE_S, DrawingPace, Output
 
 SOON_S = 20.0
 PICTURE = b"p" * 64 * 1024
@@ -117,7 +117,7 @@ LITTLE, MUCH = 100, 100_000
 
 
 def test_a_terminal_that_answers_gets_the_next_picture_when_it_has_the_last() -> None:
-    pace = Pace()
+    pace = DrawingPace()
     pace.answered(0.0)
     assert pace.drawn(MUCH, 0.0)
     assert not pace.may_draw(0.1, empty=True)
@@ -128,7 +128,7 @@ def test_a_terminal_that_answers_gets_the_next_picture_when_it_has_the_last() ->
 
 
 def test_little_is_sent_after_little_without_waiting() -> None:
-    pace = Pace()
+    pace = DrawingPace()
     pace.answered(0.0)
     pace.drawn(LITTLE, 0.0)
 
@@ -138,7 +138,7 @@ def test_little_is_sent_after_little_without_waiting() -> None:
 
 
 def test_an_answer_that_never_comes_is_not_waited_for_for_ever() -> None:
-    pace = Pace()
+    pace = DrawingPace()
     pace.answered(0.0)
     pace.drawn(MUCH, 0.0)
 
@@ -147,7 +147,7 @@ def test_an_answer_that_never_comes_is_not_waited_for_for_ever() -> None:
 
 
 def test_of_a_terminal_that_does_not_answer_only_what_it_takes_counts() -> None:
-    pace = Pace()
+    pace = DrawingPace()
     assert not pace.drawn(MUCH, 0.0)
 
     assert not pace.may_draw(0.1, empty=False)
@@ -155,7 +155,7 @@ def test_of_a_terminal_that_does_not_answer_only_what_it_takes_counts() -> None:
 
 
 def test_a_slow_line_is_told_of_while_it_is_slow() -> None:
-    pace = Pace()
+    pace = DrawingPace()
     for second in range(0, 20, 2):
         assert pace.may_draw(second, empty=True)
         pace.drawn(MUCH, second)
