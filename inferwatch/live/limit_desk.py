@@ -90,8 +90,8 @@ class WatchedLimitDesk:
         async with self._asking() as (control, target):
             before = control.known
             now = await control.limits()
-            seen = {_values(before), _values(self._shown(target.source))} - {()}
-            if seen and _values(now) not in seen:
+            shown = {_values(before), _values(self._shown(target.source))} - {()}
+            if shown and _values(now) not in shown:
                 raise UsageError(conflict_text(now[0]))
             await control.set(
                 max_num_seqs=wanted.max_num_seqs,
@@ -134,8 +134,8 @@ class WatchedLimitDesk:
                 raise SourceError(str(error)) from error
 
     def _shown(self, source: str) -> Iterable[LiveLimits]:
-        told = self._session.known().live_limits
-        return [each for each in told if each.source == source]
+        limits = self._session.known().live_limits
+        return [each for each in limits if each.source == source]
 
 
 def _values(limits: Iterable[LiveLimits]) -> tuple[tuple[int, int], ...]:

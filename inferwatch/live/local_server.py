@@ -28,9 +28,9 @@ Listeners = Mapping[str, set[int]]
 def look_for(servers: Iterable["LocalServer"]) -> None:
     """Look for the processes of the servers that have none; may take a while."""
     missing = [each for each in servers if each.is_missing]
-    found = listeners() if missing else {}
+    pids_by_place = listeners() if missing else {}
     for each in missing:
-        each.look(found)
+        each.look(pids_by_place)
 
 
 def runs_here(server: Server) -> bool:
@@ -42,19 +42,19 @@ def runs_here(server: Server) -> bool:
 
 def listeners() -> Listeners:
     """Return all visible listeners of this host: one lookup serves many servers."""
-    found: dict[str, set[int]] = {}
+    pids_by_place: dict[str, set[int]] = {}
     try:
         sockets = psutil.net_connections("all")
     except (psutil.Error, OSError):
-        return found
+        return pids_by_place
     for each in sockets:
         address: Any = each.laddr  # a path, or host and port
         place = address if isinstance(address, str) else None
         if address and each.status == psutil.CONN_LISTEN:
             place = str(address[1])
         if place and each.pid:
-            found.setdefault(place, set()).add(each.pid)
-    return found
+            pids_by_place.setdefault(place, set()).add(each.pid)
+    return pids_by_place
 
 
 class LocalServer:
@@ -80,8 +80,8 @@ class LocalServer:
             server, host = self._server, urlsplit(self._server.url).hostname or ""
             local = bool(server.uds or addresses_here(host))
             self._is_here = local and not server.ssh  # its socket is ours
-        known = self._processes is not None and self._processes.root.alive
-        return self._is_here and not known
+        is_known = self._processes is not None and self._processes.root.alive
+        return self._is_here and not is_known
 
     def look(self, listeners: Listeners) -> None:
         """Look for the process of the server, if that is an engine."""
@@ -144,14 +144,14 @@ def engine_of(pid: int) -> int | None:
 
     Each of several API servers listens, and all have one parent.
     """
-    found = None
+    engine_pid = None
     try:
         process: psutil.Process | None = psutil.Process(pid)
         program = process.exe() if process else ""
         while process is not None and process.exe() == program:
             if not ENGINES.search(" ".join(process.cmdline())):
                 break
-            found, process = process.pid, process.parent()
+            engine_pid, process = process.pid, process.parent()
     except psutil.Error:
-        return found
-    return found
+        return engine_pid
+    return engine_pid

@@ -41,7 +41,7 @@ class Pipeline:
         self._ordinal = 0
         self._receipts = ReceiptClock()
         self._pace = CheckpointPace()
-        self._trouble_told = False
+        self._trouble_noted = False
         self._findings: dict[str, Finding] = {}
         """The findings at the latest tick, by name."""
 
@@ -67,8 +67,8 @@ class Pipeline:
                 recorder.keep(Checkpoint(self._ordinal, t_ns, saved))
             except UNSAVABLE as error:
                 trouble = no_checkpoints(error)
-        if trouble is not None and not self._trouble_told:
-            self._trouble_told = True
+        if trouble is not None and not self._trouble_noted:
+            self._trouble_noted = True
             self.take([Note(t_ns=t_ns, kind=NoteKind.RECORDER, text=trouble)])
 
     async def pump(self, collector: Collector) -> None:
@@ -79,16 +79,16 @@ class Pipeline:
     def tick(self, now_ns: int) -> None:
         """Take a tick, a moment that replay can stop at, and note changed findings."""
         self.take([Tick(t_ns=now_ns)])
-        self._tell_findings(now_ns)
+        self._note_findings(now_ns)
 
-    def _tell_findings(self, now_ns: int) -> None:
+    def _note_findings(self, now_ns: int) -> None:
         """Note which findings began to hold with this tick, and which ended."""
-        held = {each.name: each for each in self._model.findings}
-        began = [each for name, each in held.items() if name not in self._findings]
-        over = [each for name, each in self._findings.items() if name not in held]
+        findings = {each.name: each for each in self._model.findings}
+        began = [each for name, each in findings.items() if name not in self._findings]
+        ended = [each for name, each in self._findings.items() if name not in findings]
         texts = [f"{each.title}: {each.sentence}" for each in began]
-        texts += [f"{each.title}: no longer" for each in over]
-        self._findings = held
+        texts += [f"{each.title}: no longer" for each in ended]
+        self._findings = findings
         kind = NoteKind.FINDING
         self.take([Note(t_ns=now_ns, kind=kind, text=text) for text in texts])
 

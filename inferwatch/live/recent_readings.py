@@ -111,17 +111,17 @@ class StepsSnapshot:
         """Return the latest steps that ended after the start and up to the end."""
         if self.since_ns is not None:
             start_ns = max(start_ns, self.since_ns)
-        found: list[Step] = []
+        steps: list[Step] = []
         for step in reversed(self._steps):
             if start_ns < step.end_ns <= end_ns and source in {None, step.source}:
-                if len(found) == most:
+                if len(steps) == most:
                     break
-                found.append(step)
+                steps.append(step)
             elif step.end_ns <= start_ns - LATEST_NS:
                 break
-        found.reverse()
-        found.sort(key=attrgetter("end_ns"))
-        return found
+        steps.reverse()
+        steps.sort(key=attrgetter("end_ns"))
+        return steps
 
 
 class RecentReadings:
@@ -169,12 +169,12 @@ class RecentReadings:
             self._client_bytes -= oldest.bytes
 
     def _sample(self, sample: GpuSample) -> None:
-        kept = self.samples
-        kept.append(sample)
+        samples = self.samples
+        samples.append(sample)
         since_ns = sample.t_ns - self._kept_ns
         most = MOST_SAMPLE_BYTES // BYTES_A_SAMPLE
-        while kept[0].t_ns < since_ns or len(kept) > most:
-            kept.popleft()
+        while samples[0].t_ns < since_ns or len(samples) > most:
+            samples.popleft()
 
 
 class ClientHalves(msgspec.Struct):
@@ -249,13 +249,16 @@ class RecentRequests:
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
         """Return the names of step members, as the engine numbered them by then."""
-        found: dict[int, Name] = {}
+        names: dict[int, Name] = {}
         for ordinal in ordinals:
             had = self._members.get((source, ordinal), ())
             keys = [key for added_ns, key in had if added_ns <= until_ns]
             events = self.of(keys[-1]) if keys else []
             if events:
-                told = (each.external_id for each in events)
-                sent_as = next(filter(None, told), None)
-                found[ordinal] = keys[-1], request_name(events[0].request_id, sent_as)
-        return found
+                external_ids = (each.external_id for each in events)
+                external_id = next(filter(None, external_ids), None)
+                names[ordinal] = (
+                    keys[-1],
+                    request_name(events[0].request_id, external_id),
+                )
+        return names

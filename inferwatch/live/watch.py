@@ -197,8 +197,8 @@ class Watch(ABC):
 
     def pay(self, prices: Prices) -> None:
         """Set what time or energy costs; call it before the watch begins."""
-        told = msgspec.structs.replace(prices, t_ns=self.clock.start_ns)
-        self._session.first.append(told)
+        dated = msgspec.structs.replace(prices, t_ns=self.clock.start_ns)
+        self._session.first.append(dated)
 
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - a switch
         """Read GPUs ten times a second while their numbers are on screen."""

@@ -30,13 +30,13 @@ def watched_rules(options: AlarmOptions) -> "list[WatchedRule]":
     Raises:
         UsageError: a rule cannot be parsed.
     """
-    recorded = rules_of(options.record_on) if options.record_on is not None else []
-    told = rules_of(options.alert) if options.alert is not None else []
-    texts = {each.text for each in recorded}
-    told = [each for each in told if each.text not in texts]
+    recording = rules_of(options.record_on) if options.record_on is not None else []
+    alerting = rules_of(options.alert) if options.alert is not None else []
+    texts = {each.text for each in recording}
+    alerting = [each for each in alerting if each.text not in texts]
     return [
-        *(WatchedRule(each, records=True) for each in recorded),
-        *(WatchedRule(each, records=False) for each in told),
+        *(WatchedRule(each, records=True) for each in recording),
+        *(WatchedRule(each, records=False) for each in alerting),
     ]
 
 
@@ -158,8 +158,8 @@ class Alarms:
         flight = self.recorder
         if flight is None or not flight.recording:
             return None
-        held = [each.last_held_ns for each in self.rules if each.records]
-        last_ns = max(each for each in held if each is not None)
+        held_ns = [each.last_held_ns for each in self.rules if each.records]
+        last_ns = max(each for each in held_ns if each is not None)
         if now_ns - last_ns < round(self.options.record_after_s * NS_PER_S):
             return None
         name = flight.session_id
@@ -212,21 +212,21 @@ class Alarms:
 
     def farewell(self) -> list[str]:
         """Return what to print at the end: what was recorded, or why nothing was."""
-        said = [
+        lines = [
             f"{each.rule.text} could not be judged: {each.why_unknown}"
             for each in self.rules
             if not each.judged and each.why_unknown
         ]
         flight = self.recorder
         if flight is None:
-            return said
+            return lines
         if not flight.sessions:
             nothing = "nothing happened that --record-on names; nothing was recorded"
-            return [nothing, *said]
+            return [nothing, *lines]
         return [
             *(
                 f"recorded as {each}: `inferwatch replay {each}` opens it again."
                 for each in flight.sessions
             ),
-            *said,
+            *lines,
         ]

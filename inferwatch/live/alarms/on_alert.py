@@ -98,12 +98,12 @@ class OnAlert:
             return
         try:
             async with asyncio.timeout(self._patience_s):
-                said = await _told(process, alert.json())
+                stderr = await _communicate(process, alert.json())
         except TimeoutError:
             self._say(f"took longer than {self._patience_s:.0f} s and was ended")
         else:
             if process.returncode:
-                self._say(f"ended with status {process.returncode}{_last(said)}")
+                self._say(f"ended with status {process.returncode}{_last(stderr)}")
         finally:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
@@ -114,7 +114,7 @@ class OnAlert:
         self._trouble(f"the command of --on-alert {what}")
 
 
-async def _told(process: asyncio.subprocess.Process, facts: bytes) -> bytes:
+async def _communicate(process: asyncio.subprocess.Process, facts: bytes) -> bytes:
     """Write the alert to the command, wait for it, return the end of its stderr."""
     if process.stdin is None or process.stderr is None:
         raise ValueError("it has no pipes")
@@ -122,13 +122,13 @@ async def _told(process: asyncio.subprocess.Process, facts: bytes) -> bytes:
         process.stdin.write(facts)
         await process.stdin.drain()
         process.stdin.close()
-    said = b""
+    stderr = b""
     while more := await process.stderr.read(4096):
-        said = (said + more)[-MOST_SAID:]
+        stderr = (stderr + more)[-MOST_SAID:]
     await process.wait()
-    return said
+    return stderr
 
 
-def _last(said: bytes) -> str:
-    text = visible(" ".join(said.decode(errors="replace").split()))
+def _last(stderr: bytes) -> str:
+    text = visible(" ".join(stderr.decode(errors="replace").split()))
     return f": {text}" if text else ""

@@ -189,8 +189,8 @@ class LatencyRule(ThresholdRule):
 
     def look(self, now: Snapshot) -> RuleVerdict:
         """Compare the value; for a histogram bucket, the bound that is certain."""
-        found = (each for each in now.latencies if each.metric == self._name)
-        latency = next(found, None)
+        matches = (each for each in now.latencies if each.metric == self._name)
+        latency = next(matches, None)
         if latency is None or not latency.quantiles.n:
             return self._compare(None, f"no {self._name} in the last 60 s")
         if self._statistic in latency.quantiles.weak:
@@ -239,15 +239,15 @@ def rules_of(text: str) -> list[Rule]:
 def _rule_of(text: str) -> Rule:
     if text in EVENTS:
         return EVENTS[text](text)
-    if found := OF_LATENCY.fullmatch(text):
-        statistic, name, sign, limit = found.groups()
+    if match := OF_LATENCY.fullmatch(text):
+        statistic, name, sign, limit = match.groups()
         if statistic not in STATISTICS:
             raise _wrong(text, f"{statistic!r} is none of {', '.join(STATISTICS)}")
         if name not in LATENCY_NAMES:
             raise _wrong(text, f"{name!r} is none of {', '.join(LATENCY_NAMES)}")
         return LatencyRule(text, statistic, name, sign, _limit(text, limit))
-    if found := OF_FLOW.fullmatch(text):
-        name, sign, limit = found.groups()
+    if match := OF_FLOW.fullmatch(text):
+        name, sign, limit = match.groups()
         if name in LATENCY_NAMES:
             raise _wrong(
                 text, f"say which {name} is meant, as p99({name}){sign}{limit}"

@@ -62,7 +62,7 @@ class Agent:
     ) -> None:
         """``name`` is the host's name; ``report`` is called with what goes wrong."""
         self.name = name
-        self.told = 0
+        self.reading_count = 0
         """How many readings were published so far."""
         self.gpus: set[str] = set()
         self.no_gpu: str | None = None
@@ -131,7 +131,7 @@ class Agent:
         return [(os.getpid(), "agent"), *self.processes]
 
     def _tell(self, batch: Sequence[AnyReading]) -> None:
-        self.told += len(batch)
+        self.reading_count += len(batch)
         for each in batch:
             if isinstance(each, GpuInfo):
                 self.met.set()
@@ -179,5 +179,5 @@ def engines_here() -> list[EngineProcesses]:
 def processes_of(engines: Iterable[EngineProcesses]) -> list[tuple[int, str]]:
     """Return the living processes of the engines as (pid, role), by pid."""
     roles = [each.roles() for each in engines]
-    found = {each.pid: role for one in roles for each, role in one.items()}
-    return sorted(found.items())
+    role_by_pid = {each.pid: role for one in roles for each, role in one.items()}
+    return sorted(role_by_pid.items())

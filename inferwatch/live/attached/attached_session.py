@@ -121,11 +121,11 @@ class AttachedSession(Watch):
         """Return streams of the named agents, and of those beside remote servers."""
         claimed: dict[str, AgentStream] = {}
         ours = self._session.gpus.known
-        found = [
+        streams = [
             [AgentStream(clock, each, claimed, ours) for each in agents if each]
             for agents in (named, map(RemoteAgent.beside, self.servers))
         ]
-        return found[0], found[1]
+        return streams[0], streams[1]
 
     @property
     def load_desk(self) -> WatchedLoadDesk:
@@ -227,11 +227,11 @@ class AttachedSession(Watch):
     def _processes(self) -> list[tuple[int, str]]:
         load_pid = self._desk.pid
         load = [(load_pid, "load")] if load_pid is not None else []
-        seen = [
+        engines = [
             *(each for local in self._local.values() for each in local.processes()),
             *(each for probe in self._probes for each in probe.processes()),
         ]
-        return [*dict(seen).items(), *load]
+        return [*dict(engines).items(), *load]
 
     async def _look_at_this_host(self) -> None:
         while True:

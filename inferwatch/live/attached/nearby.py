@@ -46,12 +46,12 @@ LookAround = Callable[[], Awaitable[Sequence[NearbyEngine]]]
 
 async def nearby_engines() -> list[NearbyEngine]:
     """Return the engines of this node, those served by us last; takes half a second."""
-    served, found = await asyncio.gather(
+    served, servers = await asyncio.gather(
         asyncio.to_thread(served_engines), found_servers()
     )
     ours = [_ours(each) for each in served]
     ports = {_port(each.url) for each in served if each.url}
-    others = [_other(each) for each in found if each.port not in ports]
+    others = [_other(each) for each in servers if each.port not in ports]
     return [*others, *ours]
 
 
@@ -86,12 +86,12 @@ def _ours(file: EngineFile) -> NearbyEngine:
     )
 
 
-def _other(found: FoundServer) -> NearbyEngine:
+def _other(server: FoundServer) -> NearbyEngine:
     return NearbyEngine(
-        address=found.url,
-        family=found.family,
-        models=tuple(found.models),
-        answered=found.answered,
+        address=server.url,
+        family=server.family,
+        models=tuple(server.models),
+        answered=server.answered,
     )
 
 

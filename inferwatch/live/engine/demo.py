@@ -28,17 +28,17 @@ def demo_source(probe: ProbeSettings | None = None) -> StartedEngine:
 def demo_load(seed: int) -> MakeLoad:
     """Return a function that plans the demo's load for an engine that has come up."""
 
-    def make(engine: LiveEngine, known: Snapshot) -> LoadPlan:
+    def make(engine: LiveEngine, snapshot: Snapshot) -> LoadPlan:
         return demo_plan(
             run_id=new_run_id(),
             model=engine.endpoint.model,
-            kv_tokens=_kv_tokens(known),
+            kv_tokens=_kv_tokens(snapshot),
             seed=seed,
         )
 
     return make
 
 
-def _kv_tokens(known: Snapshot) -> int:
-    blocks, size = known.kv.total_blocks, known.kv.block_tokens
+def _kv_tokens(snapshot: Snapshot) -> int:
+    blocks, size = snapshot.kv.total_blocks, snapshot.kv.block_tokens
     return blocks * size if blocks and size else MODEL_KV_TOKENS

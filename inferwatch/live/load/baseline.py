@@ -80,15 +80,15 @@ async def measure(
     Raises:
         SourceError: the server answered no request.
     """
-    found = []
+    results = []
     for prompt_tokens in plan.prompt_tokens:
         run = plan.of(prompt_tokens, plan.repeats)
         measured = await _length(session, run, stop)
         if stop.is_set():
             break  # an interrupted length is not reported
-        found.append(measured)
+        results.append(measured)
         tell(measured)
-    return found
+    return results
 
 
 async def _length(

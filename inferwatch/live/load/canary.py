@@ -87,13 +87,13 @@ class CanarySender:
         if not self._closed:
             await self._start()
         async for batch in self._stream.batches():
-            ended = [told for each in batch if (told := self._hear(each))]
-            if ended and self._turns_to_chat(ended[-1]):
+            requests = [request for each in batch if (request := self._hear(each))]
+            if requests and self._turns_to_chat(requests[-1]):
                 await self._process.stop()
                 self._process = LoadProcess(self._log_path, self._ca_file)
                 await self._start()
-            elif ended:
-                yield ended
+            elif requests:
+                yield requests
 
     async def _start(self) -> None:
         """Start the load generator, and stop it again if closed meanwhile."""
@@ -107,9 +107,9 @@ class CanarySender:
         await self._process.stop()
         await self._stream.close()
 
-    def _turns_to_chat(self, asked: CanaryRequest) -> bool:
+    def _turns_to_chat(self, request: CanaryRequest) -> bool:
         """Switch to the chat API if the server has no completions endpoint."""
-        no_such = (asked.detail or "").startswith(NO_SUCH_PATH)
+        no_such = (request.detail or "").startswith(NO_SUCH_PATH)
         if self._plan.endpoint is Api.CHAT or not no_such:
             return False
         self._plan = msgspec.structs.replace(self._plan, endpoint=Api.CHAT)
@@ -133,7 +133,7 @@ class CanarySender:
         self._times.pop(key, None)
         if record.failure == ABORTED:  # by us: it says nothing of the server
             return None
-        return _told(record, times, self._source)
+        return _canary_request(record, times, self._source)
 
     def _forget_oldest(self) -> None:
         """Drop the oldest halves of requests whose other half never arrived."""
@@ -142,7 +142,7 @@ class CanarySender:
                 del waiting[next(iter(waiting))]
 
 
-def _told(
+def _canary_request(
     record: RequestRecord, times: TokenTimes | None, source: str
 ) -> CanaryRequest:
     return CanaryRequest(

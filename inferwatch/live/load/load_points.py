@@ -94,12 +94,12 @@ def at_rate(plan: LoadPlan, run_id: str, rate_per_s: float, repeat: int) -> Load
     )
 
 
-def searched(search: RateSearch, share: float) -> dict[str, Any]:
-    held = next((p for p in search.points if p.rate_per_s == search.highest_held), None)
+def search_json(search: RateSearch, share: float) -> dict[str, Any]:
+    best = next((p for p in search.points if p.rate_per_s == search.highest_held), None)
     return {
         "share_asked": share,
         "highest_held_per_s": search.highest_held,
-        "highest_held_client_bound": held.client_bound if held else None,
+        "highest_held_client_bound": best.client_bound if best else None,
         "client_bound_rates": sum(point.client_bound for point in search.points),
         "lowest_failed_per_s": search.lowest_failed,
         "ended": search.next_rate() is None,
@@ -131,17 +131,17 @@ async def recorded_runs(path: Path, session: str, like: LoadPlan) -> list[PointR
     async for batch in replay.batches():
         for reading in batch:
             _take(runs, reading)
-    found = [run for run in runs.values() if _ended(run)]
-    for run in found:
+    complete = [run for run in runs.values() if _ended(run)]
+    for run in complete:
         _refuse_others(run.plan, like)
-    if not found:
+    if not complete:
         raise UsageError(f"--resume: session {session} has no complete run")
     slo, classes = objectives(like)
     return [
         PointRun(
             plan=run.plan, result=load_result(run.book, slo, classes), resumed=True
         )
-        for run in found
+        for run in complete
     ]
 
 

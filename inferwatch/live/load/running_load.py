@@ -30,11 +30,11 @@ def public_plan(plan: LoadPlan) -> str:
     A file is given by its name alone.
     """
     dataset = None if plan.dataset is None else Path(plan.dataset).name
-    shown = msgspec.structs.replace(plan, headers={}, dataset=dataset)
+    public = msgspec.structs.replace(plan, headers={}, dataset=dataset)
     if plan.trace:
         name = plan.trace_of or "unnamed"
-        shown = msgspec.structs.replace(shown, trace=(), trace_of=name)
-    return msgspec.json.encode(shown).decode()
+        public = msgspec.structs.replace(public, trace=(), trace_of=name)
+    return msgspec.json.encode(public).decode()
 
 
 class RunningLoad:
@@ -77,8 +77,8 @@ class RunningLoad:
 
     def failure_text(self, status: int | None) -> str:
         """Say why the generator ended with that status, as far as its log says."""
-        said = " ".join(tail(self.log_path, 1)) or "its log says nothing"
-        return f"the load generator failed with status {status}: {said}"
+        last_line = " ".join(tail(self.log_path, 1)) or "its log says nothing"
+        return f"the load generator failed with status {status}: {last_line}"
 
     async def stop(self) -> None:
         """Stop the generator and take its last readings."""
@@ -106,10 +106,10 @@ async def begin_load(
     Raises:
         OSError: the generator did not start.
     """
-    shown = public_plan(plan)
-    planned = LoadPlanned(t_ns=monotonic_ns(), plan=shown)
+    public = public_plan(plan)
+    planned = LoadPlanned(t_ns=monotonic_ns(), plan=public)
     session.take(planned, source=plan.run_id)
-    relay = LoadRelay.of(plan.run_id, plan.url, plan.uds, shown)
+    relay = LoadRelay.of(plan.run_id, plan.url, plan.uds, public)
     stream = LoadStream(session.clock, plan.run_id, also=relay.send if relay else None)
     log_path = new_log_path(plan.run_id)
     load = RunningLoad(plan, stream, log_path, listener, relay, ca_file)

@@ -71,8 +71,8 @@ class MetricsEndpoint:
             raise UsageError(
                 f"cannot listen on {host}:{port}: {error.strerror or error}"
             ) from error
-        shown, port = f"[{host}]" if ":" in host else host, self.port
-        self.url = f"http://{shown}:{port}/metrics"
+        shown_host, port = f"[{host}]" if ":" in host else host, self.port
+        self.url = f"http://{shown_host}:{port}/metrics"
 
     @property
     def port(self) -> int:

@@ -186,9 +186,9 @@ class ServerNumbers:
             spent[rank] = max(spent[rank], totals.probe_cost_ns)
         if totals.loop_lag_max_ns is not None:
             self.loop_lag_ns = totals.loop_lag_max_ns
-        known = self.ranks.get(rank)
-        if totals.running is not None and known is not None:
-            self.ranks[rank] = known._replace(
+        state = self.ranks.get(rank)
+        if totals.running is not None and state is not None:
+            self.ranks[rank] = state._replace(
                 running=totals.running, waiting=totals.waiting
             )
 

@@ -293,22 +293,22 @@ def _of_a_gpu(
 ) -> Iterator[tuple[ExposedMetric, MetricPoint]]:
     labels = {"uuid": gpu.uuid}
     if (info := gpu.info) is not None:
-        told = {
+        info_labels = {
             "gpu": None if info.index is None else str(info.index),
             "gpu_model": info.name,
             "mig_profile": info.profile,
             "host": info.host,
         }
-        labels |= {name: text for name, text in told.items() if text is not None}
+        labels |= {name: text for name, text in info_labels.items() if text is not None}
         yield GPU_UP, MetricPoint(labels, int(info.lost_because is None))
     for name, value in gpu.now(now_ns).items():
         exposed, scale = GPU_GAUGES[name]
         yield exposed, MetricPoint(labels, value * scale)
-    for used_mj in gpu.energy_mj.so_far.values():
+    for used_mj in gpu.energy_mj.totals.values():
         yield GPU_ENERGY, MetricPoint(labels, used_mj / 1e3)
-    for why, held_ns in gpu.throttled_ns.so_far.items():
+    for why, held_ns in gpu.throttled_ns.totals.items():
         yield GPU_THROTTLED, MetricPoint({**labels, "reason": why}, held_ns / NS_PER_S)
-    for corrected, count in gpu.ecc.so_far.items():
+    for corrected, count in gpu.ecc.totals.items():
         yield GPU_ECC, MetricPoint({**labels, "corrected": corrected}, count)
 
 
@@ -316,7 +316,7 @@ def _of_host(
     host: HostNumbers, now_ns: int
 ) -> Iterator[tuple[ExposedMetric, MetricPoint]]:
     labels = {"host": host.name}
-    for used_s in host.busy_s.so_far.values():
+    for used_s in host.busy_s.totals.values():
         yield HOST_BUSY, MetricPoint(labels, used_s)
     for exposed, by_role in (
         (PROCESS_CPU, host.cpu_s),
@@ -335,8 +335,10 @@ def _of_host(
         if value is not None:
             yield exposed, MetricPoint(labels, value)
     for role in {usage.role: None for usage in latest.processes}:
-        held = sum(each.rss_bytes for each in latest.processes if each.role == role)
-        yield PROCESS_MEMORY, MetricPoint({**labels, "role": role}, held)
+        rss_bytes = sum(
+            each.rss_bytes for each in latest.processes if each.role == role
+        )
+        yield PROCESS_MEMORY, MetricPoint({**labels, "role": role}, rss_bytes)
 
 
 def _latencies(

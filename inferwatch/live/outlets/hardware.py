@@ -45,14 +45,14 @@ class MonotonicCounters:
     """Turns counters that may be reset into counters that only grow."""
 
     def __init__(self) -> None:
-        self.so_far: Counts = defaultdict(float)
+        self.totals: Counts = defaultdict(float)
         self._before: dict[str, float] = {}
 
-    def told(self, name: str, value: float) -> None:
+    def update(self, name: str, value: float) -> None:
         """Take the present value of a counter."""
         before = self._before.get(name, value)
         self._before[name] = value
-        self.so_far[name] += max(value - before, 0.0)
+        self.totals[name] += max(value - before, 0.0)
 
 
 class GpuNumbers:
@@ -83,13 +83,13 @@ class GpuNumbers:
         if share is not None and peak is not None and isfinite(share * peak):
             self.gauges[HBM] = (sample.t_ns, share * peak)
         if sample.energy_mj is not None:
-            self.energy_mj.told("", sample.energy_mj)
+            self.energy_mj.update("", sample.energy_mj)
         for reason, held_ns in sample.throttled_ns.items():
-            self.throttled_ns.told(reason, held_ns)
+            self.throttled_ns.update(reason, held_ns)
         errors = {"yes": sample.ecc_corrected, "no": sample.ecc_uncorrected}
         for corrected, count in errors.items():
             if count is not None:
-                self.ecc.told(corrected, count)
+                self.ecc.update(corrected, count)
 
     def now(self, now_ns: int) -> dict[str, float]:
         """Return the gauges that are not stale."""
@@ -118,7 +118,7 @@ class HostNumbers:
         """Take a sample, and add what each process used since the last one."""
         self.latest = sample
         if sample.busy_s is not None:
-            self.busy_s.told("", sample.busy_s)
+            self.busy_s.update("", sample.busy_s)
         for usage in sample.processes:
             before = self._before.get(usage.pid, usage)
             self.cpu_s[usage.role] += max(usage.cpu_s - before.cpu_s, 0.0)

@@ -145,8 +145,8 @@ class OtlpSender:
 
     def _send(self, points: MetricPoints, since_ns: int, now_ns: int) -> str | None:
         metrics = [
-            _metric(exposed, found, since_ns, now_ns)
-            for exposed, found in points.items()
+            _metric(exposed, samples, since_ns, now_ns)
+            for exposed, samples in points.items()
         ]
         scope = ScopeMetrics(InstrumentationScope(SCOPE, __version__), metrics, "")
         data = MetricsData([ResourceMetrics(self._resource, [scope], "")])
@@ -171,9 +171,9 @@ class OtlpSender:
 
 def _cut(answer: requests.Response, **_: object) -> None:
     """Keep only the beginning of a response, still compressed, whatever its size."""
-    said = answer.raw.read(MOST_ANSWER_BYTES, decode_content=False)
+    body = answer.raw.read(MOST_ANSWER_BYTES, decode_content=False)
     answer.raw.close()
-    answer.raw = io.BytesIO(said)
+    answer.raw = io.BytesIO(body)
     answer.headers.pop("content-encoding", None)
 
 

@@ -27,7 +27,7 @@ class PausedMoment:
     """Snapshots of a paused moment, over every window that the view may change to."""
 
     t_ns: int
-    pictures: Mapping[tuple[Window, str | None], Snapshot]
+    snapshots: Mapping[tuple[Window, str | None], Snapshot]
     """Snapshots by window and source; None is all sources together."""
 
     @classmethod
@@ -178,7 +178,7 @@ class LivePlayback:
         self._clock = clock
         self._pipeline = pipeline
         self._record = RecordOpener(clock, pipeline, open_player)
-        self._held: PausedMoment | None = None
+        self._paused: PausedMoment | None = None
         """The paused moment; None while the view is live."""
         self._source: str | None = None
         """The server that was viewed last; None for all."""
@@ -211,8 +211,8 @@ class LivePlayback:
                     source=source,
                 )
             self._let_go()  # the player caught up with the present
-        if self._held is not None:
-            return self._picture_held(self._held, window, source)
+        if self._paused is not None:
+            return self._paused_snapshot(self._paused, window, source)
         self._source = source
         return self._pipeline.snapshot(
             self._clock.now_ns(),
@@ -233,12 +233,12 @@ class LivePlayback:
         """The session time of the moment shown."""
         if self._elsewhere is not None:
             return self._elsewhere.position_ns
-        return self._clock.now_ns() if self._held is None else self._held.t_ns
+        return self._clock.now_ns() if self._paused is None else self._paused.t_ns
 
     @property
     def at_live(self) -> bool:
         """Whether the view follows the present."""
-        return self._held is None
+        return self._paused is None
 
     @property
     def playing(self) -> bool:
@@ -272,17 +272,17 @@ class LivePlayback:
         player = self._record.player
         return () if player is None else player.playback.marks
 
-    def _picture_held(
-        self, held: PausedMoment, window: Window, source: str | None
+    def _paused_snapshot(
+        self, moment: PausedMoment, window: Window, source: str | None
     ) -> Snapshot:
         """Return the paused snapshot; of a source not kept, the record's."""
-        picture = held.pictures.get((window, source))
+        snapshot = moment.snapshots.get((window, source))
         player = self._record.player
-        if picture is not None:
-            return picture
-        if player is not None and player.playback.position_ns == held.t_ns:
+        if snapshot is not None:
+            return snapshot
+        if player is not None and player.playback.position_ns == moment.t_ns:
             return player.snapshot(window, hardware=True, source=source)
-        return held.pictures[window, None]
+        return moment.snapshots[window, None]
 
     # Playing and seeking.
 
@@ -352,21 +352,21 @@ class LivePlayback:
         return player.playback if player is not None and self._moved else None
 
     def _hold(self) -> None:
-        if self._held is None:
+        if self._paused is None:
             now_ns, sources = self._clock.now_ns(), {None, self._source}
-            self._held = PausedMoment.of(self._pipeline, now_ns, sources)
-        self._record.open(self._held.t_ns)
+            self._paused = PausedMoment.of(self._pipeline, now_ns, sources)
+        self._record.open(self._paused.t_ns)
 
     def _let_go(self) -> None:
         self._record.close()
-        self._held = None
+        self._paused = None
         self._moved = self._plays_when_open = False
 
     async def _opened(self) -> Playback | None:
         """Return the record's playback; None when there is no record."""
         self._hold()
         player = await self._record.opened()
-        if player is None or self._held is None:
+        if player is None or self._paused is None:
             return None
         player.playback.set_speed(self.speed)
         return player.playback

@@ -41,16 +41,16 @@ class LiveRecall:
         now_ns = self._now_ns()
         lookup = RecentLookup(self._pipeline.recent, key)
 
-        def told(record: RecordLookup | None) -> RequestStory | None:
+        def tell_story(record: RecordLookup | None) -> RequestStory | None:
             lookup.record = record
             return tell(lookup, key, now_ns)
 
         if not lookup.is_enough and self._is_recorded:
-            found = await self._ask(told)
-            if found is not None:
-                return found
+            story = await self._ask(tell_story)
+            if story is not None:
+                return story
             lookup.record = None
-        return await asyncio.to_thread(told, None)
+        return await asyncio.to_thread(tell_story, None)
 
     @property
     def _is_recorded(self) -> bool:

@@ -29,7 +29,7 @@ class RecentLookup:
     def __init__(self, recent: RecentReadings, key: str) -> None:
         self._key = key
         self._requests = recent.requests
-        self._known = recent.requests.of(key)
+        self._events = recent.requests.of(key)
         self._steps = recent.steps.snapshot()
         self._engines, self._losses = [*recent.engines], [*recent.losses]
         self._samples = [*recent.samples]
@@ -46,8 +46,8 @@ class RecentLookup:
         since_ns = self._steps.since_ns
         if since_ns is None:
             return True
-        start_ns = min(each.t_ns for each in self._known)
-        source = self._known[0].source
+        start_ns = min(each.t_ns for each in self._events)
+        source = self._events[0].source
         return len(self._steps.between(since_ns, start_ns, source, BEFORE)) == BEFORE
 
     @property
@@ -58,13 +58,13 @@ class RecentLookup:
     def events(self, key: str) -> list[RequestEvent]:
         """Return the events of a request."""
         if self._begun or self.record is None:
-            return self._known
-        return self.record.events(key) or self._known
+            return self._events
+        return self.record.events(key) or self._events
 
     @property
     def _begun(self) -> bool:
         """Whether the earliest event that is reported of a request is in memory."""
-        return any(each.kind in BEGINNINGS for each in self._known)
+        return any(each.kind in BEGINNINGS for each in self._events)
 
     def steps(
         self, start_ns: int, end_ns: int, source: str | None, most: int
@@ -90,11 +90,11 @@ class RecentLookup:
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
         """Return the names of step members, as the engine numbered them by then."""
-        found = self._requests.names(source, ordinals, until_ns)
-        left = set(ordinals) - set(found)
+        names = self._requests.names(source, ordinals, until_ns)
+        left = set(ordinals) - set(names)
         if self.record is None or not left:
-            return found
-        return found | self.record.names(source, left, until_ns)
+            return names
+        return names | self.record.names(source, left, until_ns)
 
     def engines(self, source: str) -> list[EngineInfo]:
         return [each for each in self._engines if each.source == source]
@@ -111,13 +111,13 @@ class RecentLookup:
 
     def gpu_samples(self, start_ns: int, end_ns: int) -> list[GpuSample]:
         """Return the samples of a span, in order of receipt."""
-        kept = self._samples
-        if self.record is not None and kept and kept[0].t_ns > start_ns:
-            since_ns = kept[0].t_ns
+        samples = self._samples
+        if self.record is not None and samples and samples[0].t_ns > start_ns:
+            since_ns = samples[0].t_ns
             before = self.record.gpu_samples(start_ns, min(end_ns, since_ns - 1))
         else:
             before, since_ns = [], start_ns + 1
-        here = [each for each in kept if since_ns <= each.t_ns <= end_ns]
+        here = [each for each in samples if since_ns <= each.t_ns <= end_ns]
         return before + here
 
     def losses(self, source: str) -> list[Note]:

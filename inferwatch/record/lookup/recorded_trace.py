@@ -34,14 +34,14 @@ OURS = 0.95
 """Below this share of ours among the requests seen, the trace is what servers saw."""
 
 
-def trace_like(path: Path, wanted: str) -> tuple[str, tuple[TraceRow, ...]]:
+def trace_like(path: Path, name: str) -> tuple[str, tuple[TraceRow, ...]]:
     """Return the session's title, and the trace of its requests in order of time.
 
     Raises:
         StorageError: there is no such session.
         UsageError: no request was answered in it.
     """
-    session = find(path, wanted)
+    session = find(path, name)
     with closing(open_for_reading(path)) as connection:
         for query in _queries(connection, session.session):
             if rows := connection.execute(query, (session.session,)).fetchall():
@@ -53,8 +53,12 @@ def trace_like(path: Path, wanted: str) -> tuple[str, tuple[TraceRow, ...]]:
 
 def _queries(connection: sqlite3.Connection, session: int) -> tuple[str, str]:
     """Return both queries, first the one that covers all requests."""
-    sent, seen = connection.execute(_COUNTS, (session,)).fetchone()
-    return (_SENT, _SEEN) if sent and sent >= OURS * seen else (_SEEN, _SENT)
+    sent_count, seen_count = connection.execute(_COUNTS, (session,)).fetchone()
+    return (
+        (_SENT, _SEEN)
+        if sent_count and sent_count >= OURS * seen_count
+        else (_SEEN, _SENT)
+    )
 
 
 def _title(session: SessionRow) -> str:

@@ -41,7 +41,10 @@ class CheckpointBuilder:
     """
 
     def __init__(
-        self, database: Path, session: SessionRow, chosen: ReplayOverrides = AS_RECORDED
+        self,
+        database: Path,
+        session: SessionRow,
+        overrides: ReplayOverrides = AS_RECORDED,
     ) -> None:
         self.covered_ns = 0
         """The session time up to which any moment can be reached at once."""
@@ -49,12 +52,12 @@ class CheckpointBuilder:
         """Why there are no checkpoints beyond that; None while there is no error."""
         self._database = database
         self._session = session
-        self._chosen = chosen
+        self._overrides = overrides
         self._given_up = False
         self._elsewhere: TemporaryDirectory[str] | None = None
         self.path = checkpoint_path(database, session.session, session.started_ns)
-        kept = self.path.exists() or os.access(database.parent, os.W_OK)
-        if chosen.any or not kept:
+        can_keep = self.path.exists() or os.access(database.parent, os.W_OK)
+        if overrides.any or not can_keep:
             self._elsewhere = TemporaryDirectory(prefix="inferwatch-replay-")
             self.path = Path(self._elsewhere.name) / self.path.name
 
@@ -84,7 +87,7 @@ class CheckpointBuilder:
     def _made_by_recorder(self, checkpoints: Checkpoints) -> bool:
         last = checkpoints.last
         self.covered_ns = last[1] if last else 0
-        if self._chosen.any:
+        if self._overrides.any:
             return False
         goes_on = self._session.state is SessionState.RECORDING
         return goes_on and last is not None
@@ -116,6 +119,8 @@ class CheckpointBuilder:
     def _last_state(self, checkpoints: Checkpoints) -> ReplayState:
         """Return the state at the last checkpoint, or at the session's beginning."""
         if checkpoints.last is None:
-            return self._chosen.beginning()
+            return self._overrides.beginning()
         row = checkpoints.row_before(ordinal=checkpoints.last[0])
-        return self._chosen.beginning() if row is None else restored(checkpoints, row)
+        return (
+            self._overrides.beginning() if row is None else restored(checkpoints, row)
+        )

@@ -93,20 +93,22 @@ def slow_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
 def in_order(marks: list[Mark]) -> tuple[Mark, ...]:
     """Return marks by time, thinned to ``MOST_MARKS``; bookmarks are dropped last."""
     if len(marks) > MOST_MARKS:
-        kept = [mark for mark in marks if mark.kind is MarkKind.BOOKMARK][:MOST_MARKS]
+        selection = [mark for mark in marks if mark.kind is MarkKind.BOOKMARK][
+            :MOST_MARKS
+        ]
         others = [mark for mark in marks if mark.kind is not MarkKind.BOOKMARK]
-        room = MOST_MARKS - len(kept)
-        marks = kept + [others[i * len(others) // room] for i in range(room)]
+        room = MOST_MARKS - len(selection)
+        marks = selection + [others[i * len(others) // room] for i in range(room)]
     return tuple(sorted(marks, key=lambda mark: mark.t_ns))
 
 
 def _loads(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
     for t_ns, kind, rate_per_s, text in connection.execute(LOADS, (session,)):
-        said = LOAD_KINDS.get(kind)
-        if said is not None:
-            told = rate_per_s is None or "requests/s" in text
-            rate = "" if told else f" at {rate_per_s:.3g}/s"
-            words = f"{said}{rate}" + (f": {text}" if text else "")
+        label = LOAD_KINDS.get(kind)
+        if label is not None:
+            has_rate = rate_per_s is None or "requests/s" in text
+            rate = "" if has_rate else f" at {rate_per_s:.3g}/s"
+            words = f"{label}{rate}" + (f": {text}" if text else "")
             yield Mark(t_ns=t_ns, kind=MarkKind.LOAD, text=words)
 
 
@@ -119,9 +121,12 @@ def _notes(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
 
 def _limits(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:
     changes = LimitChanges()
-    for _, told in readable(LIMIT_ROWS.read(connection, session, SourceNames())):
-        if isinstance(told, LiveLimits) and (text := changes.said(told)) is not None:
-            yield Mark(t_ns=told.t_ns, kind=MarkKind.LIMITS, text=text)
+    for _, limits in readable(LIMIT_ROWS.read(connection, session, SourceNames())):
+        if (
+            isinstance(limits, LiveLimits)
+            and (text := changes.said(limits)) is not None
+        ):
+            yield Mark(t_ns=limits.t_ns, kind=MarkKind.LIMITS, text=text)
 
 
 def _preemptions(connection: sqlite3.Connection, session: int) -> Iterator[Mark]:

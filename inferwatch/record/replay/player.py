@@ -69,8 +69,10 @@ class WallClock:
 
     def refresh(self, connection: sqlite3.Connection) -> None:
         """Read the anchors again: clocks can drift apart during a recording."""
-        asked = (self._session.session,)
-        self._anchors = connection.execute(ANCHORS, asked).fetchall() or self._anchors
+        parameters = (self._session.session,)
+        self._anchors = (
+            connection.execute(ANCHORS, parameters).fetchall() or self._anchors
+        )
 
     def text(self, t_ns: int, *, ms: bool = False) -> str:
         """Return local time as HH:MM:SS, or as HH:MM:SS.mmm."""
@@ -117,7 +119,7 @@ class Player:
 
     @classmethod
     def open(
-        cls, path: Path, session_id: str, chosen: ReplayOverrides = AS_RECORDED
+        cls, path: Path, session_id: str, overrides: ReplayOverrides = AS_RECORDED
     ) -> Self:
         """Open a session at its start, by anything that :func:`find` understands.
 
@@ -128,11 +130,11 @@ class Player:
         with reading(path) as connection:
             clock = WallClock(connection, session)
             log = connection.execute(LOG_PATH, (session.session,)).fetchone()
-            load = _is_so(connection, SAW_ONLY_LOAD, session.session)
-            hardware = _is_so(connection, SAW_ONLY_HARDWARE, session.session)
+            load = _is_true(connection, SAW_ONLY_LOAD, session.session)
+            hardware = _is_true(connection, SAW_ONLY_HARDWARE, session.session)
         log_path = Path(log[0]) if log else None
-        builder = CheckpointBuilder(path, session, chosen)
-        seekable = SeekableSession(path, session, builder.path, chosen)
+        builder = CheckpointBuilder(path, session, overrides)
+        seekable = SeekableSession(path, session, builder.path, overrides)
         scan = SessionScan(path, session)
         player = cls(seekable, scan, builder, clock, log_path)
         player.only_load, player.only_hardware = load, hardware
@@ -241,10 +243,10 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _is_so(connection: sqlite3.Connection, query: str, session: int) -> bool:
+def _is_true(connection: sqlite3.Connection, query: str, session: int) -> bool:
     """Return the query's answer; False if the file is older than its tables."""
     try:
-        (found,) = connection.execute(query, (session,)).fetchone()
+        (answer,) = connection.execute(query, (session,)).fetchone()
     except sqlite3.OperationalError:
         return False
-    return bool(found)
+    return bool(answer)

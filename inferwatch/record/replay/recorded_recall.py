@@ -53,12 +53,12 @@ class RecordedRecall:
     ) -> Sequence[Step]:
         """Return the steps that ended in a span, up to the moment shown."""
         end_ns = min(end_ns, self._now_ns())
-        found = await ask_record(
+        steps = await ask_record(
             self._path,
             self._session_id,
             lambda lookup: lookup.steps(start_ns, end_ns, source),
         )
-        return found or ()
+        return steps or ()
 
     async def request(self, key: str) -> RequestStory | None:
         """Return the story of a request, as of the moment shown."""

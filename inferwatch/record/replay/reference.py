@@ -100,28 +100,33 @@ class BaselineMatch:
 
 
 def baseline_of(
-    rows: Iterable[SessionRow], shown: Configuration | None
+    rows: Iterable[SessionRow], configuration: Configuration | None
 ) -> BaselineMatch | None:
     """Return the latest baseline of the same configuration, else of the same model."""
-    kept = [row for row in rows if row.command == BASELINE]
-    if shown is None:
+    baselines = [row for row in rows if row.command == BASELINE]
+    if configuration is None:
         return None
-    for tag, exact in ((shown.exact_tag, True), (shown.model_tag, False)):
-        found = [row for row in kept if tag in row.tags.split()]
-        if found:
-            latest = max(found, key=lambda row: row.started_ns)
+    for tag, exact in (
+        (configuration.exact_tag, True),
+        (configuration.model_tag, False),
+    ):
+        matches = [row for row in baselines if tag in row.tags.split()]
+        if matches:
+            latest = max(matches, key=lambda row: row.started_ns)
             return BaselineMatch(row=latest, exact=exact)
     return None
 
 
-def _baseline(rows: list[SessionRow], shown: Configuration | None) -> ReferencePlace:
-    found = baseline_of(rows, shown)
-    if found is None:
-        of = f" of {shown.model}" if shown else ""
+def _baseline(
+    rows: list[SessionRow], configuration: Configuration | None
+) -> ReferencePlace:
+    match = baseline_of(rows, configuration)
+    if match is None:
+        of = f" of {configuration.model}" if configuration else ""
         raise UsageError(
             f"no baseline{of} is kept: `inferwatch baseline URL` makes one"
         )
-    return _whole(found.row, found.title)
+    return _whole(match.row, match.title)
 
 
 def _yesterday(rows: list[SessionRow], then_ns: int) -> ReferencePlace:
@@ -158,9 +163,9 @@ def read_reference(
         seekable.seek(place.t_ns, overtaken)
         if seekable.damage:
             raise UsageError(seekable.damage)
-        shown = seekable.snapshot(
+        snapshot = seekable.snapshot(
             place.window, requests=False, client=False, source=source
         )
     return Reference(
-        title=place.title, span=place.span, snapshot=shown, session=place.session.id
+        title=place.title, span=place.span, snapshot=snapshot, session=place.session.id
     )

@@ -24,8 +24,8 @@ Columns = dict[str, tuple[float | None, ...]]
 
 def saw_samples(connection: sqlite3.Connection, session: int) -> bool:
     query = "SELECT EXISTS (SELECT 1 FROM engine_samples WHERE session = ?)"
-    (seen,) = connection.execute(query, (session,)).fetchone()
-    return bool(seen)
+    (exists,) = connection.execute(query, (session,)).fetchone()
+    return bool(exists)
 
 
 def scraped_columns(
@@ -33,21 +33,21 @@ def scraped_columns(
 ) -> Columns:
     """Return tokens and mean TTFT by column, even between samples of a rank."""
     edges = np.linspace(0.0, count * bin_ns, count + 1)
-    gained, seen = np.zeros((3, count)), np.zeros(count)
+    gained, watched_ns = np.zeros((3, count)), np.zeros(count)
     rows = connection.execute(SAMPLES, (session,))
     for _, rank in groupby(rows, itemgetter(0, 1)):
         table: Floats = np.array([row[2:] for row in rank], np.float64)
         if len(table) > 1:
-            more, watched = _gained(table, edges)
+            more, rank_ns = _gained(table, edges)
             gained += more
-            seen += watched
+            watched_ns += rank_ns
     tokens, spent_s, first_tokens = gained
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.where(first_tokens >= LEAST, spent_s / first_tokens, np.nan)
     whole = np.diff(np.round(np.cumsum(tokens)), prepend=0.0)
-    told = np.where(seen > 0, whole, np.nan)
+    known_tokens = np.where(watched_ns > 0, whole, np.nan)
     return {
-        "output_tokens": tuple(None if np.isnan(n) else round(n) for n in told),
+        "output_tokens": tuple(None if np.isnan(n) else round(n) for n in known_tokens),
         "ttft_mean_s": tuple(None if np.isnan(s) else float(s) for s in means),
     }
 

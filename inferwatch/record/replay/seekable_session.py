@@ -54,16 +54,16 @@ class CheckpointLookup:
     there are none.
     """
 
-    def __init__(self, path: Path, chosen: ReplayOverrides = AS_RECORDED) -> None:
+    def __init__(self, path: Path, overrides: ReplayOverrides = AS_RECORDED) -> None:
         self._path = path
-        self._chosen = chosen
+        self._overrides = overrides
         self._checkpoints: Checkpoints | None = None
         self.refused = False
         """Whether the checkpoints were found unusable."""
 
     def towards(self, target: SeekTarget, state: ReplayState) -> ReplayState:
         """Return the nearest start: the given state, a checkpoint, the beginning."""
-        here = self._chosen.beginning() if target.is_behind(state) else state
+        here = self._overrides.beginning() if target.is_behind(state) else state
         try:
             return self._nearest(target, here) or here
         except REFUSALS:
@@ -105,7 +105,7 @@ class SeekableSession:
         path: Path,
         session: SessionRow,
         checkpoints: Path,
-        chosen: ReplayOverrides = AS_RECORDED,
+        overrides: ReplayOverrides = AS_RECORDED,
     ) -> None:
         """Open the file; ``checkpoints`` may exist or not, and make seeks faster.
 
@@ -120,16 +120,16 @@ class SeekableSession:
         """Why the snapshot is of another moment; None when it is of this one."""
         self.path = path
         self._connection = open_for_reading(path)
-        self._chosen = chosen
-        self._state = chosen.beginning()
-        self._lookup = CheckpointLookup(checkpoints, chosen)
+        self._overrides = overrides
+        self._state = overrides.beginning()
+        self._lookup = CheckpointLookup(checkpoints, overrides)
         self._seeking = Lock()
         self.arrived = True
         """Whether the state is that of the position; False when overtaken on the
         way."""
-        self._asked: SnapshotOptions = (None, Window.MINUTE, True, False, False)
+        self._options: SnapshotOptions = (None, Window.MINUTE, True, False, False)
         self._snapshots: dict[SnapshotOptions, Snapshot] = {
-            self._asked: self._take(self._asked)
+            self._options: self._take(self._options)
         }
         """Snapshots of the position by options; while seeking, of the previous
         position."""
@@ -165,21 +165,21 @@ class SeekableSession:
         source: str | None = None,
     ) -> Snapshot:
         """Return the position's snapshot; while seeking, the most similar one."""
-        self._asked = asked = (source, window, requests, client, hardware)
-        if asked not in self._snapshots and self._seeking.acquire(blocking=False):
+        self._options = options = (source, window, requests, client, hardware)
+        if options not in self._snapshots and self._seeking.acquire(blocking=False):
             try:
                 if self.arrived:
-                    self._snapshots[asked] = self._take(asked)
+                    self._snapshots[options] = self._take(options)
             except MISTRUSTED as error:
                 if not self._mistrusted():
                     self._say(error)
             finally:
                 self._seeking.release()
-        taken = self._snapshots  # a seek replaces the dict, so read it once
-        return taken[max(taken, key=lambda each: _likeness(each, asked))]
+        snapshots = self._snapshots  # a seek replaces the dict, so read it once
+        return snapshots[max(snapshots, key=lambda each: _likeness(each, options))]
 
-    def _take(self, asked: SnapshotOptions) -> Snapshot:
-        source, window, requests, client, hardware = asked
+    def _take(self, options: SnapshotOptions) -> Snapshot:
+        source, window, requests, client, hardware = options
         self._state.model.unrecorded_readings = self.session.unrecorded
         return self._state.model.snapshot(
             self.position_ns,
@@ -218,8 +218,8 @@ class SeekableSession:
         return self._step(STEP_UP_TO, here, -count - (not at_it))
 
     def _step(self, query: str, ordinal: int, offset: int) -> int | None:
-        asked = (self.session.session, ordinal, offset)
-        row = self._connection.execute(query, asked).fetchone()
+        parameters = (self.session.session, ordinal, offset)
+        row = self._connection.execute(query, parameters).fetchone()
         return None if row is None else int(row[0])
 
     def _go(self, target: SeekTarget, overtaken: Callable[[], bool]) -> bool:
@@ -257,10 +257,10 @@ class SeekableSession:
 
     def _arrive(self, target: SeekTarget) -> None:
         """Take the requested snapshot in this thread, not in the one that draws."""
-        asked = self._asked
+        options = self._options
         t_ns = self._state.t_ns if target.t_ns is None else target.t_ns
         self.position_ns = max(t_ns or 0, 0)
-        self._snapshots = {asked: self._take(asked)}
+        self._snapshots = {options: self._take(options)}
         self.arrived, self.unshown = True, None
 
     def _mistrusted(self) -> bool:
@@ -272,7 +272,7 @@ class SeekableSession:
         if self._lookup.refused:
             return False
         self._lookup.refuse()
-        self._leave_for(self._chosen.beginning())
+        self._leave_for(self._overrides.beginning())
         self.arrived = False
         return True
 
@@ -290,5 +290,5 @@ class SeekableSession:
             self._state = state
 
 
-def _likeness(taken: SnapshotOptions, asked: SnapshotOptions) -> tuple[Any, ...]:
-    return tuple(mine == theirs for mine, theirs in zip(taken, asked, strict=True))
+def _likeness(taken: SnapshotOptions, wanted: SnapshotOptions) -> tuple[Any, ...]:
+    return tuple(mine == theirs for mine, theirs in zip(taken, wanted, strict=True))

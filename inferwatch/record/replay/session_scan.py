@@ -135,7 +135,7 @@ def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline
     while end_ns // bin_ns >= MOST_COLUMNS:
         bin_ns *= 2
     count = end_ns // bin_ns + 1
-    asked = {"bin": bin_ns, "session": session}
+    parameters = {"bin": bin_ns, "session": session}
     columns: dict[str, Any] = dict.fromkeys(DRAWN, (None,) * count)
     stepped = _saw_steps(connection, session)
     if not stepped and saw_samples(connection, session):
@@ -144,16 +144,16 @@ def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline
             start_ns=0, bin_ns=bin_ns, **(columns | {"steps": (0,) * count})
         )
     for query, names in ENGINE if stepped else CLIENT:
-        rows = {row[0]: row[1:] for row in connection.execute(query, asked)}
+        rows = {row[0]: row[1:] for row in connection.execute(query, parameters)}
         columns |= {
             name: tuple(rows[at][place] if at in rows else None for at in range(count))
             for place, name in enumerate(names)
         }
-    columns["steps"] = tuple(held or 0 for held in columns["steps"])
+    columns["steps"] = tuple(steps or 0 for steps in columns["steps"])
     return Timeline(start_ns=0, bin_ns=bin_ns, **columns)
 
 
 def _saw_steps(connection: sqlite3.Connection, session: int) -> bool:
     query = "SELECT EXISTS (SELECT 1 FROM steps WHERE session = ?)"
-    (seen,) = connection.execute(query, (session,)).fetchone()
-    return bool(seen)
+    (exists,) = connection.execute(query, (session,)).fetchone()
+    return bool(exists)
