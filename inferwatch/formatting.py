@@ -111,10 +111,10 @@ def shared_unit(
     >>> shared_unit([0.25, 2.5]).name, shared_unit([0.25, 2.5], round_figures=True).name
     ('ms', 's')
     """
-    known = [each for each in durations_s if each is not None]
-    if not known:
+    durations = [each for each in durations_s if each is not None]
+    if not durations:
         return MILLISECONDS
-    shortest, longest = min(known), max(known)
+    shortest, longest = min(durations), max(durations)
     enough = 9.9995 if shortest >= 0.09995 else 99.9995
     enough /= 10 if round_figures else 1
     if shortest >= 0.9995 or longest >= enough:

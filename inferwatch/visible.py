@@ -66,12 +66,12 @@ def strict_json(facts: object, indent: int | None = None) -> str:
     try:
         return json.dumps(facts, allow_nan=False, indent=indent)
     except ValueError:
-        known = json.loads(json.dumps(facts), parse_constant=lambda _: None)
-        return json.dumps(known, allow_nan=False, indent=indent)
+        standard = json.loads(json.dumps(facts), parse_constant=lambda _: None)
+        return json.dumps(standard, allow_nan=False, indent=indent)
 
 
-def _picture(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _picture(match: re.Match[str]) -> str:
+    code = ord(match[0])
     if code < 0x20:
         return chr(0x2400 + code)
     if code == 0x7F:
@@ -81,5 +81,5 @@ def _picture(found: re.Match[str]) -> str:
     return f"<U+{code:04X}>"
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return "\\u007f" if found[0] == "\x7f" else json.dumps(found[0])[1:-1]
+def _escaped(match: re.Match[str]) -> str:
+    return "\\u007f" if match[0] == "\x7f" else json.dumps(match[0])[1:-1]

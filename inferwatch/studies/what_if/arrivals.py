@@ -26,15 +26,15 @@ class ReplayedArrivals:
         for index, past in enumerate(run.requests):
             loop = self._loops.get(past.run_id or "")
             if loop is not None:
-                loop.take(self._asked(index, past), past)
+                loop.take(self._spec(index, past), past)
                 continue
             passed_ns = (past.due_ns - self.start_ns) / rate
-            self._push(self.start_ns + int(passed_ns), self._asked(index, past))
+            self._push(self.start_ns + int(passed_ns), self._spec(index, past))
         for loop in self._loops.values():
-            for due_ns, asked in loop.begin():
-                self._push(due_ns, asked)
+            for due_ns, spec in loop.begin():
+                self._push(due_ns, spec)
 
-    def _asked(self, index: int, past: PastRequest) -> RequestSpec:
+    def _spec(self, index: int, past: PastRequest) -> RequestSpec:
         blocks = past.cached_tokens // self._run.setting.block_tokens
         return RequestSpec(
             index=index,
@@ -46,24 +46,24 @@ class ReplayedArrivals:
             patience_ns=past.patience_ns,
         )
 
-    def _push(self, due_ns: int, asked: RequestSpec) -> None:
+    def _push(self, due_ns: int, spec: RequestSpec) -> None:
         self._turn += 1
-        heappush(self._due, (due_ns, self._turn, asked))
+        heappush(self._due, (due_ns, self._turn, spec))
 
     def due(self, now_ns: int) -> Iterable[tuple[int, RequestSpec]]:
         """Yield the requests that arrive up to now, in order, with their times."""
         due = self._due
         while due and due[0][0] <= now_ns:
-            came_ns, _, asked = heappop(due)
-            yield came_ns, asked
+            came_ns, _, spec = heappop(due)
+            yield came_ns, spec
 
     def next_ns(self) -> int | None:
         """Return when the next request arrives; None if no more do."""
         return self._due[0][0] if self._due else None
 
-    def ended(self, asked: RequestSpec, now_ns: int) -> None:
+    def ended(self, spec: RequestSpec, now_ns: int) -> None:
         """If a user of a closed loop sent it, let that user send the next request."""
-        loop = self._loops.get(self._run.requests[asked.index].run_id or "")
+        loop = self._loops.get(self._run.requests[spec.index].run_id or "")
         if loop is not None and (following := loop.free(now_ns)) is not None:
             self._push(*following)
 
@@ -73,19 +73,19 @@ class _Users:
 
     def __init__(self, loop: RecordedLoop) -> None:
         self._loop = loop
-        self._asked: deque[RequestSpec] = deque()
-        self._begun: list[int] = []
+        self._specs: deque[RequestSpec] = deque()
+        self._recorded_ns: list[int] = []
         """When each recorded request arrived."""
         self._present = 0
 
-    def take(self, asked: RequestSpec, past: PastRequest) -> None:
+    def take(self, spec: RequestSpec, past: PastRequest) -> None:
         """Add a recorded request of the loop, in order."""
-        self._asked.append(asked)
-        self._begun.append(past.due_ns)
+        self._specs.append(spec)
+        self._recorded_ns.append(past.due_ns)
 
     def begin(self) -> Iterable[tuple[int, RequestSpec]]:
         """Yield the first requests: at the recorded times, or when users were added."""
-        first = self._begun[: self._loop.users[0][1]]
+        first = self._recorded_ns[: self._loop.users[0][1]]
         for due_ns in first:
             yield due_ns, self._next()
         self._present = len(first)
@@ -105,6 +105,6 @@ class _Users:
         return due_ns, self._next()
 
     def _next(self) -> RequestSpec:
-        asked = self._asked.popleft()
-        self._asked.append(asked)
-        return asked
+        spec = self._specs.popleft()
+        self._specs.append(spec)
+        return spec

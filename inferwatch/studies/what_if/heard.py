@@ -102,10 +102,10 @@ class RunReadings:
         moment = MOMENTS.get((event.kind, event.vantage))
         if moment is None:
             return
-        told = self.requests[event.source, event.request_id]
-        if getattr(told, moment) is None:
-            setattr(told, moment, event.t_ns)
+        request = self.requests[event.source, event.request_id]
+        if getattr(request, moment) is None:
+            setattr(request, moment, event.t_ns)
         for name in LEARNT:
             value = getattr(event, name)
-            if value is not None and getattr(told, name) is None:
-                setattr(told, name, value)
+            if value is not None and getattr(request, name) is None:
+                setattr(request, name, value)

@@ -36,15 +36,15 @@ class StepDeviations:
     """How prefill steps, or decode steps, deviate from their expected cost, by time."""
 
     def __init__(
-        self, steps: RecordedSteps, chosen: Bools, ratios: Floats, gaps: Floats
+        self, steps: RecordedSteps, mask: Bools, ratios: Floats, gaps: Floats
     ) -> None:
-        self.count = int(chosen.sum())
-        self.ratios: list[float] = ratios[chosen].tolist()
-        self.gaps_ns: list[float] = gaps[chosen].tolist()
+        self.count = int(mask.sum())
+        self.ratios: list[float] = ratios[mask].tolist()
+        self.gaps_ns: list[float] = gaps[mask].tolist()
         first_ns = int(steps.start_ns.min())
         self.windows = (int(steps.end_ns.max()) - first_ns) // WINDOW_NS + 1
         edges = first_ns + np.arange(self.windows + 1) * WINDOW_NS
-        cuts = np.searchsorted(steps.start_ns[chosen], edges)
+        cuts = np.searchsorted(steps.start_ns[mask], edges)
         lows, highs = cuts[:-1], cuts[1:]
         missing = np.maximum(FEWEST_BESIDE - (highs - lows), 0)
         self.lows: list[int] = np.maximum(lows - (missing + 1) // 2, 0).tolist()
@@ -72,8 +72,8 @@ class MachineVariation:
     def __init__(self, cost: StepCost, steps: RecordedSteps) -> None:
         took, expected = steps.took_ns.astype(float), cost.expected(steps)
         ratios = np.clip(took / expected, *RATIO)
-        known = steps.gap_ns >= 0
-        gaps = np.where(known, steps.gap_ns - cost.expected_gaps(steps), 0.0)
+        has_gap = steps.gap_ns >= 0
+        gaps = np.where(has_gap, steps.gap_ns - cost.expected_gaps(steps), 0.0)
         long = gaps > LONG_GAP_NS
         prefills, usual = steps.prefill_tokens > 0, np.where(long, 0.0, gaps)
         self.of_prefills = StepDeviations(steps, prefills, ratios, usual)
@@ -82,17 +82,17 @@ class MachineVariation:
             self.of_prefills = self.of_decodes
         if not self.of_decodes.count:
             self.of_decodes = self.of_prefills
-        self.hold_ups = _hold_ups(steps, took - ratios * expected, gaps * long)
+        self.pauses = _machine_pauses(steps, took - ratios * expected, gaps * long)
 
 
 class ReplayedStepDurations:
     """Tells how long simulated steps take, with the deviations of a recorded run."""
 
     def __init__(
-        self, cost: StepCost, moods: MachineVariation, start_ns: int, rate: float
+        self, cost: StepCost, variation: MachineVariation, start_ns: int, rate: float
     ) -> None:
         """``start_ns`` is the simulated time at which the deviations begin."""
-        self._cost, self._moods = cost, moods
+        self._cost, self._variation = cost, variation
         self._start_ns, self._rate = start_ns, rate
         self.longer = 1.0
         """A factor by which all steps take longer."""
@@ -108,50 +108,54 @@ class ReplayedStepDurations:
     def step_ns(self, load: StepLoad, now_ns: int) -> tuple[int, int]:
         """Return how long a step of that load takes, and the gap after it."""
         cost, prefills = self._cost, load.prefill_tokens > 0
-        beside = self._moods.of_prefills if prefills else self._moods.of_decodes
+        deviations = (
+            self._variation.of_prefills if prefills else self._variation.of_decodes
+        )
         moment_ns = int((now_ns - self._start_ns) * self._rate)
-        window = moment_ns // WINDOW_NS % beside.windows
-        low, high = beside.lows[window], beside.highs[window]
+        window = moment_ns // WINDOW_NS % deviations.windows
+        low, high = deviations.lows[window], deviations.highs[window]
         turn = self._next.get((prefills, window), 0)
         self._next[prefills, window] = turn + 1
         like = low + turn % (high - low)
-        took = cost.expected_ns(load) * beside.ratios[like] * self.longer
+        took = cost.expected_ns(load) * deviations.ratios[like] * self.longer
         members = load.decoding + load.prefilling
-        gap = max(cost.gap_ns(members) + beside.gaps_ns[like], 0.0)
+        gap = max(cost.gap_ns(members) + deviations.gaps_ns[like], 0.0)
         end_ns = moment_ns + int((took + gap) * self._rate)
-        took_ns = max(int(took) + self._held_up(moment_ns, end_ns), 1)
+        took_ns = max(int(took) + self._pause_ns(moment_ns, end_ns), 1)
         if members > self._most_members or load.prefill_tokens > self._most_tokens:
             self.beyond_ns += took_ns
         return took_ns, int(gap)
 
-    def _held_up(self, start_ns: int, end_ns: int) -> int:
+    def _pause_ns(self, start_ns: int, end_ns: int) -> int:
         """Return the length of pauses in that span; those in idle time are skipped."""
-        hold_ups = self._moods.hold_ups
-        count, held_ns = len(hold_ups.moments_ns), 0
+        pauses = self._variation.pauses
+        count, pause_ns = len(pauses.moments_ns), 0
         while count:
             lap, place = divmod(self._past, count)
-            at_ns = hold_ups.moments_ns[place] + lap * hold_ups.span_ns
+            at_ns = pauses.moments_ns[place] + lap * pauses.span_ns
             if at_ns >= end_ns:
                 break
             if at_ns >= start_ns - NEAR_NS:
-                held_ns += hold_ups.lengths_ns[place]
+                pause_ns += pauses.lengths_ns[place]
             self._past += 1
-        return held_ns
+        return pause_ns
 
 
-def _hold_ups(steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats) -> MachinePauses:
+def _machine_pauses(
+    steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats
+) -> MachinePauses:
     """Collect the time that steps and gaps took beyond the bounds."""
     first_ns, last_ns = int(steps.start_ns.min()), int(steps.end_ns.max())
     usual_ns = steps.took_ns - more_ns
     middles = (steps.start_ns - first_ns + usual_ns / 2).astype(np.int64)
     ends = steps.end_ns - first_ns
-    found = [
+    candidates = [
         *zip(middles.tolist(), more_ns.tolist(), strict=True),
         *zip(ends.tolist(), gaps_ns.tolist(), strict=True),
     ]
-    held = sorted((at_ns, int(for_ns)) for at_ns, for_ns in found if for_ns >= 1)
+    pauses = sorted((at_ns, int(for_ns)) for at_ns, for_ns in candidates if for_ns >= 1)
     return MachinePauses(
-        [at_ns for at_ns, _ in held],
-        [for_ns for _, for_ns in held],
+        [at_ns for at_ns, _ in pauses],
+        [for_ns for _, for_ns in pauses],
         last_ns - first_ns + 1,
     )

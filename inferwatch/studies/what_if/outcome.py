@@ -106,18 +106,20 @@ def simulated(
 def _ended(
     requests: Sequence[PastRequest], lives: Iterable[SimulatedRequest]
 ) -> Iterator[_RequestLatencies]:
-    for live in lives:
-        past = requests[live.asked.index]
+    for request in lives:
+        past = requests[request.spec.index]
         if past.counts:
-            came_ns = live.due_ns - past.api_ns if past.by_front_end else live.added_ns
+            came_ns = (
+                request.due_ns - past.api_ns if past.by_front_end else request.added_ns
+            )
             yield _RequestLatencies(
-                live.first_ns - came_ns + past.send_ns,
-                live.started_ns - live.added_ns,
-                live.last_ns - came_ns + past.end_send_ns,
-                live.last_ns - live.first_ns,
-                live.outputs,
+                request.first_ns - came_ns + past.send_ns,
+                request.started_ns - request.added_ns,
+                request.last_ns - came_ns + past.end_send_ns,
+                request.last_ns - request.first_ns,
+                request.outputs,
                 came_ns,
-                live.last_ns,
+                request.last_ns,
             )
 
 
@@ -161,5 +163,5 @@ def _outcome(
 def _quantiles(values: Sequence[int]) -> Quantiles:
     if not values:
         return Quantiles()
-    found = np.array(values, np.int64)
-    return of_weighted(found, np.ones(len(found), np.int64), NS_PER_S)
+    array = np.array(values, np.int64)
+    return of_weighted(array, np.ones(len(array), np.int64), NS_PER_S)

@@ -67,7 +67,7 @@ class OutputSpan:
     tokens: int
 
 
-def walks(flat: FlatMembers, end_ns: Ints) -> dict[int, OutputSpan]:
+def output_spans(flat: FlatMembers, end_ns: Ints) -> dict[int, OutputSpan]:
     """Return the walk of each request by its ordinal."""
     made = flat.produced > 0
     if not made.any():
@@ -77,28 +77,28 @@ def walks(flat: FlatMembers, end_ns: Ints) -> dict[int, OutputSpan]:
     member, step, produced = member[order], step[order], produced[order]
     starts = np.flatnonzero(np.r_[True, member[1:] != member[:-1]])
     ends = np.r_[starts[1:], len(member)] - 1
-    found = zip(
+    spans = zip(
         member[starts].tolist(),
         end_ns[step[starts]].tolist(),
         end_ns[step[ends]].tolist(),
         np.add.reduceat(produced, starts).tolist(),
         strict=True,
     )
-    return {ordinal: OutputSpan(*walk) for ordinal, *walk in found}
+    return {ordinal: OutputSpan(*walk) for ordinal, *walk in spans}
 
 
 def transit_ns(mine: Mapping[int, ObservedRequest], steps: RecordedSteps) -> int:
     """Return the median time from front end to engine, of requests that met it idle."""
     idle = steps.gap_ns < 0
     since, until = steps.end_ns[idle], np.append(steps.start_ns[1:], 1 << 62)[idle]
-    found = []
-    for told in mine.values():
-        if told.tokenised_ns is None or told.added_ns is None:
+    times_ns = []
+    for request in mine.values():
+        if request.tokenised_ns is None or request.added_ns is None:
             continue
-        place = int(np.searchsorted(since, told.tokenised_ns)) - 1
-        if place >= 0 and told.added_ns <= until[place]:
-            found.append(told.added_ns - told.tokenised_ns)
-    return int(median(found)) if found else 0
+        place = int(np.searchsorted(since, request.tokenised_ns)) - 1
+        if place >= 0 and request.added_ns <= until[place]:
+            times_ns.append(request.added_ns - request.tokenised_ns)
+    return int(median(times_ns)) if times_ns else 0
 
 
 def past_requests(
@@ -108,73 +108,75 @@ def past_requests(
     closed_runs: Sequence[str],
 ) -> list[PastRequest]:
     """Return the requests whose arrival was seen, in the order of ``due_ns``."""
-    walked = walks(steps.flat, steps.end_ns)
+    spans = output_spans(steps.flat, steps.end_ns)
     passing_ns = transit_ns(mine, steps)
     warm = warm_ups(load)
     begin_ns = int(steps.start_ns[0]) - BEFORE_NS
-    found = []
-    for ordinal, told in mine.items():
-        if told.added_ns is None or told.prompt_tokens is None:
+    requests = []
+    for ordinal, request in mine.items():
+        if request.added_ns is None or request.prompt_tokens is None:
             continue
-        came_ns = told.arrived_ns or told.added_ns
-        inside = told.added_ns >= begin_ns
+        came_ns = request.arrived_ns or request.added_ns
+        inside = request.added_ns >= begin_ns
         warming = any(low <= came_ns < high for low, high in warm)
-        name = told.external_id or ""
+        name = request.external_id or ""
         past = _past(
-            told,
-            walked.get(ordinal),
+            request,
+            spans.get(ordinal),
             steps,
             passing_ns,
             counts=inside and not warming,
             run_id=next((run for run in closed_runs if run and run in name), None),
         )
         if past is not None:
-            found.append(past)
-    return sorted(found, key=lambda past: past.due_ns)
+            requests.append(past)
+    return sorted(requests, key=lambda past: past.due_ns)
 
 
 def _past(
-    told: ObservedRequest,
-    walk: OutputSpan | None,
+    request: ObservedRequest,
+    span: OutputSpan | None,
     steps: RecordedSteps,
     passing_ns: int,
     *,
     counts: bool,
     run_id: str | None,
 ) -> PastRequest | None:
-    added_ns = told.added_ns or 0
-    if told.tokenised_ns is not None:
-        due_ns = min(told.tokenised_ns + passing_ns, added_ns)
+    added_ns = request.added_ns or 0
+    if request.tokenised_ns is not None:
+        due_ns = min(request.tokenised_ns + passing_ns, added_ns)
     else:
         due_ns = _middle(added_ns, steps)
-    ended_ns = told.engine_finished_ns or told.finished_ns
-    tokens, patience_ns = (walk.tokens, None) if walk else (0, None)
+    ended_ns = request.engine_finished_ns or request.finished_ns
+    tokens, patience_ns = (span.tokens, None) if span else (0, None)
     if ended_ns is None:
-        tokens = max(told.max_tokens or 0, tokens)
-    elif walk is None:
+        tokens = max(request.max_tokens or 0, tokens)
+    elif span is None:
         patience_ns = max(ended_ns - added_ns, 0)
-    by_front_end = told.arrived_ns is not None
-    came_ns = due_ns if told.arrived_ns is None else told.arrived_ns
+    by_front_end = request.arrived_ns is not None
+    came_ns = due_ns if request.arrived_ns is None else request.arrived_ns
     due_ns = max(due_ns, came_ns)
-    first_ns, last_ns = (walk.first_ns, walk.last_ns) if walk else (None, None)
+    first_ns, last_ns = (span.first_ns, span.last_ns) if span else (None, None)
     return PastRequest(
-        ordinal=told.ordinal or 0,
+        ordinal=request.ordinal or 0,
         due_ns=due_ns,
         api_ns=due_ns - came_ns,
-        send_ns=_after(first_ns, told.sent_ns) if by_front_end else 0,
-        end_send_ns=_after(last_ns, told.finished_ns) if by_front_end else 0,
-        prompt_tokens=max(told.prompt_tokens or 1, 1),
+        send_ns=_after(first_ns, request.sent_ns) if by_front_end else 0,
+        end_send_ns=_after(last_ns, request.finished_ns) if by_front_end else 0,
+        prompt_tokens=max(request.prompt_tokens or 1, 1),
         output_tokens=tokens,
-        cached_tokens=told.cached_tokens or 0,
-        priority=told.priority or 0,
+        cached_tokens=request.cached_tokens or 0,
+        priority=request.priority or 0,
         patience_ns=patience_ns,
         by_front_end=by_front_end,
-        counts=counts and ended_ns is not None and walk is not None,
+        counts=counts and ended_ns is not None and span is not None,
         run_id=run_id,
         first_ns=first_ns,
         last_ns=last_ns,
         added_ns=added_ns,
-        queue_ns=None if told.scheduled_ns is None else told.scheduled_ns - added_ns,
+        queue_ns=None
+        if request.scheduled_ns is None
+        else request.scheduled_ns - added_ns,
     )
 
 
@@ -197,11 +199,11 @@ def _after(then_ns: int | None, sent_ns: int | None) -> int:
 
 def warm_ups(load: Sequence[LoadEvent]) -> list[tuple[int, int]]:
     """Return the spans of session time in which a load warmed up."""
-    found, begun_ns = [], None
+    spans, begun_ns = [], None
     for event in load:
         if event.kind is LoadKind.STARTED:
             begun_ns = event.t_ns
         elif event.kind is LoadKind.WARMUP_ENDED and begun_ns is not None:
-            found.append((begun_ns, event.t_ns))
+            spans.append((begun_ns, event.t_ns))
             begun_ns = None
-    return found
+    return spans

@@ -130,13 +130,13 @@ def what_if(
     cost = StepCost(run.steps)
     was = measured(run)
     simulator = _Simulator(run, cost, progress)
-    moods = MachineVariation(cost, run.steps)
-    result, _ = simulator.simulate(run.setting, moods)
+    variation = MachineVariation(cost, run.steps)
+    result, _ = simulator.simulate(run.setting, variation)
     as_was = simulated(run, result, run.setting.kv_blocks)
     figures = tuple(_figures(was, as_was))
     if machine is not None:
-        moods = MachineVariation(cost, machine)
-    told = WhatIf(
+        variation = MachineVariation(cost, machine)
+    answer = WhatIf(
         setting=run.setting,
         measured=was,
         simulated=as_was,
@@ -144,11 +144,11 @@ def what_if(
         near_s=cost.typical_ns / 2e9,
         most_members=cost.most_members,
         figures=figures,
-        predictions=tuple(_predict(simulator, change, moods) for change in changes),
+        predictions=tuple(_predict(simulator, change, variation) for change in changes),
         closed_loop=bool(run.loops),
         notes=run.notes,
     )
-    return replace(told, untold=_untold(figures, told.is_near))
+    return replace(answer, untold=_untold(figures, answer.is_near))
 
 
 class _Simulator:
@@ -159,29 +159,32 @@ class _Simulator:
         self._steps = 0
 
     def simulate(
-        self, setting: SchedulerSetting, moods: MachineVariation, longer: float = 1.0
+        self,
+        setting: SchedulerSetting,
+        variation: MachineVariation,
+        longer: float = 1.0,
     ) -> tuple[SimulationResult, int]:
         """Return the result, and the time in steps larger than any that was seen."""
         arrivals = ReplayedArrivals(self.run, setting.rate)
         start_ns = int(self.run.steps.start_ns.min())
-        costs = ReplayedStepDurations(self.cost, moods, start_ns, setting.rate)
+        costs = ReplayedStepDurations(self.cost, variation, start_ns, setting.rate)
         costs.longer = longer
         scheduler = Scheduler(setting, costs, arrivals)
         before = self._steps
         for steps in scheduler.go_on(arrivals.start_ns):
             self._progress(before + steps)
-        self._steps += scheduler.run.steps
-        return scheduler.run, costs.beyond_ns
+        self._steps += scheduler.result.steps
+        return scheduler.result, costs.beyond_ns
 
 
 def _figures(was: Outcome, as_was: Outcome) -> list[QuantileCheck]:
-    found = []
+    checks = []
     for metric in LATENCIES:
         for percent in MOST_ERROR:
             before = _at(was.latencies[metric], percent)
             after = _at(as_was.latencies[metric], percent)
             if before is not None and after is not None:
-                found.append(
+                checks.append(
                     QuantileCheck(
                         metric=metric,
                         percent=percent,
@@ -189,7 +192,7 @@ def _figures(was: Outcome, as_was: Outcome) -> list[QuantileCheck]:
                         simulated_s=after,
                     )
                 )
-    return found
+    return checks
 
 
 def _at(quantiles: Quantiles, percent: str) -> float | None:
@@ -212,26 +215,26 @@ def _untold(
 
 
 def _predict(
-    simulator: _Simulator, change: SettingChange, moods: MachineVariation
+    simulator: _Simulator, change: SettingChange, variation: MachineVariation
 ) -> Prediction:
     run, cost = simulator.run, simulator.cost
     setting = change.of(run.setting)
     cannot = _refused(run, change)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
-    result, beyond_ns = simulator.simulate(setting, moods)
+    result, beyond_ns = simulator.simulate(setting, variation)
     cannot = _beyond(result, beyond_ns, cost)
     if cannot is not None:
         return Prediction(setting=setting, cannot=cannot)
     if result.too_big:
-        longest = max(asked.prompt_tokens for asked in result.too_big)
+        longest = max(spec.prompt_tokens for spec in result.too_big)
         return Prediction(
             setting=setting,
             cannot=f"a prompt of {longest:,} tokens does not fit into "
             f"{counted(setting.kv_blocks, 'block')} of {setting.block_tokens} tokens",
         )
     outcome = simulated(run, result, setting.kv_blocks)
-    slower, _ = simulator.simulate(setting, moods, LONGER)
+    slower, _ = simulator.simulate(setting, variation, LONGER)
     return Prediction(
         setting=setting,
         outcome=outcome,
@@ -246,13 +249,13 @@ def _unsure(outcome: Outcome, slower: Outcome, cost: StepCost) -> dict[str, floa
 
     Near an engine's capacity, queues grow from it.
     """
-    found = {}
+    changes = {}
     for each in _figures(outcome, slower):
         longest_ns = max(each.measured_s, each.simulated_s) * NS_PER_S
         queued = each.metric != "queue_s" or longest_ns >= cost.typical_ns / 2
         if queued and (1 + each.error) / LONGER - 1 > MOST_ERROR[each.percent]:
-            found[f"{each.metric} {each.percent}"] = each.error
-    return found
+            changes[f"{each.metric} {each.percent}"] = each.error
+    return changes
 
 
 def _refused(run: RecordedRun, change: SettingChange) -> str | None:
@@ -309,5 +312,5 @@ def _doubts(run: RecordedRun, setting: SchedulerSetting) -> list[str]:
 
 def _waiting_at_end(result: SimulationResult) -> int:
     """Return how many requests had no token when the last one arrived."""
-    last_ns = max((live.due_ns for live in result.ended), default=0)
-    return sum(live.started_ns > last_ns for live in result.ended)
+    last_ns = max((request.due_ns for request in result.ended), default=0)
+    return sum(request.started_ns > last_ns for request in result.ended)

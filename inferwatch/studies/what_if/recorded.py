@@ -48,8 +48,8 @@ class RecordedLoop:
 
     def users_at(self, now_ns: int) -> int:
         """Return the number of users at a time."""
-        found = [count for since_ns, count in self.users if since_ns <= now_ns]
-        return found[-1] if found and now_ns < self.until_ns else 0
+        counts = [count for since_ns, count in self.users if since_ns <= now_ns]
+        return counts[-1] if counts and now_ns < self.until_ns else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -81,14 +81,14 @@ def recorded_run(
     Raises:
         CannotTellError: nothing can be predicted from the readings.
     """
-    heard = RunReadings()
+    run_readings = RunReadings()
     for reading in readings:
-        heard.take(reading)
-    return run_of(heard, source)
+        run_readings.take(reading)
+    return run_of(run_readings, source)
 
 
 def run_of(
-    heard: RunReadings, source: str | None = None, *, latest: bool = False
+    readings: RunReadings, source: str | None = None, *, latest: bool = False
 ) -> RecordedRun:
     """Return the run from readings that are sorted by type.
 
@@ -98,33 +98,35 @@ def run_of(
     Raises:
         CannotTellError: nothing can be predicted from the readings.
     """
-    (source, rank), steps = _busiest(heard, source)
-    engine = _engine(heard, source, rank)
-    told = next((s.settings for s in heard.settings[::-1] if s.source == source), {})
-    started = setting_of(engine, told)
+    (source, rank), steps = _busiest(readings, source)
+    engine = _engine(readings, source, rank)
+    flags = next(
+        (s.settings for s in readings.settings[::-1] if s.source == source), {}
+    )
+    started = setting_of(engine, flags)
     if started is None:
         raise CannotTellError(
             "the engine did not tell its max_num_seqs and max_num_batched_tokens: "
             "what binds its batch is not known"
         )
-    _refuse(steps, engine, told)
+    _refuse(steps, engine, flags)
     steps.sort(key=lambda step: step.end_ns)
-    limits = [e for e in heard.limits if (e.source, e.rank) == (source, rank)]
+    limits = [e for e in readings.limits if (e.source, e.rank) == (source, rank)]
     every = {
-        told.ordinal: told
-        for (of, _), told in heard.requests.items()
-        if of == source and told.ordinal is not None and rank_of(told.ordinal) == rank
+        each.ordinal: each
+        for (of, _), each in readings.requests.items()
+        if of == source and each.ordinal is not None and rank_of(each.ordinal) == rank
     }
     stretch = limit_stretch(steps, limits, every, latest=latest)
     steps, setting = stretch.steps, stretch.setting(started)
     mine = stretch.requests(every)
     columns = recorded_steps(
-        steps, {ordinal: told.prompt_tokens or 0 for ordinal, told in every.items()}
+        steps, {ordinal: each.prompt_tokens or 0 for ordinal, each in every.items()}
     )
-    plans = [plan for each in heard.plans if (plan := plan_facts(each)) is not None]
+    plans = [plan for each in readings.plans if (plan := plan_facts(each)) is not None]
     closed = [plan for plan in plans if plan.closed]
     requests = past_requests(
-        mine, columns, heard.load, [plan.run_id for plan in closed]
+        mine, columns, readings.load, [plan.run_id for plan in closed]
     )
     if not any(request.counts for request in requests):
         raise CannotTellError("no request was seen from its beginning to its end")
@@ -133,7 +135,7 @@ def run_of(
         engine=engine,
         requests=tuple(requests),
         steps=columns,
-        loops=_loops(closed, heard.load, requests),
+        loops=_loops(closed, readings.load, requests),
         shared=_shared(steps, columns, mine, setting),
         bound_share=_bound_share(steps),
         kv_peak_blocks=max(
@@ -141,7 +143,7 @@ def run_of(
             default=None,
         ),
         preemptions=sum(len(step.preempted) for step in steps),
-        notes=(*filter(None, [stretch.note]), *_notes(heard, engine)),
+        notes=(*filter(None, [stretch.note]), *_notes(readings, engine)),
     )
 
 
@@ -154,34 +156,36 @@ def _bound_share(steps: Sequence[Step]) -> dict[BoundBy, float]:
 
 
 def _busiest(
-    heard: RunReadings, source: str | None
+    readings: RunReadings, source: str | None
 ) -> tuple[tuple[str, int], list[Step]]:
     """Return the engine with the most steps, of a source if one is given."""
-    wanted = {
-        key: steps for key, steps in heard.steps.items() if source in {None, key[0]}
+    candidates = {
+        key: steps for key, steps in readings.steps.items() if source in {None, key[0]}
     }
-    key = max(wanted, key=lambda key: len(wanted[key]), default=None)
+    key = max(candidates, key=lambda key: len(candidates[key]), default=None)
     if key is None:
         raise CannotTellError(
             "no steps of an engine were recorded: what a batch costs is told by the "
             "probe alone"
         )
-    if len(wanted[key]) < FEWEST_STEPS:
+    if len(candidates[key]) < FEWEST_STEPS:
         raise CannotTellError(
-            f"only {counted(len(wanted[key]), 'step')} of the engine: it takes "
+            f"only {counted(len(candidates[key]), 'step')} of the engine: it takes "
             f"{FEWEST_STEPS} to say what one costs"
         )
-    return key, wanted[key]
+    return key, candidates[key]
 
 
-def _engine(heard: RunReadings, source: str, rank: int) -> EngineInfo:
-    found = [e for e in heard.engines if e.source == source]
-    if not found:
+def _engine(readings: RunReadings, source: str, rank: int) -> EngineInfo:
+    infos = [e for e in readings.engines if e.source == source]
+    if not infos:
         raise CannotTellError("the engine did not tell what it is set to")
-    return next((e for e in found[::-1] if e.rank == rank), found[-1])
+    return next((e for e in infos[::-1] if e.rank == rank), infos[-1])
 
 
-def _refuse(steps: Sequence[Step], engine: EngineInfo, told: Mapping[str, Any]) -> None:
+def _refuse(
+    steps: Sequence[Step], engine: EngineInfo, settings: Mapping[str, Any]
+) -> None:
     """Refuse engines with features that the simulated scheduler lacks.
 
     Raises:
@@ -194,7 +198,7 @@ def _refuse(steps: Sequence[Step], engine: EngineInfo, told: Mapping[str, Any]) 
         )
     if (engine.pipeline_parallel or 1) > 1:
         raise CannotTellError("it computes in a pipeline, which is not modelled")
-    if told.get("kv_connector"):
+    if settings.get("kv_connector"):
         raise CannotTellError("it shares KV blocks with others, which is not modelled")
 
 
@@ -248,31 +252,32 @@ def _shared(
     Each member has blocks for its tokens; by how many fewer are in use, they share.
     """
     size = setting.block_tokens
-    found = {
-        ordinal: (told.cached_tokens or 0) // size for ordinal, told in mine.items()
+    cached_blocks = {
+        ordinal: (request.cached_tokens or 0) // size
+        for ordinal, request in mine.items()
     }
-    if not any(found.values()):
+    if not any(cached_blocks.values()):
         return 0.0
     flat = columns.flat
     own = np.bincount(flat.step, -(-flat.after // size), minlength=len(steps))
-    cached = np.array([found.get(int(n), 0) for n in flat.member])
+    cached = np.array([cached_blocks.get(int(n), 0) for n in flat.member])
     hits = np.bincount(flat.step, cached, minlength=len(steps))
     used = np.array(
         [-1 if s.kv_used_blocks is None else s.kv_used_blocks for s in steps]
     )
-    known = (used >= 0) & (hits > 0)
+    usable = (used >= 0) & (hits > 0)
     # A request that ended in a step has returned its blocks when they are counted.
-    known &= ~columns.ended
-    if not known.any():
+    usable &= ~columns.ended
+    if not usable.any():
         return 0.0
-    share = (own[known] - used[known]).sum() / hits[known].sum()
+    share = (own[usable] - used[usable]).sum() / hits[usable].sum()
     return float(np.clip(share, 0.0, 1.0))
 
 
-def _notes(heard: RunReadings, engine: EngineInfo) -> tuple[str, ...]:
+def _notes(readings: RunReadings, engine: EngineInfo) -> tuple[str, ...]:
     notes = []
-    if len(heard.steps) > 1:
-        notes.append(f"of {len(heard.steps)} engines, this is of the busiest alone")
+    if len(readings.steps) > 1:
+        notes.append(f"of {len(readings.steps)} engines, this is of the busiest alone")
     if engine.async_scheduling:
         notes.append(
             "the engine schedules a step ahead; here each step begins when the one "

@@ -111,17 +111,17 @@ def _contexts(
     prompt = np.array([prompts.get(n, 0) for n in member[starts].tolist()], np.int64)
     upto = np.cumsum(produced) - produced
     outputs = upto - np.repeat(upto[starts], sizes)
-    known = np.repeat(prompt, sizes) + outputs
-    again = _resumed(flat, order, steps)
-    decodes = (outputs > 0) & ~again
-    context = np.where(decodes, known - 1, 0)
+    known_tokens = np.repeat(prompt, sizes) + outputs
+    resumed = _resumed(flat, order, steps)
+    decodes = (outputs > 0) & ~resumed
+    context = np.where(decodes, known_tokens - 1, 0)
     # A prefill: the known tokens less those it computes from here to its end.
     left, whose = 0, -1
     for place in np.flatnonzero(~decodes)[::-1]:
         if produced[place] or member[place] != whose:
             left, whose = 0, member[place]
         left += int(scheduled[place])
-        context[place] = max(int(known[place]) - left, 0)
+        context[place] = max(int(known_tokens[place]) - left, 0)
     last = np.zeros(len(order), bool)
     last[np.r_[starts[1:], len(member)] - 1] = True
     back = np.argsort(order)
@@ -130,13 +130,13 @@ def _contexts(
 
 def _resumed(flat: FlatMembers, order: Ints, steps: Sequence[Step]) -> Bools:
     """Tell which rows recompute what a preemption lost."""
-    again = np.zeros(len(order), bool)
+    resumed = np.zeros(len(order), bool)
     preempted: dict[int, list[int]] = {}
     for place, step in enumerate(steps):
         for ordinal in step.preempted:
             preempted.setdefault(ordinal, []).append(place)
     if not preempted:
-        return again
+        return resumed
     member, when = flat.member[order], flat.step[order]
     produced = flat.produced[order]
     for ordinal, places in preempted.items():
@@ -144,11 +144,11 @@ def _resumed(flat: FlatMembers, order: Ints, steps: Sequence[Step]) -> Bools:
         for place in places:
             row = low + int(np.searchsorted(when[low:high], place))
             while row < high:
-                again[row] = True
+                resumed[row] = True
                 if produced[row]:
                     break
                 row += 1
-    return again
+    return resumed
 
 
 def _gaps(steps: Sequence[Step], start_ns: Ints, end_ns: Ints) -> Ints:

@@ -53,7 +53,7 @@ class RequestSpec:
 class SimulatedRequest:
     """A request in the simulated engine."""
 
-    asked: RequestSpec
+    spec: RequestSpec
     due_ns: int
     added_ns: int
     """When the engine added it to its queue: only between steps."""
@@ -98,30 +98,30 @@ class FreeBlocks:
         self._empty -= from_empty
         self._drop(blocks - from_empty, last=False)
 
-    def give(self, live: SimulatedRequest, blocks: int, full: int = 0) -> None:
+    def give(self, request: SimulatedRequest, blocks: int, full: int = 0) -> None:
         """Free all blocks of a request, ``full`` of which keep cached content."""
         self.count += blocks
         self._empty += blocks - full
         if full:
-            self._found_again[live] = full
+            self._found_again[request] = full
 
-    def left(self, live: SimulatedRequest) -> int:
+    def left(self, request: SimulatedRequest) -> int:
         """Return how many free blocks still cache a preempted request."""
-        return self._found_again.get(live, 0)
+        return self._found_again.get(request, 0)
 
-    def reuse(self, live: SimulatedRequest, blocks: int) -> None:
+    def reuse(self, request: SimulatedRequest, blocks: int) -> None:
         """Allocate its own cached blocks, then those that were used most recently."""
-        own = min(self._found_again.pop(live, 0), blocks)
+        own = min(self._found_again.pop(request, 0), blocks)
         self.count -= blocks
         self._drop(blocks - own, last=True)
 
     def _drop(self, blocks: int, *, last: bool) -> None:
         while blocks > 0 and self._found_again:
-            live, held = self._found_again.popitem(last=last)
-            if held > blocks:
-                self._found_again[live] = held - blocks
-                self._found_again.move_to_end(live, last=last)
-            blocks -= held
+            request, cached = self._found_again.popitem(last=last)
+            if cached > blocks:
+                self._found_again[request] = cached - blocks
+                self._found_again.move_to_end(request, last=last)
+            blocks -= cached
         self._empty -= max(blocks, 0)
 
 
@@ -157,7 +157,7 @@ class ArrivalSource(Protocol):
         """Return when the next request arrives; None if no more do."""
         ...
 
-    def ended(self, asked: RequestSpec, now_ns: int) -> None:
+    def ended(self, spec: RequestSpec, now_ns: int) -> None:
         """Take note that a request ended or was aborted: its user can send the next."""
         ...
 
@@ -193,7 +193,7 @@ class Scheduler:
         self, setting: SchedulerSetting, costs: StepDurations, arrivals: ArrivalSource
     ) -> None:
         self.setting, self._costs, self._arrivals = setting, costs, arrivals
-        self.run = SimulationResult()
+        self.result = SimulationResult()
         self._waiting: (
             deque[SimulatedRequest] | list[tuple[int, int, int, SimulatedRequest]]
         )
@@ -220,45 +220,45 @@ class Scheduler:
     def simulate(self, start_ns: int) -> SimulationResult:
         """Simulate from a time until all requests have ended."""
         deque(self.go_on(start_ns), maxlen=0)
-        return self.run
+        return self.result
 
     def go_on(self, start_ns: int) -> Iterator[int]:
         """Simulate, and yield the number of steps now and then."""
-        run, now_ns, previous_ns = self.run, start_ns, start_ns
-        run.start_ns = start_ns
+        result, now_ns, previous_ns = self.result, start_ns, start_ns
+        result.start_ns = start_ns
         while True:
-            for due_ns, asked in self._arrivals.due(now_ns):
-                self._queue(
-                    SimulatedRequest(asked, due_ns, now_ns, asked.prompt_tokens)
-                )
+            for due_ns, spec in self._arrivals.due(now_ns):
+                self._queue(SimulatedRequest(spec, due_ns, now_ns, spec.prompt_tokens))
             if not self._running and not self._waiting:
                 next_ns = self._arrivals.next_ns()
                 if next_ns is None:
                     break
                 now_ns = previous_ns = max(now_ns, next_ns)
                 continue
-            load, held = self._schedule(now_ns)
+            load, unscheduled = self._schedule(now_ns)
             if load is None:
                 continue  # the head of the queue was aborted, or is too big
             took_ns, gap_ns = self._costs.step_ns(load, now_ns)
             end_ns = now_ns + took_ns
             self._count(load, took_ns)
-            self._finish_step(end_ns, previous_ns, held)
+            self._finish_step(end_ns, previous_ns, unscheduled)
             previous_ns, now_ns = end_ns, end_ns + gap_ns
-            if not run.steps % STEPS_AT_ONCE:
-                yield run.steps
-        run.end_ns = previous_ns
+            if not result.steps % STEPS_AT_ONCE:
+                yield result.steps
+        result.end_ns = previous_ns
 
     # Queue.
 
-    def _queue(self, live: SimulatedRequest, *, first: bool = False) -> None:
+    def _queue(self, request: SimulatedRequest, *, first: bool = False) -> None:
         if isinstance(self._waiting, list):
             turn = next(self._turn)
-            heappush(self._waiting, (live.asked.priority, live.due_ns, turn, live))
+            heappush(
+                self._waiting, (request.spec.priority, request.due_ns, turn, request)
+            )
         elif first:
-            self._waiting.appendleft(live)
+            self._waiting.appendleft(request)
         else:
-            self._waiting.append(live)
+            self._waiting.append(request)
 
     def _head(self) -> SimulatedRequest:
         head = self._waiting[0]
@@ -280,29 +280,29 @@ class Scheduler:
         self._longest_chunk = self._long_prefill()
         load = StepLoad()
         budget = self.setting.max_num_batched_tokens
-        wanted = [self._wanted(each) for each in self._prefilling]
-        held: Sequence[SimulatedRequest] = ()
-        if self._fits(wanted, budget):
-            for live, tokens in zip(self._prefilling, wanted, strict=True):
+        demand = [self._demand(each) for each in self._prefilling]
+        unscheduled: Sequence[SimulatedRequest] = ()
+        if self._fits(demand, budget):
+            for request, tokens in zip(self._prefilling, demand, strict=True):
                 chunk = min(tokens, budget - self._decoding - load.prefill_tokens)
-                self._prefill(live, chunk, load)
+                self._prefill(request, chunk, load)
             self._free.take(self._need[self._counter % len(self._need)])
         else:
-            held = self._one_by_one(budget, load)
-        load.decoding = self._decoding - len(held)
+            unscheduled = self._one_by_one(budget, load)
+        load.decoding = self._decoding - len(unscheduled)
         load.context_tokens = self._context + self._decoding * self._counter
         budget -= load.decoding + load.prefill_tokens
         budget = self._admit(budget, load, now_ns)
         if not load.decoding and not load.prefill_tokens:
-            return None, held
+            return None, unscheduled
         if self._waiting:
             self._bound = self._bound_by(budget)
         else:
             self._bound = BoundBy.NOTHING
-        return load, held
+        return load, unscheduled
 
-    def _wanted(self, live: SimulatedRequest) -> int:
-        left = live.known - live.computed
+    def _demand(self, request: SimulatedRequest) -> int:
+        left = request.known - request.computed
         return min(left, self._longest_chunk) if self._longest_chunk else left
 
     def _long_prefill(self) -> int:
@@ -316,7 +316,7 @@ class Scheduler:
         share = setting.max_num_batched_tokens // present
         return max(setting.long_prefill_tokens, share)
 
-    def _fits(self, wanted: Sequence[int], budget: int) -> bool:
+    def _fits(self, demand: Sequence[int], budget: int) -> bool:
         """Tell whether all running requests get their tokens, save perhaps the last.
 
         Decoding requests come before it, so they need not be visited.
@@ -324,15 +324,17 @@ class Scheduler:
         left, blocks = budget - self._decoding, 0
         if left < 0:
             return False
-        for place, (live, tokens) in enumerate(
-            zip(self._prefilling, wanted, strict=True)
+        for place, (request, tokens) in enumerate(
+            zip(self._prefilling, demand, strict=True)
         ):
             chunk = min(tokens, left)
-            is_last = place == len(wanted) - 1 and self._running[-1] is live
+            is_last = place == len(demand) - 1 and self._running[-1] is request
             if chunk < tokens and not (is_last and chunk):
                 return False
             left -= chunk
-            blocks += self._blocks_for(live, live.computed + chunk) - live.blocks
+            blocks += (
+                self._blocks_for(request, request.computed + chunk) - request.blocks
+            )
         if self._decoding:
             blocks += self._need[self._counter % len(self._need)]
         return blocks <= self._free.count
@@ -342,10 +344,10 @@ class Scheduler:
         scheduled: set[int] = set()
         place = 0
         while place < len(self._running) and budget > 0:
-            live = self._running[place]
-            chunk = 1 if live.decodes else min(self._wanted(live), budget)
-            known = self._computed(live) + chunk
-            need = self._blocks_for(live, known) - self._blocks(live)
+            request = self._running[place]
+            chunk = 1 if request.decodes else min(self._demand(request), budget)
+            tokens_after = self._computed(request) + chunk
+            need = self._blocks_for(request, tokens_after) - self._blocks(request)
             while need > self._free.count:
                 victim = self._victim()
                 before = self._running.index(victim)
@@ -354,13 +356,13 @@ class Scheduler:
                     budget += self._restore(victim, load)
                 place -= before < place
                 self._preempt(victim)
-                if victim is live:
+                if victim is request:
                     return self._left_out(scheduled)
-            if live.decodes:
+            if request.decodes:
                 self._free.take(need)
             else:
-                self._prefill(live, chunk, load)
-            scheduled.add(id(live))
+                self._prefill(request, chunk, load)
+            scheduled.add(id(request))
             budget -= chunk
             place += 1
         return self._left_out(scheduled)
@@ -382,16 +384,16 @@ class Scheduler:
     def _victim(self) -> SimulatedRequest:
         if not self.setting.by_priority:
             return self._running[-1]
-        return max(self._running, key=lambda r: (r.asked.priority, r.due_ns))
+        return max(self._running, key=lambda r: (r.spec.priority, r.due_ns))
 
-    def _prefill(self, live: SimulatedRequest, chunk: int, load: StepLoad) -> None:
-        live.chunk = chunk
-        blocks = self._blocks_for(live, live.computed + chunk)
-        self._free.take(blocks - live.blocks)
-        live.blocks = blocks
+    def _prefill(self, request: SimulatedRequest, chunk: int, load: StepLoad) -> None:
+        request.chunk = chunk
+        blocks = self._blocks_for(request, request.computed + chunk)
+        self._free.take(blocks - request.blocks)
+        request.blocks = blocks
         load.prefilling += 1
         load.prefill_tokens += chunk
-        load.pairs += _pairs(live)
+        load.pairs += _pairs(request)
 
     def _admit(self, budget: int, load: StepLoad, now_ns: int) -> int:
         """Admit requests from the queue while possible; return the budget left."""
@@ -402,20 +404,20 @@ class Scheduler:
             and not self._preempted
             and len(self._running) < setting.max_num_seqs
         ):
-            live = self._head()
-            patience_ns = live.asked.patience_ns
-            if patience_ns is not None and now_ns > live.added_ns + patience_ns:
-                self._give_up(live, now_ns)
+            request = self._head()
+            patience_ns = request.spec.patience_ns
+            if patience_ns is not None and now_ns > request.added_ns + patience_ns:
+                self._give_up(request, now_ns)
                 continue
-            found = self._found(live)
-            tokens = live.known - found
+            cached = self._cached_tokens(request)
+            tokens = request.known - cached
             if self._longest_chunk:
                 tokens = min(tokens, self._longest_chunk)
             if not setting.chunked_prefill and tokens > budget:
                 break
             tokens = min(tokens, budget)
-            whole = live.known if setting.whole_prompt_must_fit else found + tokens
-            need = self._blocks_for(live, whole)
+            whole = request.known if setting.whole_prompt_must_fit else cached + tokens
+            need = self._blocks_for(request, whole)
             if (
                 need + (setting.watermark_blocks if self._running else 0)
                 > self._free.count
@@ -423,36 +425,36 @@ class Scheduler:
                 if self._running:
                     break
                 self._pop()
-                self.run.too_big.append(live.asked)
-                self._arrivals.ended(live.asked, now_ns)
+                self.result.too_big.append(request.spec)
+                self._arrivals.ended(request.spec, now_ns)
                 continue
             self._pop()
-            live.computed = found
-            live.blocks = self._blocks_for(live, found)
-            self._free.reuse(live, live.blocks)
-            if live.started_ns < 0:
-                live.started_ns = now_ns
-            self._running.append(live)
-            self._prefilling.append(live)
-            self._prefill(live, tokens, load)
+            request.computed = cached
+            request.blocks = self._blocks_for(request, cached)
+            self._free.reuse(request, request.blocks)
+            if request.started_ns < 0:
+                request.started_ns = now_ns
+            self._running.append(request)
+            self._prefilling.append(request)
+            self._prefill(request, tokens, load)
             budget -= tokens
         return budget
 
-    def _give_up(self, live: SimulatedRequest, now_ns: int) -> None:
+    def _give_up(self, request: SimulatedRequest, now_ns: int) -> None:
         self._pop()
-        self.run.given_up.append(live)
-        self._arrivals.ended(live.asked, now_ns)
+        self.result.given_up.append(request)
+        self._arrivals.ended(request.spec, now_ns)
 
-    def _found(self, live: SimulatedRequest) -> int:
+    def _cached_tokens(self, request: SimulatedRequest) -> int:
         """Return how many of its tokens are in the prefix cache."""
         if not self.setting.prefix_caching:
             return 0
-        size, most = self.setting.block_tokens, live.known - 1
-        found = min(live.asked.cached_tokens, most)
-        if left := self._free.left(live):
-            whole = min(live.asked.shared_blocks + left, most // size)
-            found = max(found, whole * size)
-        return found
+        size, most = self.setting.block_tokens, request.known - 1
+        cached = min(request.spec.cached_tokens, most)
+        if left := self._free.left(request):
+            whole = min(request.spec.shared_blocks + left, most // size)
+            cached = max(cached, whole * size)
+        return cached
 
     def _bound_by(self, budget: int) -> BoundBy:
         if self._preempted:
@@ -461,134 +463,141 @@ class Scheduler:
             return BoundBy.TOKENS
         if len(self._running) >= self.setting.max_num_seqs:
             return BoundBy.SEQS
-        live = self._head()
-        if not self.setting.chunked_prefill and live.known - self._found(live) > budget:
+        request = self._head()
+        if (
+            not self.setting.chunked_prefill
+            and request.known - self._cached_tokens(request) > budget
+        ):
             return BoundBy.TOKENS
         return BoundBy.KV
 
     # After the step.
 
     def _count(self, load: StepLoad, took_ns: int) -> None:
-        run = self.run
-        run.steps += 1
-        run.busy_ns += took_ns
+        result = self.result
+        result.steps += 1
+        result.busy_ns += took_ns
         members = load.decoding + load.prefilling
-        run.members += members
-        run.most_members = max(run.most_members, members)
-        run.most_prefill_tokens = max(run.most_prefill_tokens, load.prefill_tokens)
-        run.bound_ns[self._bound] = run.bound_ns.get(self._bound, 0) + took_ns
+        result.members += members
+        result.most_members = max(result.most_members, members)
+        result.most_prefill_tokens = max(
+            result.most_prefill_tokens, load.prefill_tokens
+        )
+        result.bound_ns[self._bound] = result.bound_ns.get(self._bound, 0) + took_ns
         if not self._unlimited:
             used = (self.setting.kv_blocks or 0) - self._free.count
-            run.peak_blocks = max(run.peak_blocks, used)
+            result.peak_blocks = max(result.peak_blocks, used)
 
     def _finish_step(
-        self, end_ns: int, previous_ns: int, held: Sequence[SimulatedRequest]
+        self, end_ns: int, previous_ns: int, unscheduled: Sequence[SimulatedRequest]
     ) -> None:
         """Hand out the tokens of the step; requests with all of theirs end."""
-        for live in held:
-            self._stop_decoding(live)
+        for request in unscheduled:
+            self._stop_decoding(request)
         if self._decoding:
-            self.run.gaps_ns.append(end_ns - previous_ns)
-            self.run.gap_weights.append(self._decoding)
+            self.result.gaps_ns.append(end_ns - previous_ns)
+            self.result.gap_weights.append(self._decoding)
         self._counter += 1
-        for live in self._ends.pop(self._counter, ()):
-            self._stop_decoding(live, ends=True)
-            self._end(live, end_ns)
-        for live in held:
-            self._decode(live)
+        for request in self._ends.pop(self._counter, ()):
+            self._stop_decoding(request, ends=True)
+            self._end(request, end_ns)
+        for request in unscheduled:
+            self._decode(request)
         if self._prefilling:
             self._prefilling = [
                 each for each in self._prefilling if not self._advance(each, end_ns)
             ]
 
-    def _advance(self, live: SimulatedRequest, end_ns: int) -> bool:
+    def _advance(self, request: SimulatedRequest, end_ns: int) -> bool:
         """Advance a prefill by its chunk, and tell whether that was the last."""
-        live.computed += live.chunk
-        live.chunk = 0
-        if live.computed < live.known:
+        request.computed += request.chunk
+        request.chunk = 0
+        if request.computed < request.known:
             return False
-        live.known += 1
-        live.outputs += 1
-        if live.first_ns < 0:
-            live.first_ns = end_ns
+        request.known += 1
+        request.outputs += 1
+        if request.first_ns < 0:
+            request.first_ns = end_ns
         else:
-            self.run.gaps_ns.append(end_ns - live.last_ns)
-            self.run.gap_weights.append(1)
-        live.last_ns = end_ns
-        if live.outputs >= live.asked.output_tokens:
-            self._end(live, end_ns)
+            self.result.gaps_ns.append(end_ns - request.last_ns)
+            self.result.gap_weights.append(1)
+        request.last_ns = end_ns
+        if request.outputs >= request.spec.output_tokens:
+            self._end(request, end_ns)
         else:
-            self._decode(live)
+            self._decode(request)
         return True
 
-    def _end(self, live: SimulatedRequest, end_ns: int) -> None:
-        live.last_ns = end_ns
-        self._give_back(live)
-        self._running.remove(live)
-        self.run.ended.append(live)
-        self._arrivals.ended(live.asked, end_ns)
+    def _end(self, request: SimulatedRequest, end_ns: int) -> None:
+        request.last_ns = end_ns
+        self._give_back(request)
+        self._running.remove(request)
+        self.result.ended.append(request)
+        self._arrivals.ended(request.spec, end_ns)
 
-    def _preempt(self, live: SimulatedRequest) -> None:
-        if live.decodes:
-            self._stop_decoding(live)
+    def _preempt(self, request: SimulatedRequest) -> None:
+        if request.decodes:
+            self._stop_decoding(request)
         else:
-            self._prefilling.remove(live)
-        self._give_back(live)
-        live.blocks = live.chunk = 0
-        live.preemptions += 1
-        self._running.remove(live)
-        self._queue(live, first=True)
+            self._prefilling.remove(request)
+        self._give_back(request)
+        request.blocks = request.chunk = 0
+        request.preemptions += 1
+        self._running.remove(request)
+        self._queue(request, first=True)
         self._preempted += 1
-        self.run.preemptions += 1
+        self.result.preemptions += 1
 
     # Blocks, and the progress of decoding requests.
 
-    def _give_back(self, live: SimulatedRequest) -> None:
+    def _give_back(self, request: SimulatedRequest) -> None:
         """Free its blocks; the full ones stay cached until they are reused."""
-        full = live.computed // self.setting.block_tokens - live.asked.shared_blocks
-        kept = min(max(full, 0), live.blocks) if self.setting.prefix_caching else 0
-        self._free.give(live, live.blocks, kept)
+        full = (
+            request.computed // self.setting.block_tokens - request.spec.shared_blocks
+        )
+        cached = min(max(full, 0), request.blocks) if self.setting.prefix_caching else 0
+        self._free.give(request, request.blocks, cached)
 
-    def _blocks_for(self, live: SimulatedRequest, tokens: int) -> int:
+    def _blocks_for(self, request: SimulatedRequest, tokens: int) -> int:
         return max(
-            0, -(-tokens // self.setting.block_tokens) - live.asked.shared_blocks
+            0, -(-tokens // self.setting.block_tokens) - request.spec.shared_blocks
         )
 
-    def _computed(self, live: SimulatedRequest) -> int:
-        if not live.decodes:
-            return live.computed
-        return live.known - 1 + self._counter - live.since
+    def _computed(self, request: SimulatedRequest) -> int:
+        if not request.decodes:
+            return request.computed
+        return request.known - 1 + self._counter - request.since
 
-    def _blocks(self, live: SimulatedRequest) -> int:
-        if not live.decodes:
-            return live.blocks
-        return self._blocks_for(live, self._computed(live))
+    def _blocks(self, request: SimulatedRequest) -> int:
+        if not request.decodes:
+            return request.blocks
+        return self._blocks_for(request, self._computed(request))
 
-    def _decode(self, live: SimulatedRequest) -> None:
+    def _decode(self, request: SimulatedRequest) -> None:
         """Give it a token in each step from the next one on."""
-        live.decodes, live.since = True, self._counter
+        request.decodes, request.since = True, self._counter
         self._decoding += 1
-        self._context += live.known - 1 - live.since
-        self._need[(live.since + 1 - live.known) % len(self._need)] += 1
-        left = live.asked.output_tokens - live.outputs
-        self._ends.setdefault(live.since + left, []).append(live)
+        self._context += request.known - 1 - request.since
+        self._need[(request.since + 1 - request.known) % len(self._need)] += 1
+        left = request.spec.output_tokens - request.outputs
+        self._ends.setdefault(request.since + left, []).append(request)
 
-    def _stop_decoding(self, live: SimulatedRequest, *, ends: bool = False) -> None:
+    def _stop_decoding(self, request: SimulatedRequest, *, ends: bool = False) -> None:
         """Set its fields from the counter, and count it apart again."""
-        live.decodes = False
+        request.decodes = False
         self._decoding -= 1
-        self._context -= live.known - 1 - live.since
-        self._need[(live.since + 1 - live.known) % len(self._need)] -= 1
+        self._context -= request.known - 1 - request.since
+        self._need[(request.since + 1 - request.known) % len(self._need)] -= 1
         if not ends:
-            left = live.asked.output_tokens - live.outputs
-            self._ends[live.since + left].remove(live)
-        passed = self._counter - live.since
+            left = request.spec.output_tokens - request.outputs
+            self._ends[request.since + left].remove(request)
+        passed = self._counter - request.since
         # This step made a token that no step has computed yet.
-        live.computed = live.known - 1 + passed
-        live.known += passed
-        live.outputs += passed
-        live.blocks = self._blocks_for(live, live.computed)
+        request.computed = request.known - 1 + passed
+        request.known += passed
+        request.outputs += passed
+        request.blocks = self._blocks_for(request, request.computed)
 
 
-def _pairs(live: SimulatedRequest) -> float:
-    return live.chunk * (live.computed + live.chunk / 2)
+def _pairs(request: SimulatedRequest) -> float:
+    return request.chunk * (request.computed + request.chunk / 2)

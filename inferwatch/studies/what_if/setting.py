@@ -99,31 +99,31 @@ def combined(
 
 
 def setting_of(
-    engine: EngineInfo, told: Mapping[str, Any] | None = None
+    engine: EngineInfo, flags: Mapping[str, Any] | None = None
 ) -> SchedulerSetting | None:
     """Return the engine's reported setting; None if it does not report its limits."""
-    told = told or {}
-    seqs = told.get("max_num_seqs", engine.max_num_seqs)
-    tokens = told.get("max_num_scheduled_tokens") or told.get(
+    flags = flags or {}
+    seqs = flags.get("max_num_seqs", engine.max_num_seqs)
+    tokens = flags.get("max_num_scheduled_tokens") or flags.get(
         "max_num_batched_tokens", engine.max_num_batched_tokens
     )
     if not seqs or not tokens:
         return None
     blocks = engine.num_kv_blocks
     return SchedulerSetting(
-        max_num_seqs=int(told.get("max_num_active_seqs") or seqs),
+        max_num_seqs=int(flags.get("max_num_active_seqs") or seqs),
         max_num_batched_tokens=int(tokens),
         kv_blocks=blocks if engine.kv_block_tokens else None,
         block_tokens=engine.kv_block_tokens or 16,
-        long_prefill_tokens=int(told.get("long_prefill_token_threshold") or 0),
-        fair_prefill=bool(told.get("long_prefill_token_threshold_adaptive")),
-        chunked_prefill=bool(told.get("enable_chunked_prefill", True)),
+        long_prefill_tokens=int(flags.get("long_prefill_token_threshold") or 0),
+        fair_prefill=bool(flags.get("long_prefill_token_threshold_adaptive")),
+        chunked_prefill=bool(flags.get("enable_chunked_prefill", True)),
         prefix_caching=engine.prefix_caching is not False,
-        whole_prompt_must_fit=bool(told.get("scheduler_reserve_full_isl", True)),
-        watermark_blocks=int(float(told.get("watermark") or 0) * (blocks or 0)),
-        by_priority=_policy(told) == "priority",
+        whole_prompt_must_fit=bool(flags.get("scheduler_reserve_full_isl", True)),
+        watermark_blocks=int(float(flags.get("watermark") or 0) * (blocks or 0)),
+        by_priority=_policy(flags) == "priority",
     )
 
 
-def _policy(told: Mapping[str, Any]) -> str:
-    return str(told.get("scheduling_policy", "fcfs"))
+def _policy(flags: Mapping[str, Any]) -> str:
+    return str(flags.get("scheduling_policy", "fcfs"))

@@ -16,7 +16,7 @@ from inferwatch.studies.what_if.recorded import RecordedRun, run_of
 
 
 def run_shown(
-    shown: Snapshot, steps: Sequence[Step], source: str | None = None
+    snapshot: Snapshot, steps: Sequence[Step], source: str | None = None
 ) -> RecordedRun:
     """Return the run of the given source, or of the busiest engine, in these steps.
 
@@ -28,24 +28,26 @@ def run_shown(
             "no steps of an engine are known: what a batch costs is told by the probe "
             "alone"
         )
-    heard = RunReadings(engines=list(shown.engines), limits=list(shown.live_limits))
+    readings = RunReadings(
+        engines=list(snapshot.engines), limits=list(snapshot.live_limits)
+    )
     begun_ns = min(step.end_ns for step in steps)
     for step in steps:
-        heard.steps[step.source, step.rank].append(step)
-    for row in shown.requests:
+        readings.steps[step.source, step.rank].append(step)
+    for row in snapshot.requests:
         if (row.added_ns or row.arrived_ns) >= begun_ns:
             of = row.key.removesuffix(f"/{row.request_id}")
-            heard.requests[of, row.request_id] = _told(row)
-    heard.settings = [
-        EngineSettings(source=each, t_ns=shown.now_ns, settings=shown.settings)
-        for each in {engine.source for engine in shown.engines}
+            readings.requests[of, row.request_id] = _observed(row)
+    readings.settings = [
+        EngineSettings(source=each, t_ns=snapshot.now_ns, settings=snapshot.settings)
+        for each in {engine.source for engine in snapshot.engines}
     ]
-    for view in shown.client.runs if shown.client is not None else ():
-        _hear_load(heard, view)
-    return run_of(heard, source, latest=True)
+    for view in snapshot.client.runs if snapshot.client is not None else ():
+        _add_load(readings, view)
+    return run_of(readings, source, latest=True)
 
 
-def _told(row: RequestRow) -> ObservedRequest:
+def _observed(row: RequestRow) -> ObservedRequest:
     arrived_ns = row.arrived_ns if row.arrived_ns != row.added_ns else None
     came_ns, added_ns = row.arrived_ns, row.added_ns
 
@@ -72,8 +74,8 @@ def _told(row: RequestRow) -> ObservedRequest:
     )
 
 
-def _hear_load(heard: RunReadings, view: ClientView) -> None:
+def _add_load(readings: RunReadings, view: ClientView) -> None:
     run = view.run
     if run is not None and run.plan is not None:
-        heard.plans.append(LoadPlanned(t_ns=run.began_ns or 0, plan=run.plan))
-    heard.load.extend(view.events)
+        readings.plans.append(LoadPlanned(t_ns=run.began_ns or 0, plan=run.plan))
+    readings.load.extend(view.events)

@@ -69,8 +69,10 @@ class StepCost:
         rest = took - self._context * steps.context
         self._batch = _by_count(steps.members[decode], rest[decode])
         self._learn_prefill(steps, rest)
-        known = steps.gap_ns >= 0
-        self._gap = _by_count(steps.members[known], steps.gap_ns[known].astype(float))
+        has_gap = steps.gap_ns >= 0
+        self._gap = _by_count(
+            steps.members[has_gap], steps.gap_ns[has_gap].astype(float)
+        )
         self.typical_ns = float(np.median(took))
         """The median duration of a step."""
         self.error = _error(self.expected(steps), took)
@@ -126,9 +128,9 @@ def _by_count(
     """Fit medians by count, never falling; rare counts are interpolated."""
     if not len(counts):
         return Curve([0.0], [0.0], 0.0)
-    found, which, sizes = np.unique(counts, return_inverse=True, return_counts=True)
+    distinct, which, sizes = np.unique(counts, return_inverse=True, return_counts=True)
     often = sizes >= min(FEWEST_OF_A_BATCH, sizes.max())
-    xs = found[often].astype(float)
+    xs = distinct[often].astype(float)
     ys = np.array([np.median(values[which == n]) for n in np.flatnonzero(often)])
     ys = _rising(ys, sizes[often].astype(float))
     return _curve(xs, ys, slope)
@@ -203,20 +205,22 @@ def _slope_within(
 def _least_deviations(xs: Floats, pairs: Floats, ys: Floats) -> Sequence[float]:
     """Fit a constant and two costs, none below zero, by least absolute deviations."""
     columns = np.stack([np.ones(len(xs)), xs, pairs], axis=1)
-    kept = [0, 1, 2]
+    active = [0, 1, 2]
     while True:
-        part, weights = columns[:, kept], np.ones(len(xs))
-        found = np.zeros(len(kept))
+        part, weights = columns[:, active], np.ones(len(xs))
+        solution = np.zeros(len(active))
         for _ in range(ROUNDS):
             root = np.sqrt(weights)[:, None]
-            found = np.linalg.lstsq(part * root, ys * root[:, 0], rcond=None)[0]
-            weights = 1 / np.maximum(np.abs(ys - part @ found), 1.0)
-        wrong = [n for n, value in zip(kept, found, strict=True) if value < 0 and n]
+            solution = np.linalg.lstsq(part * root, ys * root[:, 0], rcond=None)[0]
+            weights = 1 / np.maximum(np.abs(ys - part @ solution), 1.0)
+        wrong = [
+            n for n, value in zip(active, solution, strict=True) if value < 0 and n
+        ]
         if not wrong:
             break
-        kept.remove(wrong[-1])
+        active.remove(wrong[-1])
     whole = [0.0, 0.0, 0.0]
-    for place, value in zip(kept, found, strict=True):
+    for place, value in zip(active, solution, strict=True):
         whole[place] = float(value)
     return whole
 

@@ -52,9 +52,9 @@ class TableRow:
     """One cell for each change."""
 
 
-def heads(told: WhatIf) -> tuple[str, ...]:
+def heads(result: WhatIf) -> tuple[str, ...]:
     """Return the headings of the predictions: what is changed in each."""
-    return tuple(changed(told.setting, each.setting) for each in told.predictions)
+    return tuple(changed(result.setting, each.setting) for each in result.predictions)
 
 
 def changed(was: SchedulerSetting, now: SchedulerSetting) -> str:
@@ -84,35 +84,35 @@ def setting_text(setting: SchedulerSetting) -> str:
     return ", ".join(parts)
 
 
-def rows(told: WhatIf) -> Iterator[TableRow]:
+def rows(result: WhatIf) -> Iterator[TableRow]:
     """Yield the rows of the table."""
     for metric in LATENCIES:
-        yield from _latency_rows(told, metric)
-    yield _plain("tokens/s", told, lambda o: format_rate(o.output_tokens_per_s))
-    yield _plain("requests/s", told, lambda o: format_rate(o.requests_per_s))
-    yield _plain("batch", told, lambda o: format_rate(o.batch_mean))
-    if told.setting.kv_blocks is not None:
-        yield _plain("KV peak", told, lambda o: format_count(o.kv_peak_blocks))
-    yield _plain("preemptions", told, lambda o: format_count(o.preemptions))
-    yield _plain("binds", told, _bind_text)
+        yield from _latency_rows(result, metric)
+    yield _plain("tokens/s", result, lambda o: format_rate(o.output_tokens_per_s))
+    yield _plain("requests/s", result, lambda o: format_rate(o.requests_per_s))
+    yield _plain("batch", result, lambda o: format_rate(o.batch_mean))
+    if result.setting.kv_blocks is not None:
+        yield _plain("KV peak", result, lambda o: format_count(o.kv_peak_blocks))
+    yield _plain("preemptions", result, lambda o: format_count(o.preemptions))
+    yield _plain("binds", result, _bind_text)
 
 
-def _latency_rows(told: WhatIf, metric: str) -> Iterator[TableRow]:
-    outcomes = [told.measured, told.simulated]
-    outcomes += [p.outcome for p in told.predictions if p.outcome is not None]
+def _latency_rows(result: WhatIf, metric: str) -> Iterator[TableRow]:
+    outcomes = [result.measured, result.simulated]
+    outcomes += [p.outcome for p in result.predictions if p.outcome is not None]
     for percent in MOST_ERROR:
         every = [getattr(each.latencies[metric], percent) for each in outcomes]
         unit = shared_unit(every)
-        error = told.error_of(metric, percent)
-        untold = f"{metric} {percent}" in told.untold
+        error = result.error_of(metric, percent)
+        untold = f"{metric} {percent}" in result.untold
         yield TableRow(
             name=f"{NAMES[metric]} {percent}, {unit.name}",
-            measured=_cell(told.measured, metric, percent, unit),
-            as_was=_cell(told.simulated, metric, percent, unit),
-            error="" if error is None else _error_text(told, metric, percent),
+            measured=_cell(result.measured, metric, percent, unit),
+            as_was=_cell(result.simulated, metric, percent, unit),
+            error="" if error is None else _error_text(result, metric, percent),
             predicted=tuple(
                 _predicted(each, metric, percent, unit, untold=untold)
-                for each in told.predictions
+                for each in result.predictions
             ),
         )
 
@@ -131,23 +131,23 @@ def _predicted(
     return _cell(each.outcome, metric, percent, unit)
 
 
-def _error_text(told: WhatIf, metric: str, percent: str) -> str:
+def _error_text(result: WhatIf, metric: str, percent: str) -> str:
     """Return the relative error of the simulation, or that it is below half a step."""
-    for figure in told.figures:
+    for figure in result.figures:
         if (figure.metric, figure.percent) == (metric, percent):
-            return "< ½ step" if told.is_near(figure) else f"{figure.error:+.1%}"
+            return "< ½ step" if result.is_near(figure) else f"{figure.error:+.1%}"
     return ""
 
 
-def _plain(name: str, told: WhatIf, text: Any) -> TableRow:  # noqa: ANN401 - of an outcome
+def _plain(name: str, result: WhatIf, text: Any) -> TableRow:  # noqa: ANN401 - of an outcome
     return TableRow(
         name=name,
-        measured=text(told.measured).strip(),
-        as_was=text(told.simulated).strip(),
+        measured=text(result.measured).strip(),
+        as_was=text(result.simulated).strip(),
         error="",
         predicted=tuple(
             NOT_TOLD if each.outcome is None else text(each.outcome).strip()
-            for each in told.predictions
+            for each in result.predictions
         ),
     )
 
@@ -159,20 +159,20 @@ def _bind_text(outcome: Outcome) -> str:
     return f"{bound_text(bound)} {format_share(outcome.bound_share[bound]).strip()}"
 
 
-def sentences(told: WhatIf) -> Iterator[str]:
+def sentences(result: WhatIf) -> Iterator[str]:
     """Yield the sentences below the table: doubts, and what is not predicted."""
-    for head, each in zip(heads(told), told.predictions, strict=True):
+    for head, each in zip(heads(result), result.predictions, strict=True):
         yield from (f"{head}: {sentence}." for sentence in _about(each))
-    for name, why in told.untold.items():
+    for name, why in result.untold.items():
         yield f"{_named(name)} is not predicted: {why}."
-    if told.closed_loop:
+    if result.closed_loop:
         yield "Users asked again when answered: arrivals follow from the answers."
-    for note in told.notes:
+    for note in result.notes:
         yield f"Less sure: {note}."
     yield (
         "error: the same load, simulated under the setting it was recorded with, "
         "against what was measured. Half of the steps lie within "
-        f"{format_share(told.step_error).strip()} of what is expected of them."
+        f"{format_share(result.step_error).strip()} of what is expected of them."
     )
 
 
@@ -203,19 +203,19 @@ GROWN = 10
 """With more requests than this in the queue at the end, it counts as grown."""
 
 
-def text(told: WhatIf, session_id: str) -> str:
+def text(result: WhatIf, session_id: str) -> str:
     """Return the table and its sentences as text."""
-    head = ["", "measured", "as it was", "error", *heads(told)]
+    head = ["", "measured", "as it was", "error", *heads(result)]
     body = [
         [row.name, row.measured, row.as_was, row.error, *row.predicted]
-        for row in rows(told)
+        for row in rows(result)
     ]
     widths = [max(len(row[n]) for row in [head, *body]) for n in range(len(head))]
     table = [_line(row, widths) for row in [head, *body]]
-    asked = counted(told.measured.requests, "request")
-    lead = f"{session_id}: {asked} under {setting_text(told.setting)}"
-    told_of = [wrapped for each in sentences(told) for wrapped in wrap(each, WIDTH)]
-    return "\n".join([*wrap(lead, WIDTH), "", *table, "", *told_of])
+    requests = counted(result.measured.requests, "request")
+    lead = f"{session_id}: {requests} under {setting_text(result.setting)}"
+    notes = [wrapped for each in sentences(result) for wrapped in wrap(each, WIDTH)]
+    return "\n".join([*wrap(lead, WIDTH), "", *table, "", *notes])
 
 
 def _line(cells: list[str], widths: list[int]) -> str:
@@ -224,13 +224,13 @@ def _line(cells: list[str], widths: list[int]) -> str:
     return f"{first[0].ljust(first[1])}  {right}".rstrip()
 
 
-def as_json(told: WhatIf, session_id: str) -> dict[str, Any]:
+def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
     """Return the predictions for JSON; times in seconds, shares from 0 to 1."""
     return {
         "session_id": session_id,
-        "setting": msgspec.to_builtins(told.setting),
-        "measured": _outcome_json(told.measured),
-        "simulated_as_it_was": _outcome_json(told.simulated),
+        "setting": msgspec.to_builtins(result.setting),
+        "measured": _outcome_json(result.measured),
+        "simulated_as_it_was": _outcome_json(result.simulated),
         "errors": [
             {
                 "metric": each.metric,
@@ -239,13 +239,13 @@ def as_json(told: WhatIf, session_id: str) -> dict[str, Any]:
                 "simulated_s": each.simulated_s,
                 "error": each.error,
             }
-            for each in told.figures
+            for each in result.figures
         ],
-        "not_predicted": told.untold,
-        "step_error": told.step_error,
-        "most_members": told.most_members,
-        "closed_loop": told.closed_loop,
-        "notes": list(told.notes),
+        "not_predicted": result.untold,
+        "step_error": result.step_error,
+        "most_members": result.most_members,
+        "closed_loop": result.closed_loop,
+        "notes": list(result.notes),
         "predictions": [
             {
                 "changed": head,
@@ -258,11 +258,11 @@ def as_json(told: WhatIf, session_id: str) -> dict[str, Any]:
                 "notes": list(each.notes),
                 "waiting_at_end": each.waiting_at_end,
             }
-            for head, each in zip(heads(told), told.predictions, strict=True)
+            for head, each in zip(heads(result), result.predictions, strict=True)
         ],
     }
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:
-    told: dict[str, Any] = msgspec.to_builtins(outcome)
-    return told | {"binds": outcome.binds.value}
+    facts: dict[str, Any] = msgspec.to_builtins(outcome)
+    return facts | {"binds": outcome.binds.value}

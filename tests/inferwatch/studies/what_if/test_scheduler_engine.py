@@ -168,7 +168,7 @@ def test_each_token_comes_when_it_comes_in_vllm(
 
     assert not run.too_big
     assert len(run.ended) == len(requests)
-    told = {str(live.asked.index): live for live in run.ended}
+    told = {str(live.spec.index): live for live in run.ended}
     for index, live in sorted(told.items(), key=lambda each: each[1].first_ns):
         assert {
             "first_ns": live.first_ns,
