@@ -174,9 +174,9 @@ async def _show(agent: Agent, options: AgentOptions, relay: Relay | None) -> Non
 def _progress(agent: Agent) -> str:
     gpus = counted(len(agent.gpus), "GPU") if agent.gpus else agent.no_gpu or "no GPU"
     engines = counted(len(agent.processes), "process", "processes")
-    seen = "somebody watches" if agent.watched else "nobody watches"
-    told = counted(agent.told, "reading")
-    return f"{visible(gpus)} · {engines} of engines · {told} · {seen}"
+    viewers = "somebody watches" if agent.watched else "nobody watches"
+    readings = counted(agent.reading_count, "reading")
+    return f"{visible(gpus)} · {engines} of engines · {readings} · {viewers}"
 
 
 def _report(text: str) -> None:

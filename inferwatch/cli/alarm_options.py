@@ -21,8 +21,8 @@ def _span(
     """Parse a span such as ``10min``, ``90s`` or ``90``, into seconds."""
     if value is None:
         return None
-    found = _SPAN.fullmatch(value.strip())
-    seconds = float(found[1]) * SPANS_S[found[2] or "s"] if found else 0.0
+    match = _SPAN.fullmatch(value.strip())
+    seconds = float(match[1]) * SPANS_S[match[2] or "s"] if match else 0.0
     if not 0 < seconds <= MOST_SPAN_S:
         raise click.BadParameter(
             f"{value!r} is no span up to a day: write it as 90s, 10min or 1h",
@@ -37,8 +37,8 @@ def _size(
 ) -> int | None:
     if value is None:
         return None
-    found = _SIZE.fullmatch(value.strip())
-    size = float(found[1]) * {"MB": 1e6, "GB": 1e9}[found[2].upper()] if found else 0
+    match = _SIZE.fullmatch(value.strip())
+    size = float(match[1]) * {"MB": 1e6, "GB": 1e9}[match[2].upper()] if match else 0
     if not size:
         raise click.BadParameter(
             f"{value!r} is no size: write it as 500MB or 2GB", context, param
@@ -148,23 +148,23 @@ def alarm_options_of(
         UsageError: an option that needs a rule was given without one.
     """
     names = ("record_on", "alert", *NEEDS)
-    asked = {name: others[name] for name in names}
+    values = {name: others[name] for name in names}
     left = {name: value for name, value in others.items() if name not in names}
-    if asked["record_on"] is not None and not record:
+    if values["record_on"] is not None and not record:
         raise click.UsageError("--record-on records, and --no-record does not: choose")
     for name, needed in NEEDS.items():
         rules = ("record_on",) if needed == "--record-on" else ("record_on", "alert")
-        if asked[name] is not None and all(asked[each] is None for each in rules):
+        if values[name] is not None and all(values[each] is None for each in rules):
             flag = name.replace("_", "-")
             raise click.UsageError(f"--{flag} is for rules: give {needed} with it")
-    return _options(asked), left
+    return _options(values), left
 
 
-def _options(asked: dict[str, Any]) -> AlarmOptions:
+def _options(values: dict[str, Any]) -> AlarmOptions:
     """Keep the defaults of options that were not given."""
     called = {"keep": "keep_s", "record_after": "record_after_s"}
     called["alert_every"] = "alert_every_s"
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in values.items() if value is not None}
     return AlarmOptions(
         **{called.get(name, name): each for name, each in given.items()}
     )

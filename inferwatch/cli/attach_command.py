@@ -35,7 +35,7 @@ from inferwatch.live.pipeline import Pipeline
 MakeCollectors = Callable[[SessionClock, Pipeline], Sequence[Collector]]
 
 
-def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
+def run_attach(server_options: ServerOptions, options: WatchOptions) -> int:
     """Watch servers until told to stop, and return the exit status.
 
     Raises:
@@ -43,41 +43,48 @@ def run_attach(asked: ServerOptions, options: WatchOptions) -> int:
         SourceError: no server answers, and there is no screen.
         StorageError: the record cannot be opened.
     """
-    return run_watch("attach", with_exporters(asked, options), attached(asked))
+    return run_watch(
+        "attach", with_exporters(server_options, options), attached(server_options)
+    )
 
 
-def with_exporters(asked: ServerOptions, options: WatchOptions) -> WatchOptions:
+def with_exporters(
+    server_options: ServerOptions, options: WatchOptions
+) -> WatchOptions:
     """Add dcgm-exporters and prices of the settings file, unless options gave them.
 
     Raises:
         UsageError: a setting is no URL, or no price.
     """
-    gpus = replace(options.gpus, dcgm=dcgm_of(asked, options.gpus.dcgm))
-    return replace(options, gpus=gpus, prices=prices_of(asked, options.prices))
+    gpus = replace(options.gpus, dcgm=dcgm_of(server_options, options.gpus.dcgm))
+    return replace(options, gpus=gpus, prices=prices_of(server_options, options.prices))
 
 
 def attached(
-    asked: ServerOptions, others: MakeCollectors = lambda _clock, _pipeline: ()
+    server_options: ServerOptions, others: MakeCollectors = lambda _clock, _pipeline: ()
 ) -> Callable[[SessionClock, Pipeline], AttachedSession]:
     """Return a function that makes the session of the chosen servers and collectors.
 
     Raises:
         UsageError: a server's options cannot be used.
     """
-    agents, prometheus = agents_of(asked), prometheus_of(asked)
-    named = with_fronted_probes(servers_of(asked), agents)
-    place = place_to_listen(asked.otlp_listen)
-    for where in shown_secrets(asked):
+    agents, prometheus = agents_of(server_options), prometheus_of(server_options)
+    named = with_fronted_probes(servers_of(server_options), agents)
+    place = place_to_listen(server_options.otlp_listen)
+    for where in shown_secrets(server_options):
         say(
             f"inferwatch: a secret in {where} can be read in `ps` by everybody on this "
             "host: write env:VARIABLE or @FILE instead",
             err=True,
         )
-    servers, collect = named, partial(collectors_of, kv_events=not asked.no_kv_events)
+    servers, collect = (
+        named,
+        partial(collectors_of, kv_events=not server_options.no_kv_events),
+    )
     if prometheus is not None and named:
-        collect = partial(_with_past, prometheus, asked.select or "", collect)
+        collect = partial(_with_past, prometheus, server_options.select or "", collect)
     elif prometheus is not None:
-        servers, collect = (prometheus,), partial(_fleet, asked.select or "")
+        servers, collect = (prometheus,), partial(_fleet, server_options.select or "")
 
     def session(clock: SessionClock, pipeline: Pipeline) -> AttachedSession:
         listening: Sequence[Collector] = receivers_of(clock, named)

@@ -68,7 +68,7 @@ class BaselineResult:
     """The results of a baseline, and the configuration they are of."""
 
     lengths: Sequence[LengthBaseline]
-    shown: Snapshot
+    snapshot: Snapshot
     configuration: Configuration | None
     session_id: str | None
     tags: Sequence[str]
@@ -89,12 +89,12 @@ async def _run(options: BaselineOptions) -> int:
     _say_what_is_sent(options, target, plan, left_out)
     with interrupts() as stop:
         await _warm_up(target, plan, stop)
-        found = await _measured(options, target, plan, stop)
+        result = await _measured(options, target, plan, stop)
         interrupted = stop.is_set()
-    _print(options, target, plan, found)
+    _print(options, target, plan, result)
     if interrupted:
         raise SourceError("interrupted: what was measured is no whole baseline")
-    return int(any(each.failed for each in found.lengths))
+    return int(any(each.failed for each in result.lengths))
 
 
 def _target(options: BaselineOptions) -> TargetServer:
@@ -117,9 +117,9 @@ async def _plan(
     model = options.model or next(iter(served), None)
     if model is None:
         raise UsageError(f"{target.name} lists no models: name one with --model")
-    asked = options.prompt_tokens or PROMPT_TOKENS
+    requested = options.prompt_tokens or PROMPT_TOKENS
     longest = await target.longest(model)
-    lengths = fitting(asked, options.output_tokens, longest)
+    lengths = fitting(requested, options.output_tokens, longest)
     if not lengths:
         raise UsageError(
             f"{model} takes {longest} tokens, prompt and answer together: ask for less"
@@ -147,7 +147,7 @@ async def _plan(
         output_tokens=options.output_tokens,
         repeats=options.repeats,
     )
-    return plan, tuple(each for each in asked if each not in lengths)
+    return plan, tuple(each for each in requested if each not in lengths)
 
 
 def _endpoint(options: BaselineOptions) -> str | None:
@@ -162,14 +162,14 @@ def _say_what_is_sent(
 ) -> None:
     each = counted(plan.warmups + plan.repeats, "request")
     lengths = ", ".join(f"{tokens:,}" for tokens in plan.prompt_tokens)
-    said = (
+    text = (
         f"sending {target.name} {each} each with prompts of {lengths} tokens, one at a "
         f"time, {options.output_tokens} tokens to answer"
     )
     if left_out:
         tokens = ", ".join(f"{tokens:,}" for tokens in left_out)
-        said += f"; {tokens} would not fit into what {plan.like.model} takes"
-    say(f"inferwatch: {visible(said)}", err=True)
+        text += f"; {tokens} would not fit into what {plan.like.model} takes"
+    say(f"inferwatch: {visible(text)}", err=True)
 
 
 async def _warm_up(
@@ -200,8 +200,8 @@ async def _measured(
         session.watch_also(ServerScraper(clock, _server(target)))
     async with session.opened():
         lengths = await measure(session, plan, stop, lambda _: None)
-        shown = session.snapshot()
-    configuration = configuration_of(shown, plan.like.model)
+        snapshot = session.snapshot()
+    configuration = configuration_of(snapshot, plan.like.model)
     tags = (
         [configuration.exact_tag, configuration.model_tag]
         if configuration and not stop.is_set()
@@ -211,7 +211,7 @@ async def _measured(
         _tag(recorder, tags)
     return BaselineResult(
         lengths=lengths,
-        shown=shown,
+        snapshot=snapshot,
         configuration=configuration,
         session_id=recorder.session_id if recorder else None,
         tags=tags,
@@ -249,35 +249,37 @@ def _print(
     options: BaselineOptions,
     target: TargetServer,
     plan: BaselinePlan,
-    found: BaselineResult,
+    result: BaselineResult,
 ) -> None:
     if options.as_json:
-        say_json(_as_json(target, plan, found))
+        say_json(_as_json(target, plan, result))
         return
-    say(visible(" · ".join(_head(target, plan, found))))
+    say(visible(" · ".join(_head(target, plan, result))))
     say(
         f"one request at a time, {plan.repeats} of each length, {plan.output_tokens} "
         "tokens to answer; median (middle half)"
     )
     head = ("prompt", "TTFT", "TPOT", "tokens/s")
     say(f"{head[0]:>8}" + "".join(f"  {each:<{COLUMN}}" for each in head[1:]).rstrip())
-    for each in found.lengths:
+    for each in result.lengths:
         say(_row(each))
-    kv_bytes = _kv_bytes(found.shown)
+    kv_bytes = _kv_bytes(result.snapshot)
     if kv_bytes is not None:
         say(f"KV cache: {kv_bytes:,} bytes a token")
-    if (floor_s := _floor_s(found.shown)) is not None:
+    if (floor_s := _floor_s(result.snapshot)) is not None:
         (floor,) = format_durations((floor_s,))
         say(f"TPOT floor: {floor.strip()}, as far as the hardware goes")
-    if found.session_id:
-        kept = f"kept as {found.session_id}"
-        say(f"{kept}: `a` on a screen holds the same configuration against it")
+    if result.session_id:
+        place = f"kept as {result.session_id}"
+        say(f"{place}: `a` on a screen holds the same configuration against it")
 
 
-def _head(target: TargetServer, plan: BaselinePlan, found: BaselineResult) -> list[str]:
-    configuration = found.configuration
-    known = [configuration.version, *configuration.gpus] if configuration else []
-    return [f"baseline of {plan.like.model}", target.name, *filter(None, known)]
+def _head(
+    target: TargetServer, plan: BaselinePlan, result: BaselineResult
+) -> list[str]:
+    configuration = result.configuration
+    parts = [configuration.version, *configuration.gpus] if configuration else []
+    return [f"baseline of {plan.like.model}", target.name, *filter(None, parts)]
 
 
 def _row(each: LengthBaseline) -> str:
@@ -307,27 +309,27 @@ def _rates(spread: Spread | None) -> str:
     return f"{median} ({low}-{high})"
 
 
-def _kv_bytes(shown: Snapshot) -> int | None:
-    known = (each.kv_bytes_per_token for each in shown.engines)
-    return next(filter(None, known), None)
+def _kv_bytes(snapshot: Snapshot) -> int | None:
+    sizes = (each.kv_bytes_per_token for each in snapshot.engines)
+    return next(filter(None, sizes), None)
 
 
-def _floor_s(shown: Snapshot) -> float | None:
+def _floor_s(snapshot: Snapshot) -> float | None:
     """Return the least TPOT that memory and arithmetic allow for the decode steps."""
-    return shown.limits.tpot_floor_s if shown.limits else None
+    return snapshot.limits.tpot_floor_s if snapshot.limits else None
 
 
 def _as_json(
-    target: TargetServer, plan: BaselinePlan, found: BaselineResult
+    target: TargetServer, plan: BaselinePlan, result: BaselineResult
 ) -> dict[str, Any]:
     return {
-        "session_id": found.session_id,
+        "session_id": result.session_id,
         "target": {"url": target.url, "uds": target.uds, "model": plan.like.model},
-        "configuration": asdict(found.configuration) if found.configuration else None,
-        "tags": list(found.tags),
+        "configuration": asdict(result.configuration) if result.configuration else None,
+        "tags": list(result.tags),
         "output_tokens": plan.output_tokens,
         "warmups": plan.warmups,
-        "kv_bytes_per_token": _kv_bytes(found.shown),
-        "tpot_floor_s": _floor_s(found.shown),
-        "lengths": [asdict(each) for each in found.lengths],
+        "kv_bytes_per_token": _kv_bytes(result.snapshot),
+        "tpot_floor_s": _floor_s(result.snapshot),
+        "lengths": [asdict(each) for each in result.lengths],
     }

@@ -40,12 +40,12 @@ def run_calibration(fields: Mapping[str, Any], *, as_json: bool) -> int:
     Raises:
         SourceError: no request was answered in full.
     """
-    found = asyncio.run(_measure(fields))
-    path = store(found)
+    result = asyncio.run(_measure(fields))
+    path = store(result)
     if as_json:
-        say_json(found.as_json())
+        say_json(result.as_json())
         return 0
-    say(_table(found))
+    say(_table(result))
     say(f"saved in {path}; `inferwatch load` reports it with its results")
     return 0
 
@@ -88,21 +88,24 @@ def _compare(
     )
 
 
-def _table(found: Calibration) -> str:
-    counts = f"{counted(found.requests, 'request')}, {counted(found.tokens, 'token')}"
+def _table(result: Calibration) -> str:
+    counts = f"{counted(result.requests, 'request')}, {counted(result.tokens, 'token')}"
     heads = ("true mean", "reported", "error", "true p99", "reported", "error")
     lines = [
-        f"{found.load} · {found.transport} · {counts} · {client_words(found.verdict)}",
+        (
+            f"{result.load} · {result.transport} · {counts} · "
+            f"{client_words(result.verdict)}"
+        ),
         "",
         f"{'':<6}" + "".join(head.rjust(12) for head in heads),
-        _row("TTFT", found.ttft),
-        _row("ITL", found.itl),
+        _row("TTFT", result.ttft),
+        _row("ITL", result.itl),
         "",
         f"{'':<28}{'p50':>12}{'p99':>12}{'max':>12}",
     ]
     for name, lag in (
-        ("token sent to stamped", found.stamp_lag),
-        ("request due to received", found.send_lag),
+        ("token sent to stamped", result.stamp_lag),
+        ("request due to received", result.send_lag),
     ):
         lines.append(f"{name:<28}{_cells(lag.p50, lag.p99, lag.max)}")
     return "\n".join(lines)

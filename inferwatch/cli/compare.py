@@ -155,19 +155,19 @@ def compare(
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.compare_command import (
         OutputForm,
+        comparison_request,
         form_of,
         page_at,
         print_comparison,
         show_comparison,
-        wanted_of,
     )
     from inferwatch.cli.result_sessions import result_sessions
 
     form = form_of(text=text, every_row=every_row, markdown=markdown, as_json=as_json)
     destination = page_at(page, force=force, alone=form is None)
     results = click.get_current_context().with_resource(result_sessions())
-    wanted = wanted_of(sessions, results=results, **given)
-    seen = shows_screens()
-    if seen and not (form or page or wanted.rules.conditions):
-        return show_comparison(wanted)
-    return print_comparison(wanted, form or OutputForm.TEXT, page=destination)
+    request = comparison_request(sessions, results=results, **given)
+    on_screen = shows_screens()
+    if on_screen and not (form or page or request.rules.conditions):
+        return show_comparison(request)
+    return print_comparison(request, form or OutputForm.TEXT, page=destination)

@@ -47,7 +47,7 @@ FAILED, INCONCLUSIVE = 1, 4
 """Exit statuses; INCONCLUSIVE only with --inconclusive-fails."""
 
 
-def wanted_of(
+def comparison_request(
     sessions: tuple[str, ...],
     *,
     results: ResultFiles,
@@ -106,10 +106,10 @@ def form_of(
         UsageError: more than one was.
     """
     given = (text and not every_row, every_row, markdown, as_json)
-    asked = [form for form, wanted in zip(OutputForm, given, strict=True) if wanted]
-    if len(asked) > 1:
-        raise UsageError(f"{' and '.join(asked)} exclude each other: give one")
-    return asked[0] if asked else None
+    forms = [form for form, is_set in zip(OutputForm, given, strict=True) if is_set]
+    if len(forms) > 1:
+        raise UsageError(f"{' and '.join(forms)} exclude each other: give one")
+    return forms[0] if forms else None
 
 
 def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | None:
@@ -131,7 +131,7 @@ def page_at(path: Path | None, *, force: bool, alone: bool) -> Destination | Non
 
 
 def print_comparison(
-    wanted: ComparisonRequest, form: OutputForm, *, page: Destination | None = None
+    request: ComparisonRequest, form: OutputForm, *, page: Destination | None = None
 ) -> int:
     """Print the comparison; return 1 if a condition holds, 4 if it is inconclusive.
 
@@ -139,33 +139,33 @@ def print_comparison(
         UsageError, StorageError: the sessions cannot be compared.
     """
     try:
-        found = run_comparison(wanted, _tell)
+        comparison = run_comparison(request, _tell)
     finally:
         _clear()
-    say_damage(wanted.database)
+    say_damage(request.database)
     if page is not None:
-        write_comparison(found, page)
+        write_comparison(comparison, page)
     if page is None or not page.is_stdout:
-        _say(found, form)
+        _say(comparison, form)
     if page is not None and not page.is_stdout:
         say(f"{page.path}", err=True)
-    if found.failed:
+    if comparison.failed:
         return FAILED
-    return INCONCLUSIVE if found.inconclusive else 0
+    return INCONCLUSIVE if comparison.inconclusive else 0
 
 
-def _say(found: Comparison, form: OutputForm) -> None:
+def _say(comparison: Comparison, form: OutputForm) -> None:
     if form is OutputForm.JSON:
-        say_json(comparison_json(found))
+        say_json(comparison_json(comparison))
     elif form is OutputForm.MARKDOWN:
-        say(comparison_markdown(found))
+        say(comparison_markdown(comparison))
     else:
         paint = _paint if _coloured() else plain
         every_row = form is OutputForm.EVERY_ROW
-        say_coloured(comparison_text(found, paint, every_row=every_row))
+        say_coloured(comparison_text(comparison, paint, every_row=every_row))
 
 
-def show_comparison(wanted: ComparisonRequest) -> int:
+def show_comparison(request: ComparisonRequest) -> int:
     """Show the comparison on screen; the exit status is 0, as it is not a check.
 
     Raises:
@@ -174,8 +174,8 @@ def show_comparison(wanted: ComparisonRequest) -> int:
     from inferwatch.cli.on_screen import show_on_screen
     from inferwatch.cli.pages import compare_page
 
-    find_all(wanted)
-    return show_on_screen(compare_page(wanted))
+    find_all(request)
+    return show_on_screen(compare_page(request))
 
 
 def _tell(what: str) -> None:

@@ -51,15 +51,15 @@ def demo(options: WatchOptions, probe: "ProbeSettings", seed: int, sample: bool)
 
 def _show_sample(options: WatchOptions) -> int:
     from inferwatch.cli.replay_command import (
-        chosen_of,
+        overrides_of,
         replay_headless,
         replay_on_screen,
     )
     from inferwatch.cli.replay_start import ReplayStart
     from inferwatch.sample import sample_file
 
-    path, chosen = sample_file(), chosen_of(options.slo, options.prices)
+    path, overrides = sample_file(), overrides_of(options.slo, options.prices)
     if options.headless:
         as_json = options.as_json
-        return replay_headless(path, "last", None, as_json=as_json, chosen=chosen)
-    return replay_on_screen(path, "last", ReplayStart(from_load=True), chosen)
+        return replay_headless(path, "last", None, as_json=as_json, overrides=overrides)
+    return replay_on_screen(path, "last", ReplayStart(from_load=True), overrides)

@@ -52,16 +52,18 @@ def run_doctor(dcgm: Sequence[str], *, as_json: bool) -> int:
         *terminal.CHECKS,
         *engine.CHECKS,
     ]
-    found = run_checks(checks, progress=sys.stderr.isatty())
+    outcomes = run_checks(checks, progress=sys.stderr.isatty())
     if as_json:
-        every = [(check.area, each) for check, findings in found for each in findings]
+        every = [
+            (check.area, each) for check, findings in outcomes for each in findings
+        ]
         sound = all(each.standing is not CheckStatus.BROKEN for _, each in every)
         say_json(_as_json(every, sound=sound))
         return 0 if sound else 1
     counts = Counter[CheckStatus]()
     page = DoctorReport()
     say_coloured("\n".join(page.head()))
-    for area, of_area in groupby(found, key=lambda each: each[0].area):
+    for area, of_area in groupby(outcomes, key=lambda each: each[0].area):
         say_coloured("\n".join(page.heading(area)))
         for _, findings in of_area:
             counts.update(each.standing for each in findings)
@@ -83,21 +85,25 @@ def run_checks(checks: Sequence[Check], *, progress: bool) -> Iterator[CheckOutc
             target=lambda number=number, check=check: done.put((number, _run(check))),
             daemon=True,
         ).start()
-    found: dict[int, Sequence[CheckResult]] = {}
+    findings_by_number: dict[int, Sequence[CheckResult]] = {}
     for number, check in enumerate(checks):
-        while number not in found:
+        while number not in findings_by_number:
             with suppress(Empty):
                 other, findings = done.get(timeout=0.1)
-                found[other] = findings
+                findings_by_number[other] = findings
             spent_s = time.monotonic() - began_s
-            if number not in found and spent_s > check.limit_s:
-                found[number] = [_too_long(check)]
+            if number not in findings_by_number and spent_s > check.limit_s:
+                findings_by_number[number] = [_too_long(check)]
             elif progress and spent_s > PATIENCE_S:
-                late = [each.name for n, each in enumerate(checks) if n not in found]
+                late = [
+                    each.name
+                    for n, each in enumerate(checks)
+                    if n not in findings_by_number
+                ]
                 say_now(textwrap.shorten(f"looking at {', '.join(late)}", 60))
         if progress:
             say_no_more()
-        yield check, found[number]
+        yield check, findings_by_number[number]
 
 
 def _run(check: Check) -> Sequence[CheckResult]:
@@ -114,12 +120,12 @@ def _too_long(check: Check) -> CheckResult:
 
 
 def _as_json(
-    found: Sequence[tuple[str, CheckResult]], *, sound: bool
+    findings: Sequence[tuple[str, CheckResult]], *, sound: bool
 ) -> dict[str, object]:
     return {
         "inferwatch": __version__,
         "sound": sound,
-        "findings": [{"area": area, **asdict(each)} for area, each in found],
+        "findings": [{"area": area, **asdict(each)} for area, each in findings],
     }
 
 
@@ -127,11 +133,11 @@ class DoctorReport:
     """Turns findings into lines for this terminal."""
 
     def __init__(self) -> None:
-        seen = sys.stdout.isatty()
-        columns = shutil.get_terminal_size().columns if seen else WIDEST
+        is_terminal = sys.stdout.isatty()
+        columns = shutil.get_terminal_size().columns if is_terminal else WIDEST
         self._width = max(min(columns, WIDEST), 24)
         self._names = min(NAMES, self._width // 3)
-        self._coloured = seen and not os.environ.get("NO_COLOR")
+        self._coloured = is_terminal and not os.environ.get("NO_COLOR")
         self._unicode = "utf" in (sys.stdout.encoding or "").lower()
 
     def head(self) -> list[str]:

@@ -77,8 +77,8 @@ def _write(
     else:
         write = write_csv if options.kind == "csv" else write_jsonl
         what = SessionPart(options.what)
-        chosen = tables(recording, what, token_times=options.token_times, span=span)
-        write(chosen, destination)
+        selection = tables(recording, what, token_times=options.token_times, span=span)
+        write(selection, destination)
 
 
 def _path(options: ExportOptions, recording: Recording) -> Path:

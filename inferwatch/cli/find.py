@@ -39,7 +39,7 @@ def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
     return attach_here(ServerOptions(), options)
 
 
-def attach_here(asked: "ServerOptions", options: WatchOptions) -> int:
+def attach_here(server_options: "ServerOptions", options: WatchOptions) -> int:
     """Do the same with options, none of which names a server.
 
     Raises:
@@ -49,7 +49,7 @@ def attach_here(asked: "ServerOptions", options: WatchOptions) -> int:
 
     engines = asyncio.run(nearby_engines())
     if len(engines) == 1:
-        return _watch(engines[0], asked, options)
+        return _watch(engines[0], server_options, options)
     if not options.headless:
         from inferwatch.cli.on_screen import show_on_screen
         from inferwatch.cli.pages import start_page
@@ -65,13 +65,13 @@ def attach_here(asked: "ServerOptions", options: WatchOptions) -> int:
 
 
 def _watch(
-    engine: "NearbyEngine", asked: "ServerOptions", options: WatchOptions
+    engine: "NearbyEngine", server_options: "ServerOptions", options: WatchOptions
 ) -> int:
     """Watch the engine; if inferwatch serves it, by its engine file."""
     if engine.engine_id is None:
         from inferwatch.cli.attach_command import run_attach
 
-        return run_attach(replace(asked, urls=(engine.attach_to,)), options)
+        return run_attach(replace(server_options, urls=(engine.attach_to,)), options)
     from inferwatch.cli.session import run_engine_watch
     from inferwatch.live.engine_source import FoundEngine
 

@@ -39,10 +39,10 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
     failure = watch.failure
     if options.as_json or watch.came_up or failure is None:
         _print_summary(watch, as_json=options.as_json)
-    for said in watch.alarms.farewell() if watch.alarms else ():
-        say(f"inferwatch: {said}", err=True)
-    for said in watch.faults if options.once else ():  # otherwise they were noted
-        say(f"inferwatch: {visible(said)}", err=True)
+    for line in watch.alarms.farewell() if watch.alarms else ():
+        say(f"inferwatch: {line}", err=True)
+    for line in watch.faults if options.once else ():  # otherwise they were noted
+        say(f"inferwatch: {visible(line)}", err=True)
     if watch.record is not None and watch.record.message:
         say(f"inferwatch: {watch.record.message}", err=True)
     if failure is not None:
@@ -64,8 +64,8 @@ async def _until_enough(
     """Wait for the engine, then for the end, or for a fault of inferwatch."""
     progress = HeadlessProgress(watch, options.duration_s, options.tell_every_s)
     waits = [asyncio.create_task(event.wait()) for event in (enough, watch.lost)]
-    shown = watch.settled.wait() if options.once else progress.show()
-    showing = asyncio.ensure_future(shown)
+    work = watch.settled.wait() if options.once else progress.show()
+    showing = asyncio.ensure_future(work)
     try:
         await asyncio.wait(
             [*waits, showing, watching], return_when=asyncio.FIRST_COMPLETED

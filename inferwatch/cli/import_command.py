@@ -22,12 +22,12 @@ def run_import(
     """
     database = database or default_database()
     files = [read_results(path) for path in paths]
-    known = [
+    earlier = [
         (file, [*imported_before(database, file.digest), *_given(files[:place], file)])
         for place, file in enumerate(files)
     ]
     stored = store_runs(database, files, name)
-    for file, same in known:
+    for file, same in earlier:
         _warn_of_earlier(file, same)
     if as_json:
         say_json([_row(*each) for each in stored])

@@ -79,18 +79,18 @@ async def _plan(
     """Return the plan, after asking the server for its models, and if it is idle."""
     common = {"run_id": new_run_id(), "url": target.url, "uds": target.uds}
     headers = {**fields.get("headers", {}), **target.headers}
-    wanted = {**fields, **common, "headers": headers}
-    complete({**wanted, "model": fields.get("model", "")})  # usage before traffic
+    merged = {**fields, **common, "headers": headers}
+    complete({**merged, "model": fields.get("model", "")})  # usage before traffic
     served = await target.models()
     if "model" not in fields:
         if not served:
             raise UsageError(f"{target.name} lists no models: name one with --model")
-        wanted["model"] = served[0]
-    if "scenario" in wanted:
-        wanted = fitted(wanted, await target.longest(wanted["model"]))
+        merged["model"] = served[0]
+    if "scenario" in merged:
+        merged = fitted(merged, await target.longest(merged["model"]))
     if not options.allow_load:
         await refuse_traffic(target, "--allow-load")
-    return complete(wanted)
+    return complete(merged)
 
 
 async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> int:
@@ -113,8 +113,8 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
             points = SearchRuns(session, plan, stop)
             async with session.opened():
                 _say_host(session)
-                found = await run_points(options, points)
-            return print_points(options, session, plan, points, found)
+                search = await run_points(options, points)
+            return print_points(options, session, plan, points, search)
         return await _one(options, session, plan, stop)
 
 
@@ -136,10 +136,10 @@ async def _one(
                 run, fault = session.run, error  # print what was measured
         snapshot = session.snapshot()
     result = load_result(run.book, *objectives(plan))
-    found = _summary(session, run, result)
-    found["stopped"] = "failed" if fault else "interrupted" if stop.is_set() else None
-    found["server"] = _server(summarise(snapshot, None))
-    _print(options, session, run, result, found)
+    summary = _summary(session, run, result)
+    summary["stopped"] = "failed" if fault else "interrupted" if stop.is_set() else None
+    summary["server"] = _server(summarise(snapshot, None))
+    _print(options, session, run, result, summary)
     _save(options.save_requests, run)
     if session.pipeline.record and session.pipeline.record.message:
         say(f"inferwatch: {session.pipeline.record.message}", err=True)
@@ -157,7 +157,7 @@ def _say_host(session: LoadSession) -> None:
 
 def _summary(session: LoadSession, run: FollowedPlan, result: LoadResult) -> Summary:
     record, target, check = session.pipeline.record, session.target, run.cross_check
-    known = stored(result.sample.transport) if result.sample else None
+    calibration = stored(result.sample.transport) if result.sample else None
     return {
         "session_id": record.session_id if record else None,
         "target": {"url": target.url, "uds": target.uds, "model": run.plan.model},
@@ -166,7 +166,7 @@ def _summary(session: LoadSession, run: FollowedPlan, result: LoadResult) -> Sum
         **summarise_load(result),
         "cross_check": check.as_json() if check else None,
         "scenario": run.scenario.as_json() if run.scenario else None,
-        "calibration": beside(known, result) if known else None,
+        "calibration": beside(calibration, result) if calibration else None,
     }
 
 
@@ -182,19 +182,19 @@ def _print(
     session: LoadSession,
     run: FollowedPlan,
     result: LoadResult,
-    found: Summary,
+    summary: Summary,
 ) -> None:
     if options.output_format == "vllm-bench":
         say_json(vllm_bench(run.plan, run.book, result))
     elif options.as_json:
-        say_json(found)
+        say_json(summary)
     else:
-        kept = found["session_id"]
-        head = run.plan.model, session.target.name, found["load"]
+        session_id = summary["session_id"]
+        head = run.plan.model, session.target.name, summary["load"]
         say(" · ".join(map(visible, head)))
-        cut = f", {found['stopped']}" if found["stopped"] else ""
-        say((f"session {kept}" if kept else "not recorded") + cut)
-        say(load_text(found))
+        cut = f", {summary['stopped']}" if summary["stopped"] else ""
+        say((f"session {session_id}" if session_id else "not recorded") + cut)
+        say(load_text(summary))
 
 
 def _refuse_lost_requests(path: Path | None) -> None:

@@ -16,14 +16,14 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 
 def declared(heading: Heading) -> list[click.Option]:
     """Return the flags of plan fields under a heading, in their declared order."""
-    found = [
+    flags = [
         (flag, field)
         for field in FIELDS
         for flag in field.option.flags
         if flag.heading is heading
     ]
-    found.sort(key=lambda each: each[0].place)
-    return [_option(flag, field) for flag, field in found]
+    flags.sort(key=lambda each: each[0].place)
+    return [_option(flag, field) for flag, field in flags]
 
 
 def _option(flag: Flag, field: PlanField) -> click.Option:

@@ -104,12 +104,12 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     return _with_session(with_trace(fields), options)
 
 
-def _endpoint(url: str | None, asked: str | None) -> dict[str, str]:
+def _endpoint(url: str | None, flag: str | None) -> dict[str, str]:
     """Return the endpoint that the URL names."""
     named = endpoint_in(url) if url else None
-    if named and asked and named != asked:
+    if named and flag and named != flag:
         raise UsageError(
-            f"--endpoint {asked} contradicts {url}, which is the {named} endpoint"
+            f"--endpoint {flag} contradicts {url}, which is the {named} endpoint"
         )
     return {"endpoint": named} if named else {}
 
@@ -155,11 +155,11 @@ def _without_foreign(
 
 def _with_session(fields: dict[str, Any], options: LoadOptions) -> dict[str, Any]:
     """Add the trace of a recorded session, if ``--like`` names one."""
-    wanted = fields.pop("like", None)
-    if wanted is None:
+    session = fields.pop("like", None)
+    if session is None:
         return fields
     path = options.database or default_database()
-    name, rows = trace_like(path, str(wanted))
+    name, rows = trace_like(path, str(session))
     return {**fields, "arrivals": "trace", "trace": rows, "trace_of": name}
 
 
@@ -252,17 +252,17 @@ def headers_of(lines: Sequence[str]) -> dict[str, str]:
     Raises:
         UsageError: a line is no header.
     """
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or not name.strip() or "\n" in line or "\r" in line:
             raise UsageError(f"--header {line!r} is not 'Name: value'")
-        found[name.strip()] = value.strip()
-    named = {name.lower() for name in found}
+        headers[name.strip()] = value.strip()
+    named = {name.lower() for name in headers}
     key = next(filter(None, map(os.environ.get, KEY_VARIABLES)), None)
     if key and "authorization" not in named:
-        found["Authorization"] = f"Bearer {key}"
-    return found
+        headers["Authorization"] = f"Bearer {key}"
+    return headers
 
 
 def _search_defaults(options: LoadOptions) -> dict[str, Any]:
@@ -302,7 +302,7 @@ def _read(name: str, value: Any) -> Any:  # noqa: ANN401 - a flag's
         return value
     lines = value if isinstance(value, tuple) else (value,)
     try:
-        found = [read(line) for line in lines]
+        values = [read(line) for line in lines]
     except ValueError as error:
         raise UsageError(f"{FLAG_OF[name]}: {error}") from error
-    return found if isinstance(value, tuple) else found[0]
+    return values if isinstance(value, tuple) else values[0]

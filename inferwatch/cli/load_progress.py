@@ -67,19 +67,19 @@ def progress_line(plan: LoadPlan, view: ClientView, elapsed_s: float) -> str:
         f"{run.succeeded:,} done",
         f"{run.failed:,} failed",
     )
-    told = "  ".join(facts)
+    text = "  ".join(facts)
     done = _done(plan, run.succeeded + run.failed, elapsed_s)
     if done is None:
-        return f"{elapsed_s:6.0f} s  {told}"
+        return f"{elapsed_s:6.0f} s  {text}"
     filled = round(min(done, 1.0) * BAR_CELLS)
     bar = "━" * filled + "╌" * (BAR_CELLS - filled)
-    return f"{bar} {elapsed_s:4.0f} s  {told}"
+    return f"{bar} {elapsed_s:4.0f} s  {text}"
 
 
 def _done(plan: LoadPlan, ended: int, elapsed_s: float) -> float | None:
     if plan.trace or plan.requests is not None:
-        asked = len(plan.trace) or (plan.requests or 1) * plan.turns.mean
-        return ended / asked
+        expected = len(plan.trace) or (plan.requests or 1) * plan.turns.mean
+        return ended / expected
     if plan.duration_s is not None:
         return elapsed_s / (plan.warmup_s + plan.duration_s)
     return None
@@ -138,11 +138,9 @@ def _plot(
     label: str,
     yside: str = "left",
 ) -> None:
-    known = sorted(
-        (_load_of(run), found) for run in runs if (found := value(run)) is not None
-    )
-    if known:
-        loads, values = zip(*known, strict=True)
+    points = sorted((_load_of(run), y) for run in runs if (y := value(run)) is not None)
+    if points:
+        loads, values = zip(*points, strict=True)
         plotext.plot(loads, values, marker=marker, label=label, yside=yside)
 
 

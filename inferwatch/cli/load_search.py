@@ -14,7 +14,12 @@ from inferwatch.cli.say import say, say_json
 from inferwatch.errors import SourceError
 from inferwatch.feed import RecordState
 from inferwatch.formatting import format_in, format_rate, shared_unit
-from inferwatch.live.load.load_points import PointRun, at_rate, recorded_runs, searched
+from inferwatch.live.load.load_points import (
+    PointRun,
+    at_rate,
+    recorded_runs,
+    search_json,
+)
 from inferwatch.live.load.load_session import FollowedPlan, LoadSession
 from inferwatch.live.load.running_load import new_run_id, public_plan
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
@@ -127,7 +132,7 @@ def why_unanswered(run: FollowedPlan, result: LoadResult) -> str:
 async def run_points(options: LoadOptions, points: SearchRuns) -> dict[str, Any] | None:
     """Run all points; return the result of a search, or None for a sweep."""
     if options.find_rate:
-        return searched(await points.find(options), options.share)
+        return search_json(await points.find(options), options.share)
     await points.sweep(*sweep_points(options.sweep or ""))
     return None
 
@@ -137,7 +142,7 @@ def print_points(
     session: LoadSession,
     plan: LoadPlan,
     points: SearchRuns,
-    found: dict[str, Any] | None,
+    search: dict[str, Any] | None,
 ) -> int:
     """Print the results, and return the exit status.
 
@@ -145,22 +150,22 @@ def print_points(
         SourceError: the server or the generator was lost before the end.
     """
     record = session.pipeline.record
-    held = found["highest_held_per_s"] if found else None
+    best = search["highest_held_per_s"] if search else None
     if options.prints_json:
         summary = {
             "session_id": record.session_id if record else None,
             "target": {**_where(session), "model": plan.model},
             "plan": json.loads(public_plan(plan)),
             "slo": plan.slo,
-            "find_rate": found,
+            "find_rate": search,
             "points": [run.as_json() for run in points.runs],
         }
         say_json(summary)
     else:
         say(_table(points.runs))
-        said = [sentence(found) if found else "", client_sentence(points.runs)]
-        say("\n".join("\n".join(wrap(each, COLUMNS)) for each in said if each))
-        say(kept(found, record))
+        sentences = [sentence(search) if search else "", client_sentence(points.runs)]
+        say("\n".join("\n".join(wrap(each, COLUMNS)) for each in sentences if each))
+        say(record_text(search, record))
     if points.fault is not None:
         raise points.fault
     results = [run.result for run in points.runs]
@@ -169,7 +174,7 @@ def print_points(
     bound = options.strict_client and any(each.client_bound for each in results)
     lost = any(each.unaccounted for each in results)
     nothing = bool(results) and not any(each.succeeded for each in results)
-    return int((found is not None and held is None) or bound or lost or nothing)
+    return int((search is not None and best is None) or bound or lost or nothing)
 
 
 def _where(session: LoadSession) -> dict[str, Any]:
@@ -219,18 +224,18 @@ def _line(run: PointRun) -> str:
     )
 
 
-def sentence(found: dict[str, Any]) -> str:
+def sentence(search: dict[str, Any]) -> str:
     """Return what the tried rates show, as a sentence."""
-    held, failed = found["highest_held_per_s"], found["lowest_failed_per_s"]
-    share = f"{found['share_asked']:.0%} of requests"
-    if held is None and failed is None and not found["ended"]:
+    best, failed = search["highest_held_per_s"], search["lowest_failed_per_s"]
+    share = f"{search['share_asked']:.0%} of requests"
+    if best is None and failed is None and not search["ended"]:
         return "interrupted before any rate could be judged"
-    if held is None:
+    if best is None:
         return f"no rate met the objectives for {share}"
     upto = f"; {failed:.4g}/s does not" if failed is not None else ""
-    bound = found["highest_held_client_bound"]
+    bound = search["highest_held_client_bound"]
     doubt = "; but there the client was too slow to be sure of it" if bound else ""
-    return f"{held:.4g}/s meets the objectives for {share}{upto}{doubt}"
+    return f"{best:.4g}/s meets the objectives for {share}{upto}{doubt}"
 
 
 def client_sentence(runs: Sequence[PointRun]) -> str:
@@ -246,10 +251,10 @@ def client_sentence(runs: Sequence[PointRun]) -> str:
     )
 
 
-def kept(found: dict[str, Any] | None, record: RecordState | None) -> str:
+def record_text(search: dict[str, Any] | None, record: RecordState | None) -> str:
     """Return where the session is recorded, and how to continue a search."""
     if record is None:
         return "not recorded"
-    cut = found is not None and not found["ended"]
+    cut = search is not None and not search["ended"]
     goes_on = f"; continue with --resume {record.session_id}" if cut else ""
     return f"session {record.session_id}{goes_on}"

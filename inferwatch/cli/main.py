@@ -163,10 +163,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _explained(error: click.ClickException | InferwatchError | sqlite3.Error) -> int:
     """Print the error, and return its exit status."""
     if isinstance(error, click.ClickException):
-        shown = StringIO()
-        error.show(shown)
+        buffer = StringIO()
+        error.show(buffer)
         with suppress(OSError):  # stderr is closed
-            text = shown.getvalue().removesuffix("\n")
+            text = buffer.getvalue().removesuffix("\n")
             say(text.replace("\n\t", "\n  "), err=True)  # click's lists of choices
         return error.exit_code
     if isinstance(error, sqlite3.Error):

@@ -45,9 +45,9 @@ def measure_peak(*, quick: bool = False) -> MeasuredPeak:
         PeakError: the program failed, or its result cannot be saved.
     """
     arguments = ["--quick"] if quick else []
-    told: Callable[[str], None] = say_now if sys.stderr.isatty() else _say_nothing
+    report: Callable[[str], None] = say_now if sys.stderr.isatty() else _say_nothing
     try:
-        measured = _answer(arguments, lambda text: told(f"measuring: {text}"))
+        measured = _answer(arguments, lambda text: report(f"measuring: {text}"))
         now_ns = monotonic_ns()
         peak = MeasuredPeak(
             t_ns=now_ns,
@@ -75,8 +75,8 @@ def measure_once() -> None:
             measure_peak(quick=True)
 
 
-def _answer(arguments: Iterable[str], told: Callable[[str], None]) -> Measured:
-    """Return the program's result; ``told`` is called with each line before it."""
+def _answer(arguments: Iterable[str], report: Callable[[str], None]) -> Measured:
+    """Return the program's result; ``report`` is called with each line before it."""
     line = ""
     with subprocess.Popen(
         [sys.executable, "-P", "-m", PROGRAM, *arguments],
@@ -91,7 +91,7 @@ def _answer(arguments: Iterable[str], told: Callable[[str], None]) -> Measured:
         limit.start()
         try:
             for line in child.stdout or ():
-                told(line.strip())
+                report(line.strip())
         except BaseException:
             child.kill()
             raise

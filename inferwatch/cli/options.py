@@ -29,10 +29,10 @@ class FiniteRange(click.FloatRange):
         ctx: click.Context | None,
     ) -> float:
         """Refuse what is no number, or infinite."""
-        found = float(super().convert(value, param, ctx))
-        if not isfinite(found):
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
             self.fail(f"{value!r} is not a usable number", param, ctx)
-        return found
+        return number
 
 
 SECONDS = FiniteRange(0, MOST_S)
@@ -72,12 +72,12 @@ def size(context: click.Context, param: click.Parameter, value: str | None) -> o
 
     if value is None:
         return None
-    found = size_bytes(value)
-    if found is None:
+    amount = size_bytes(value)
+    if amount is None:
         raise click.BadParameter(
             f"{value!r} is not a size: write it as {SIZE_FORMS}", context, param
         )
-    return found
+    return amount
 
 
 def dcgm(
@@ -319,14 +319,14 @@ def _objectives(slo: str | None, target: float | None) -> str | None:
         with_target,
     )
 
-    found = parse_objectives(slo)
+    parsed = parse_objectives(slo)
     if target is None:
-        return str(found)
-    if TARGET in slo and found.target != target:
+        return str(parsed)
+    if TARGET in slo and parsed.target != target:
         raise click.UsageError(
-            f"--slo says {TARGET}{found.target:g}, --slo-target {target:g}: give one"
+            f"--slo says {TARGET}{parsed.target:g}, --slo-target {target:g}: give one"
         )
-    return str(with_target(found, target))
+    return str(with_target(parsed, target))
 
 
 def price_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -476,8 +476,8 @@ def record_of(database: Path | None) -> Path:
     return database or default_database()
 
 
-def chosen(
-    path: Path, wanted: Sequence[str], *, bin_too: bool = False
+def named_sessions(
+    path: Path, names: Sequence[str], *, bin_too: bool = False
 ) -> list["SessionRow"]:
     """Return the sessions of these names, each once.
 
@@ -487,8 +487,8 @@ def chosen(
     from inferwatch.record.sessions.sessions import list_sessions, pick
 
     rows = list_sessions(path, bin_too=bin_too)
-    found = [pick(rows, each, path) for each in wanted]
-    return list({row.session: row for row in found}.values())
+    picked = [pick(rows, each, path) for each in names]
+    return list({row.session: row for row in picked}.values())
 
 
 def tell(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:

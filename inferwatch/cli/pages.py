@@ -77,14 +77,14 @@ async def replay_page(
     database: Path,
     session: str,
     start: ReplayStart,
-    chosen: ReplayOverrides = AS_RECORDED,
+    overrides: ReplayOverrides = AS_RECORDED,
 ) -> AsyncIterator[SessionPage]:
     """Open a recorded session.
 
     Raises:
         InferwatchError: it cannot be opened, or has no such moment.
     """
-    player = await asyncio.to_thread(Player.open, database, session, chosen)
+    player = await asyncio.to_thread(Player.open, database, session, overrides)
     running = asyncio.create_task(player.run())
     try:
         await asyncio.sleep(0)  # a task cancelled before its first step closes nothing
@@ -153,8 +153,8 @@ async def watch_page(
 def _say_goodbye(watch: Watch, tell: Tell, *, runs_on: bool) -> None:
     if runs_on:
         tell(watch.farewell)
-    for said in watch.alarms.farewell() if watch.alarms else ():
-        tell(said)
+    for line in watch.alarms.farewell() if watch.alarms else ():
+        tell(line)
     if watch.record is not None and watch.record.flight is None:
         tell(
             f"recorded as {watch.record.session_id}: `inferwatch replay "

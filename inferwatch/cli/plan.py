@@ -20,14 +20,14 @@ class PositiveParam(click.ParamType[float]):
     ) -> float:
         """Refuse what is no number, zero, or absurdly large."""
         try:
-            found = int(value) if self.whole else float(value)
+            number = int(value) if self.whole else float(value)
         except (ValueError, OverflowError):
-            found = 0
-        if not 0 < found <= self.most:
+            number = 0
+        if not 0 < number <= self.most:
             kind = "whole number" if self.whole else "number"
             most = f"{self.most:,.0f}" if self.most < 1e12 else f"{self.most:g}"
             self.fail(f"{value!r} is not a {kind} above 0, at most {most}", param, ctx)
-        return found
+        return number
 
 
 MANY = PositiveParam("count", whole=True, most=1_000_000_000)

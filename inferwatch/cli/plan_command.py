@@ -90,33 +90,39 @@ ModelFiles = tuple[str, Mapping[str, Any], int | None]
 
 
 def _config(given: Mapping[str, Any]) -> ModelFiles:
-    told = {
+    shape_flags = {
         flag: given[flag] for flag in SHAPE_FLAGS if given[flag] not in {None, False}
     }
     model: str | None = given["model"]
-    if model is not None and told:
-        flags = ", ".join(map(_flag, told))
+    if model is not None and shape_flags:
+        flags = ", ".join(map(_flag, shape_flags))
         raise UsageError(
             f"{flags} describe a model without a file: leave them or --model out"
         )
     if model is not None:
-        return _found(model)
-    inner = ("expert_ffn", "experts_per_token") if "experts" in told else ("ffn",)
-    missing = [_flag(flag) for flag in (*NEEDED, *inner) if flag not in told]
-    if not told or missing:
-        also = f"; {', '.join(missing)} missing" if told else ""
+        return _find_model(model)
+    inner = (
+        ("expert_ffn", "experts_per_token") if "experts" in shape_flags else ("ffn",)
+    )
+    missing = [_flag(flag) for flag in (*NEEDED, *inner) if flag not in shape_flags]
+    if not shape_flags or missing:
+        also = f"; {', '.join(missing)} missing" if shape_flags else ""
         raise UsageError(
             "say which model: --model CONFIG, or its shape by --layers, --hidden, "
             f"--heads, --ffn and --vocab{also}"
         )
-    return "model", {SHAPE_FLAGS[flag]: value for flag, value in told.items()}, None
+    return (
+        "model",
+        {SHAPE_FLAGS[flag]: value for flag, value in shape_flags.items()},
+        None,
+    )
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _found(model: str) -> ModelFiles:
+def _find_model(model: str) -> ModelFiles:
     """Return a preset, a file, a folder, or a model in the cache of Hugging Face."""
     key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
     path = Path(model).expanduser()
@@ -153,15 +159,15 @@ def _stored(folder: Path) -> int | None:
     return sum(sizes) or None
 
 
-def _odd(stored: int | None, told: int, given: Mapping[str, Any]) -> str | None:
+def _odd(stored: int | None, computed: int, given: Mapping[str, Any]) -> str | None:
     """Return a warning if the files hold another size than the configuration makes."""
     reshaped = given["dtype"] or given["quantization"] or given["weight_bits"]
-    if stored is None or reshaped or abs(stored - told) <= SAME_SIZE * told:
+    if stored is None or reshaped or abs(stored - computed) <= SAME_SIZE * computed:
         return None
     return (
         f"\nIts files hold {format_bytes(stored).strip()}, but its configuration makes "
-        f"{format_bytes(told).strip()} of weights. What a configuration does not tell "
-        "is left\nout: towers for images, layers for speculation, missing files."
+        f"{format_bytes(computed).strip()} of weights. What a configuration does not "
+        "tell is left\nout: towers for images, layers for speculation, missing files."
     )
 
 
@@ -238,9 +244,9 @@ def _columns(
     return columns
 
 
-def _listed(told: Sequence[str]) -> list[str]:
+def _listed(values: Sequence[str]) -> list[str]:
     """Return the values of a repeated or comma-separated option, each once."""
-    parts = (part.strip() for each in told for part in each.split(","))
+    parts = (part.strip() for each in values for part in each.split(","))
     return list(dict.fromkeys(part for part in parts if part))
 
 
@@ -252,11 +258,11 @@ def _number(text: str) -> int:
 
 def _device(name: str, given: Mapping[str, Any]) -> Device:
     """Return the device of that name, with the changes or numbers that options give."""
-    known = device_named(name)
+    device = device_named(name)
     gbps, tflops, memory = (
         given[each] for each in ("peak_gbps", "peak_tflops", "memory_gb")
     )
-    if known is None:
+    if device is None:
         if gbps is None or memory is None:
             raise UsageError(_unknown(name))
         return Device(
@@ -268,13 +274,13 @@ def _device(name: str, given: Mapping[str, Any]) -> Device:
             source="you",
         )
     if gbps is tflops is memory is None:
-        return known
+        return device
     return replace(
-        known,
-        bytes_per_s=known.bytes_per_s if gbps is None else gbps * GB,
-        flops=known.flops if tflops is None else _all_dtypes(tflops),
-        memory_bytes=known.memory_bytes if memory is None else memory * GB,
-        source=f"{known.source}; you",
+        device,
+        bytes_per_s=device.bytes_per_s if gbps is None else gbps * GB,
+        flops=device.flops if tflops is None else _all_dtypes(tflops),
+        memory_bytes=device.memory_bytes if memory is None else memory * GB,
+        source=f"{device.source}; you",
     )
 
 
@@ -351,8 +357,8 @@ def _seconds(text: str | None, flag: str) -> float | None:
     """Parse a duration such as ``15ms``, ``800us`` or ``1.2s``; seconds by default."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?", text.strip().lower())
-    seconds = float(found[1]) if found else 0.0
-    if not found or not seconds:
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?", text.strip().lower())
+    seconds = float(match[1]) if match else 0.0
+    if not match or not seconds:
         raise UsageError(f"{flag} {text!r}: give a time such as 15ms or 1.2s")
-    return seconds * {"us": 1e-6, "µs": 1e-6, "ms": 1e-3}.get(found[2], 1.0)
+    return seconds * {"us": 1e-6, "µs": 1e-6, "ms": 1e-3}.get(match[2], 1.0)

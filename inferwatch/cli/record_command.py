@@ -28,7 +28,7 @@ ENDS = {
 
 
 def run_record(
-    asked: ServerOptions,
+    server_options: ServerOptions,
     options: WatchOptions,
     *,
     listen: str | None,
@@ -55,8 +55,8 @@ def run_record(
 
     exports = listen is not None or otlp is not None
     try:
-        make = attached(_named(asked), others)
-        every = with_exporters(asked, options)
+        make = attached(_named(server_options), others)
+        every = with_exporters(server_options, options)
         return run_watch(COMMAND, every, make, numbers.fold if exports else None)
     except SourceError as error:
         if options.duration_s is not None:
@@ -65,14 +65,14 @@ def run_record(
         return 0  # a service that is stopped has not failed
 
 
-def _named(asked: ServerOptions) -> ServerOptions:
+def _named(server_options: ServerOptions) -> ServerOptions:
     """Add the servers on this node, if none is named."""
-    if asked.name_any:
-        return asked
-    found = [each.url for each in asyncio.run(found_servers())]
-    if not found:
+    if server_options.name_any:
+        return server_options
+    urls = [each.url for each in asyncio.run(found_servers())]
+    if not urls:
         raise SourceError("no server runs on this node: give a URL")
-    return replace(asked, urls=tuple(found))
+    return replace(server_options, urls=tuple(urls))
 
 
 def _before(pipeline: Pipeline) -> str | None:

@@ -49,8 +49,8 @@ def open_flight_recorder(
         UsageError: the retention setting cannot be parsed.
     """
     path, limits = database or default_database(), set_limits()
-    kept = KeptReadings(round(alarms.keep_s * NS_PER_S), alarms.keep_bytes)
-    recorder = FlightRecorder(path, clock, kept, command=command)
+    readings = KeptReadings(round(alarms.keep_s * NS_PER_S), alarms.keep_bytes)
+    recorder = FlightRecorder(path, clock, readings, command=command)
     before_the_end(recorder.close)
     if limits is not None and path.exists():
         prune_beside(path, limits)

@@ -69,7 +69,7 @@ def replay(
     end go to the ends. Clicking the time line works too. ? explains the rest.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     from inferwatch.cli.replay_command import (
-        chosen_of,
+        overrides_of,
         replay_headless,
         replay_on_screen,
         where,
@@ -80,8 +80,8 @@ def replay(
         raise click.UsageError(
             "--speed is for the screen: leave it out with --headless or --json"
         )
-    path, wanted = where(session, database)
-    chosen = chosen_of(slo, prices)
+    path, name = where(session, database)
+    overrides = overrides_of(slo, prices)
     if headless or as_json or not shows_screens():
-        return replay_headless(path, wanted, at, as_json=as_json, chosen=chosen)
-    return replay_on_screen(path, wanted, ReplayStart(at=at, speed=speed), chosen)
+        return replay_headless(path, name, at, as_json=as_json, overrides=overrides)
+    return replay_on_screen(path, name, ReplayStart(at=at, speed=speed), overrides)

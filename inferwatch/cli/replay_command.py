@@ -30,14 +30,17 @@ def where(session: str, database: Path | None) -> tuple[Path, str]:
     return database or default_database(), session
 
 
-def chosen_of(slo: str | None, prices: Prices | None) -> ReplayOverrides:
+def overrides_of(slo: str | None, prices: Prices | None) -> ReplayOverrides:
     """Return the objectives and prices that apply to the whole replay."""
-    said = None if slo is None else WatchedSlo(t_ns=0, slo=slo)
-    return ReplayOverrides(slo=said, prices=prices)
+    watched_slo = None if slo is None else WatchedSlo(t_ns=0, slo=slo)
+    return ReplayOverrides(slo=watched_slo, prices=prices)
 
 
 def replay_on_screen(
-    path: Path, session: str, start: ReplayStart, chosen: ReplayOverrides = AS_RECORDED
+    path: Path,
+    session: str,
+    start: ReplayStart,
+    overrides: ReplayOverrides = AS_RECORDED,
 ) -> int:
     """Replay on screen until the user leaves.
 
@@ -47,7 +50,7 @@ def replay_on_screen(
     from inferwatch.cli.on_screen import show_on_screen
     from inferwatch.cli.pages import replay_page
 
-    return show_on_screen(replay_page(path, session, start, chosen))
+    return show_on_screen(replay_page(path, session, start, overrides))
 
 
 def replay_headless(
@@ -56,28 +59,28 @@ def replay_headless(
     at: str | None,
     *,
     as_json: bool,
-    chosen: ReplayOverrides = AS_RECORDED,
+    overrides: ReplayOverrides = AS_RECORDED,
 ) -> int:
     """Print the summary; return 1 if the given objectives were missed.
 
     Raises:
         InferwatchError: there is no such session, or no such moment.
     """
-    summary = summary_of(path, session, at, chosen)
+    summary = summary_of(path, session, at, overrides)
     if as_json:
         say_json(summary)
     else:
         say(summary_text(summary))
     say_damage(path)
     missed = summary["slo"] is not None and summary["slo"]["met"] is False
-    return 1 if missed and chosen.slo is not None else 0
+    return 1 if missed and overrides.slo is not None else 0
 
 
 def summary_of(
     path: Path,
     session: str,
     at: str | None = None,
-    chosen: ReplayOverrides = AS_RECORDED,
+    overrides: ReplayOverrides = AS_RECORDED,
 ) -> Summary:
     """Return the summary as the watch printed it, or as it would have at a moment.
 
@@ -85,17 +88,17 @@ def summary_of(
         InferwatchError: there is no such session, or no such moment.
     """
     row = find(path, session)
-    return summarise(_snapshot(path, row, at, chosen), row.id)
+    return summarise(_snapshot(path, row, at, overrides), row.id)
 
 
 def _snapshot(
-    path: Path, row: SessionRow, at: str | None, chosen: ReplayOverrides
+    path: Path, row: SessionRow, at: str | None, overrides: ReplayOverrides
 ) -> Snapshot:
     """Return the snapshot of the whole session, or up to a moment."""
     with closing(Player.open(path, row.id)) as player:
         moment_ns = ReplayStart(at=at).moment(player)
     now_ns = row.duration_ns if moment_ns is None else moment_ns
-    frame, progress, looks = chosen.beginning(), RowsProgress(), 0
+    frame, progress, looks = overrides.beginning(), RowsProgress(), 0
 
     def tell() -> bool:
         nonlocal looks

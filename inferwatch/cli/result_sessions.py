@@ -25,7 +25,7 @@ class ResultSessions:
     def __init__(self, stack: ExitStack) -> None:
         self._stack = stack
         self._folder: Path | None = None
-        self._found: dict[Path, list[FoundSession]] = {}
+        self._sessions: dict[Path, list[FoundSession]] = {}
         self._digests: dict[str, Path] = {}
 
     def sessions_in(self, path: Path) -> list[FoundSession]:
@@ -34,15 +34,15 @@ class ResultSessions:
         Raises:
             UsageError: the file is of no known tool, or lacks the requests.
         """
-        asked = path.resolve()
-        if asked not in self._found:
-            self._found[asked] = self._imported(path)
-        return self._found[asked]
+        resolved = path.resolve()
+        if resolved not in self._sessions:
+            self._sessions[resolved] = self._imported(path)
+        return self._sessions[resolved]
 
     def _imported(self, path: Path) -> list[FoundSession]:
         file = read_results(path)
-        if file.path in self._found:  # a summary of requests that were read before
-            return self._found[file.path]
+        if file.path in self._sessions:  # a summary of requests that were read before
+            return self._sessions[file.path]
         first = self._digests.setdefault(file.digest, file.path)
         if first != file.path:
             raise UsageError(f"{path} is a copy of {first}: that is one run, not two")
@@ -50,9 +50,9 @@ class ResultSessions:
             self._folder = self._stack.enter_context(scratch_folder("compare"))
         database = self._folder / f"{len(self._digests)}.db"
         stored = store_runs(database, [file])
-        found = [
+        sessions = [
             FoundSession(database, find(database, each.session_id), file.path)
             for each in stored
         ]
-        self._found[file.path] = found
-        return found
+        self._sessions[file.path] = sessions
+        return sessions

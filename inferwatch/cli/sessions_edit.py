@@ -6,8 +6,8 @@ from pathlib import Path
 import click
 
 from inferwatch.cli.options import (
-    chosen,
     json_option,
+    named_sessions,
     record_of,
     record_option,
     tell,
@@ -31,7 +31,7 @@ def rename(session: str, name: str, database: Path | None, as_json: bool) -> Non
     from inferwatch.record.sessions import housekeeping
 
     path = record_of(database)
-    [row] = chosen(path, [session])
+    [row] = named_sessions(path, [session])
     housekeeping.rename(path, row.session, name)
     now = housekeeping.checked_name(name)
     undo = f"{HOW} rename {row.id} {shlex.quote(row.name or '')}{db_option(path)}"
@@ -81,7 +81,7 @@ def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> Non
     from inferwatch.record.sessions import housekeeping
 
     path = record_of(database)
-    rows = chosen(path, wanted)
+    rows = named_sessions(path, wanted)
     housekeeping.put_away(path, [row.session for row in rows])
     ids = [row.id for row in rows]
     undo = f"{HOW} restore {' '.join(ids)}{db_option(path)}"
@@ -106,7 +106,11 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
     from inferwatch.record.sessions import housekeeping
 
     path = record_of(database)
-    rows = [r for r in chosen(path, wanted, bin_too=True) if r.deleted_ns is not None]
+    rows = [
+        r
+        for r in named_sessions(path, wanted, bin_too=True)
+        if r.deleted_ns is not None
+    ]
     if not rows:
         raise NoSuchSessionError(
             f"{', '.join(wanted)}: not in the bin; `{HOW} --bin{db_option(path)}` "
@@ -126,7 +130,7 @@ def _retag(
     from inferwatch.record.sessions import housekeeping
 
     words = tuple(housekeeping.checked_tags(words))
-    [row] = chosen(path, [session])
+    [row] = named_sessions(path, [session])
     before = row.tags.split()
     new = [word for word in words if (word in before) != add]
     tags = housekeeping.retag(
@@ -138,7 +142,7 @@ def _retag(
     )
     undo = f"{HOW} {'untag' if add else 'tag'} {row.id} {shlex.join(new)}"
     undo += db_option(path)
-    said = f"{row.id} now has {', '.join(tags) or 'no tags'}."
-    said += f" Undo: {undo}" if new else " Nothing changed."
+    text = f"{row.id} now has {', '.join(tags) or 'no tags'}."
+    text += f" Undo: {undo}" if new else " Nothing changed."
     facts = {"session": row.id, "tags": tags, "undo": undo if new else None}
-    tell(said, facts, as_json=as_json)
+    tell(text, facts, as_json=as_json)

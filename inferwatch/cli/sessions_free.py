@@ -110,11 +110,11 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
 
     path = record_of(database)
     damage = recover_into(path, into)
-    told = f"Nothing in {path} is lost; all of it"
+    lead = f"Nothing in {path} is lost; all of it"
     if damage.is_loss:
-        told = f"{damage.sentence}\nWhat could be read"
+        lead = f"{damage.sentence}\nWhat could be read"
     tell(
-        f"{told} is now in {into}: open it with{db_option(into)}",
+        f"{lead} is now in {into}: open it with{db_option(into)}",
         {"into": str(into), **damage.facts},
         as_json=as_json,
     )
@@ -147,9 +147,11 @@ def _free(
         return tell("Nothing was deleted.", facts, as_json=as_json)
     if going and not yes:
         _confirm(len(going))
-    with _progress(as_json=as_json) as told:
-        rows = erase(path, numbers, lambda share: told(share / 2))
-        freed_bytes = vacuum(path, lambda share: told((1 + share) / 2)) + beside_bytes
+    with _progress(as_json=as_json) as progress:
+        rows = erase(path, numbers, lambda share: progress(share / 2))
+        freed_bytes = (
+            vacuum(path, lambda share: progress((1 + share) / 2)) + beside_bytes
+        )
     facts |= {"rows": rows, "freed_bytes": freed_bytes}
     text = (
         f"Deleted {counted(len(going), 'session')} for good, freeing "

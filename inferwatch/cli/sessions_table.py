@@ -38,8 +38,8 @@ def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
     console = Console(highlight=False, markup=False, emoji=False, width=width)
     hidden = {"tags"} if not any(row.tags for row in rows) else set()
     hidden |= {"steps"} if console.width < ROOM_FOR_STEPS else set()
-    shown = [heading for heading in COLUMNS if heading not in hidden]
-    for heading in shown:
+    headings = [heading for heading in COLUMNS if heading not in hidden]
+    for heading in headings:
         table.add_column(
             heading,
             justify=COLUMNS[heading],
@@ -48,7 +48,7 @@ def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
         )
     for row in rows:
         cells = _cells(row, sizes.of.get(row.session))
-        table.add_row(*(visible(cells[heading]) for heading in shown))
+        table.add_row(*(visible(cells[heading]) for heading in headings))
     with console.capture() as drawn:
         console.print(table)
     say_coloured(drawn.get().removesuffix("\n"))

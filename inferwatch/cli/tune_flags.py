@@ -32,10 +32,10 @@ class DurationParam(click.ParamType[float]):
         ctx: click.Context | None,
     ) -> float:
         """Refuse what is no duration, or no usable one."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", str(value).strip())
-        if found is None or found[2] not in SECONDS_IN:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", str(value).strip())
+        if match is None or match[2] not in SECONDS_IN:
             self.fail(f"{value!r} is no span of time: write 30s, 20min or 2h")
-        span_s = float(found[1]) * SECONDS_IN[found[2]]
+        span_s = float(match[1]) * SECONDS_IN[match[2]]
         if not 0 < span_s <= MOST_S:
             self.fail(f"{value!r} is no usable span of time", param, ctx)
         return span_s
@@ -43,8 +43,8 @@ class DurationParam(click.ParamType[float]):
 
 def _load(heading: Heading) -> list[click.Option]:
     """Return the flags of a load under a heading, without those in LOAD."""
-    found = declared(heading)
-    return [each for each in found if not LOAD & set(each.opts)]
+    options = declared(heading)
+    return [each for each in options if not LOAD & set(each.opts)]
 
 
 SEARCH = [

@@ -80,20 +80,20 @@ class TuneOptions:
     @property
     def recorded(self) -> str | None:
         """The flag that asks for a recorded tune, if any."""
-        asked = {
+        flags = {
             "--list": self.lists,
             "--show": self.show is not None,
             "--resume": self.resume is not None,
         }
-        given = [flag for flag, there in asked.items() if there]
-        if len(given) > 1:
-            raise UsageError(f"{given[0]} and {given[1]}: give one of them")
-        if given and (self.target or self.flags or self.vary):
+        names = [flag for flag, there in flags.items() if there]
+        if len(names) > 1:
+            raise UsageError(f"{names[0]} and {names[1]}: give one of them")
+        if names and (self.target or self.flags or self.vary):
             raise UsageError(
-                f"{given[0]} is of a tune that was recorded, with options of its own: "
+                f"{names[0]} is of a tune that was recorded, with options of its own: "
                 "leave out MODEL, --vary and what follows --"
             )
-        return given[0] if given else None
+        return names[0] if names else None
 
     @property
     def on_screen(self) -> bool:
@@ -122,11 +122,11 @@ def tune_plan(options: TuneOptions) -> TunePlan:
     url = _url(options.target)
     if url is not None:
         _refuse_restarts(options, variables)
-    engine_flags, told = split_present(options.flags, variables)
+    engine_flags, present_flags = split_present(options.flags, variables)
     left_out = {each.flag: UNSET for each in variables if UNSET in each.values}
-    present = left_out | dict(told)
-    chosen = ((each.flag, present.get(each.flag, each.values[0])) for each in variables)
-    if len(space_of(variables, Point(flags=tuple(chosen))).points) < 2:
+    present = left_out | dict(present_flags)
+    start = ((each.flag, present.get(each.flag, each.values[0])) for each in variables)
+    if len(space_of(variables, Point(flags=tuple(start))).points) < 2:
         raise UsageError(
             f"--vary {variables[0].flag}={variables[0].values[0]} leaves nothing to "
             "choose from: give it more values"
@@ -230,8 +230,8 @@ def _load(options: TuneOptions, goal: Goal, url: str | None) -> LoadPlan:
         fields["warmup_s"] = min(WARMUP_S, WARMUP_SHARE * length_s)
     if not fields.keys() & {"rate_per_s", "concurrency", "rates", "trace", "scenario"}:
         raise UsageError(HOW_MUCH)
-    known = {"run_id": "tune", "url": url or "http://localhost"}
-    plan = make_plan({"model": "" if url else options.target, **fields, **known})
+    target = {"run_id": "tune", "url": url or "http://localhost"}
+    plan = make_plan({"model": "" if url else options.target, **fields, **target})
     if plan.measures_rate:
         raise UsageError(
             "each setting would be sent what it can bear, and none could be told from "

@@ -57,13 +57,13 @@ def print_result(task: TuneEnded, options: TuneOptions) -> int:
 
 def _say_where(task: TuneEnded) -> None:
     """Print to stderr where it is recorded, and how to continue an unfinished tune."""
-    found = task.progress.tune_id
+    tune_id = task.progress.tune_id
     if task.outcome == "done":
-        said = f"recorded as tune {found}: `inferwatch tune --show {found}`"
+        text = f"recorded as tune {tune_id}: `inferwatch tune --show {tune_id}`"
     else:
-        goes_on = f"continue with `inferwatch tune --resume {found}`"
-        said = f"tune {found} {task.outcome}; {goes_on}"
-    say(f"inferwatch: {said}", err=True)
+        goes_on = f"continue with `inferwatch tune --resume {tune_id}`"
+        text = f"tune {tune_id} {task.outcome}; {goes_on}"
+    say(f"inferwatch: {text}", err=True)
 
 
 def _coloured() -> bool:

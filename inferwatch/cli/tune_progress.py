@@ -65,14 +65,14 @@ class TuneLog:
 
     def _sentences(self, now: TuneProgress) -> Iterator[str]:
         """Yield messages that are new; the tune itself keeps only the latest."""
-        said = list(now.said)
+        messages = list(now.said)
         start = 0
-        if self._last_said in said:
-            start = len(said) - said[::-1].index(self._last_said)
-        for text in said[start:]:
+        if self._last_said in messages:
+            start = len(messages) - messages[::-1].index(self._last_said)
+        for text in messages[start:]:
             yield f"{format_duration(now.elapsed_s)}  {text}"
-        if said:
-            self._last_said = said[-1]
+        if messages:
+            self._last_said = messages[-1]
 
 
 def trial_line(trial: Trial, now: TuneProgress) -> str:

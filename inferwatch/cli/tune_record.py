@@ -57,13 +57,13 @@ def _listed(
     plan: str,
     trials: int,
 ) -> dict[str, Any]:
-    known = msgspec.json.decode(plan)
+    fields = msgspec.json.decode(plan)
     return {
         "tune_id": tune_id,
-        "name": known.get("name"),
-        "model": known.get("model") or known.get("url"),
-        "goal": known.get("goal", Goal.GOODPUT),
-        "vary": dict(known.get("vary", ())),
+        "name": fields.get("name"),
+        "model": fields.get("model") or fields.get("url"),
+        "goal": fields.get("goal", Goal.GOODPUT),
+        "vary": dict(fields.get("vary", ())),
         "began_unix_s": began_wall_ns / 1e9,
         "ended_unix_s": None if ended_wall_ns is None else ended_wall_ns / 1e9,
         "outcome": outcome,

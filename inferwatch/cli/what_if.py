@@ -75,7 +75,7 @@ def what_if(
     from inferwatch.cli.replay_command import where
     from inferwatch.cli.what_if_command import WhatIfOptions, tell_what_if
 
-    path, wanted = where(session, database)
+    path, name = where(session, database)
     options = WhatIfOptions(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
@@ -84,4 +84,4 @@ def what_if(
         source=source,
         as_json=as_json,
     )
-    return tell_what_if(path, wanted, options)
+    return tell_what_if(path, name, options)

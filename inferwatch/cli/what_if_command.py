@@ -64,13 +64,13 @@ def tell_what_if(path: Path, session: str, options: WhatIfOptions) -> int:
         connection.execute("BEGIN")
         readings = chosen_readings(connection, row.session, KINDS)
         run = recorded_run(_watched(readings, row, progress), options.source)
-        told = what_if(run, changes, lambda n: progress.at("simulating", n, None))
+        result = what_if(run, changes, lambda n: progress.at("simulating", n, None))
     if options.as_json:
-        say_json(as_json(told, row.id))
+        say_json(as_json(result, row.id))
     else:
-        say(text(told, row.id))
+        say(text(result, row.id))
     say_damage(path)
-    return int(all(each.outcome is None for each in told.predictions))
+    return int(all(each.outcome is None for each in result.predictions))
 
 
 def _watched(

@@ -61,6 +61,6 @@ def why(
     from inferwatch.cli.replay_command import where
     from inferwatch.cli.why_command import WhyOptions, tell_why
 
-    path, wanted = where(session, database)
+    path, name = where(session, database)
     options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
-    return tell_why(path, wanted, options)
+    return tell_why(path, name, options)

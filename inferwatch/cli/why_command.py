@@ -90,7 +90,7 @@ def _slowest(player: Player, path: Path, moment_ns: int | None, most: int) -> Wh
     )
 
 
-def _one(path: Path, session_id: str, wanted: str, now_ns: int) -> Why:
+def _one(path: Path, session_id: str, query: str, now_ns: int) -> Why:
     """Return the story of the request whose id contains the text.
 
     Raises:
@@ -99,19 +99,19 @@ def _one(path: Path, session_id: str, wanted: str, now_ns: int) -> Why:
     with reading(path) as connection:
         connection.execute("BEGIN")
         lookup = RecordLookup(connection, session_id)
-        found = lookup.meant(wanted, SHOWN + 1)
-        if not found:
+        matches = lookup.meant(query, SHOWN + 1)
+        if not matches:
             raise UsageError(
-                f"{session_id} has no request {shortened(wanted, 60)}: give the id its "
+                f"{session_id} has no request {shortened(query, 60)}: give the id its "
                 "client sent, or a part of it"
             )
-        if len(found) > 1:
-            names = ", ".join(shortened(name, 60) for _, name in found[:SHOWN])
-            more = " and more" if len(found) > SHOWN else ""
+        if len(matches) > 1:
+            names = ", ".join(shortened(name, 60) for _, name in matches[:SHOWN])
+            more = " and more" if len(matches) > SHOWN else ""
             raise UsageError(
-                f"{shortened(wanted, 60)} may be any of {names}{more}: give more of it"
+                f"{shortened(query, 60)} may be any of {names}{more}: give more of it"
             )
-        story = tell(lookup, found[0][0], now_ns)
+        story = tell(lookup, matches[0][0], now_ns)
     if story is None:
-        raise UsageError(f"{shortened(found[0][1], 60)} had not come by then")
+        raise UsageError(f"{shortened(matches[0][1], 60)} had not come by then")
     return Why(session_id=session_id, now_ns=now_ns, stories=(story,), asked=True)

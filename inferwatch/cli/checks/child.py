@@ -33,14 +33,14 @@ def ask_child(
         start_new_session=True,
     ) as child:
         try:
-            said, complaints = child.communicate(timeout=limit_s)
+            stdout, stderr = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, SIGKILL)  # not reaped yet: the pid is still its own
             raise ChildError(f"it took longer than {limit_s:g} s") from None
-    lines = said[-MOST_SAID:].decode("utf-8", "replace").strip().splitlines()
+    lines = stdout[-MOST_SAID:].decode("utf-8", "replace").strip().splitlines()
     with suppress(ValueError, IndexError):
         return json.loads(lines[-1])
     if child.returncode < 0:
         raise ChildError(f"it was ended by signal {-child.returncode}")
-    why = complaints[-MOST_SAID:].decode("utf-8", "replace").strip().splitlines()
+    why = stderr[-MOST_SAID:].decode("utf-8", "replace").strip().splitlines()
     raise ChildError(why[-1][:300] if why else f"exit status {child.returncode}")

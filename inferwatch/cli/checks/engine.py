@@ -39,19 +39,19 @@ def _vllm() -> Sequence[CheckResult]:
         return [_no_vllm(), *_another_vllm()]
     quiet = {SWITCH: "0", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
     try:
-        told = ask_child(
+        report = ask_child(
             "-m", "embedded_engine.probe.check", limit_s=IMPORT_S, more=quiet
         )
     except ChildError as error:
         fix = f"{Path(sys.executable).name} -c 'import vllm' shows where it fails"
         return [broken("vLLM", f"cannot be imported: {error}", fix), *_another_vllm()]
-    has = f"{told['version']}: has all {told['hooks']} methods that the probe wraps"
-    if not told["missing"]:
-        return [works("vLLM", has, **told), *_another_vllm()]
-    lacks = "; ".join(told["missing"])
-    says = f"{told['version']}: the probe cannot see {lacks}"
+    has = f"{report['version']}: has all {report['hooks']} methods that the probe wraps"
+    if not report["missing"]:
+        return [works("vLLM", has, **report), *_another_vllm()]
+    lacks = "; ".join(report["missing"])
+    says = f"{report['version']}: the probe cannot see {lacks}"
     fix = "update inferwatch, or use a vLLM from 0.26 on"
-    return [limited("vLLM", says, fix, **told), *_another_vllm()]
+    return [limited("vLLM", says, fix, **report), *_another_vllm()]
 
 
 def _no_vllm() -> CheckResult:
@@ -82,9 +82,9 @@ def _entry_point() -> Sequence[CheckResult]:
     if not any(each.name == NAME for each in entry_points(group=GROUP)):
         says = f"vLLM would not load it: no {GROUP} entry point is installed"
         return [broken("probe", says, "install inferwatch with pip or uv")]
-    chosen = os.environ.get(PLUGINS)
-    if chosen is not None and NAME not in chosen.split(","):
-        says = f"{PLUGINS}={chosen} keeps vLLM from loading it"
+    plugins = os.environ.get(PLUGINS)
+    if plugins is not None and NAME not in plugins.split(","):
+        says = f"{PLUGINS}={plugins} keeps vLLM from loading it"
         return [limited("probe", says, f"{PLUGINS}={NAME}, or unset it")]
     return [
         works("probe", f"every vLLM started with {SWITCH}=1 loads it", switch=SWITCH)
@@ -93,10 +93,10 @@ def _entry_point() -> Sequence[CheckResult]:
 
 def _engines() -> Sequence[CheckResult]:
     try:
-        found = asyncio.run(nearby_engines())
+        engines = asyncio.run(nearby_engines())
     except OSError as error:
         return [broken("engines", f"cannot be looked for: {error}")]
-    if not found:
+    if not engines:
         return [
             absent(
                 "engines",
@@ -105,7 +105,7 @@ def _engines() -> Sequence[CheckResult]:
                 "host's",
             )
         ]
-    return [_engine(each) for each in found]
+    return [_engine(each) for each in engines]
 
 
 def _engine(engine: NearbyEngine) -> CheckResult:

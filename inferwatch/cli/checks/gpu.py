@@ -60,21 +60,21 @@ class NvmlSays(msgspec.Struct):
 
 def main() -> None:
     """Ask NVML and print ``NvmlSays``: a child process, as a bad driver can hang it."""
-    told: list[AnyReading] = []
-    source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), told.append)
-    told += source.probe()
+    readings: list[AnyReading] = []
+    source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), readings.append)
+    readings += source.probe()
     for _ in range(READS):
         # It takes at least two readings to see whether counters can be read.
         time.sleep(BETWEEN_S)
-        told += source.read(set(Pace))
+        readings += source.read(set(Pace))
     source.close()
-    found = {each.uuid: each for each in told if isinstance(each, GpuInfo)}
-    said = NvmlSays(
-        gpus=sorted(found.values(), key=_whole_ones_first),
-        notes=[each.text for each in told if isinstance(each, Note)],
+    infos = {each.uuid: each for each in readings if isinstance(each, GpuInfo)}
+    report = NvmlSays(
+        gpus=sorted(infos.values(), key=_whole_ones_first),
+        notes=[each.text for each in readings if isinstance(each, Note)],
         broken_library=_broken_library(),
     )
-    sys.stdout.write(msgspec.json.encode(said).decode() + "\n")
+    sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
 
 
 def _whole_ones_first(info: GpuInfo) -> tuple[str, str]:
@@ -87,24 +87,24 @@ def _broken_library() -> str:
     try:
         ctypes.CDLL(LIBRARY)
     except OSError as error:
-        said = str(error)
-        return "" if "cannot open shared object file" in said else said
+        message = str(error)
+        return "" if "cannot open shared object file" in message else message
     return ""
 
 
 def _nvml() -> Sequence[CheckResult]:
     try:
-        told = ask_child("-m", "inferwatch.cli.checks.gpu", limit_s=NVML_S)
-        said = msgspec.convert(told, NvmlSays)
+        answer = ask_child("-m", "inferwatch.cli.checks.gpu", limit_s=NVML_S)
+        report = msgspec.convert(answer, NvmlSays)
     except (ChildError, msgspec.ValidationError) as error:
         fix = "does nvidia-smi answer? If not, the driver must be loaded anew"
         return [broken("NVML", f"NVIDIA's driver does not answer: {error}", fix)]
-    if said.broken_library:
+    if report.broken_library:
         fix = "look into LD_LIBRARY_PATH, or install the driver anew"
-        says = f"the driver's library cannot be loaded: {said.broken_library}"
+        says = f"the driver's library cannot be loaded: {report.broken_library}"
         return [broken("NVML", says, fix)]
-    notes = [limited("NVML", each) for each in dict.fromkeys(said.notes)]
-    return [*(_gpu(each) for each in said.gpus), *notes]
+    notes = [limited("NVML", each) for each in dict.fromkeys(report.notes)]
+    return [*(_gpu(each) for each in report.gpus), *notes]
 
 
 def _gpu(info: GpuInfo) -> CheckResult:
@@ -133,9 +133,9 @@ def _gpu(info: GpuInfo) -> CheckResult:
 
 
 def _named(fields: Sequence[str]) -> str:
-    shown = ", ".join(each.replace("_", " ") for each in fields[:SHOWN])
+    names = ", ".join(each.replace("_", " ") for each in fields[:SHOWN])
     more = len(fields) - SHOWN
-    return f"{shown} and {more} more" if more > 0 else shown
+    return f"{names} and {more} more" if more > 0 else names
 
 
 def _has_driver() -> bool:
@@ -143,11 +143,11 @@ def _has_driver() -> bool:
 
 
 async def _exporters(urls: Sequence[str]) -> list[CheckResult]:
-    asked = urls or [f"localhost:{port}" for port in PORTS]
-    told = await asyncio.gather(*(_exporter(each) for each in asked))
-    found = [each for each in told if each.standing is not CheckStatus.ABSENT]
-    if urls or found:
-        return list(told if urls else found)
+    addresses = urls or [f"localhost:{port}" for port in PORTS]
+    results = await asyncio.gather(*(_exporter(each) for each in addresses))
+    present = [each for each in results if each.standing is not CheckStatus.ABSENT]
+    if urls or present:
+        return list(results if urls else present)
     ports = " and ".join(str(port) for port in PORTS)
     return [
         absent(
@@ -167,10 +167,10 @@ async def _exporter(url: str) -> CheckResult:
         gpus = DcgmPage().read(answer.text)
     except (NoAnswerError, ExpositionError, ProxyError) as error:
         return absent("DCGM", f"{server.source}: {error}")
-    return _told(server.source, gpus)
+    return _exporter_result(server.source, gpus)
 
 
-def _told(place: str, gpus: Sequence[DcgmGpu]) -> CheckResult:
+def _exporter_result(place: str, gpus: Sequence[DcgmGpu]) -> CheckResult:
     whole = len({each.uuid for each in gpus})
     missing = {
         field: why_missing(gpu, field, AVERAGES[field])
@@ -190,14 +190,14 @@ def gpu_checks(dcgm: Sequence[str] = ()) -> Sequence[Check]:
     """Return the checks of NVML, and of the given or else the local exporters."""
 
     def exporters() -> Sequence[CheckResult]:
-        found = asyncio.run(_exporters(dcgm))
+        results = asyncio.run(_exporters(dcgm))
         if not dcgm:
-            return found
+            return results
         return [
             replace(each, standing=CheckStatus.BROKEN, fix="is the address right?")
             if each.standing is CheckStatus.ABSENT
             else each
-            for each in found
+            for each in results
         ]
 
     return (

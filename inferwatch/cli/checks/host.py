@@ -36,7 +36,7 @@ AREA = "Host"
 ENOUGH_CORES = 2
 """One for an engine's thread, and one for inferwatch."""
 PROC = Path("/proc")
-TOLD = {
+PROC_FILES = {
     "stat": "how busy its cores are",
     "loadavg": "its run queue",
     "meminfo": "its memory",
@@ -74,9 +74,9 @@ def _cores() -> Sequence[CheckResult]:
     ]
 
 
-def _told() -> Sequence[CheckResult]:
+def _check_proc() -> Sequence[CheckResult]:
     """Check what the kernel reports of the host and its processes."""
-    missing = {what: name for name, what in TOLD.items() if not _has(PROC / name)}
+    missing = {what: name for name, what in PROC_FILES.items() if not _has(PROC / name)}
     fix = f"mount {PROC} whole: {', '.join(missing.values())} cannot be read"
     if not missing and not (PROC / "1").exists():
         missing = {"processes of other users": "1"}
@@ -136,14 +136,14 @@ NOT_TOLD = "the kernel does not say whether it is synchronised"
 
 def _wall() -> Sequence[CheckResult]:
     """Check if a time service keeps the wall clock; modes 0 changes nothing."""
-    told = _Timex()
+    timex = _Timex()
     try:
-        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(told))
+        state = ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(timex))
     except (OSError, AttributeError):
         state = -1
     if state < 0:
         return [absent("wall clock", NOT_TOLD)]
-    if told.status & UNSYNCHRONISED:
+    if timex.status & UNSYNCHRONISED:
         return [
             limited(
                 "wall clock",
@@ -152,7 +152,7 @@ def _wall() -> Sequence[CheckResult]:
                 synchronised=False,
             )
         ]
-    error_s = told.maxerror / 1e6
+    error_s = timex.maxerror / 1e6
     says = f"kept by a time service, at most {format_duration(error_s).strip()} wrong"
     return [works("wall clock", says, synchronised=True, most_wrong_s=error_s)]
 
@@ -239,18 +239,18 @@ def _peak() -> Sequence[CheckResult]:
                 "run `inferwatch doctor --measure-peak` while little else runs",
             )
         ]
-    said = [f"copies {format_bytes(peak.bytes_per_s)}/s"]
-    said += [
+    parts = [f"copies {format_bytes(peak.bytes_per_s)}/s"]
+    parts += [
         f"reads {format_bytes(size)} again and again at {format_bytes(rate)}/s"
         for size, rate in sorted(peak.cached_bytes_per_s.items())
     ]
-    said += [
+    parts += [
         f"{dtype} {rate / 1e12:.2f} TFLOP/s"
         for dtype, rate in sorted(peak.flops.items())
     ]
     when = datetime.fromtimestamp(peak.measured_wall_s or 0, UTC)
     by = f"{counted(peak.threads or 0, 'core')}, {when:%Y-%m-%d}"
-    says = f"{', '.join(said)}; {by}; GPUs go by their data sheets"
+    says = f"{', '.join(parts)}; {by}; GPUs go by their data sheets"
     facts = msgspec.to_builtins(peak)
     for name in ("type", "t_ns", "source"):
         facts.pop(name, None)
@@ -259,7 +259,7 @@ def _peak() -> Sequence[CheckResult]:
 
 CHECKS = (
     Check(area=AREA, name="cores", find=_cores),
-    Check(area=AREA, name="load and memory", find=_told),
+    Check(area=AREA, name="load and memory", find=_check_proc),
     Check(area=AREA, name="monotonic clock", find=_monotonic),
     Check(area=AREA, name="wall clock", find=_wall),
     Check(area=AREA, name="receive stamps", find=_stamps),

@@ -44,12 +44,12 @@ def _directory() -> Sequence[CheckResult]:
     except OSError as error:
         says = f"{place} cannot be written: {error.strerror}"
         return [broken("directory", says, ELSEWHERE, path=str(path))]
-    found = [_room(path, place)]
+    results = [_room(path, place)]
     if (kind := _file_system(place)) in NETWORKED:
         fix = "choose a file on a local disk with INFERWATCH_DB"
         says = f"{place} is on {kind}, where SQLite's log may fail"
-        found.append(limited("file system", says, fix, kind=kind))
-    return found
+        results.append(limited("file system", says, fix, kind=kind))
+    return results
 
 
 def _room(path: Path, place: Path) -> CheckResult:

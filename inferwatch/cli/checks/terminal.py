@@ -53,7 +53,7 @@ def _ssh() -> Sequence[CheckResult]:
         says = "not installed: `attach ssh://…` needs it"
         return [absent("ssh", says, "install OpenSSH's client")]
     try:
-        told = subprocess.run(
+        completed = subprocess.run(
             [command, "-V"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -62,7 +62,7 @@ def _ssh() -> Sequence[CheckResult]:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return [limited("ssh", f"{command} does not run: {error}"[:200])]
-    version = (told.stderr or told.stdout).decode("utf-8", "replace").strip()
+    version = (completed.stderr or completed.stdout).decode("utf-8", "replace").strip()
     return [works("ssh", version.partition(",")[0] or command, path=command)]
 
 

@@ -108,7 +108,7 @@ def servers_of(options: ServerOptions) -> tuple[Server, ...]:
     path, file = _settings(options)
     own = _own_headers(options)
     servers = tuple(
-        _server(options, file, entry, own, path) for entry in _chosen(options, file)
+        _server(options, file, entry, own, path) for entry in _entries(options, file)
     )
     _refuse_twins(servers)
     return servers
@@ -127,15 +127,15 @@ def agents_of(options: ServerOptions) -> tuple[RemoteAgent, ...]:
     if options.config is None:
         return ()
     path, file = _settings(options)
-    found = []
+    agents = []
     for index, each in enumerate(file.agent):
         key = _beside(path.parent, each.key) if each.key else None
         try:
-            found.append(_agent(each.address, key, each.name))
+            agents.append(_agent(each.address, key, each.name))
         except UsageError as error:
             line = line_of(path.read_text("utf-8"), index, table="agent")
             raise UsageError(f"{path}, line {line}: {error}") from error
-    return tuple(found)
+    return tuple(agents)
 
 
 def dcgm_of(options: ServerOptions, typed: tuple[str, ...]) -> tuple[str, ...]:
@@ -258,12 +258,12 @@ def _shown_address(entry: NamedServer) -> str:
 def shown_secrets(options: ServerOptions) -> list[str]:
     """Return where secrets were typed that anybody on this host can read in ``ps``."""
     lines = (line.partition(":") for line in options.header)
-    found = literal_secrets({name.strip(): value.strip() for name, _, value in lines})
+    names = literal_secrets({name.strip(): value.strip() for name, _, value in lines})
     urls = [*options.urls, options.prometheus or ""]
-    return [*found, *("the URL" for url in urls if "@" in url)][:3]
+    return [*names, *("the URL" for url in urls if "@" in url)][:3]
 
 
-def _chosen(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
+def _entries(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
     """Return the named servers of the file, and those that are given by address."""
     uds = str(options.uds) if options.uds else None
     if options.probe and len(options.urls) > 1:
@@ -276,18 +276,18 @@ def _chosen(options: ServerOptions, file: FleetFile) -> list[NamedServer]:
         if not (file.server or file.agent):
             raise UsageError(f"{options.config} names no [[server]]")
         return file.server
-    return [_meant(each, file) for each in options.urls]
+    return [_entry(each, file) for each in options.urls]
 
 
-def _meant(text: str, file: FleetFile) -> NamedServer:
+def _entry(text: str, file: FleetFile) -> NamedServer:
     """Return the server of that name, else one at that address."""
     named = {each.name: each for each in file.server if each.name}
     if text in named:
         return named[text]
     if named and text.isalnum() and text != "localhost":
-        known = ", ".join(named)
+        names = ", ".join(named)
         raise UsageError(
-            f"no server is called {text!r}; there is: {known}. For a host of that "
+            f"no server is called {text!r}; there is: {names}. For a host of that "
             f"name write http://{text}"
         )
     if text.startswith(SOCKET):
@@ -297,12 +297,12 @@ def _meant(text: str, file: FleetFile) -> NamedServer:
 
 def _own_headers(options: ServerOptions) -> dict[str, str]:
     """Return the headers of the command line, which apply to all servers."""
-    said = headers(header_lines(options.header))
+    typed = headers(header_lines(options.header))
     if options.api_key_env:
-        return merged(key_header(from_env(options.api_key_env)), said)
+        return merged(key_header(from_env(options.api_key_env)), typed)
     if options.api_key_file:
-        return merged(key_header(from_file(options.api_key_file)), said)
-    return said
+        return merged(key_header(from_file(options.api_key_file)), typed)
+    return typed
 
 
 def _server(
@@ -319,8 +319,8 @@ def _server(
     """
 
     def of(name: str) -> Any:  # noqa: ANN401 - any type of the file
-        found = getattr(entry, name)
-        return getattr(file, name) if found is None else found
+        value = getattr(entry, name)
+        return getattr(file, name) if value is None else value
 
     ca_file, every_s = options.ca_file or of("ca_file"), options.every_s or of("every")
     slo = of("slo")
@@ -359,18 +359,18 @@ def _headers_in(entry: ServerEntry, beside: Path) -> dict[str, str]:
             f"the header {secret[0]} holds a secret: keep it elsewhere, and write "
             '"env:NAME" or "@FILE"'
         )
-    found = headers(entry.headers, beside)
+    resolved = headers(entry.headers, beside)
     if entry.key_env:
-        return merged(key_header(from_env(entry.key_env)), found)
+        return merged(key_header(from_env(entry.key_env)), resolved)
     if entry.key_file:
-        return merged(key_header(from_file(_beside(beside, entry.key_file))), found)
-    return found
+        return merged(key_header(from_file(_beside(beside, entry.key_file))), resolved)
+    return resolved
 
 
 def _beside(folder: Path, name: str | Path) -> Path:
     """Return a file's path; a relative one in the settings file is beside that."""
-    found = Path(name).expanduser()
-    return found if isinstance(name, Path) else folder / found
+    path = Path(name).expanduser()
+    return path if isinstance(name, Path) else folder / path
 
 
 def _place(path: Path, file: FleetFile, entry: NamedServer) -> str:
@@ -422,10 +422,10 @@ def _checked_every(every_s: float | None) -> float:
 
 
 def _refuse_twins(servers: Sequence[Server]) -> None:
-    seen: set[str] = set()
+    sources: set[str] = set()
     for server in servers:
-        if server.source in seen:
+        if server.source in sources:
             raise UsageError(
                 f"{server.source} is there twice: two servers need two names"
             )
-        seen.add(server.source)
+        sources.add(server.source)

@@ -121,16 +121,16 @@ def line_of(
     >>> line_of("slo = 'x'\n[[server]]\nurl = 'a'\n[[server]]\nurl = 'b'", 1, "url")
     5
     """
-    begin, heads, meant = 1, Counter[str](), None if index is None else (table, index)
+    begin, heads, target = 1, Counter[str](), None if index is None else (table, index)
     at: tuple[str, int] | None = None
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if head := re.match(r"\[\[\s*(\w+)\s*\]\]", stripped):
             at = head[1], heads[head[1]]
             heads[head[1]] += 1
-            begin = number if at == meant else begin
+            begin = number if at == target else begin
         if (
-            at == meant
+            at == target
             and key
             and re.match(rf"\[?[\w.]*[\"']?\b{re.escape(key)}\b", stripped)
         ):
@@ -148,10 +148,10 @@ def _explained(error: str, text: str) -> str:
     line = line_of(text, None if index is None else int(index), key, table)
     if unknown:
         of_table: type[Any] = NamedAgent if table == "agent" else NamedServer
-        known: type[Any] = FleetFile if index is None else of_table
-        names = ", ".join(known.__struct_fields__)
+        struct: type[Any] = FleetFile if index is None else of_table
+        names = ", ".join(struct.__struct_fields__)
         return f"line {line}: there is no {key!r}; there is: {names}"
     if wrong:
-        wanted = PLAIN.get(wrong["wanted"], wrong["wanted"])
-        return f"line {line}: {key or 'it'} must be {wanted}"
+        type_name = PLAIN.get(wrong["wanted"], wrong["wanted"])
+        return f"line {line}: {key or 'it'} must be {type_name}"
     return f"line {line}: {error}"

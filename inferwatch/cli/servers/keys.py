@@ -58,13 +58,13 @@ def header_lines(lines: Iterable[str]) -> dict[str, str]:
     Raises:
         UsageError: a line is no header.
     """
-    found = {}
+    parsed = {}
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon:
             raise UsageError("--header is written 'Name: value'")
-        found[name.strip()] = value.strip()
-    return headers(found)
+        parsed[name.strip()] = value.strip()
+    return headers(parsed)
 
 
 def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, str]:
@@ -84,10 +84,10 @@ def headers(given: Mapping[str, str], beside: Path | None = None) -> dict[str, s
 
 def merged(*given: Mapping[str, str]) -> dict[str, str]:
     """Return all headers; of equal names, in any case, the last counts."""
-    found = {
+    by_name = {
         name.lower(): (name, value) for each in given for name, value in each.items()
     }
-    return dict(found.values())
+    return dict(by_name.values())
 
 
 def literal_secrets(given: Mapping[str, str]) -> list[str]:

@@ -22,7 +22,12 @@ import pytest
 
 from collectors.contract.readings import Phase, RequestRecord
 from inferwatch.cli.load_progress import draw
-from inferwatch.cli.load_search import SearchRuns, client_sentence, kept, sentence
+from inferwatch.cli.load_search import (
+    SearchRuns,
+    client_sentence,
+    record_text,
+    sentence,
+)
 from inferwatch.feed import RecordState
 from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import FollowedPlan
@@ -390,10 +395,10 @@ def test_what_was_not_tried_is_not_said(changes: dict[str, Any], said: str) -> N
 def test_an_interrupted_search_says_how_it_goes_on() -> None:
     record = RecordState(session_id="s7")
 
-    assert kept(SEARCHED, record) == "session s7; continue with --resume s7"
-    assert kept({**SEARCHED, "ended": True}, record) == "session s7"
-    assert kept(None, record) == "session s7"
-    assert kept(SEARCHED, None) == "not recorded"
+    assert record_text(SEARCHED, record) == "session s7; continue with --resume s7"
+    assert record_text({**SEARCHED, "ended": True}, record) == "session s7"
+    assert record_text(None, record) == "session s7"
+    assert record_text(SEARCHED, None) == "not recorded"
 
 
 def judged_run(*reasons: str, cause: str | None = None) -> PointRun:

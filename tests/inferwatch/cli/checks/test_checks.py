@@ -62,7 +62,7 @@ def test_a_quota_is_named(monkeypatch: Patch) -> None:
 def test_parts_of_proc_that_are_missing_are_named_with_what_they_tell(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    for name in (*host.TOLD, "1/stat"):
+    for name in (*host.PROC_FILES, "1/stat"):
         tmp_path.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
         tmp_path.joinpath(name).write_text("1 2 3")
     monkeypatch.setattr(host, "PROC", tmp_path)
@@ -82,7 +82,7 @@ def test_parts_of_proc_that_are_missing_are_named_with_what_they_tell(
 def test_other_users_processes_may_be_hidden(
     tmp_path: Path, monkeypatch: Patch
 ) -> None:
-    for name in host.TOLD:
+    for name in host.PROC_FILES:
         tmp_path.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
         tmp_path.joinpath(name).write_text("1 2 3")
     monkeypatch.setattr(host, "PROC", tmp_path)
