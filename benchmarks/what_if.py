@@ -12,7 +12,7 @@ import asyncio
 import os
 from tempfile import TemporaryDirectory
 
-from inferwatch.studies.what_if.outcome import measured
+from inferwatch.studies.what_if.outcome import measured_outcome
 from inferwatch.studies.what_if.prediction import WhatIf, what_if
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SettingChange
@@ -52,7 +52,7 @@ def show(title: str, told: WhatIf, truth: RecordedRun) -> None:
     if predicted.outcome is None:
         print(title, "cannot be told:", predicted.cannot)
         return
-    was = measured(truth)
+    was = measured_outcome(truth)
     for metric in METRICS:
         for percent, most in WITHIN.items():
             true = getattr(was.latencies[metric], percent)

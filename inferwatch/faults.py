@@ -22,10 +22,10 @@ def let_through() -> bool:
     return bool(os.environ.get(SWITCH))
 
 
-def told(error: BaseException) -> str:
+def fault_text(error: BaseException) -> str:
     """Return the sentence to show for an unexpected error, and keep a report."""
     what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
-    where = _kept(error)
+    where = _keep_report(error)
     if where is None:
         return f"a fault in inferwatch: {what}. {SWITCH}=1 shows where"
     return (
@@ -34,7 +34,7 @@ def told(error: BaseException) -> str:
     )
 
 
-def _kept(error: BaseException) -> Path | None:
+def _keep_report(error: BaseException) -> Path | None:
     """Write the report to a file that only the user can read; None if that fails."""
     from platformdirs import user_log_path  # noqa: PLC0415 - only a fault needs it
 

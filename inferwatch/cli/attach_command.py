@@ -44,7 +44,7 @@ def run_attach(server_options: ServerOptions, options: WatchOptions) -> int:
         StorageError: the record cannot be opened.
     """
     return run_watch(
-        "attach", with_exporters(server_options, options), attached(server_options)
+        "attach", with_exporters(server_options, options), session_maker(server_options)
     )
 
 
@@ -60,7 +60,7 @@ def with_exporters(
     return replace(options, gpus=gpus, prices=prices_of(server_options, options.prices))
 
 
-def attached(
+def session_maker(
     server_options: ServerOptions, others: MakeCollectors = lambda _clock, _pipeline: ()
 ) -> Callable[[SessionClock, Pipeline], AttachedSession]:
     """Return a function that makes the session of the chosen servers and collectors.

@@ -21,7 +21,7 @@ from inferwatch.formatting import UNKNOWN, counted, format_durations, format_rat
 from inferwatch.live.load.baseline import (
     PROMPT_TOKENS,
     BaselinePlan,
-    fitting,
+    fitting_lengths,
     measure,
     warm_up,
 )
@@ -119,7 +119,7 @@ async def _plan(
         raise UsageError(f"{target.name} lists no models: name one with --model")
     requested = options.prompt_tokens or PROMPT_TOKENS
     longest = await target.longest(model)
-    lengths = fitting(requested, options.output_tokens, longest)
+    lengths = fitting_lengths(requested, options.output_tokens, longest)
     if not lengths:
         raise UsageError(
             f"{model} takes {longest} tokens, prompt and answer together: ask for less"

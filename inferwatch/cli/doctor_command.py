@@ -146,7 +146,6 @@ class DoctorReport:
         return self._wrapped(own, "", "")
 
     def heading(self, area: str) -> list[str]:
-        """Return the heading of an area."""
         return ["", self._in_colour(area, "1")]
 
     def findings(self, findings: Sequence[CheckResult]) -> list[str]:

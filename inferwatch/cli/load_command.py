@@ -13,7 +13,7 @@ from collectors.probe.discover import AmbiguousProbeError, probe_at
 from embedded_engine.engine.launch import running_engines
 from inferwatch.cli.load_options import (
     LoadOptions,
-    complete,
+    complete_plan,
     headers_of,
     plan_fields,
     refuse_odd_searches,
@@ -80,7 +80,7 @@ async def _plan(
     common = {"run_id": new_run_id(), "url": target.url, "uds": target.uds}
     headers = {**fields.get("headers", {}), **target.headers}
     merged = {**fields, **common, "headers": headers}
-    complete({**merged, "model": fields.get("model", "")})  # usage before traffic
+    complete_plan({**merged, "model": fields.get("model", "")})  # usage before traffic
     served = await target.models()
     if "model" not in fields:
         if not served:
@@ -90,7 +90,7 @@ async def _plan(
         merged = fitted(merged, await target.longest(merged["model"]))
     if not options.allow_load:
         await refuse_traffic(target, "--allow-load")
-    return complete(merged)
+    return complete_plan(merged)
 
 
 async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> int:

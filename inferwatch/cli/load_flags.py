@@ -14,7 +14,7 @@ from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-def declared(heading: Heading) -> list[click.Option]:
+def plan_options(heading: Heading) -> list[click.Option]:
     """Return the flags of plan fields under a heading, in their declared order."""
     flags = [
         (flag, field)
@@ -121,10 +121,10 @@ RESULT = [
     click.Option(["--no-record"], is_flag=True, help="Record nothing."),
 ]
 SECTIONS: Mapping[str, Sequence[click.Option]] = {
-    Heading.WHEN: [PLAN, *declared(Heading.WHEN)],
-    Heading.WHAT: declared(Heading.WHAT),
-    Heading.HOW: [UDS, HEADER, *declared(Heading.HOW), ALLOW_LOAD],
-    Heading.HOLDS: [*declared(Heading.HOLDS), *VERDICT],
+    Heading.WHEN: [PLAN, *plan_options(Heading.WHEN)],
+    Heading.WHAT: plan_options(Heading.WHAT),
+    Heading.HOW: [UDS, HEADER, *plan_options(Heading.HOW), ALLOW_LOAD],
+    Heading.HOLDS: [*plan_options(Heading.HOLDS), *VERDICT],
     "Result and record": RESULT,
 }
 FLAG_OF = {

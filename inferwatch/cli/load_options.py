@@ -163,7 +163,7 @@ def _with_session(fields: dict[str, Any], options: LoadOptions) -> dict[str, Any
     return {**fields, "arrivals": "trace", "trace": rows, "trace_of": name}
 
 
-def complete(fields: Mapping[str, Any]) -> LoadPlan:
+def complete_plan(fields: Mapping[str, Any]) -> LoadPlan:
     """Return the plan that the fields make.
 
     Raises:

@@ -155,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except Exception as error:
         if faults.let_through():
             raise
-        _say(faults.told(error))
+        _say(faults.fault_text(error))
         sys.exit(faults.STATUS)
     sys.exit(status if isinstance(status, int) else 0)
 

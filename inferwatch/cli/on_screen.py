@@ -55,12 +55,12 @@ def show_on_screen(opening: OpeningPage, duration_s: float | None = None) -> int
     async def show() -> None:
         loop, runner = asyncio.get_running_loop(), AppRunner()
 
-        def told() -> None:
+        def on_signal() -> None:
             watchdog.end_within()
             runner.leave()
 
         for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, told)
+            loop.add_signal_handler(number, on_signal)
         terminal().when_gone(partial(_from_thread, loop, runner.leave))
         if duration_s is not None:
             loop.call_later(duration_s, runner.leave)

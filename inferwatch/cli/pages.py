@@ -68,7 +68,6 @@ def open_page(wish: GoTo, tell: Tell) -> OpeningPage:
 
 @asynccontextmanager
 async def start_page(database: Path) -> AsyncIterator[StartPage]:
-    """Open the start screen."""
     yield StartPage(database, nearby_engines, named_servers())
 
 

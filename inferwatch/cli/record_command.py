@@ -7,7 +7,7 @@ from dataclasses import replace
 from collectors.contract.clock import SessionClock
 from collectors.contract.collector import Collector
 from collectors.servers.discover import found_servers
-from inferwatch.cli.attach_command import attached, with_exporters
+from inferwatch.cli.attach_command import session_maker, with_exporters
 from inferwatch.cli.options import WatchOptions
 from inferwatch.cli.say import say
 from inferwatch.cli.servers.fleet import ServerOptions
@@ -55,7 +55,7 @@ def run_record(
 
     exports = listen is not None or otlp is not None
     try:
-        make = attached(_named(server_options), others)
+        make = session_maker(_named(server_options), others)
         every = with_exporters(server_options, options)
         return run_watch(COMMAND, every, make, numbers.fold if exports else None)
     except SourceError as error:

@@ -33,14 +33,13 @@ def run_tune(options: TuneOptions) -> int:
         case "--show":
             return print_result(recorded_tune(database, options.show or ""), options)
         case "--resume":
-            task = resumed(database, options)
+            task = resumed_tune(database, options)
         case _:
-            task = begun(database, options)
+            task = new_tune(database, options)
     return carry_out(task, options)
 
 
-def begun(database: Path, options: TuneOptions) -> TuneRun:
-    """Return a new tune."""
+def new_tune(database: Path, options: TuneOptions) -> TuneRun:
     plan = tune_plan(options)
     if plan.url is None:
         require_vllm()
@@ -52,7 +51,7 @@ def begun(database: Path, options: TuneOptions) -> TuneRun:
     )
 
 
-def resumed(database: Path, options: TuneOptions) -> TuneRun:
+def resumed_tune(database: Path, options: TuneOptions) -> TuneRun:
     """Return a recorded tune, to be continued."""
     headers = headers_of(())
     return TuneRun.resumed(

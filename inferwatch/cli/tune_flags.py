@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from inferwatch.cli.load_flags import ALLOW_LOAD, FILE, PLAN, declared
+from inferwatch.cli.load_flags import ALLOW_LOAD, FILE, PLAN, plan_options
 from inferwatch.cli.options import MOST_S, FiniteRange, name
 from inferwatch.loadgen.plan.option import Heading
 from inferwatch.studies.tune.goal import Goal
@@ -43,7 +43,7 @@ class DurationParam(click.ParamType[float]):
 
 def _load(heading: Heading) -> list[click.Option]:
     """Return the flags of a load under a heading, without those in LOAD."""
-    options = declared(heading)
+    options = plan_options(heading)
     return [each for each in options if not LOAD & set(each.opts)]
 
 

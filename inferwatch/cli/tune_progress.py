@@ -35,8 +35,7 @@ class TuneLog:
         self._task = task
         self._live_line = sys.stderr.isatty()
         self._trials = 0
-        self._last_said: str | None = None
-        self._said = 0
+        self._last_message: str | None = None
 
     async def show(self) -> None:
         """Print updates until cancelled."""
@@ -67,12 +66,12 @@ class TuneLog:
         """Yield messages that are new; the tune itself keeps only the latest."""
         messages = list(now.said)
         start = 0
-        if self._last_said in messages:
-            start = len(messages) - messages[::-1].index(self._last_said)
+        if self._last_message in messages:
+            start = len(messages) - messages[::-1].index(self._last_message)
         for text in messages[start:]:
             yield f"{format_duration(now.elapsed_s)}  {text}"
         if messages:
-            self._last_said = messages[-1]
+            self._last_message = messages[-1]
 
 
 def trial_line(trial: Trial, now: TuneProgress) -> str:

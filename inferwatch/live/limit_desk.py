@@ -90,7 +90,7 @@ class WatchedLimitDesk:
         async with self._asking() as (control, target):
             before = control.known
             now = await control.limits()
-            shown = {_values(before), _values(self._shown(target.source))} - {()}
+            shown = {_values(before), _values(self._shown_limits(target.source))} - {()}
             if shown and _values(now) not in shown:
                 raise UsageError(conflict_text(now[0]))
             await control.set(
@@ -133,8 +133,8 @@ class WatchedLimitDesk:
             except CollectorError as error:
                 raise SourceError(str(error)) from error
 
-    def _shown(self, source: str) -> Iterable[LiveLimits]:
-        limits = self._session.known().live_limits
+    def _shown_limits(self, source: str) -> Iterable[LiveLimits]:
+        limits = self._session.snapshot().live_limits
         return [each for each in limits if each.source == source]
 
 

@@ -66,7 +66,6 @@ class LiveSession:
         """When the session ended; None while it goes on."""
 
     def now_ns(self) -> int:
-        """Return the current session time."""
         return self.clock.now_ns()
 
     def take(self, *readings: AnyReading, source: str = "") -> None:
@@ -83,7 +82,7 @@ class LiveSession:
         if short := short_of_cores(busy_threads, usable_cores()):
             self.note(NoteKind.HOST, short, source)
 
-    def known(
+    def snapshot(
         self, window: Window = Window.TEN_SECONDS, source: str | None = None
     ) -> Snapshot:
         """Return a snapshot as of now, without the requests."""

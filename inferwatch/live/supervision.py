@@ -24,7 +24,7 @@ class FaultReporter:
     def __init__(self, name: str, say: Callable[[str], None]) -> None:
         self._name = name
         self._say = say
-        self._known: set[tuple[str, int | None]] = set()
+        self._reported: set[tuple[str, int | None]] = set()
         """Where in our code the reported faults were raised."""
 
     def report(self, error: Exception) -> None:
@@ -32,9 +32,9 @@ class FaultReporter:
         if faults.let_through():
             raise error
         *_, raised = traceback.extract_tb(error.__traceback__)
-        if (where := (raised.filename, raised.lineno)) not in self._known:
-            self._known.add(where)
-            self._say(f"{self._name}: {faults.told(error)}")
+        if (where := (raised.filename, raised.lineno)) not in self._reported:
+            self._reported.add(where)
+            self._say(f"{self._name}: {faults.fault_text(error)}")
 
 
 async def supervise(

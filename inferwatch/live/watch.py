@@ -229,7 +229,7 @@ class Watch(ABC):
 
     def present(self, source: str | None = None) -> Snapshot:
         """Return the snapshot of now, whatever moment is shown."""
-        return self._session.known(Window.MINUTE, source)
+        return self._session.snapshot(Window.MINUTE, source)
 
     def whole(self) -> Snapshot:
         """Return a snapshot over the whole session up to now, or up to its end."""

@@ -11,7 +11,7 @@ import pytest
 
 from collectors.contract.readings import BoundBy
 from embedded_engine.engine.launch import Engine
-from inferwatch.studies.what_if.outcome import measured
+from inferwatch.studies.what_if.outcome import measured_outcome
 from inferwatch.studies.what_if.prediction import what_if
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SettingChange
@@ -35,7 +35,7 @@ def test_every_request_that_vllm_served_is_predicted(recorded: RecordedRun) -> N
 
     (predicted,) = told.predictions
     assert predicted.outcome is not None, predicted.cannot
-    assert predicted.outcome.requests == measured(recorded).requests
+    assert predicted.outcome.requests == measured_outcome(recorded).requests
     assert predicted.outcome.binds is BoundBy.SEQS
 
 

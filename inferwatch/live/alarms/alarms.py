@@ -56,8 +56,8 @@ class WatchedRule:
     """How often it fired without an alert since the last alert."""
     last_alert_ns: int | None = None
     last_held_ns: int | None = None
-    _held: int = 0
-    _calm: int = 0
+    _held_count: int = 0
+    _calm_count: int = 0
 
     def look(self, now: Snapshot) -> RuleVerdict | None:
         """Evaluate the rule; return the judgement if it begins to hold now."""
@@ -66,21 +66,21 @@ class WatchedRule:
             self.why_unknown = judged.why_unknown
         else:
             self.judged += 1
-        self._held = self._held + 1 if judged.holds else 0
-        self._calm = 0 if judged.holds else self._calm + 1
-        if judged.holds and (self.holds or self._held >= self.rule.SETTLES):
+        self._held_count = self._held_count + 1 if judged.holds else 0
+        self._calm_count = 0 if judged.holds else self._calm_count + 1
+        if judged.holds and (self.holds or self._held_count >= self.rule.SETTLES):
             self.last_held_ns = now.now_ns
         if self.holds:
-            self.holds = self._calm < CALM
+            self.holds = self._calm_count < CALM
             return None
-        if self._held < self.rule.SETTLES:
+        if self._held_count < self.rule.SETTLES:
             return None
         self.holds = True
         return judged
 
     def begin_anew(self) -> None:
         """Let it fire again at once: the recording that it began has ended."""
-        self.holds, self._held = False, 0
+        self.holds, self._held_count = False, 0
 
     def may_tell(self, now_ns: int, every_ns: int) -> bool:
         """Return whether an alert is due; if not, count the firing as silent."""
@@ -118,7 +118,7 @@ class Alarms:
         """Evaluate the rules until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            recorder = self.look(self.session.known(Window.MINUTE))
+            recorder = self.look(self.session.snapshot(Window.MINUTE))
             if recorder is not None:
                 await asyncio.to_thread(recorder.close)
 

@@ -241,12 +241,12 @@ class AttachedSession(Watch):
     @property
     def no_log(self) -> str:
         """Why there is no log of the viewed server."""
-        local = self._local.get(self._shown)
+        local = self._local.get(self._viewed)
         return local.no_log if local else self._no_server
 
     def log_tail(self, lines: int) -> list[str]:
         """Return the last log lines of the viewed server, if they can be read."""
-        local = self._local.get(self._shown)
+        local = self._local.get(self._viewed)
         return local.log_tail(lines) if local else []
 
     @property
@@ -257,7 +257,7 @@ class AttachedSession(Watch):
         return "several servers are watched: open one first"
 
     @property
-    def _shown(self) -> str:
+    def _viewed(self) -> str:
         """The source of the one server that is viewed; empty for several."""
         only = self.servers[0].source if len(self.servers) == 1 else ""
         return self._looked_at or only
@@ -281,7 +281,7 @@ class AttachedSession(Watch):
 
     def _aim(self) -> None:
         """Aim the load desk at the one server that is viewed."""
-        server = {each.source: each for each in self.servers}.get(self._shown)
+        server = {each.source: each for each in self.servers}.get(self._viewed)
         if server is None:
             self._desk.aim(None, self._no_server)
             return
@@ -298,7 +298,7 @@ class AttachedSession(Watch):
 
     def _limit_target(self) -> LimitTarget | str:
         """Return the viewed server's engine, or why its limits cannot be set."""
-        source = self._shown
+        source = self._viewed
         server = next((each for each in self.servers if each.source == source), None)
         probe = next((p for p in self._probes if p.server.source == source), None)
         contact = self._contacts.get(source)

@@ -111,7 +111,7 @@ class EngineSupervisor:
     async def _await_probe(self) -> None:
         """Wait for EngineCore's probe before any load, so that none goes unseen."""
         deadline_ns = self._session.now_ns() + PROBE_WAIT_NS
-        while not self._session.known().engines:
+        while not self._session.snapshot().engines:
             if self._session.now_ns() > deadline_ns:
                 text = (
                     "the probe in EngineCore does not answer, so steps and "

@@ -48,7 +48,7 @@ class BaselinePlan:
         )
 
 
-def fitting(
+def fitting_lengths(
     prompt_tokens: Sequence[int], output_tokens: int, longest: int | None
 ) -> tuple[int, ...]:
     """Return the prompt lengths that fit the context length with the output tokens."""

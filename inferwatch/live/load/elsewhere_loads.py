@@ -55,7 +55,7 @@ class ExternalLoadWatcher:
     def _is_news(self, notice: LoadNotice) -> bool:
         if notice.run_id in self._followed:
             return False
-        return any(loads(notice, each) for each in self._watched())
+        return any(is_load_on(notice, each) for each in self._watched())
 
     async def _follow(self, notice: LoadNotice) -> None:
         plan = LoadPlanned(t_ns=monotonic_ns(), plan=notice.plan, elsewhere=True)
@@ -72,7 +72,7 @@ class ExternalLoadWatcher:
             FaultReporter(f"load {notice.run_id}", say).report(error)
 
 
-def loads(notice: LoadNotice, endpoint: ServerAddress) -> bool:
+def is_load_on(notice: LoadNotice, endpoint: ServerAddress) -> bool:
     """Tell whether a load run sends its requests to this endpoint."""
     if notice.uds or endpoint.uds:
         return notice.uds == endpoint.uds

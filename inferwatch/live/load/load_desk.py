@@ -214,7 +214,7 @@ class WatchedLoadDesk:
         if self._make_load is None:
             return
         try:
-            await self.start(self._make_load(engine, self._session.known()))
+            await self.start(self._make_load(engine, self._session.snapshot()))
         except SourceError as error:
             self._session.note(NoteKind.STOPPED, str(error))
 
@@ -267,5 +267,5 @@ class WatchedLoadDesk:
         """Tell whether others use the engine, by external ids if it reports them."""
         if self._foreign.informed or self.running:
             return self._foreign.recent(self._session.now_ns())
-        flow = self._session.known().flow
+        flow = self._session.snapshot().flow
         return bool(flow.running or flow.waiting)

@@ -91,8 +91,7 @@ class LoadSession:
         self._session.take(reading)
 
     def snapshot(self, *, window: Window = Window.SESSION) -> Snapshot:
-        """Return a snapshot as of now."""
-        return self._session.known(window)
+        return self._session.snapshot(window)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -164,11 +163,11 @@ class LoadSession:
 
     async def _pump(self, stream: ProbeStream) -> None:
         try:
-            await self.pipeline.pump(TappedCollector(stream, self._heard))
+            await self.pipeline.pump(TappedCollector(stream, self._take))
         except CollectorError as error:
             self._session.note(NoteKind.PROBE, str(error))
 
-    def _heard(self, reading: AnyReading) -> None:
+    def _take(self, reading: AnyReading) -> None:
         self._server.fold(reading)
         if self._trail is not None:
             self._trail.fold(reading)

@@ -76,7 +76,6 @@ class MetricsEndpoint:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
         return int(self._socket.getsockname()[1])
 
     async def serve(self) -> None:

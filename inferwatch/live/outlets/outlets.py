@@ -27,7 +27,7 @@ class Outlets:
         self._numbers = numbers
         self._record = record
         self._began_ns = time.time_ns()
-        self._said: asyncio.Queue[Note | None] = asyncio.Queue()
+        self._notes: asyncio.Queue[Note | None] = asyncio.Queue()
         self._endpoint: MetricsEndpoint | None = None
         self._sender: OtlpSender | None = None
 
@@ -52,7 +52,7 @@ class Outlets:
     def say(self, text: str) -> None:
         """Report a note to the session."""
         now_ns = self._clock.now_ns()
-        self._said.put_nowait(Note(t_ns=now_ns, kind=NoteKind.STAGE, text=text))
+        self._notes.put_nowait(Note(t_ns=now_ns, kind=NoteKind.STAGE, text=text))
 
     async def batches(self) -> AsyncIterator[Sequence[AnyReading]]:
         """Serve and send until closed, and yield notes on how it goes."""
@@ -63,7 +63,7 @@ class Outlets:
             work.append(self._sender.run(self._began_ns, time.time_ns, self.say))
         tasks = [asyncio.create_task(each) for each in work]
         try:
-            while (note := await self._said.get()) is not None:
+            while (note := await self._notes.get()) is not None:
                 yield [note]
         finally:
             for task in tasks:
@@ -72,7 +72,7 @@ class Outlets:
 
     async def close(self) -> None:
         """Send the last counts once more, then stop all exports. Safe to call twice."""
-        self._said.put_nowait(None)
+        self._notes.put_nowait(None)
         sender, self._sender = self._sender, None
         if sender is not None:
             await sender.send(self._began_ns, time.time_ns())

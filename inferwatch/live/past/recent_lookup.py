@@ -56,7 +56,6 @@ class RecentLookup:
         return self._steps.since_ns if self.record is None else None
 
     def events(self, key: str) -> list[RequestEvent]:
-        """Return the events of a request."""
         if self._begun or self.record is None:
             return self._events
         return self.record.events(key) or self._events

@@ -21,7 +21,7 @@ from inferwatch.record.replay.replay_state import (
     UNREADABLE,
     ReplayOverrides,
     ReplayState,
-    restored,
+    restored_state,
 )
 from inferwatch.record.replay.thread_work import until_done
 from inferwatch.record.sessions.sessions import SessionRow
@@ -122,5 +122,7 @@ class CheckpointBuilder:
             return self._overrides.beginning()
         row = checkpoints.row_before(ordinal=checkpoints.last[0])
         return (
-            self._overrides.beginning() if row is None else restored(checkpoints, row)
+            self._overrides.beginning()
+            if row is None
+            else restored_state(checkpoints, row)
         )

@@ -90,7 +90,7 @@ def slow_marks(connection: sqlite3.Connection, session: int) -> list[Mark]:
     ]
 
 
-def in_order(marks: list[Mark]) -> tuple[Mark, ...]:
+def ordered_marks(marks: list[Mark]) -> tuple[Mark, ...]:
     """Return marks by time, thinned to ``MOST_MARKS``; bookmarks are dropped last."""
     if len(marks) > MOST_MARKS:
         selection = [mark for mark in marks if mark.kind is MarkKind.BOOKMARK][

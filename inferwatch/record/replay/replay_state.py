@@ -82,7 +82,7 @@ class SeekTarget:
         )
 
 
-def restored(checkpoints: Checkpoints, row: Row) -> ReplayState:
+def restored_state(checkpoints: Checkpoints, row: Row) -> ReplayState:
     """Return the state saved in a checkpoint.
 
     Raises:

@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 Columns = dict[str, tuple[float | None, ...]]
 
 
-def saw_samples(connection: sqlite3.Connection, session: int) -> bool:
+def has_samples(connection: sqlite3.Connection, session: int) -> bool:
     query = "SELECT EXISTS (SELECT 1 FROM engine_samples WHERE session = ?)"
     (exists,) = connection.execute(query, (session,)).fetchone()
     return bool(exists)

@@ -25,7 +25,7 @@ from inferwatch.record.replay.replay_state import (
     ReplayState,
     SeekTarget,
     fold_up_to,
-    restored,
+    restored_state,
 )
 from inferwatch.record.sessions.sessions import SessionRow, find, gone, is_gone
 from inferwatch.record.tables.session_state import SessionState
@@ -88,7 +88,7 @@ class CheckpointLookup:
             row = checkpoints.row_before(t_ns=target.t_ns, ordinal=target.ordinal)
             if row is None or row[0] <= here.cursor.ordinal + WORTH:
                 return None
-            return restored(checkpoints, row)
+            return restored_state(checkpoints, row)
 
     def _opened(self) -> Checkpoints | None:
         if self._checkpoints is None and not self.refused and self._path.exists():

@@ -14,9 +14,9 @@ from inferwatch.metrics.series.history import MOST_COLUMNS, SESSION_FINEST_NS
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.file.sqlite import explain
-from inferwatch.record.replay.marks import in_order, quick_marks, slow_marks
+from inferwatch.record.replay.marks import ordered_marks, quick_marks, slow_marks
 from inferwatch.record.replay.replay_state import UNREADABLE
-from inferwatch.record.replay.scraped_shape import saw_samples, scraped_columns
+from inferwatch.record.replay.scraped_shape import has_samples, scraped_columns
 from inferwatch.record.replay.thread_work import until_done
 from inferwatch.record.sessions.sessions import SessionRow, find
 from inferwatch.record.tables.session_state import SessionState
@@ -126,7 +126,7 @@ class SessionScan:
         self._arrange()
 
     def _arrange(self) -> None:
-        self.marks = in_order([*self._quick, *self._slow])
+        self.marks = ordered_marks([*self._quick, *self._slow])
 
 
 def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline:
@@ -137,8 +137,8 @@ def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline
     count = end_ns // bin_ns + 1
     parameters = {"bin": bin_ns, "session": session}
     columns: dict[str, Any] = dict.fromkeys(DRAWN, (None,) * count)
-    stepped = _saw_steps(connection, session)
-    if not stepped and saw_samples(connection, session):
+    stepped = _has_steps(connection, session)
+    if not stepped and has_samples(connection, session):
         columns |= scraped_columns(connection, session, bin_ns, count)
         return Timeline(
             start_ns=0, bin_ns=bin_ns, **(columns | {"steps": (0,) * count})
@@ -153,7 +153,7 @@ def shape(connection: sqlite3.Connection, session: int, end_ns: int) -> Timeline
     return Timeline(start_ns=0, bin_ns=bin_ns, **columns)
 
 
-def _saw_steps(connection: sqlite3.Connection, session: int) -> bool:
+def _has_steps(connection: sqlite3.Connection, session: int) -> bool:
     query = "SELECT EXISTS (SELECT 1 FROM steps WHERE session = ?)"
     (exists,) = connection.execute(query, (session,)).fetchone()
     return bool(exists)

@@ -1,1 +1,1 @@
-"""What another setting would have made of the same requests: pure, no clock."""
+"""Predicts a recorded load under other settings: pure functions, without a clock."""

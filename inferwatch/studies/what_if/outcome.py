@@ -59,7 +59,7 @@ class _RequestLatencies:
     last_ns: int
 
 
-def measured(run: RecordedRun) -> Outcome:
+def measured_outcome(run: RecordedRun) -> Outcome:
     """Return the outcome as it was recorded."""
     ended = [
         _RequestLatencies(
@@ -85,7 +85,7 @@ def measured(run: RecordedRun) -> Outcome:
     return _outcome(ended, _gaps_of(run), batches)
 
 
-def simulated(
+def simulated_outcome(
     run: RecordedRun, result: SimulationResult, kv_blocks: int | None
 ) -> Outcome:
     """Return the outcome of a simulation of the run."""

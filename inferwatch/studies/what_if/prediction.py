@@ -15,7 +15,12 @@ from inferwatch.metrics.series.window import Quantiles
 from inferwatch.studies.what_if.arrivals import ReplayedArrivals
 from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.moods import MachineVariation, ReplayedStepDurations
-from inferwatch.studies.what_if.outcome import LATENCIES, Outcome, measured, simulated
+from inferwatch.studies.what_if.outcome import (
+    LATENCIES,
+    Outcome,
+    measured_outcome,
+    simulated_outcome,
+)
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.recorded_steps import RecordedSteps
 from inferwatch.studies.what_if.scheduler import Scheduler, SimulationResult
@@ -128,11 +133,11 @@ def what_if(
             f"takes {FEWEST_REQUESTS} to say how well they can be predicted"
         )
     cost = StepCost(run.steps)
-    was = measured(run)
+    was = measured_outcome(run)
     simulator = _Simulator(run, cost, progress)
     variation = MachineVariation(cost, run.steps)
     result, _ = simulator.simulate(run.setting, variation)
-    as_was = simulated(run, result, run.setting.kv_blocks)
+    as_was = simulated_outcome(run, result, run.setting.kv_blocks)
     figures = tuple(_figures(was, as_was))
     if machine is not None:
         variation = MachineVariation(cost, machine)
@@ -233,12 +238,13 @@ def _predict(
             cannot=f"a prompt of {longest:,} tokens does not fit into "
             f"{counted(setting.kv_blocks, 'block')} of {setting.block_tokens} tokens",
         )
-    outcome = simulated(run, result, setting.kv_blocks)
-    slower, _ = simulator.simulate(setting, variation, LONGER)
+    outcome = simulated_outcome(run, result, setting.kv_blocks)
+    slower_result, _ = simulator.simulate(setting, variation, LONGER)
+    slower = simulated_outcome(run, slower_result, setting.kv_blocks)
     return Prediction(
         setting=setting,
         outcome=outcome,
-        unsure=_unsure(outcome, simulated(run, slower, setting.kv_blocks), cost),
+        unsure=_unsure(outcome, slower, cost),
         notes=tuple(_doubts(run, setting)),
         waiting_at_end=_waiting_at_end(result),
     )

@@ -85,7 +85,6 @@ def setting_text(setting: SchedulerSetting) -> str:
 
 
 def rows(result: WhatIf) -> Iterator[TableRow]:
-    """Yield the rows of the table."""
     for metric in LATENCIES:
         yield from _latency_rows(result, metric)
     yield _plain("tokens/s", result, lambda o: format_rate(o.output_tokens_per_s))

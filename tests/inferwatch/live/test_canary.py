@@ -128,7 +128,7 @@ async def test_it_is_switched_on_and_off_and_noted(truth_url: str) -> None:
     assert not canaries.pids
     ours = psutil.Process().children(recursive=True)
     assert not any(map(generates, ours))
-    notes = [each.text for each in session.known(Window.SESSION).notes]
+    notes = [each.text for each in session.snapshot(Window.SESSION).notes]
     assert notes == ["b: canary: a request every 10 s", "b: canary stopped"]
 
 

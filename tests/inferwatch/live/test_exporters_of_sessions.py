@@ -21,7 +21,7 @@ async def test_gpus_of_an_exporter_are_in_the_snapshot() -> None:
         session.gpus.options = GpuOptions(dcgm=(server.url,))
 
         async def seen() -> GpuState:
-            while not (found := session.known().gpus):  # noqa: ASYNC110 - it is told
+            while not (found := session.snapshot().gpus):  # noqa: ASYNC110 - it is told
                 await asyncio.sleep(0.01)
             return found[-1]
 

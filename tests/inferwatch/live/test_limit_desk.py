@@ -31,9 +31,11 @@ def attached(*servers: Server) -> AttachedSession:
 def shows(run: Any, monkeypatch: pytest.MonkeyPatch, *limits: LiveLimits) -> None:
     """What people see of them, whatever the engine says."""
     session = run.watch._session
-    known = session.known()
+    known = session.snapshot()
     told = tuple(limits)
-    monkeypatch.setattr(session, "known", lambda *_: replace(known, live_limits=told))
+    monkeypatch.setattr(
+        session, "snapshot", lambda *_: replace(known, live_limits=told)
+    )
 
 
 async def test_a_limit_is_turned_and_turned_back(

@@ -28,7 +28,7 @@ from collectors.contract.wire import Sender
 from collectors.load.load_relay import LoadNotice, LoadRelay
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import FeedState
-from inferwatch.live.load.elsewhere_loads import loads
+from inferwatch.live.load.elsewhere_loads import is_load_on
 from inferwatch.live.load.running_load import public_plan
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
@@ -411,7 +411,7 @@ def test_a_load_on_another_engine_is_not_ours_to_watch() -> None:
     def at(url: str | None, uds: str | None = None) -> Endpoint:
         return Endpoint(t_ns=0, pid=1, model="m", url=url, uds=uds)
 
-    assert loads(here, at(truth_url))
-    assert not loads(notice, at(truth_url))
-    assert loads(unix, at(None, "/tmp/engine.sock"))
-    assert not loads(unix, at(truth_url))
+    assert is_load_on(here, at(truth_url))
+    assert not is_load_on(notice, at(truth_url))
+    assert is_load_on(unix, at(None, "/tmp/engine.sock"))
+    assert not is_load_on(unix, at(truth_url))

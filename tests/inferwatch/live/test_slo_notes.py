@@ -51,5 +51,7 @@ async def test_what_is_missed_only_when_the_session_ends_is_noted(
     async with session.recorded():
         monkeypatch.setattr(Pipeline, "slo_missed_since_ns", 5)
 
-    notes = [each.text for each in session.known().notes if each.kind is NoteKind.SLO]
+    notes = [
+        each.text for each in session.snapshot().notes if each.kind is NoteKind.SLO
+    ]
     assert notes == ["SLO missed"]

@@ -23,7 +23,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.feed import Mark, MarkKind
 from inferwatch.record.repair import recovery
-from inferwatch.record.replay.marks import MOST_MARKS, in_order, keep_bookmark
+from inferwatch.record.replay.marks import MOST_MARKS, keep_bookmark, ordered_marks
 from inferwatch.record.replay.session_scan import SessionScan
 from inferwatch.record.sessions.sessions import find
 from inferwatch.record.writing.recorder import Recorder
@@ -189,7 +189,7 @@ def test_too_many_marks_are_thinned_but_no_bookmark_goes() -> None:
     many = [Mark(t_ns=t, kind=MarkKind.STALL, text="") for t in range(3 * MOST_MARKS)]
     bookmark = Mark(t_ns=77, kind=MarkKind.BOOKMARK, text="here")
 
-    kept = in_order([*many, bookmark])
+    kept = ordered_marks([*many, bookmark])
 
     assert len(kept) == MOST_MARKS
     assert bookmark in kept

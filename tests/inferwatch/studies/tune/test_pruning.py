@@ -17,7 +17,7 @@ from inferwatch.studies.tune.search.pruning import LeftOut, cannot_win, run_of_t
 from inferwatch.studies.tune.search.rules import SearchRules
 from inferwatch.studies.tune.space import Point, Space, Variable
 from inferwatch.studies.tune.trial import Trial, TrialNumbers
-from inferwatch.studies.what_if.outcome import measured as measured_outcome
+from inferwatch.studies.what_if.outcome import measured_outcome
 from inferwatch.studies.what_if.recorded import RecordedRun
 from tests.inferwatch.studies.tune.scripted_trials import measured, numbered
 

@@ -4,7 +4,7 @@ import pytest
 
 from collectors.contract.readings import AnyReading, EngineSettings, LiveLimits
 from inferwatch.studies.what_if.heard import CannotTellError, RunReadings
-from inferwatch.studies.what_if.outcome import measured
+from inferwatch.studies.what_if.outcome import measured_outcome
 from inferwatch.studies.what_if.prediction import what_if
 from inferwatch.studies.what_if.recorded import RecordedRun, recorded_run, run_of
 from inferwatch.studies.what_if.setting import SettingChange
@@ -52,7 +52,7 @@ def test_what_it_was_like_is_predicted_from_it() -> None:
 
     told = what_if(run, [SettingChange()])
 
-    predicted, true = told.predictions[0].outcome, measured(run)
+    predicted, true = told.predictions[0].outcome, measured_outcome(run)
     assert predicted is not None
     assert predicted.requests == true.requests
     assert predicted.latencies["ttft_s"].p50 == pytest.approx(

@@ -16,7 +16,7 @@ from collectors.contract.readings import (
     Step,
 )
 from inferwatch.studies.what_if.heard import CannotTellError
-from inferwatch.studies.what_if.outcome import Outcome, measured
+from inferwatch.studies.what_if.outcome import Outcome, measured_outcome
 from inferwatch.studies.what_if.prediction import Prediction, WhatIf, what_if
 from inferwatch.studies.what_if.recorded import recorded_run
 from inferwatch.studies.what_if.setting import SettingChange
@@ -27,7 +27,7 @@ NEAR = {"p50": 0.02, "p99": 0.02}
 
 def truth(engine: ScriptedEngine, load: list[Job]) -> Outcome:
     """What that engine really makes of it."""
-    return measured(recorded_run(engine.serve(load)))
+    return measured_outcome(recorded_run(engine.serve(load)))
 
 
 def asked(
@@ -147,7 +147,7 @@ def test_long_prompts_in_chunks_leave_room_for_others() -> None:
     run = recorded_run([told, *engine.serve(jobs(per_s=6))])
 
     assert run.setting.long_prefill_tokens == 40
-    near(what_if(run, []).simulated, measured(run))
+    near(what_if(run, []).simulated, measured_outcome(run))
 
 
 def test_every_request_ends_with_the_tokens_it_had() -> None:
@@ -199,7 +199,7 @@ def test_users_who_wait_for_answers_ask_when_answered() -> None:
         return [*load, *named, stopped]
 
     told, predicted = asked(serve(ScriptedEngine()), SettingChange(max_num_seqs=8))
-    true = measured(recorded_run(serve(ScriptedEngine(max_num_seqs=8))))
+    true = measured_outcome(recorded_run(serve(ScriptedEngine(max_num_seqs=8))))
 
     assert told.closed_loop
     outcome = predicted.outcome
@@ -306,7 +306,7 @@ def test_the_machine_of_another_run_makes_it_as_slow_as_it_was_there() -> None:
 
     told = what_if(here, [SettingChange(max_num_seqs=12)], machine=there.steps)
 
-    outcome, true = told.predictions[0].outcome, measured(there)
+    outcome, true = told.predictions[0].outcome, measured_outcome(there)
     assert outcome is not None
     for percent, within in (("p50", 0.03), ("p99", 0.05)):
         for metric in ("ttft_s", "tpot_s", "e2el_s"):

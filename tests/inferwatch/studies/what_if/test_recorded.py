@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, Step
 from inferwatch.studies.what_if.moods import MachineVariation, ReplayedStepDurations
-from inferwatch.studies.what_if.outcome import measured
+from inferwatch.studies.what_if.outcome import measured_outcome
 from inferwatch.studies.what_if.recorded import recorded_run
 from inferwatch.studies.what_if.recorded_steps import recorded_steps
 from inferwatch.studies.what_if.scheduler import StepLoad
@@ -86,7 +86,7 @@ def test_a_warm_up_is_not_measured() -> None:
     ]
 
     later = sum(job.due_ns >= 10_000 * MS for job in jobs())
-    assert measured(recorded_run([*load, *readings])).requests == later
+    assert measured_outcome(recorded_run([*load, *readings])).requests == later
     assert 0 < later < 400
 
 
