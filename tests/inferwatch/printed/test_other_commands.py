@@ -33,7 +33,7 @@ from inferwatch.cli.tune_progress import TuneLog, stage_line
 from inferwatch.live.attached import nearby
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.load.baseline import BaselinePlan
-from inferwatch.live.load.load_points import PointRun, searched
+from inferwatch.live.load.load_points import PointRun, search_json
 from inferwatch.live.load.load_session import FollowedPlan, new_book
 from inferwatch.live.outlets.exact import ExactNumbers
 from inferwatch.live.outlets.exposed import exposed_points
@@ -310,7 +310,7 @@ def points() -> tuple[list[PointRun], RateSearch]:
 
 def test_a_search_for_the_highest_rate(capsys: Captured) -> None:
     runs, search = points()
-    found = searched(search, 0.9)
+    found = search_json(search, 0.9)
     many: Any = SimpleNamespace(runs=runs, fault=None)
     for form, asked in (
         ("txt", options(strict_client=False)),
@@ -390,7 +390,9 @@ def measured(*, everything: bool) -> baseline_command.BaselineResult:
     tags = [configuration.exact_tag, configuration.model_tag]
     return baseline_command.BaselineResult(
         lengths=lengths,
-        shown=snapshot_of_gpus() if everything else Model().snapshot(0, Window.SESSION),
+        snapshot=snapshot_of_gpus()
+        if everything
+        else Model().snapshot(0, Window.SESSION),
         configuration=configuration if everything else None,
         session_id="s7" if everything else None,
         tags=tags if everything else (),
