@@ -25,8 +25,8 @@ from collectors.contract.readings import (
 )
 from inferwatch.record.connections import close_after_writing, open_for_writing
 from inferwatch.record.file.sqlite import transaction
-from inferwatch.record.tables.batch import Batch
 from inferwatch.record.tables.codec import ReadingEncoder
+from inferwatch.record.tables.table import Batch
 from inferwatch.record.writing.recorder import INTERVAL_S, ReadingQueue, RecordingLoop
 from inferwatch.record.writing.session_writer import NewSession
 

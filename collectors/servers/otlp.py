@@ -38,19 +38,16 @@ from collectors.contract.clock import (
 from collectors.contract.collector import CollectorError
 from collectors.contract.readings import AnyReading, Note, NoteKind, RequestSpan
 from collectors.http.bounded_get import Unpacker
-from collectors.http.guests import AT_THE_DOOR, Guests
+from collectors.http.guests import AT_THE_DOOR, Guests, TokenBucket
 from collectors.http.server import Server
-from collectors.http.token_bucket import TokenBucket
-from collectors.servers.posted_spans import (
+from collectors.servers.request_spans import (
     NoSpansError,
     Part,
-    parts_of_json,
-    parts_of_protobuf,
-)
-from collectors.servers.request_spans import (
     Sender,
     SpanReader,
     TracedServers,
+    parts_of_json,
+    parts_of_protobuf,
     plain_address,
     sender_of,
 )

@@ -19,7 +19,7 @@ from collectors.probe.control import control_path
 from collectors.probe.hello import Role
 from embedded_engine.probe import hooks
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.about import load_time
+from embedded_engine.probe.about import engine_size as load_time
 from embedded_engine.probe.about.engine_config import (
     engine_settings,
     model_config,
@@ -32,10 +32,9 @@ from embedded_engine.probe.control.control_desk import ControlDesk
 from embedded_engine.probe.control.control_socket import ControlSocket
 from embedded_engine.probe.control.live_limits import SchedulerLimits
 from embedded_engine.probe.hooks import Fuse, Hook
-from embedded_engine.probe.tap.asked_header import AskedHeader
 from embedded_engine.probe.tap.block_tap import BlockTap
 from embedded_engine.probe.tap.engine_tap import EngineTap
-from embedded_engine.probe.tap.front_tap import FrontEndAssembler, FrontTap
+from embedded_engine.probe.tap.front_tap import AskedHeader, FrontEndAssembler, FrontTap
 from embedded_engine.probe.tap.idle_cache import IdleCache
 from embedded_engine.probe.tap.step_assembler import LIMITS, StepAssembler
 from embedded_engine.probe.watchdog import watch_parent

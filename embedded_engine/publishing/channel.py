@@ -28,7 +28,7 @@ from collectors.contract.readings import (
 )
 from collectors.contract.runtime_dir import hand_over
 from collectors.contract.wire import Sender, emptied, encode_reading
-from collectors.http.token_bucket import TokenBucket
+from collectors.http.guests import TokenBucket
 from collectors.probe.hello import (
     HELLO,
     LIVE,

@@ -20,7 +20,7 @@ import zmq
 from collectors.contract.clock import NS_PER_S, monotonic_ns
 from collectors.contract.runtime_dir import socket_dir
 from collectors.contract.wire import UNREADABLE
-from collectors.http.token_bucket import TokenBucket
+from collectors.http.guests import TokenBucket
 from collectors.probe.hello import LIVE, speaker_of
 
 HIGH_WATER = 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from inferwatch.live.alarms.options import AlarmOptions
+from inferwatch.live.alarms.rules import AlarmOptions
 
 SPANS_S = {"s": 1.0, "min": 60.0, "h": 3_600.0}
 MOST_SPAN_S = 86_400.0

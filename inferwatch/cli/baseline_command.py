@@ -28,9 +28,8 @@ from inferwatch.live.load.baseline import (
 from inferwatch.live.load.load_session import LoadSession
 from inferwatch.live.load.running_load import new_run_id
 from inferwatch.live.pipeline import Pipeline
-from inferwatch.loadgen.idle_server import refuse_traffic
 from inferwatch.loadgen.plan.file import make_plan
-from inferwatch.loadgen.target_server import TargetServer, endpoint_in
+from inferwatch.loadgen.target_server import TargetServer, endpoint_in, refuse_traffic
 from inferwatch.metrics.configuration import Configuration, configuration_of
 from inferwatch.metrics.load.baseline import LengthBaseline, Spread
 from inferwatch.metrics.model.model import Model

@@ -32,12 +32,11 @@ from inferwatch.errors import SourceError, UsageError
 from inferwatch.live.load.load_session import FollowedPlan, LoadSession
 from inferwatch.live.load.running_load import new_run_id, public_plan
 from inferwatch.live.pipeline import Pipeline
-from inferwatch.loadgen.idle_server import refuse_traffic
 from inferwatch.loadgen.plan.file import shape
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.loadgen.result_formats import request_lines, vllm_bench
 from inferwatch.loadgen.scenarios.scenario import fitted
-from inferwatch.loadgen.target_server import TargetServer
+from inferwatch.loadgen.target_server import TargetServer, refuse_traffic
 from inferwatch.loadgen.truth.calibration import beside, stored
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.model.model import Model

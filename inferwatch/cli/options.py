@@ -13,7 +13,7 @@ from collectors.contract.readings import Prices
 from collectors.hardware.gpu_source import CLOSELY_HZ, Gpm, GpuOptions
 from inferwatch.cli.alarm_options import ALARM_OPTIONS, alarm_options_of
 from inferwatch.cli.say import say, say_json
-from inferwatch.live.alarms.options import AlarmOptions
+from inferwatch.live.alarms.rules import AlarmOptions
 
 MOST_S = 1e8
 """Three years: a larger number is a mistake, and would overflow nanoseconds."""

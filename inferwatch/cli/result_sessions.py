@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from inferwatch.errors import UsageError
-from inferwatch.record.file.scratch import scratch_folder
+from inferwatch.record.file.location import scratch_folder
 from inferwatch.record.imported.imported_sessions import store_runs
 from inferwatch.record.imported.result_file import read_results
 from inferwatch.record.sessions.sessions import find

@@ -9,7 +9,7 @@ from collectors.contract.readings import AnyReading
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
 from inferwatch.errors import UsageError
 from inferwatch.record.connections import reading
-from inferwatch.record.lookup.chosen_readings import chosen_readings
+from inferwatch.record.lookup.recorded_readings import chosen_readings
 from inferwatch.record.sessions.sessions import SessionRow, find
 from inferwatch.studies.what_if.heard import KINDS
 from inferwatch.studies.what_if.prediction import what_if

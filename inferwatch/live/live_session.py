@@ -2,11 +2,11 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from collectors.contract.clock import Anchors, SessionClock
+from collectors.contract.clock import NS_PER_S, Anchors, SessionClock
 from collectors.contract.collector import Collector, CollectorError, TappedCollector
 from collectors.contract.readings import AnyReading, Note, NoteKind
 from collectors.hardware.dcgm import Measured, dcgm_scrapers
@@ -18,11 +18,43 @@ from collectors.hardware.host import (
     usable_cores,
 )
 from collectors.hardware.host_peak import known_peaks
+from inferwatch.formatting import format_nines
 from inferwatch.live.pipeline import Pipeline
-from inferwatch.live.slo_notes import SloNotes
 from inferwatch.live.supervision import supervise
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
+
+StateOf = Callable[[], SloState | None]
+
+
+class SloNotes:
+    """Turns changes of the SLO state into notes; cheap while nothing changes."""
+
+    def __init__(self) -> None:
+        self._since_ns: int | None = None
+
+    def news(self, since_ns: int | None, now_ns: int, state: StateOf) -> str | None:
+        """Return the text to note if the state changed; None otherwise."""
+        before_ns, self._since_ns = self._since_ns, since_ns
+        if (before_ns is None) == (since_ns is None):
+            return None
+        if since_ns is None:
+            lasted_s = (now_ns - (before_ns or 0)) / NS_PER_S
+            return f"SLO met again after {lasted_s:.0f} s"
+        return _began(state())
+
+
+def _began(state: SloState | None) -> str:
+    if state is None or state.share is None:
+        return "SLO missed"
+    missed = sorted((state.missed or {}).items(), key=lambda each: -each[1])
+    by = [f"{n:,} {'failed' if m == FAILED else label_of(m)}" for m, n in missed]
+    text = f"SLO missed: {format_nines(state.share)} of {state.judged:,} requests good"
+    return f"{text}, missed by {', '.join(by)}: {state.slo}"
+
 
 TICK_S = 1
 

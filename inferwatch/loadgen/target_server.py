@@ -1,19 +1,22 @@
 """The server before it is loaded: does it answer, what does it serve, is it busy?"""
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, Self
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import httpx
 import msgspec
 
+from collectors.contract.clock import NS_PER_S, monotonic_ns
 from collectors.http.bounded_get import Answer, NoAnswerError, get
 from collectors.http.http_client import ProxyError, http_client
 from inferwatch.errors import SourceError, UsageError
+from inferwatch.formatting import counted
 
 RUNNING = (
     "vllm:num_requests_running",
@@ -220,3 +223,46 @@ def _names(answer: Answer) -> list[str]:
         return [str(model["id"]) for model in listed["data"]]
     except (ValueError, KeyError, TypeError, RecursionError):
         return []
+
+
+TRAFFIC_LOOKS = 6
+TRAFFIC_LOOK_S = 0.2
+
+
+async def refuse_traffic(target: TargetServer, flag: str) -> None:
+    """Refuse to load a busy server; looks for a while, for it may pause.
+
+    Raises:
+        UsageError: it is busy, and so would be who uses it; that flag says it is fine.
+    """
+    before = inf
+    for _ in range(TRAFFIC_LOOKS):
+        counters = await target.counters()
+        if said := _busy(counters, before):
+            raise UsageError(
+                f"{target.name} is serving other traffic: {said}. "
+                f"Add {flag} to load it anyway"
+            )
+        before = tokens_made(counters)
+        await asyncio.sleep(TRAFFIC_LOOK_S)
+
+
+async def drained(target: TargetServer, within_s: float) -> bool:
+    """Wait until nothing runs or waits there; False if that takes too long."""
+    until_ns = monotonic_ns() + round(within_s * NS_PER_S)
+    while any(traffic(await target.counters())):
+        if monotonic_ns() > until_ns:
+            return False
+        await asyncio.sleep(TRAFFIC_LOOK_S)
+    return True
+
+
+def _busy(counters: Mapping[str, float], made_before: float) -> str:
+    running, waiting = traffic(counters)
+    if running or waiting:
+        return f"{counted(round(running), 'request')} running, {waiting:,.0f} waiting"
+    return (
+        "it is producing tokens right now"
+        if tokens_made(counters) > made_before
+        else ""
+    )

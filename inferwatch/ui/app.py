@@ -19,7 +19,7 @@ from inferwatch.feed import FeedState
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.fleet.screen import FleetScreen
 from inferwatch.ui.frame.header import Tab
-from inferwatch.ui.frame.leaving_screen import LeavingScreen
+from inferwatch.ui.frame.host_question import LeavingScreen
 from inferwatch.ui.frame.note_announcer import NoteAnnouncer
 from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.hardware.screen import HardwareScreen

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from collectors.contract.readings import AnyReading, BlockMap
-from embedded_engine.probe.blocks import block_changes
-from embedded_engine.probe.blocks.block_changes import BlockChanges, MapDraft
-from embedded_engine.probe.blocks.block_maps import ContentTeller, MapAssembler, one_in
+from embedded_engine.probe.blocks import block_maps as block_changes
+from embedded_engine.probe.blocks.block_maps import (
+    BlockChanges,
+    ContentTeller,
+    MapAssembler,
+    MapDraft,
+    one_in,
+)
 from embedded_engine.probe.tap.block_tap import (
     FORGOTTEN,
     MOST_CHANGES,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.contract.readings import BoundBy
-from embedded_engine.probe.tap.bound_by import QueueHeadRule
+from embedded_engine.probe.tap.engine_tap import QueueHeadRule
 
 
 class Queue(deque[Any]):

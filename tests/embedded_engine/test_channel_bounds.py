@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.contract.clock import NS_PER_S
-from collectors.http import token_bucket
+from collectors.http import guests as token_bucket
 from collectors.probe.hello import HELLO, RING
 from embedded_engine.publishing import channel as channel_module
 from embedded_engine.publishing.channel import (

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from embedded_engine.probe.about.engine_size import EngineSize
-from embedded_engine.probe.about.worker_memory import all_questions, memory_of
+from embedded_engine.probe.about.engine_size import EngineSize, all_questions, memory_of
 from embedded_engine.probe.vllm_names import GRAPHS_IN_PEAK
 
 Ask = Callable[[Callable[[Any], Any]], list[Any]]

@@ -10,8 +10,8 @@ import pytest
 from collectors.contract.clock import boot_id
 from embedded_engine.engine.engine_file import EngineFile
 from embedded_engine.engine.errors import PortTakenError
-from embedded_engine.engine.launch import Engine
-from embedded_engine.engine.listen import (
+from embedded_engine.engine.launch import (
+    Engine,
     claimed_unix_socket,
     clear_unix_socket,
     reserved,
@@ -174,7 +174,7 @@ def test_who_claims_the_same_place_a_moment_later_is_refused(tmp_path: Path) -> 
     path = left_socket(tmp_path / "left.sock")
     code = (
         "import sys; from pathlib import Path\n"
-        "from embedded_engine.engine.listen import claimed_unix_socket\n"
+        "from embedded_engine.engine.launch import claimed_unix_socket\n"
         "with claimed_unix_socket(Path(sys.argv[1])): pass"
     )
 

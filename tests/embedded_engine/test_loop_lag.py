@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from embedded_engine.probe.tap.loop_lag import AT_REST_S, EVERY_S, LoopLag
+from embedded_engine.probe.tap.front_tap import AT_REST_S, EVERY_S, LoopLag
 
 HELD_UP_S = 0.5
 S = 1_000_000_000

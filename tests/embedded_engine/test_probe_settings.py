@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embedded_engine.engine.config import EngineConfig
-from embedded_engine.probe.tap.asked_header import AskedHeader, asked_header
+from embedded_engine.probe.tap.front_tap import AskedHeader, asked_header
 from embedded_engine.probe_settings import LONGEST_VALUE, ProbeSettings, refusal
 
 

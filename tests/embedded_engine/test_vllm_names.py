@@ -13,7 +13,7 @@ import pytest
 from collectors.contract.readings import BoundBy
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader
-from embedded_engine.probe.tap.bound_by import QueueHeadRule
+from embedded_engine.probe.tap.engine_tap import QueueHeadRule
 from tests.embedded_engine.vllm_facts import known_facts
 
 FACTS = known_facts()

@@ -20,8 +20,7 @@ from collectors.contract.readings import Contact, EngineInfo, EngineSample
 from collectors.http.server import Server
 from collectors.servers.prometheus_server import PrometheusReader
 from inferwatch.live.outlets.endpoint import MetricsEndpoint
-from inferwatch.live.outlets.exact import ExactNumbers
-from inferwatch.live.outlets.exponential import PER_DOUBLING
+from inferwatch.live.outlets.exact import PER_DOUBLING, ExactNumbers
 from inferwatch.live.outlets.exposed import exposed_points
 from tests.collectors.http_server import serving
 from tests.collectors.made_up_engine import MadeUpEngine

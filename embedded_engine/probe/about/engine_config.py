@@ -13,7 +13,7 @@ import msgspec
 
 from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import EngineSettings, ModelConfig
-from collectors.servers.plain_config import plain_fields
+from collectors.servers.local_model import plain_fields
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 

@@ -5,13 +5,224 @@ there are requests: from what EngineCore hands them, and by asking each of them 
 way vLLM asks them itself. What not all of them tell is not known.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
+from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import WorkerMemory
 from embedded_engine.probe import vllm_names as names
-from embedded_engine.probe.about.worker_memory import Answers, all_questions, memory_of
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given
+
+SECONDS: dict[str, float] = {}
+"""By the message that said so; workers are asked for it, in their processes."""
+
+
+class _Listener(logging.Handler):
+    """Remembers two messages of many: a look-up each, and nothing is formatted."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """A message of vLLM's."""
+        place = names.LOADED.get(str(record.msg))
+        if place is None or not isinstance(record.args, tuple):
+            return
+        seconds = record.args[place] if place < len(record.args) else None
+        if isinstance(seconds, float):
+            SECONDS[str(record.msg)] = seconds
+
+
+def listen() -> None:
+    """From now on, in this process."""
+    logging.getLogger(names.LOGGER).addHandler(_Listener(logging.INFO))
+
+
+def load_s() -> float | None:
+    """What loading took here; None where it was not said."""
+    return next((SECONDS[each] for each in names.LOADED if each in SECONDS), None)
+
+
+# What each worker of an engine is asked, once: who has the memory of its device.
+#
+# It may run on a host that has nothing of ours. A function in a function is sent whole
+# and not by name, so each question is one. vLLM gives up waiting for the other workers
+# at the first that raises: no question does. Answers are plain numbers and texts.
+
+Answers = dict[str, Any]
+Question = Callable[[Vllm], Answers]
+
+LOAD_TIME = "embedded_engine.probe.about.engine_size"
+"""Where a worker that has the probe, too, remembers what loading took."""
+PARAMETERS = "its parameters"
+TENSORS = "its tensors"
+PROFILE = "vLLM's profile at the start"
+ESTIMATE = "vLLM's estimate before capture"
+
+
+def all_questions() -> Question:
+    """What every worker is asked in one go."""
+    return together(
+        of_weights(names.WORKER_MODEL, names.PACKED),
+        of_gpu(names.WORKER_DEVICE),
+        of_numbers(names.WORKER_MEMORY),
+        of_caches(names.WORKER_CACHES),
+        of_graphs(*names.GRAPHS_IN_PEAK),
+        of_loading(LOAD_TIME),
+    )
+
+
+def memory_of(place: int, known: Answers) -> WorkerMemory:
+    """Who has the memory of a worker's device, as far as it knows."""
+    told: dict[str, tuple[float | None, str]] = {
+        "weight_bytes": (known.get("weight_bytes"), PARAMETERS),
+        "kv_bytes": (known.get("kv_bytes"), TENSORS),
+        "graph_bytes": (known.get("graph_bytes"), ESTIMATE),
+        "total_bytes": (known.get("total_bytes"), "its driver"),
+    }
+    allowed, share = known.get("allowed_bytes"), known.get("utilization")
+    if allowed is not None and not known.get("given_kv_bytes"):
+        told["allowed_bytes"] = (allowed, "gpu_memory_utilization")
+    if allowed is not None and share and told["total_bytes"][0] is None:
+        told["total_bytes"] = (round(allowed / share), "its NUMA node")  # on the CPU
+    peak = known.get("activations")
+    if peak is not None:
+        graphs = known.get("graph_bytes", 0) if known.get("graphs_in_peak") else 0
+        told["activation_bytes"] = (max(0, peak - graphs), PROFILE)
+    consumed, model = known.get("consumed"), known.get("model")
+    if consumed is not None and model is not None:
+        told["workspace_bytes"] = (max(0, consumed - model), PROFILE)
+    sizes = {name: int(value) for name, (value, _) in told.items() if value is not None}
+    read_from = {name: told[name][1] for name in sizes}
+    load_s: float | None = known.get("load_s")
+    if load_s is not None:
+        read_from["load_s"] = "vLLM's log"
+    return WorkerMemory(
+        t_ns=monotonic_ns(),
+        worker=place,
+        gpu=known.get("gpu"),
+        total_bytes=sizes.get("total_bytes"),
+        allowed_bytes=sizes.get("allowed_bytes"),
+        weight_bytes=sizes.get("weight_bytes"),
+        kv_bytes=sizes.get("kv_bytes"),
+        activation_bytes=sizes.get("activation_bytes"),
+        graph_bytes=sizes.get("graph_bytes"),
+        workspace_bytes=sizes.get("workspace_bytes"),
+        read_from=read_from,
+        load_s=load_s,
+    )
+
+
+def together(*questions: Question) -> Question:
+    """All of them; one that cannot be answered leaves the others alone."""
+
+    def ask(worker: Vllm) -> Answers:
+        from contextlib import suppress  # noqa: PLC0415
+
+        answers: Answers = {}
+        for question in questions:
+            with suppress(Exception):
+                answers.update(question(worker))
+        return answers
+
+    return ask
+
+
+def of_weights(model: str, packed: tuple[str, str, str]) -> Question:
+    """Bytes of the part of the model that it holds.
+
+    On the CPU, vLLM packs the weight of a linear layer into another format, out of
+    sight, and leaves an empty one behind: its sizes tell how large it was.
+    """
+    weight_name, *size_names = packed
+
+    def ask(worker: Vllm) -> Answers:
+        held = getattr(worker, model)()
+        n_bytes = sum(p.numel() * p.element_size() for p in held.parameters())
+        for layer in getattr(held, "modules", tuple)():
+            left = getattr(layer, weight_name, None)
+            sizes = [getattr(layer, name, 0) for name in size_names]
+            if left is not None and left.numel() == 0:
+                n_bytes += sizes[0] * sizes[1] * left.element_size()
+        return {"weight_bytes": n_bytes}
+
+    return ask
+
+
+def of_gpu(device: str) -> Question:
+    """UUID of its GPU, or of the slice of one."""
+
+    def ask(worker: Vllm) -> Answers:
+        import os  # noqa: PLC0415
+
+        import torch  # noqa: PLC0415
+
+        place = getattr(worker, device)
+        if place.type != "cuda" or not torch.version.cuda:
+            return {}
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        index = place.index or 0
+        if index < len(visible) and visible[index].startswith("MIG-"):
+            return {"gpu": visible[index]}  # its properties are those of the whole GPU
+        return {"gpu": f"GPU-{torch.cuda.get_device_properties(place).uuid}"}
+
+    return ask
+
+
+def of_numbers(paths: Mapping[str, str]) -> Question:
+    """Attributes that are numbers, by the first of their paths that leads to one."""
+    named = {name: either.split("|") for name, either in paths.items()}
+
+    def ask(worker: Vllm) -> Answers:
+        from operator import attrgetter  # noqa: PLC0415
+
+        answers: Answers = {}
+        for name, either in named.items():
+            for path in either:
+                try:
+                    answers.setdefault(name, attrgetter(path)(worker) + 0)
+                except (AttributeError, TypeError):
+                    continue
+        return answers
+
+    return ask
+
+
+def of_caches(path: str) -> Question:
+    """Bytes of the storages that its KV caches are made of, shared ones once."""
+
+    def ask(worker: Vllm) -> Answers:
+        from operator import attrgetter  # noqa: PLC0415
+
+        sizes = {}
+        for cache in attrgetter(path)(worker):
+            for part in cache if isinstance(cache, list | tuple) else [cache]:
+                storage = part.untyped_storage()
+                sizes[storage.data_ptr()] = storage.nbytes()
+        return {"kv_bytes": sum(sizes.values())}
+
+    return ask
+
+
+def of_graphs(module: str, name: str) -> Question:
+    """Whether the peak of its activations has what graphs take in it."""
+
+    def ask(_: Vllm) -> Answers:
+        import importlib  # noqa: PLC0415
+
+        return {"graphs_in_peak": bool(getattr(importlib.import_module(module), name))}
+
+    return ask
+
+
+def of_loading(module: str) -> Question:
+    """What loading its weights took."""
+
+    def ask(_: Vllm) -> Answers:
+        import sys  # noqa: PLC0415
+
+        return {"load_s": sys.modules[module].load_s()}
+
+    return ask
 
 
 class EngineSize:

@@ -5,7 +5,10 @@ look at the batch. Stamps are vLLM's own (wall time) moved to the monotonic cloc
 that ours and the server's time to first token are the same span.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from time import monotonic_ns
 
 from collectors.contract.clock import NS_PER_S, wall_offset_ns
@@ -13,8 +16,104 @@ from collectors.contract.readings import AnyReading, EventKind, RequestEvent, Va
 from embedded_engine.probe import vllm_names as names
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
-from embedded_engine.probe.tap.asked_header import asked_header
-from embedded_engine.probe.tap.loop_lag import LoopLag
+from embedded_engine.probe_settings import LONGEST_VALUE
+
+# Reads one header off each HTTP request, where people chose one to group by.
+#
+# The server handles a request in a context of its own, from the application's first
+# call to the tokenised request that goes to the engine. So what is noted at the one is
+# known at the other, whatever ids there are and whichever endpoint it is for, and it is
+# gone when the request is.
+
+_value: ContextVar[str | None] = ContextVar("inferwatch_group_header", default=None)
+HTTP = "http"
+
+
+class AskedHeader:
+    """The hook on the application, and what it found."""
+
+    def __init__(self, header: str) -> None:
+        self._name = header.lower().encode("latin-1")
+
+    def hooks(self) -> dict[str, Hook]:
+        """By the names of the table of methods."""
+        return {"asked": Hook(before=self._asked)}
+
+    def _asked(self, _: Vllm, given: Given, __: int) -> None:
+        scope = given[0]
+        if scope["type"] == HTTP:
+            _value.set(self._in(scope["headers"]))
+
+    def _in(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        raw = next((value for name, value in headers if name == self._name), b"")
+        text = raw[: 4 * LONGEST_VALUE].decode("utf-8", "replace").strip()
+        return text[:LONGEST_VALUE] or None
+
+
+def asked_header() -> str | None:
+    """Of the request that is handled here and now."""
+    return _value.get()
+
+
+# How late an API server's event loop runs: what its clients wait for unseen.
+#
+# A timer of the loop's own, set again each time: it holds nothing up, and is gone when
+# the loop is. What holds the loop up for longer than the timer takes is always seen,
+# shorter hold-ups now and then; at rest the timer hardly fires. To wake a loop that has
+# nothing else to do is what it costs, some 0.1 ms.
+
+EVERY_S = 0.05
+"""While requests live: the length of a hold-up is known to within that."""
+AT_REST_S = 0.25
+MOST = 1_000
+"""Lateness that nobody took is kept so many times, more than a beat has."""
+
+
+class LoopLag:
+    """Measures how late the event loop runs in which it was told to."""
+
+    def __init__(self, rests: Callable[[], bool], stops: Callable[[], bool]) -> None:
+        """``rests`` says that no request lives, ``stops`` that it shall end."""
+        self._rests, self._stops = rests, stops
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._due_ns = 0
+        self._late: deque[int] = deque(maxlen=MOST)
+
+    def follow(self) -> None:
+        """Measure in the loop that runs here, if one does."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if loop is not self._loop:
+            self._loop = loop
+            self._set(loop)
+
+    def take(self) -> int | None:
+        """The worst since it was asked before, in ns, and asked on any thread.
+
+        Of what holds the loop up right now as far as it has lasted. None where no
+        loop runs.
+        """
+        if self._loop is None or not self._loop.is_running():
+            return None
+        worst = max(monotonic_ns() - self._due_ns, 0)
+        while self._late:
+            worst = max(worst, self._late.popleft())
+        return worst
+
+    def _set(self, loop: asyncio.AbstractEventLoop) -> None:
+        seconds = AT_REST_S if self._rests() else EVERY_S
+        self._due_ns = monotonic_ns() + int(seconds * NS_PER_S)
+        loop.call_later(seconds, self._fired, loop)
+
+    def _fired(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._late.append(max(monotonic_ns() - self._due_ns, 0))
+        if loop is self._loop and not self._stops():
+            self._set(loop)
+        elif loop is self._loop:
+            self._loop = None
+
 
 STOP = "stop"
 ABORT = "abort"

@@ -6,8 +6,13 @@ from enum import StrEnum
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.feed import RecordState
-from inferwatch.live.outlets.exact import WINDOW, ExactNumbers, RankState, ServerNumbers
-from inferwatch.live.outlets.exponential import HistogramSnapshot
+from inferwatch.live.outlets.exact import (
+    WINDOW,
+    ExactNumbers,
+    HistogramSnapshot,
+    RankState,
+    ServerNumbers,
+)
 from inferwatch.live.outlets.hardware import HBM, GpuNumbers, HostNumbers
 from inferwatch.metrics.series.window import Quantiles
 

@@ -36,7 +36,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from collectors.http.http_client import goes_direct
 from inferwatch import __version__
 from inferwatch.errors import UsageError
-from inferwatch.live.outlets.exponential import SCALE, HistogramSnapshot
+from inferwatch.live.outlets.exact import SCALE, HistogramSnapshot
 from inferwatch.live.outlets.exposed import (
     ExposedMetric,
     MetricPoint,

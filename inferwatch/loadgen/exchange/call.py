@@ -11,8 +11,13 @@ from itertools import pairwise
 
 from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import Phase, RequestRecord, TokenTimes
-from inferwatch.loadgen.exchange.error_message import KEPT_BYTES, error_message, shown
-from inferwatch.loadgen.exchange.reply import NotAnEventError, Reply
+from inferwatch.loadgen.exchange.reply import (
+    KEPT_BYTES,
+    NotAnEventError,
+    Reply,
+    error_message,
+    shown,
+)
 from inferwatch.loadgen.exchange.sse import SseError
 from inferwatch.loadgen.prompts.prompts import Prompt
 

@@ -17,9 +17,8 @@ import msgspec
 from inferwatch.metrics.model.model import Model, SavedModel
 from inferwatch.metrics.series.quantiles import DeferredCounts
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
-from inferwatch.record.checkpoints.blocks import BlockStore
+from inferwatch.record.checkpoints.blocks import BlockStore, compress, decompress
 from inferwatch.record.checkpoints.file import checkpoint_path, open_checkpoints
-from inferwatch.record.checkpoints.packing import compress, decompress
 from inferwatch.record.file.cursor import Cursor
 from inferwatch.record.file.sqlite import transaction
 

@@ -3,9 +3,24 @@
 import os
 import shlex
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from platformdirs import user_data_path
+
+
+@contextmanager
+def scratch_folder(purpose: str) -> Iterator[Path]:
+    """Under the temporary directory, until the end of the context."""
+    folder = TemporaryDirectory(prefix=f"inferwatch-{purpose}-")
+    try:
+        with folder:
+            yield Path(folder.name)
+    finally:
+        folder.cleanup()  # Ctrl-C may have cut off the first removal
+
 
 FREE_FLOOR_BYTES = 500_000_000
 """Recording pauses when less than this is free; a full disk hurts everyone."""

@@ -23,11 +23,11 @@ from collectors.contract.readings import (
 )
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.formatting import counted
-from inferwatch.loadgen.exchange.error_message import shown
+from inferwatch.loadgen.exchange.reply import shown
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.record.connections import reading
-from inferwatch.record.file.scratch import scratch_folder
+from inferwatch.record.file.location import scratch_folder
 from inferwatch.record.file.sqlite import explain, transaction
 from inferwatch.record.imported.imported_run import ImportedRequest, ImportedRun
 from inferwatch.record.imported.result_file import ResultFile
@@ -38,7 +38,7 @@ from inferwatch.record.sessions.housekeeping import (
     checked_name,
     fitting_name,
 )
-from inferwatch.record.tables.batch import UNSTORABLE
+from inferwatch.record.tables.table import UNSTORABLE
 from inferwatch.record.writing.session_writer import NewSession, SessionWriter
 
 BATCH = 1_000

@@ -2,15 +2,44 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 
-from collectors.contract.readings import AnyReading
+from collectors.contract.readings import AnyReading, LoadPlanned
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.sessions.sessions import find
-from inferwatch.record.tables.codec import recorded
+from inferwatch.record.tables.codec import SELECT_SOURCES, recorded
+from inferwatch.record.tables.load_plans import load_plans
+from inferwatch.record.tables.reading_tables import every_table
+from inferwatch.record.tables.table import SourceNames, readable
+
+
+def chosen_readings(
+    connection: sqlite3.Connection,
+    session: int,
+    kinds: Collection[type[AnyReading]],
+) -> Iterator[AnyReading]:
+    """Those of these kinds, kind by kind, each in order of receipt.
+
+    The caller holds a transaction open. What other tables hold of them because it fits
+    into no row of theirs comes last.
+
+    Raises:
+        StorageError: at a row that makes no sense.
+    """
+    sources = SourceNames(connection.execute(SELECT_SOURCES, (session,)).fetchall())
+    if LoadPlanned in kinds:
+        yield from load_plans(connection, session)
+    wanted = tuple(kind for kind in kinds if kind is not LoadPlanned)
+    for table in every_table():
+        if table.kind is not None and table.kind not in wanted:
+            continue
+        for _, reading in readable(table.read(connection, session, sources)):
+            if isinstance(reading, wanted):
+                yield reading
+
 
 READINGS_AT_ONCE = 1_000
 

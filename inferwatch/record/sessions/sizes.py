@@ -7,8 +7,115 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Vantage
 from inferwatch.record.connections import reading
 from inferwatch.record.tables.migrations import session_tables
+
+SERVER = (
+    "SELECT count(first_token_ns - arrived_ns), "
+    "sum(coalesce(output_tokens, engine_output_tokens)), "
+    "min(coalesce(arrived_ns, added_ns)), "
+    "max(coalesce(finished_ns, engine_finished_ns)) FROM requests WHERE session = ?"
+)
+SERVER_TTFT = (
+    "SELECT first_token_ns - arrived_ns AS ttft_ns FROM requests WHERE session = ? "
+    "AND ttft_ns IS NOT NULL ORDER BY ttft_ns DESC LIMIT 1 OFFSET ?"
+)
+IS_LOAD = "SELECT 1 FROM sessions WHERE session = ? AND command = 'load'"
+CLIENT = (
+    "SELECT count(first_token_ns), "
+    "CASE WHEN max(failure IS NULL AND output_tokens IS NULL) = 0 "
+    "THEN sum(output_tokens) FILTER (WHERE failure IS NULL) END, "
+    "min(intended_ns), max(last_token_ns) FILTER (WHERE failure IS NULL) "
+    "FROM client_requests WHERE session = ? AND phase != 'warmup'"
+)
+CLIENT_TTFT = (
+    "SELECT first_token_ns - intended_ns AS ttft_ns FROM client_requests "
+    "WHERE session = ? AND phase != 'warmup' AND ttft_ns IS NOT NULL "
+    "ORDER BY ttft_ns DESC LIMIT 1 OFFSET ?"
+)
+
+SCRAPED = """
+SELECT sum(firsts), sum(spent_s), sum(tokens), min(since_ns), max(t_ns) FROM (
+  SELECT t_ns, lag(t_ns) OVER life AS since_ns,
+         output_tokens - lag(output_tokens) OVER life AS tokens,
+         ttft_count - lag(ttft_count) OVER life AS firsts,
+         ttft_sum_s - lag(ttft_sum_s) OVER life AS spent_s
+  FROM engine_samples WHERE session = ?
+  WINDOW life AS (PARTITION BY source, rank ORDER BY ordinal)
+) WHERE since_ns IS NOT NULL AND coalesce(tokens, 0) >= 0 AND coalesce(firsts, 0) >= 0
+"""
+"""What its counters gained; where one fell, the server had begun anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSummary:
+    """What a list says of a whole session beyond its row."""
+
+    vantage: Vantage
+    """Who measured: the server's front end, else the client, its warm-up left out."""
+    n: int = 0
+    """Requests with a first token."""
+    ttft_mean_s: float | None = None
+    """Where nobody saw requests singly: of them all, exact."""
+    ttft_p99_s: float | None = None
+    """The observation at rank ceil(0.99 n), as everywhere."""
+    output_tokens_per_s: float | None = None
+    """From the first arrival to the last finish; of counters, while watched."""
+
+
+def summarise(path: Path, number: int) -> SessionSummary:
+    """What the server saw; of a load, or where nobody looked into it, the client.
+
+    Where neither did it is what servers count.
+
+    Raises:
+        StorageError: there is no such file, or it cannot be read.
+    """
+    with reading(path) as connection:
+        server = _seen(connection, number, Vantage.FRONTEND, SERVER, SERVER_TTFT)
+        if server.n and not connection.execute(IS_LOAD, (number,)).fetchone():
+            return server
+        client = _seen(connection, number, Vantage.CLIENT, CLIENT, CLIENT_TTFT)
+        scraped = _scraped(connection, number)
+        return client if client.n else server if server.n else scraped or server
+
+
+def _scraped(connection: sqlite3.Connection, number: int) -> SessionSummary | None:
+    """What servers counted; None of a session that asked none."""
+    row = connection.execute(SCRAPED, (number,)).fetchone()
+    n, spent_s, tokens, first_ns, last_ns = row
+    if first_ns is None:
+        return None
+    return SessionSummary(
+        vantage=Vantage.SCRAPE,
+        n=n or 0,
+        ttft_mean_s=spent_s / n if n and spent_s is not None else None,
+        output_tokens_per_s=tokens * NS_PER_S / (last_ns - first_ns)
+        if tokens is not None and last_ns > first_ns
+        else None,
+    )
+
+
+def _seen(
+    connection: sqlite3.Connection, number: int, vantage: Vantage, *queries: str
+) -> SessionSummary:
+    n, tokens, first_ns, last_ns = connection.execute(queries[0], (number,)).fetchone()
+    if not n:
+        return SessionSummary(vantage=vantage)
+    from_worst = n - -(-n * 99 // 100)
+    (ttft_ns,) = connection.execute(queries[1], (number, from_worst)).fetchone()
+    span_ns = (last_ns or 0) - (first_ns or 0)
+    return SessionSummary(
+        vantage=vantage,
+        n=n,
+        ttft_p99_s=ttft_ns / NS_PER_S,
+        output_tokens_per_s=tokens * NS_PER_S / span_ns
+        if tokens and span_ns > 0
+        else None,
+    )
+
 
 COUNTED_UP_TO_BYTES = 100_000_000
 """Rows of larger files are not counted: that would read the whole file."""

@@ -12,10 +12,15 @@ from collectors.contract.readings import Endpoint, EngineInfo, LoadPlanned, Serv
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.record.checkpoints.checkpoints import Checkpoint
 from inferwatch.record.file.cursor import START, Cursor
-from inferwatch.record.tables.batch import Batch
 from inferwatch.record.tables.reading_tables import every_table
 from inferwatch.record.tables.requests import RequestRows
-from inferwatch.record.tables.table import Numbered, ReadingTable, SourceNames, readable
+from inferwatch.record.tables.table import (
+    Batch,
+    Numbered,
+    ReadingTable,
+    SourceNames,
+    readable,
+)
 
 Queued = Numbered | tuple[int, Checkpoint]
 """What waits to be written: a reading, or a Model as of one, by ordinal."""

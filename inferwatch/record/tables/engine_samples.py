@@ -21,13 +21,15 @@ from typing import Any
 
 from collectors.contract.readings import EngineSample, Histogram
 from inferwatch.record.file.cursor import START, Cursor
-from inferwatch.record.tables.batch import Batch, Key, Row
 from inferwatch.record.tables.table import (
     KEY,
+    Batch,
     Blob,
     Columns,
+    Key,
     Numbered,
     ReadingTable,
+    Row,
     Unpacked,
     insert_sql,
 )

@@ -46,18 +46,20 @@ from collectors.contract.readings import (
     WorkerMemory,
 )
 from inferwatch.record.file.cursor import START, Cursor
-from inferwatch.record.tables.batch import Batch, Key, Row
 from inferwatch.record.tables.engine_samples import EngineSampleRows
 from inferwatch.record.tables.load_plans import NoteRows
 from inferwatch.record.tables.requests import RequestRows
 from inferwatch.record.tables.steps import StepRows
 from inferwatch.record.tables.table import (
     KEY,
+    Batch,
     Blob,
     Columns,
+    Key,
     Numbered,
     PlainTable,
     ReadingTable,
+    Row,
     SessionPart,
     Unpacked,
     insert_sql,

@@ -16,9 +16,10 @@ import msgspec
 
 from collectors.contract.readings import AnyReading, EventKind, RequestEvent, Vantage
 from inferwatch.record.file.cursor import START, Cursor
-from inferwatch.record.tables.batch import Batch, Key
 from inferwatch.record.tables.table import (
     KEY,
+    Batch,
+    Key,
     Numbered,
     ReadingTable,
     SessionPart,

@@ -36,13 +36,15 @@ import msgspec
 
 from collectors.contract.readings import Step
 from inferwatch.record.file.cursor import START, Cursor
-from inferwatch.record.tables.batch import Batch, Key, Row
 from inferwatch.record.tables.table import (
     KEY,
+    Batch,
     Blob,
     Columns,
+    Key,
     Numbered,
     ReadingTable,
+    Row,
     SessionPart,
     Unpacked,
     insert_sql,

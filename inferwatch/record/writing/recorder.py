@@ -23,9 +23,8 @@ from inferwatch.record.checkpoints.checkpoints import (
 from inferwatch.record.checkpoints.file import checkpoint_folder, make_room
 from inferwatch.record.file.location import free_floor_bytes, too_little_room
 from inferwatch.record.file.sqlite import explain, file_id
-from inferwatch.record.tables.batch import Batch
 from inferwatch.record.tables.codec import Queued
-from inferwatch.record.tables.table import Numbered
+from inferwatch.record.tables.table import Batch, Numbered
 from inferwatch.record.writing.session_writer import NewSession, SessionWriter
 
 QUEUE_CAPACITY = 50_000

@@ -20,10 +20,9 @@ from inferwatch.record.connections import (
 from inferwatch.record.file.recording_lock import RecordingLock
 from inferwatch.record.file.sqlite import file_id, transaction
 from inferwatch.record.sessions.sessions import BEGAN_BY_LAST_ANCHOR, mark_interrupted
-from inferwatch.record.tables.batch import UNSTORABLE, Batch
 from inferwatch.record.tables.codec import Queued, ReadingEncoder
 from inferwatch.record.tables.session_state import SessionState
-from inferwatch.record.tables.table import insert_sql
+from inferwatch.record.tables.table import UNSTORABLE, Batch, insert_sql
 
 BEGIN = insert_sql(
     "sessions",

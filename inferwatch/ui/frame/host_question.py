@@ -7,12 +7,36 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label
 
 from inferwatch.ui.kit.dialogs import DialogInput
 from inferwatch.ui.kit.keys import KeyFooter
-from inferwatch.visible import visible
+from inferwatch.visible import visible, visible_lines
+
+
+class LeavingScreen(Screen[None]):
+    """Empty, but for what is told while an engine or a load ends."""
+
+    NAME = "leaving"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: list[str] = []
+
+    def compose(self) -> ComposeResult:
+        """As a terminal would show it."""
+        yield Label("", markup=False)
+
+    def clear(self) -> None:
+        """Nothing was told yet."""
+        self._lines.clear()
+        self.query_one(Label).update("")
+
+    def tell(self, text: str) -> None:
+        """Another line."""
+        self._lines.append(visible_lines(text))
+        self.query_one(Label).update("\n".join(self._lines))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

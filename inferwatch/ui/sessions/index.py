@@ -8,8 +8,7 @@ from inferwatch.metrics.load.client_verdict import ClientVerdict
 from inferwatch.record.connections import reading
 from inferwatch.record.repair.recovery import damage_of
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions
-from inferwatch.record.sessions.sizes import Sizes, sizes_in
-from inferwatch.record.sessions.summaries import SessionSummary, summarise
+from inferwatch.record.sessions.sizes import SessionSummary, Sizes, sizes_in, summarise
 from inferwatch.record.tables.session_state import SessionState
 from inferwatch.studies.compare.reading.configuration import (
     LOAD,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from inferwatch.cli.main import main
-from inferwatch.loadgen import idle_server
+from inferwatch.loadgen import target_server as idle_server
 
 
 @pytest.fixture

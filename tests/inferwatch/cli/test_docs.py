@@ -26,7 +26,7 @@ from inferwatch.cli import measure_peak
 from inferwatch.cli.main import inferwatch as program
 from inferwatch.cli.tune_options import tune_plan
 from inferwatch.errors import InferwatchError
-from inferwatch.loadgen import idle_server
+from inferwatch.loadgen import target_server as idle_server
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from tests.inferwatch.cli.test_tune_options import options_of as tune_options

@@ -19,12 +19,11 @@ from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.metrics.series.window import Window
 from inferwatch.record.imported.imported_sessions import store_runs
 from inferwatch.record.imported.result_file import read_results
-from inferwatch.record.replay.playback import RecordedPlayback
-from inferwatch.record.replay.player import Player
+from inferwatch.record.replay.player import Player, RecordedPlayback
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.frame.leaving_screen import LeavingScreen
+from inferwatch.ui.frame.host_question import LeavingScreen
 from inferwatch.ui.messages import (
     GoTo,
     OpenComparison,

@@ -13,7 +13,7 @@ import pytest
 from collectors.contract.clock import SessionClock, monotonic_ns
 from collectors.contract.readings import AnyReading, Endpoint
 from embedded_engine.engine.errors import EngineError
-from inferwatch.live.engine import engine_supervisor as lives
+from inferwatch.live.engine import engine_session as lives
 from inferwatch.live.engine.engine_session import EngineSession
 from inferwatch.live.engine_source import LiveEngine, OnStage
 from inferwatch.live.load.load_desk import MakeLoad

@@ -4,9 +4,8 @@ import pytest
 
 from collectors.contract.clock import SessionClock
 from collectors.contract.readings import NoteKind, Vantage
-from inferwatch.live.live_session import LiveSession
+from inferwatch.live.live_session import LiveSession, SloNotes
 from inferwatch.live.pipeline import Pipeline
-from inferwatch.live.slo_notes import SloNotes
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.objectives.view import SloState
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferwatch.loadgen.exchange.error_message import DETAIL_CHARS, error_message
+from inferwatch.loadgen.exchange.reply import DETAIL_CHARS, error_message
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from contextlib import closing
 import pytest
 
 from collectors.contract.clock import monotonic_ns
-from inferwatch.loadgen.sending.fine_timer import FineTimer
+from inferwatch.loadgen.sending.open_loop import FineTimer
 
 MS = 1_000_000
 

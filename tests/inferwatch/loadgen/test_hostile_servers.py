@@ -18,7 +18,7 @@ from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import ClientSample, Phase, RequestRecord
 from inferwatch.loadgen.exchange import raw_transport as raw
 from inferwatch.loadgen.exchange.call import Call, Failure
-from inferwatch.loadgen.exchange.connection import Connection
+from inferwatch.loadgen.exchange.raw_transport import Connection
 from inferwatch.loadgen.exchange.transport import transport_for
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TransportKind
 from inferwatch.loadgen.prompts.prompts import Prompt

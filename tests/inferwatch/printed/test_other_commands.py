@@ -35,9 +35,9 @@ from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.load.baseline import BaselinePlan
 from inferwatch.live.load.load_points import PointRun, search_json
 from inferwatch.live.load.load_session import FollowedPlan, new_book
+from inferwatch.live.outlets.endpoint import exposition
 from inferwatch.live.outlets.exact import ExactNumbers
 from inferwatch.live.outlets.exposed import exposed_points
-from inferwatch.live.outlets.prometheus_text import exposition
 from inferwatch.loadgen.plan.plan import objectives
 from inferwatch.loadgen.rate_search import RateSearch
 from inferwatch.loadgen.result_formats import request_lines

@@ -34,8 +34,7 @@ from inferwatch.record.repair.recovery import damage_of, recover_into
 from inferwatch.record.replay.marks import bookmarks, keep_bookmark
 from inferwatch.record.sessions import housekeeping
 from inferwatch.record.sessions.sessions import find, list_sessions
-from inferwatch.record.sessions.sizes import sizes_in
-from inferwatch.record.sessions.summaries import summarise
+from inferwatch.record.sessions.sizes import sizes_in, summarise
 from inferwatch.record.tables.codec import recorded
 from inferwatch.record.tables.migrations import (
     APPLICATION_ID,

@@ -5,8 +5,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from inferwatch.record.checkpoints import packing
-from inferwatch.record.checkpoints.packing import compress, decompress, pack, unpack
+from inferwatch.record.checkpoints import blocks as packing
+from inferwatch.record.checkpoints.blocks import compress, decompress, pack, unpack
 
 CONTENT = b"".join(b"request %d of many, " % number for number in range(500))
 

@@ -24,11 +24,11 @@ from collectors.contract.readings import (
     Vantage,
 )
 from inferwatch.record.file.sqlite import transaction
-from inferwatch.record.tables.batch import Batch
 from inferwatch.record.tables.codec import ReadingEncoder, recorded
 from inferwatch.record.tables.migrations import migrate, session_tables
 from inferwatch.record.tables.reading_tables import OtherReadings, every_table
 from inferwatch.record.tables.requests import RequestRows
+from inferwatch.record.tables.table import Batch
 from inferwatch.record.writing.recorder import Recorder
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]

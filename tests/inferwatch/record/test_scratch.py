@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from inferwatch.record.file.scratch import scratch_folder
+from inferwatch.record.file.location import scratch_folder
 
 
 @pytest.fixture(autouse=True)

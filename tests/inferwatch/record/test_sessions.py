@@ -23,7 +23,7 @@ from inferwatch.record.file.location import (
     free_floor_bytes,
 )
 from inferwatch.record.sessions.sessions import find, list_sessions
-from inferwatch.record.sessions.summaries import summarise
+from inferwatch.record.sessions.sizes import summarise
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.ui.kit.renderables.text import TextRun
 from inferwatch.ui.sessions.index import ListedSession

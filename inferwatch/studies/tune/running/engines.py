@@ -29,8 +29,7 @@ from embedded_engine.engine.logs import new_log_path
 from embedded_engine.probe_settings import ProbeSettings
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.live.engine_source import LiveEngine, OnStage, require_vllm
-from inferwatch.loadgen.idle_server import drained, refuse_traffic
-from inferwatch.loadgen.target_server import TargetServer
+from inferwatch.loadgen.target_server import TargetServer, drained, refuse_traffic
 from inferwatch.studies.tune.flags import split_present
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.progress import TuneStage

@@ -20,7 +20,7 @@ from inferwatch.formatting import format_durations, format_figure
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
 from inferwatch.metrics.requests.slo import Limit, Slo
 from inferwatch.record.connections import reading
-from inferwatch.record.lookup.chosen_readings import chosen_readings
+from inferwatch.record.lookup.recorded_readings import chosen_readings
 from inferwatch.record.sessions.sessions import find
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.search.rules import SearchRules

@@ -16,12 +16,12 @@ from collectors.contract.readings import (
     NoteKind,
     RequestSpan,
 )
-from inferwatch.live.outlets.exact import ExactNumbers
-from inferwatch.live.outlets.exponential import (
+from inferwatch.live.outlets.exact import (
     LEAST_S,
     PER_DOUBLING,
     ROUND_S,
     DurationHistogram,
+    ExactNumbers,
     HistogramSnapshot,
 )
 from inferwatch.live.outlets.exposed import (

@@ -13,10 +13,10 @@ from collectors.contract.readings import (
     ProcessUsage,
     Totals,
 )
+from inferwatch.live.outlets.endpoint import exposition
 from inferwatch.live.outlets.exact import ExactNumbers
 from inferwatch.live.outlets.exposed import PREFIX, exposed_points
 from inferwatch.live.outlets.otlp import _metric
-from inferwatch.live.outlets.prometheus_text import exposition
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from tests.inferwatch.metrics.scripted_hardware import PEAK, gpu_info, plausible, uuid

@@ -14,10 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from collectors.contract.readings import AnyReading
 from inferwatch.errors import UsageError
 from inferwatch.live.outlets import endpoint as endpoint_module
-from inferwatch.live.outlets.endpoint import MetricsEndpoint, listen_address
+from inferwatch.live.outlets.endpoint import (
+    NATIVE_TYPE,
+    MetricsEndpoint,
+    _MetricFamily,
+    listen_address,
+)
 from inferwatch.live.outlets.exact import ExactNumbers
 from inferwatch.live.outlets.exposed import PREFIX, exposed_points
-from inferwatch.live.outlets.prometheus_text import NATIVE_TYPE, _MetricFamily
 from tests.inferwatch.conftest import ENGINE, Traffic
 
 S = 1_000_000_000

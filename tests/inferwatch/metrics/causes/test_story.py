@@ -18,7 +18,7 @@ from collectors.contract.readings import (
     TokenTimes,
     Vantage,
 )
-from inferwatch.live.past.recent_lookup import RecentLookup
+from inferwatch.live.past.live_recall import RecentLookup
 from inferwatch.live.recent_readings import RecentReadings
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.requests.request_row import RequestState

@@ -27,6 +27,7 @@ from inferwatch.metrics.series import saving
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.record.checkpoints import file as checkpoint_file
+from inferwatch.record.checkpoints.blocks import compress, decompress
 from inferwatch.record.checkpoints.checkpoints import Checkpoint, Checkpoints
 from inferwatch.record.checkpoints.file import (
     SOURCES,
@@ -36,7 +37,6 @@ from inferwatch.record.checkpoints.file import (
     forget_checkpoints,
     make_room,
 )
-from inferwatch.record.checkpoints.packing import compress, decompress
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.record.replay.player import Player
 from inferwatch.record.replay.replay_state import ReplayState

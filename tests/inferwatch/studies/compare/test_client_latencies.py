@@ -28,7 +28,7 @@ from inferwatch.printing.export.table_files import write_jsonl
 from inferwatch.printing.export.tables import tables
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.sessions.sessions import find
-from inferwatch.record.sessions.summaries import summarise
+from inferwatch.record.sessions.sizes import summarise
 from inferwatch.record.tables.table import SessionPart
 from inferwatch.studies.compare.reading.session_reader import SessionQuery, read_session
 from inferwatch.studies.compare.reading.span import SpanChoice

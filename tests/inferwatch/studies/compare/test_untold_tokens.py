@@ -17,7 +17,7 @@ from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.printing.export.html.page_data import ClientColumns
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.sessions.sessions import find
-from inferwatch.record.sessions.summaries import summarise
+from inferwatch.record.sessions.sizes import summarise
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
 from inferwatch.studies.compare.reading.session_reader import SessionQuery, read_session
 from inferwatch.studies.compare.reading.span import SpanChoice
