@@ -1,8 +1,10 @@
 """The collector protocol, and the errors a source can fail with.
 
-CollectorError, with SourceLostError (it was there and is gone), SourceNeverCameError
-(no answer in time), SourceSilentError (unreachable, but may come back) and
-WireVersionError (another major version of the protocol).
+CollectorError
+├── SourceLostError       it was there and has ended
+├── SourceNeverCameError  it did not answer in time
+├── SourceSilentError     it no longer answers, but may come back
+└── WireVersionError      it uses another major version of the wire protocol
 """
 
 import re

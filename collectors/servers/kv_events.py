@@ -527,10 +527,10 @@ def numbered(frames: Sequence[bytes]) -> tuple[int, bytes] | None:
 def reachable(
     told: str, host: str, *, local: bool, bound: bool = False
 ) -> tuple[str, bool]:
-    """Where to go for an endpoint that a server at ``host`` tells of; True: bind there.
+    """Address to use for an endpoint listed by a server at ``host``; True: bind it.
 
     Raises:
-        Unreachable: there is no way.
+        Unreachable: the endpoint cannot be used.
 
     >>> reachable("tcp://*:5557", "node7", local=False)
     ('tcp://node7:5557', False)
