@@ -1,1 +1,1 @@
-"""The instrument inside a watched vLLM server, and whatever starts such a server."""
+"""The probe inside a watched vLLM server, and everything that starts such a server."""

@@ -1,20 +1,19 @@
-"""Measures what a processor can do: a program, run alone and in a process of its own.
+"""A program that measures the peaks of a CPU, to be run alone, as its own process.
 
     python -m embedded_engine.measure_peak [--quick]
 
-Says on stdout what it does, a line each, and last one line of JSON. Each number is the
-best of several runs: a peak is what nothing exceeds, whatever else runs meanwhile.
+Prints its progress line by line, and at last one line of JSON. Each number is the best
+of several runs: a peak is what nothing exceeds, whatever else is running.
 
-- Memory as STREAM has it (McCalpin 1995): copies between buffers that no cache holds,
-  bytes read and written.
-- Reading alone, again and again, of sets from small to larger than any cache: weights
-  that fit into a cache are read from there in every step. What is read is multiplied
-  and added up, which costs nothing beside the reading.
-- Products of matrices, by dtype; bfloat16 only where there is torch, whose kernels are
-  those that engines use.
+- Memory bandwidth as in STREAM (McCalpin 1995): copies between buffers larger than any
+  cache, counting bytes read and written.
+- Read bandwidth of working sets from small to larger than any cache, since weights that
+  fit into a cache are read from there in every step. The data is multiplied and added
+  up, which costs nothing beside the reading.
+- Matrix products by dtype; bfloat16 only with torch, whose kernels engines use.
 
-One thread a core, each with its own data; whoever starts this sees to it that the
-library beneath them starts no others (``OPENBLAS_NUM_THREADS=1``).
+There is one thread per core, each with its own data; the caller must keep BLAS from
+starting more (``OPENBLAS_NUM_THREADS=1``).
 """
 
 import json
@@ -34,18 +33,18 @@ import numpy as np
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 MIB = 1 << 20
 SIZES = (1 * MIB, 4 * MIB, 16 * MIB, 64 * MIB)
-"""Read again and again; beyond the largest cache, memory follows."""
+"""Working set sizes, followed by one beyond the largest cache."""
 TIMES_LARGEST = 2
 MOST_BYTES, QUICK_BYTES = 2 << 30, 256 * MIB
 READ_AT_LEAST = 32 * MIB
-"""In one go, so that handing work to threads costs little beside it."""
+"""Bytes read per task, so that the overhead of threads is small."""
 EDGE, TORCH_EDGES = 1024, (512, 1024, 2048)
 LEAST_RUNS = 3
 FLOAT = 4
 
 
 class Cores:
-    """All cores that we may use, each with a thread."""
+    """A thread for each core we may use."""
 
     def __init__(self, seconds: float) -> None:
         self.count = len(os.sched_getaffinity(0))
@@ -53,7 +52,7 @@ class Cores:
         self._pool = ThreadPoolExecutor(self.count)
 
     def best(self, work: Callable[[int], object], amount: float) -> float:
-        """The highest rate of so much work, done by all at once."""
+        """Highest rate of ``amount`` per second with ``work`` on all threads."""
         best, runs = 0.0, 0
         end_s = time.perf_counter() + self._seconds
         while runs < LEAST_RUNS or time.perf_counter() < end_s:
@@ -66,7 +65,7 @@ class Cores:
 
 
 def main(*, quick: bool) -> None:
-    """Measure it all and say it."""
+    """Run all measurements and print the results."""
     cores = Cores(0.12 if quick else 0.4)
     large = memory_bytes(quick=quick)
     say(f"memory, {large // MIB} MiB at a time")
@@ -89,7 +88,7 @@ def main(*, quick: bool) -> None:
     flops = {"float32": products(cores)}
     if find_spec("torch") is not None:
         say("products of bfloat16 matrices")
-        with suppress(Exception):  # it is there and does not work: others will say so
+        with suppress(Exception):  # torch is broken here; other checks report that
             by_torch, small = in_torch(cores.count, rates)
             flops = {
                 name: max(flops.get(name, 0.0), by_torch[name]) for name in by_torch
@@ -102,14 +101,14 @@ def main(*, quick: bool) -> None:
 
 
 def memory_bytes(*, quick: bool) -> int:
-    """What no cache holds, and memory does."""
+    """Size of a buffer too large for every cache, yet small enough for memory."""
     pages = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     wanted = QUICK_BYTES if quick else max(QUICK_BYTES, TIMES_LARGEST * largest_cache())
     return max(2 * SIZES[-1], min(wanted, MOST_BYTES, pages // 4))
 
 
 def largest_cache() -> int:
-    """Bytes of the last level, 0 where the kernel does not tell."""
+    """Size of the last-level cache in bytes; 0 if the kernel does not tell."""
     sizes = [0]
     for size in CACHES.glob("index*/size"):
         with suppress(OSError, ValueError):
@@ -118,7 +117,7 @@ def largest_cache() -> int:
 
 
 def reading(cores: Cores, buffers: list[np.ndarray], size: int) -> float:
-    """Bytes/s of reading so many, which all cores share, as one or two streams."""
+    """Read bandwidth in bytes/s of a working set shared by all cores."""
     each = size // cores.count // FLOAT // 2 * 2
     times = math.ceil(READ_AT_LEAST / size)
     parts = [buffer[:each] for buffer in buffers]
@@ -138,7 +137,7 @@ def reading(cores: Cores, buffers: list[np.ndarray], size: int) -> float:
 
 
 def products(cores: Cores) -> float:
-    """FLOP/s of float32 in the library of numpy."""
+    """FLOP/s of float32 matrix products in numpy's BLAS."""
     ones = [np.ones((EDGE, EDGE), np.float32) for _ in range(cores.count)]
     out = [np.empty_like(each) for each in ones]
 
@@ -151,7 +150,7 @@ def products(cores: Cores) -> float:
 def in_torch(
     threads: int, sizes: dict[int, float]
 ) -> tuple[dict[str, float], dict[int, float]]:
-    """FLOP/s by dtype, and bytes/s of reading a matrix as one token does."""
+    """FLOP/s by dtype, and bytes/s of reading a matrix as decoding one token does."""
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(threads)
@@ -184,7 +183,7 @@ def _best_of(work: Callable[[], object], amount: float, seconds: float = 0.15) -
 
 
 def falling(rates: dict[int, float]) -> dict[int, float]:
-    """No set is read faster than a smaller one: that was a disturbance."""
+    """Make rates fall with size: a larger set is faster by disturbance only."""
     return {
         size: max(rate for larger, rate in rates.items() if larger >= size)
         for size in rates
@@ -192,7 +191,7 @@ def falling(rates: dict[int, float]) -> dict[int, float]:
 
 
 def say(text: str) -> None:
-    """What comes next."""
+    """Announce the next measurement."""
     print(text, flush=True)  # noqa: T201 - for whoever started us
 
 

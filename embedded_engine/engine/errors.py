@@ -1,19 +1,19 @@
-"""What can go wrong with an engine of ours; every message is fit to show.
+"""Errors of engines we start; every message can be shown to users.
 
 EngineError
 ├── EngineMissingError    vLLM is not installed, or cannot be imported
-├── ModelNotFoundError    there is no model at its path
-├── PortTakenError        somebody else listens there
-├── FlagError             a flag that inferwatch has to know itself
-├── NoSuchEngineError     no served engine of that id lives
-└── EngineDiedError       it ended by itself, or was killed
+├── ModelNotFoundError    there is no model at the given path
+├── PortTakenError        another process listens on the port or socket
+├── FlagError             a flag that inferwatch sets itself
+├── NoSuchEngineError     there is no served engine with the given id
+└── EngineDiedError       it ended or was killed
 """
 
 NOT_INSTALLED = "vllm is not installed: pip install 'inferwatch[engine]'"
 
 
 class EngineError(Exception):
-    """The engine cannot be had; the message says why and what to do."""
+    """The engine is unavailable; the message says why and what to do."""
 
 
 class EngineMissingError(EngineError):
@@ -21,20 +21,20 @@ class EngineMissingError(EngineError):
 
 
 class ModelNotFoundError(EngineError):
-    """There is no model at its path."""
+    """There is no model at the given path."""
 
 
 class PortTakenError(EngineError):
-    """The port or socket is taken: somebody else listens there."""
+    """Another process listens on the port or socket."""
 
 
 class FlagError(EngineError):
-    """A flag was passed through to vLLM that inferwatch has to know itself."""
+    """A flag passed through to vLLM is one that inferwatch sets itself."""
 
 
 class NoSuchEngineError(EngineError):
-    """No served engine of that id lives."""
+    """There is no served engine with the given id."""
 
 
 class EngineDiedError(EngineError):
-    """It ended by itself, or was killed, before it was of use."""
+    """The engine ended or was killed before it could be used."""

@@ -1,4 +1,4 @@
-"""An engine of ours: started, watched, found again, ended without a trace."""
+"""Starts, adopts, watches and ends engines."""
 
 import asyncio
 import errno
@@ -57,15 +57,15 @@ from embedded_engine.engine.startup import (
 from embedded_engine.engine.startup_pipe import StartupPipe
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - recognised, not bound
-"""Where a server that listens everywhere is reached from here."""
+"""Addresses that reach a server bound to all interfaces, from this host."""
 
 
 @contextmanager
 def reserved(host: str, port: int | None, uds: Path | None) -> Iterator[int | None]:
-    """The port, kept free meanwhile; None for a Unix socket.
+    """Reserve the address and yield its port; None for a Unix socket.
 
     Raises:
-        PortTakenError: somebody else listens there.
+        PortTakenError: another process listens there.
     """
     if uds is not None:
         with claimed_unix_socket(uds):
@@ -77,18 +77,18 @@ def reserved(host: str, port: int | None, uds: Path | None) -> Iterator[int | No
 
 @contextmanager
 def reserved_port(host: str, port: int | None) -> Iterator[socket.socket]:
-    """Bind the port, or any free one, before the server gets to it seconds later.
+    """Hold a port, or any free one, until the server binds it seconds later.
 
-    Linux lets a second socket bind beside one that does not listen if both allow it,
-    as vLLM's does. Ours allows it only after its own bind succeeded, so that bind was
-    exclusive, and there is no moment at which a stranger could take the port.
+    Linux lets a second socket bind next to one that does not listen if both set
+    SO_REUSEPORT, as vLLM's does. Ours sets it only after its own bind succeeded, so
+    that bind was exclusive, and at no time could another process take the port.
 
-    What an ended server left of its connections is in the way of an exclusive bind,
-    but not of the server's. So the second try allows what the server allows, and fails
-    where somebody listens; another reservation like this one is known by its guard.
+    Connections a previous server left in TIME_WAIT prevent an exclusive bind, but not
+    the server's. So the second attempt sets SO_REUSEADDR as the server does, and fails
+    if another process listens; concurrent reservations exclude each other by the guard.
 
     Raises:
-        PortTakenError: somebody has it, or the host is not ours.
+        PortTakenError: the port is taken, or the host is not an address of ours.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as holder, socket.socket(socket.AF_UNIX) as guard:
@@ -117,10 +117,10 @@ def _bind(holder: socket.socket, host: str, port: int) -> None:
 
 @contextmanager
 def claimed_unix_socket(path: Path) -> Iterator[None]:
-    """Let a server of ours bind there and no other; what a dead one left is removed.
+    """Reserve a Unix socket path for a server of ours, removing a stale socket.
 
     Raises:
-        PortTakenError: somebody has it, or is about to.
+        PortTakenError: another process uses or reserved it.
     """
     with _locked(path) as locked:
         if not locked or not _make_way(path):
@@ -129,14 +129,14 @@ def claimed_unix_socket(path: Path) -> Iterator[None]:
 
 
 def clear_unix_socket(path: Path) -> None:
-    """Remove what a dead server left; whoever else has the place by now keeps it."""
+    """Remove a stale Unix socket, unless another process has reserved the path."""
     with suppress(PortTakenError), _locked(path) as locked:
         if locked:
             _make_way(path)
 
 
 def _make_way(path: Path) -> bool:
-    """Nothing is there, or it was a socket without anybody behind it."""
+    """Remove a stale socket; False if something else is there."""
     if os.path.lexists(path):
         if not nobody_listens(path):
             return False
@@ -145,15 +145,15 @@ def _make_way(path: Path) -> bool:
 
 
 _ours: set[Path] = set()
-"""Places that this process has locked."""
+"""Paths locked by this process."""
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[bool]:
-    """Lock the place of a socket; False when somebody else has it.
+    """Lock the path of a socket; yields False if another process has the lock.
 
     Raises:
-        PortTakenError: there can be no lock, and so no socket.
+        PortTakenError: the lock file, and hence the socket, cannot be created.
     """
     place = path.absolute()
     if place in _ours:
@@ -180,7 +180,7 @@ def _locked(path: Path) -> Iterator[bool]:
 
 
 def _lock(lock: Path) -> int | None:
-    """The lock file's descriptor; None when somebody else has it."""
+    """Descriptor of the locked lock file; None if another process has the lock."""
     while True:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(lock, flags, 0o600)
@@ -192,11 +192,11 @@ def _lock(lock: Path) -> int | None:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), lock.stat()):
                 return descriptor
-        os.close(descriptor)  # who had it removed it just now
+        os.close(descriptor)  # its holder removed it in the meantime
 
 
 def url_of(host: str, port: int, scheme: str = "http") -> str:
-    """How a client on this host reaches a server that listens on ``host``."""
+    """URL at which a client on this host reaches a server bound to ``host``."""
     reachable = WILDCARDS.get(host, host)
     name = f"[{reachable}]" if ":" in reachable else reachable
     return f"{scheme}://{name}:{port}"
@@ -205,14 +205,14 @@ def url_of(host: str, port: int, scheme: str = "http") -> str:
 __all__ = ["Engine", "running_engines"]
 
 SHOWN_LINES = 12
-"""How much of the log goes with a failure."""
+"""Log lines included in an error."""
 SEARCHED_LINES = 2_000
 LAST_WORDS_S = 0.2
-"""For the API server to log that it lost another process."""
+"""Time for the API server to log that it lost another process."""
 
 
 class Engine:
-    """An engine that answers; :meth:`start` and :meth:`adopt` make one."""
+    """A running engine, created by :meth:`start` or :meth:`adopt`."""
 
     def __init__(self, file: EngineFile) -> None:
         self.file = file
@@ -220,10 +220,10 @@ class Engine:
 
     @classmethod
     async def start(cls, config: EngineConfig, on_stage: OnStage) -> Self:
-        """Start one and return when it is healthy; cancelling ends it again.
+        """Start an engine and return when it is healthy; cancelling ends it.
 
         Raises:
-            EngineError: the engine cannot be had; the subclass says why.
+            EngineError: the start failed; the subclass says why.
         """
         try:
             sweep()
@@ -248,31 +248,30 @@ class Engine:
 
     @classmethod
     def adopt(cls, engine_id: str) -> Self:
-        """Find a served engine again.
+        """Attach to a served engine that is running.
 
         Raises:
-            NoSuchEngineError: none of that id lives.
+            NoSuchEngineError: there is none with this id.
         """
         return cls(find_engine(engine_id))
 
     @property
     def engine_id(self) -> str:
-        """The id that its probes and files use."""
         return self.file.engine_id
 
     @property
     def pid(self) -> int:
-        """The API server's, or its supervisor's when there are several."""
+        """PID of the API server, or of its supervisor if there are several."""
         return self.file.pid
 
     @property
     def url(self) -> str | None:
-        """Where it listens; None when on a Unix socket."""
+        """URL of the server; None if it listens on a Unix socket."""
         return self.file.url
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where it listens, as a reading of this moment."""
+        """Its address as a reading, stamped now."""
         return Endpoint(
             t_ns=monotonic_ns(),
             pid=self.file.pid,
@@ -299,32 +298,32 @@ class Engine:
             self.file = msgspec.structs.replace(self.file, model=model)
 
     def processes(self) -> list[tuple[int, str]]:
-        """Its living processes with a role: api, core, worker."""
+        """PID and role of its processes: api, core, worker."""
         roles = self._processes.roles().items()
         return sorted((member.pid, role) for member, role in roles)
 
     def busy_threads(self) -> int:
-        """How many threads it keeps busy while there is something to do."""
+        """Number of threads it keeps busy under load."""
         return self.file.cpu_threads or self._processes.computing()
 
     def log_tail(self, lines: int) -> list[str]:
-        """The latest lines of its log, oldest first."""
+        """The last lines of its log, oldest first."""
         return tail(Path(self.file.log_path), lines)
 
     async def wait(self) -> str:
-        """Return when one of its processes died: who, how, and what the log says."""
+        """Wait until one of its processes dies, and explain the death from the log."""
         death = await first_death(self._processes)
         await self._processes.gone_within(LAST_WORDS_S)
         return account(death, self.log_tail(SEARCHED_LINES))
 
     async def stop(self) -> None:
-        """End it in 5 s at most, and leave nothing of it but the log."""
+        """End it within 5 s, and remove everything but its log."""
         await self._processes.end()
         self._reap()
         self._clear_away()
 
     def _reap(self) -> None:
-        with suppress(ChildProcessError):  # an adopted one is not our child
+        with suppress(ChildProcessError):  # an adopted engine is not our child
             os.waitpid(self.file.pid, os.WNOHANG)
 
     def _clear_away(self) -> None:
@@ -336,10 +335,10 @@ class Engine:
 
 
 def check(config: EngineConfig) -> None:
-    """Before anything is started: the model's path, the flags, the place to listen.
+    """Check model path, flags and address before anything is started.
 
     Raises:
-        EngineError: it cannot come up so; the subclass says why.
+        EngineError: the engine could not start; the subclass says why.
     """
     checked_model(config.model)
     config.refuse_ours()
@@ -348,12 +347,13 @@ def check(config: EngineConfig) -> None:
 
 
 def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
-    """What there is to say of an engine before it answers."""
+    """The engine file of an engine that does not answer yet."""
     at = {"url": url_of(config.host, port, config.scheme)} if port else {}
     return EngineFile(
         engine_id=config.engine_id,
         pid=pid,
-        birth=birth(pid) or 0,  # 0: it died already, which is noticed like any death
+        # 0 if it is dead already, which is noticed like any death
+        birth=birth(pid) or 0,
         boot_id=boot_id(),
         model=config.model,
         uds=str(config.uds.absolute()) if config.uds else None,
@@ -365,18 +365,18 @@ def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
 
 
 def account(death: Death, log: list[str]) -> str:
-    """A death and its cause in one line, then the end of the log: it is recorded."""
+    """A death and its cause in one line, then the end of the log: this is recorded."""
     why = None if death.from_outside else cause(log)
     first = f"{death}: {why}" if why else str(death)
     said = [PREFIX.sub("", line, count=1) for line in telling(log)]
     said = [
         line for line in said if line.strip(" ^~")
-    ]  # marks below a traceback's line
+    ]  # drop the markers below a traceback's lines
     return "\n".join(map(redacted, [first, *said[-SHOWN_LINES:]]))
 
 
 def failure(pipe: StartupPipe, reason: str) -> EngineError:
-    """The error to raise when it died before its first answer."""
+    """The error to raise for a death during start-up."""
     if pipe.lacks:
         return EngineMissingError(pipe.lacks)
     if "Address already in use" in reason:

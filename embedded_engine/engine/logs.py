@@ -1,4 +1,4 @@
-"""The engine's log: one private file an engine, and what it says of a failure."""
+"""Engine logs: one private file per engine, and what it says about a failure."""
 
 import fcntl
 import os
@@ -14,17 +14,17 @@ from collectors.contract.liveness import is_held
 KEPT_LOGS = 20
 LEFT_OUT = "…"
 LONGEST_LINE = 2_000
-"""What is beyond it is not recorded: a line may hold a prompt of any length."""
+"""Longer lines are cut before recording: they may hold a whole prompt."""
 SEARCHED_BYTES = 1024 * 1024
-"""How much of a log's beginning is searched for what vLLM leaves behind."""
+"""Bytes at the start of a log that are searched for files vLLM leaves behind."""
 TAIL_BYTES = 512 * 1024
-"""How much of a log's end is ever looked at."""
+"""Bytes at the end of a log that are ever read."""
 
 PREFIX = re.compile(
     r"^(\((?P<process>\S+) pid=\d+\) )?"
     r"((?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d (\[\S+\] )?)?"
 )
-"""The head of a line: ``(EngineCore pid=7) ERROR 11-20 10:00:00 [core.py:1]``."""
+"""Prefix of a log line: ``(EngineCore pid=7) ERROR 11-20 10:00:00 [core.py:1]``."""
 EXCEPTION = re.compile(
     r"^(?P<name>(\w+\.)*\w*(Error|Exception|Interrupt|Exit))(: .*)?$"
 )
@@ -32,7 +32,7 @@ USAGE = re.compile(r"^[\w. ]+: error: (?P<text>.+)$")
 INVALID = re.compile(
     r"^ +(Value|Assertion) error, (?P<text>.+?)( \[type=.*)?$", re.MULTILINE
 )
-"""What pydantic says of a value, below its "1 validation error for ..."."""
+"""Pydantic's reason, one line below "1 validation error for ..."."""
 NOISE = re.compile(r"^(nanobind: | - (leaked|\.\.\. skipped)|See https://nanobind)")
 SECRET = re.compile(
     r"""(?ix)
@@ -45,11 +45,11 @@ SECRET = re.compile(
       | (?: (?: Bearer | Basic ) \s+ )? [^\s,;)}\]]+ )
     """
 )
-"""A name and its value that is nobody's business: keys, and what people ask."""
+"""A name with a confidential value: keys and prompts."""
 KEY = re.compile(
     r"\b(?:hf_|sk-|nvapi-|gh[pousr]_)[\w-]{8,}|(?<=Bearer )\S+|(?<=://)[^\s/@]+(?=@)"
 )
-"""A key by its look, wherever it stands."""
+"""A key recognised by its form."""
 GENERIC = (
     "Engine core initialization failed",
     "Engine core proc",
@@ -59,13 +59,13 @@ GENERIC = (
     "SystemExit",
     "CancelledError",
 )
-"""Exceptions that only say that there was another one, or that somebody said stop."""
+"""Exceptions that merely report another one, or an interruption."""
 RENDEZVOUS = re.compile(r"file://(/\S+/vllm_dist_[0-9a-f]{32})\b")
-"""A file by which vLLM's workers meet, and which it leaves where it is."""
+"""Rendezvous file of vLLM's workers, which vLLM does not remove."""
 
 
 def new_log_path(engine_id: str) -> Path:
-    """Where a new engine logs; older logs beyond the last 20 are removed."""
+    """Log path for a new engine; logs beyond the last 20 are removed."""
     directory = platformdirs.user_log_path("inferwatch", appauthor=False)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     prune(directory, KEPT_LOGS - 1)
@@ -73,9 +73,9 @@ def new_log_path(engine_id: str) -> Path:
 
 
 def prune(directory: Path, kept: int) -> None:
-    """Remove all but the newest logs, and those of processes that still run.
+    """Remove all but the newest logs and those of running processes.
 
-    A process that has nothing to say for days may yet die of something.
+    A process that logged nothing for days may still fail and need its log.
     """
 
     def age(path: Path) -> float:
@@ -92,19 +92,19 @@ def prune(directory: Path, kept: int) -> None:
 def open_log(path: Path) -> int:
     """A descriptor that appends to a new private file.
 
-    The file is held for as long as any process writes to it through that descriptor.
+    The file stays locked while any process has the descriptor open.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_EXCL
     descriptor = os.open(path, flags, 0o600)
-    with suppress(OSError):  # not every file system can
+    with suppress(OSError):  # not every file system supports locks
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     return descriptor
 
 
 def tail(path: Path, lines: int) -> list[str]:
-    """The last lines, oldest first; none when there is no log."""
+    """The last lines, oldest first; empty without a log."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
@@ -115,11 +115,11 @@ def tail(path: Path, lines: int) -> list[str]:
 
 
 def cause(lines: Sequence[str]) -> str | None:
-    """Why it failed, as the log tells it; None when it says nothing.
+    """The reason of a failure, as found in the log; None if there is none.
 
-    The API server repeats what EngineCore said, so it is the last exception that says
-    more than "see above". A wrong flag ends with argparse's one line instead, a wrong
-    value with a second line after the exception's.
+    The API server repeats EngineCore's errors, so the last exception that is not
+    generic is taken. A wrong flag ends in argparse's single line, a wrong value in
+    pydantic's second line.
     """
     said = [PREFIX.sub("", line, count=1) for line in lines]
     for at in range(len(said) - 1, -1, -1):
@@ -132,7 +132,7 @@ def cause(lines: Sequence[str]) -> str | None:
 
 
 def redacted(line: str) -> str:
-    """The line without keys and prompts, as it may stand in a record.
+    """Replace keys and prompts in a line, so that it may be recorded.
 
     >>> redacted("args: {'api_key': ['abc'], 'max_num_seqs': 8}")
     "args: {'api_key': …, 'max_num_seqs': 8}"
@@ -143,12 +143,12 @@ def redacted(line: str) -> str:
 
 
 def telling(lines: Iterable[str]) -> list[str]:
-    """The lines without what libraries mutter while a process ends."""
+    """The lines without noise that libraries print at exit."""
     return [line for line in lines if line.strip() and not NOISE.match(line)]
 
 
 def rendezvous_files(path: Path) -> set[Path]:
-    """The files this engine left in the temporary directory: its log names them."""
+    """Rendezvous files this engine left in the temporary directory, from its log."""
     try:
         with path.open("rb") as log:
             text = log.read(SEARCHED_BYTES).decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""Starts the child processes of an engine and follows it to its first healthy answer.
+"""Starts the processes of an engine and follows them until it is healthy.
 
-Every stage is an event of the process itself; the log is not read.
+Every stage is an event of the processes themselves; the log is not read.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from embedded_engine.engine.logs import open_log
 from embedded_engine.engine.startup_pipe import VARIABLE, StartupPipe
 
 MODEL_FILES = ("config.json", "params.json", "*.gguf")
-"""One of these is in the directory of a model."""
+"""A model directory contains one of these."""
 LOOK_S = 0.05
 TIMEOUT_S = 2.0
 
@@ -43,12 +43,12 @@ OnStage = Callable[[Note], None]
 
 
 def stage(text: str) -> Note:
-    """A note of a stage that is reached now."""
+    """A note that a stage has been reached."""
     return Note(kind=NoteKind.STAGE, text=text, t_ns=monotonic_ns())
 
 
 class StartupProgress:
-    """Tells the stages of one start as they are reached, in their order."""
+    """Reports the stages of a start in order, as they are reached."""
 
     def __init__(self, pipe: StartupPipe, engine_id: str, on_stage: OnStage) -> None:
         self.stream = ProbeStream(SessionClock(), engine_id, backfill=False)
@@ -65,12 +65,12 @@ class StartupProgress:
         return any(hello.role is role for hello in self.stream.hellos.values())
 
     def tell(self) -> None:
-        """Tell the stages reached since the last call."""
+        """Report stages reached since the last call."""
         while self._ahead and self._ahead[0][1]():
             self._on_stage(stage(self._ahead.pop(0)[0]))
 
     def tell_rest(self) -> None:
-        """Tell the stages that were reached although one before them never was."""
+        """Report stages reached although an earlier one never was."""
         for text, reached in self._ahead:
             if reached():
                 self._on_stage(stage(text))
@@ -86,7 +86,7 @@ class StartupProgress:
 async def follow(
     pipe: StartupPipe, engine_id: str, client: httpx.AsyncClient, on_stage: OnStage
 ) -> None:
-    """Return once the server is healthy; whether it lives is for others to watch."""
+    """Return once the server is healthy; its death is noticed elsewhere."""
     progress = StartupProgress(pipe, engine_id, on_stage)
     listening = asyncio.create_task(progress.listen())
     try:
@@ -102,10 +102,10 @@ async def follow(
 
 
 async def model_of(config: EngineConfig) -> str:
-    """The model to serve, made first when it is the tiny one.
+    """The model to serve, created first if it is the tiny one.
 
     Raises:
-        ModelNotFoundError: it is a path, and there is none.
+        ModelNotFoundError: it is a path without a model.
     """
     if config.tiny_model_dir is not None:
         return str(await make_tiny_model(config.tiny_model_dir))
@@ -113,10 +113,10 @@ async def model_of(config: EngineConfig) -> str:
 
 
 def checked_model(name: str) -> str:
-    """The model as vLLM is given it; what is a path is looked at, and not loaded.
+    """The model name for vLLM; a path is checked, not loaded.
 
     Raises:
-        ModelNotFoundError: it is a path, and there is no model.
+        ModelNotFoundError: it is a path without a model.
     """
     if not _is_path(name):
         return name
@@ -136,7 +136,7 @@ def checked_model(name: str) -> str:
 
 
 def _is_path(name: str) -> bool:
-    """Not the name of a model elsewhere, such as ``org/name`` or ``s3://bucket``."""
+    """Whether it is a path, not the name of a remote model such as ``org/name``."""
     if "://" in name:
         return False
     if name.startswith(("/", "./", "../", "~")) or Path(name).exists():
@@ -153,7 +153,7 @@ def _if_the_hubs_is_meant(name: str) -> str:
 
 
 def _did_you_mean(path: Path) -> str:
-    """The name beside it that is most like it."""
+    """The most similar name in the same directory."""
     with suppress(OSError):
         names = sorted(each.name for each in path.parent.iterdir())
         for like in get_close_matches(path.name, names, 1):
@@ -162,10 +162,10 @@ def _did_you_mean(path: Path) -> str:
 
 
 async def make_tiny_model(directory: Path) -> Path:
-    """Make the tiny model in a child process: what it imports we never do.
+    """Create the tiny model in a child process, which has imports we avoid.
 
     Raises:
-        EngineError: it could not be made.
+        EngineError: it could not be created.
     """
     making = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -185,17 +185,17 @@ async def make_tiny_model(directory: Path) -> Path:
     if making.returncode == 0:
         return Path(said.decode().strip())
     last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    if "ModuleNotFoundError" in last:  # its libraries come with vLLM
+    if "ModuleNotFoundError" in last:  # the libraries come with vLLM
         raise EngineMissingError(NOT_INSTALLED)
     raise EngineError(f"the tiny model could not be made in {directory}: {last}")
 
 
 def spawn(config: EngineConfig, model: str, port: int | None, pipe: StartupPipe) -> int:
-    """Start the server in a session of its own, all its output in its log; its pid.
+    """Start the server in its own session, logging to its file; returns the PID.
 
-    A session of its own: the terminal's Ctrl-C and hang-up are for us alone, and every
-    process of the engine can be found by it. No ``Popen``, which insists on outliving
-    its child: a served engine outlives us.
+    In a session of its own it gets no Ctrl-C or hang-up of our terminal, and its
+    processes can be found. ``Popen`` would warn about a child that outlives us, as a
+    served engine does.
     """
     command = config.command(sys.executable, model, port)
     environment = {**config.environment(), VARIABLE: str(pipe.writer)}
@@ -220,19 +220,19 @@ def spawn(config: EngineConfig, model: str, port: int | None, pipe: StartupPipe)
 
 
 class _Model(msgspec.Struct):
-    """A model that the server serves; more is said of it than its name."""
+    """An entry of ``/v1/models``."""
 
     id: str
 
 
 class _Models(msgspec.Struct):
-    """What ``/v1/models`` answers, as far as it matters here."""
+    """The response of ``/v1/models``."""
 
     data: list[_Model]
 
 
 def connect(file: EngineFile) -> httpx.AsyncClient:
-    """A client for that server alone: proxies are for elsewhere."""
+    """A client for that server, without proxies."""
     own = file.url is not None and file.url.startswith("https:")
     return http_client(
         file.url or "http://localhost",
@@ -244,7 +244,7 @@ def connect(file: EngineFile) -> httpx.AsyncClient:
 
 
 async def healthy(client: httpx.AsyncClient) -> bool:
-    """Whether the server answers that its engine is well."""
+    """Whether ``/health`` succeeds."""
     try:
         await get(client, "/health", timeout_s=TIMEOUT_S)
     except NoAnswerError:
@@ -253,7 +253,7 @@ async def healthy(client: httpx.AsyncClient) -> bool:
 
 
 async def served_model(client: httpx.AsyncClient) -> str | None:
-    """The name clients must ask for; None where it is not told, as without a key."""
+    """The model name for requests; None if it is not told, as without a key."""
     try:
         answer = await get(client, "/v1/models", timeout_s=TIMEOUT_S)
     except NoAnswerError:

@@ -1,6 +1,6 @@
-"""What the child says before vLLM is there to say anything: that it runs, what lacks.
+"""A pipe on which the server process reports before vLLM is up.
 
-Both ends stand here; the child inherits its end by number.
+Both ends are defined here; the child inherits its end by number.
 """
 
 import os
@@ -11,7 +11,7 @@ UP, LACKS = b"up\n", b"lacks "
 
 
 class StartupPipe:
-    """A pipe on which a starting child says that it runs, or what it lacks."""
+    """A pipe on which a starting process reports that it runs, or what is missing."""
 
     def __init__(self) -> None:
         self._reader, self.writer = os.pipe()
@@ -21,12 +21,12 @@ class StartupPipe:
 
     @property
     def up(self) -> bool:
-        """The child runs our code."""
+        """Whether the child is running our code."""
         return UP in self._read()
 
     @property
     def lacks(self) -> str | None:
-        """What the child cannot do without, fit to show."""
+        """What the child is missing, as text for users; None if nothing."""
         _, found, sentence = self._read().partition(LACKS)
         return sentence.decode("utf-8", "replace").strip() if found else None
 
@@ -37,29 +37,29 @@ class StartupPipe:
         return self._said
 
     def hand_over(self) -> None:
-        """Close our copy of the child's end, which the child has now."""
+        """Close our copy of the child's end."""
         if not self._handed_over:
             os.close(self.writer)
         self._handed_over = True
 
     def close(self) -> None:
-        """Close our end."""
+        """Close both ends on our side."""
         self.hand_over()
         os.close(self._reader)
 
 
 def say_up() -> None:
-    """In the child: say that it runs."""
+    """In the child: report that it runs."""
     _say(UP)
 
 
 def say_lacking(sentence: str) -> None:
-    """In the child: say why it cannot go on."""
+    """In the child: report why it cannot continue."""
     _say(LACKS + sentence.encode() + b"\n")
 
 
 def _say(words: bytes) -> None:
-    """Nobody listens to a worker that was started by hand, or whose parent died."""
+    """Write to the pipe; a worker started by hand has none, or its parent is dead."""
     if descriptor := os.environ.get(VARIABLE):
         with suppress(OSError):
             os.set_inheritable(int(descriptor), False)  # noqa: FBT003 - no keywords

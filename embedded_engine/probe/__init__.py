@@ -1,1 +1,1 @@
-"""The instrument: it observes the scheduler and the front end, and never harms them."""
+"""The probe: observes vLLM's scheduler and front end without affecting them."""

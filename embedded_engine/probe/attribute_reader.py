@@ -1,4 +1,4 @@
-"""Reads attributes of vLLM's objects at C speed, and survives those that moved."""
+"""Reads attributes of vLLM's objects fast, and tolerates renamed ones."""
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -7,20 +7,20 @@ from typing import Any
 from embedded_engine.probe.vllm_names import Fields
 
 Vllm = Any
-"""An object of vLLM's: the probe must not import their types."""
+"""An object of vLLM's: the probe must not import its types."""
 
 
 class AttributeReader:
-    """Reads the fields of one kind of object in one go; one field alone comes bare.
+    """Reads several attributes of an object at once; a single one is not in a tuple.
 
-    The first object it meets decides which of them there are, and by which name.
+    The first object it reads decides which attributes exist, and under which name.
     """
 
     def __init__(
         self, kind: str, fields: Fields, missing: Callable[[str], None]
     ) -> None:
         self.read: Callable[[Vllm], Any] = self._first
-        """To be looked up at each use: it gets faster."""
+        """Must be looked up for each call, since it is replaced after the first one."""
         self._kind = kind
         self._fields = fields
         self._missing = missing
@@ -53,7 +53,7 @@ def _always(value: object) -> Callable[[Vllm], Any]:
 
 
 def _path_in(thing: Vllm, names: str) -> str | None:
-    """The first of some names that there is."""
+    """The first of several alternative paths that exists."""
     return next((name for name in names.split("|") if _has(thing, name)), None)
 
 

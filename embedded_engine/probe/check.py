@@ -1,4 +1,4 @@
-"""Says, in a process of its own, whether vLLM is there and has what the probe wraps.
+"""Checks in its own process whether vLLM is installed with all methods we hook.
 
 ``python -m embedded_engine.probe.check`` prints one line of JSON.
 """
@@ -11,7 +11,7 @@ from embedded_engine.probe.vllm_names import ENGINE_METHODS, FRONT_METHODS, VERS
 
 
 def main() -> None:
-    """Import vLLM as a server does, and look for each method."""
+    """Import vLLM as a server does, and look up each method."""
     module, attribute = VERSION
     version = getattr(importlib.import_module(module), attribute, "?")
     methods = [*ENGINE_METHODS.values(), *FRONT_METHODS.values()]

@@ -1,6 +1,6 @@
-"""Wraps methods of vLLM's classes so that nothing of ours can change what they do.
+"""Wraps methods of vLLM's classes without being able to change what they do.
 
-Each hook runs behind the fuse, which an exception or too high a cost blows.
+Each hook is behind a fuse, which an exception or excessive cost blows.
 """
 
 import functools
@@ -14,38 +14,38 @@ from embedded_engine.probe.attribute_reader import Vllm
 from embedded_engine.probe.vllm_names import Method
 
 Given = tuple[Any, ...]
-"""A call's arguments, those given by name last."""
+"""The arguments of a call, keyword arguments last."""
 Before = Callable[[Vllm, Given, int], Any]
-"""Gets the object, the arguments, and when the call began."""
+"""Called with the object, the arguments, and the time the call began."""
 After = Callable[[Vllm, Given, Any, int, int], None]
-"""Gets the object, the arguments, the result, and when the call began and returned."""
+"""Called with the object, arguments, result, and the times of call and return."""
 
 
 LIMIT_NS, LIMIT_NS_PER_MEMBER = 250_000, 2_000
-"""Ten times the budget: no noise of a busy machine gets there for long."""
+"""Ten times the budget: noise on a busy machine does not stay there for long."""
 PATIENCE = 10
-"""Seconds in a row."""
+"""In consecutive seconds."""
 
 
 class Fuse:
-    """Switches a probe off before it can harm its engine: its hooks do nothing then."""
+    """Disables all hooks of a probe before it can harm its engine."""
 
     def __init__(self, report: Callable[[str], None]) -> None:
         self.blown = False
         self.cost_ns = 0
-        """Time spent in the hooks."""
+        """Time spent in hooks."""
         self._report = report
         self._checked = (0, 0, 0)
         self._costly = 0
 
     def blow(self, why: str) -> None:
-        """Switch off, and say why, once."""
+        """Disable the hooks, and report the reason once."""
         if not self.blown:
             self.blown = True
             self._report(why)
 
     def check(self, steps: int, members: int) -> None:
-        """Called once a second with what was done so far: is it worth its cost?"""
+        """Called once a second with counts so far: blows if the cost is excessive."""
         before, self._checked = self._checked, (self.cost_ns, steps, members)
         cost_ns, steps, members = (
             now - then for now, then in zip(self._checked, before, strict=True)
@@ -58,7 +58,7 @@ class Fuse:
 
 @dataclass(slots=True)
 class Hook:
-    """What to do around a method; nothing, as long as there is no one to do it."""
+    """Callbacks around a method; None while unused."""
 
     after: After | None = None
     before: Before | None = None
@@ -70,7 +70,7 @@ def install(
     fuse: Fuse,
     missing: Callable[[str], None],
 ) -> None:
-    """Wrap each method that has a hook; say which are missing."""
+    """Wrap each method that has a hook, and report missing methods."""
     for key, hook in hooks.items():
         method = methods[key]
         owner = owner_of(method)
@@ -83,7 +83,7 @@ def install(
 
 
 def owner_of(method: Method) -> type | None:
-    """The class that a method is of; None if vLLM has none such."""
+    """The class of a method; None if this vLLM lacks it."""
     module, _, name = method.owner.partition(":")
     try:
         found: type | None = getattr(importlib.import_module(module), name, None)
@@ -93,9 +93,9 @@ def owner_of(method: Method) -> type | None:
 
 
 def wrapped(original: Callable[..., Any], hook: Hook, fuse: Fuse) -> Callable[..., Any]:
-    """The method with its hook: its result and its exceptions pass untouched.
+    """The method with its hook; results and exceptions pass unchanged.
 
-    Written out, not layered: two of these run in every step of the engine.
+    Written out instead of layered, as two of these run in every engine step.
     """
 
     @functools.wraps(original)

@@ -1,4 +1,4 @@
-"""The ``vllm.general_plugins`` entry point: vLLM calls it in each of its processes."""
+"""The ``vllm.general_plugins`` entry point, called by vLLM in each of its processes."""
 
 import importlib
 import os
@@ -6,11 +6,10 @@ import sys
 
 
 def install() -> None:
-    """Start the probe when ``INFERWATCH_PROBE`` asks for it; else return at once.
+    """Start the probe if ``INFERWATCH_PROBE`` is set; otherwise return at once.
 
-    It is 1, or an address at which other machines can listen, as ``tcp://…:9500``.
-
-    A probe that cannot start says so in the log and leaves the engine alone.
+    It is 1, or an address for viewers on other machines, as ``tcp://…:9500``. A probe
+    that fails to start logs that and leaves the engine alone.
     """
     if os.environ.get("INFERWATCH_PROBE", "0") in {"", "0"}:
         return

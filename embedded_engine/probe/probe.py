@@ -1,4 +1,4 @@
-"""The probe of one process: its taps, its fuse and its channel."""
+"""The probe of one process: its taps, fuse and channel."""
 
 import functools
 import importlib
@@ -46,7 +46,7 @@ MB = 1_000_000
 
 
 class Probe:
-    """The probe of one process; it speaks where a scheduler or a front end is made."""
+    """The probe of one process, silent until a scheduler or front end is created."""
 
     def __init__(self, engine_id: str) -> None:
         self.role = Role.API
@@ -58,9 +58,9 @@ class Probe:
         self._missing: dict[Role, list[str]] = {Role.API: [], Role.CORE: []}
         self._noticed: set[str] = set()
         self._refused: str | None = None
-        """Why requests are not grouped by the header that somebody chose."""
+        """Why requests are not grouped by the chosen header."""
         self._unsaid: list[str] = []
-        """Notes from before anybody could listen."""
+        """Notes from before the channel was open."""
         self._front_story = FrontEndAssembler(self._keep, self._let_go)
         self._front = FrontTap(
             self._front_story,
@@ -82,7 +82,7 @@ class Probe:
         )
 
     def install(self) -> None:
-        """Wrap what there is to wrap, and live through a fork."""
+        """Wrap vLLM's methods, and handle forks."""
         core, api = self._lacks(Role.CORE), self._lacks(Role.API)
         load_time.listen()
         born = {"born": Hook(self._scheduler_born), **self._engine_hooks}
@@ -104,7 +104,7 @@ class Probe:
         os.register_at_fork(after_in_child=self._forked)
 
     def speak(self, role: Role) -> Channel:
-        """Open the channel of a process that turns out to have that role."""
+        """Open the channel, now that the process's role is known."""
         if role is Role.CORE:
             self.role = role
         if self._channel is None:
@@ -118,7 +118,7 @@ class Probe:
         return self._channel
 
     def totals(self) -> Totals:
-        """What was counted here so far, and what the engine holds now."""
+        """Counts so far, and the engine's current state."""
         sender_cpu_ns = self._channel.cpu_ns if self._channel else None
         if sender_cpu_ns is not None and self._maps is not None:
             sender_cpu_ns += self._maps.cpu_ns
@@ -147,7 +147,7 @@ class Probe:
         )
 
     def beat(self) -> Iterable[AnyReading]:
-        """Check the fuse; tell totals, an API server with the lag of its event loop."""
+        """Check the fuse and return totals, with an API server's event loop lag."""
         story, front = self._story, self._front
         if story is not None:
             self.fuse.check(story.steps, story.members)
@@ -159,11 +159,11 @@ class Probe:
         return [replace(self.totals(), loop_lag_max_ns=lag_ns)]
 
     def failed(self, error: Exception) -> None:
-        """Something broke on the channel's thread."""
+        """An error on the channel's thread."""
         self.fuse.blow(repr(error))
 
     def report(self, text: str) -> None:
-        """Say something in the server's log, and to whoever listens."""
+        """Report to the server's log and to subscribers."""
         sys.stderr.write(f"inferwatch: {text}\n")
         if self._channel is None:
             self._unsaid.append(text)
@@ -186,7 +186,7 @@ class Probe:
             self._maps = BlockMaps(blocks_of, assembler, channel, self._rests, lacks)
             self._maps.start()
         self.engine = engine_info(scheduler, rank, blocks, self._size, lacks)
-        self.fuse.cost_ns = 0  # to begin is not what steps cost
+        self.fuse.cost_ns = 0  # start-up is not part of the cost per step
         channel.put(self._standing, "engine", self.engine)
         for number, reading in enumerate(self._told(scheduler, rank, lacks)):
             channel.put(self._standing, f"engine {number}", reading)
@@ -200,7 +200,7 @@ class Probe:
         story: StepAssembler,
         lacks: Callable[[str], None],
     ) -> None:
-        """Let its limits be turned: somebody asked for that when it was started."""
+        """Open the control socket that was asked for at start-up."""
         if self._control is not None:
             self._control.close()
         limits = SchedulerLimits(
@@ -224,7 +224,7 @@ class Probe:
     def _told(
         self, scheduler: Vllm, rank: int, lacks: Callable[[str], None]
     ) -> Iterable[AnyReading]:
-        """What else an engine tells of itself once; it may do without."""
+        """Further readings sent once by an engine; failures are tolerated."""
         model = self.engine.model if self.engine is not None else "?"
         yield from (replace(each, rank=rank) for each in self._size.workers)
         try:
@@ -240,7 +240,7 @@ class Probe:
             self._refused = None
 
     def _now(self) -> tuple[int | None, int | None, int | None]:
-        """Running, waiting, KV blocks used: right between steps, too."""
+        """Running, waiting and used KV blocks, also valid between steps."""
         scheduler = self._scheduler and self._scheduler()
         if scheduler is None or self.engine is None or self._tap is None:
             return None, None, None
@@ -250,7 +250,7 @@ class Probe:
         return len(running), len(waiting) + len(holding), used
 
     def _rests(self) -> bool:
-        """Nothing runs or waits: no step will end."""
+        """Whether nothing is running or waiting, so no step will end."""
         running, waiting, _ = self._now()
         return running == 0 and waiting == 0
 
@@ -299,7 +299,7 @@ class Probe:
             self._channel.let_go(key)
 
     def _forked(self) -> None:
-        """A child has its parent's hooks but no thread: it speaks for itself."""
+        """Reset a forked child, which has its parent's hooks but no thread."""
         self._left_to_parent, self._channel = self._channel, None
         self._tap, self._story, self._scheduler = None, None, None
         self._maps = None
@@ -310,13 +310,13 @@ class Probe:
 
 
 def vllm_version() -> str:
-    """The version that runs here; the distribution may be called otherwise."""
+    """The version of the running vLLM, whatever its distribution is called."""
     module, attribute = names.VERSION
     return str(getattr(importlib.import_module(module), attribute, "?"))
 
 
 def kv_blocks(scheduler: Vllm, missing: Callable[[str], None]) -> int | None:
-    """KV blocks that requests can use: all but the null block."""
+    """KV blocks available to requests: all but the null block."""
     total = AttributeReader("Scheduler", names.BLOCK_TOTAL, missing).read(scheduler)
     return None if total is None else int(total) - 1
 
@@ -328,7 +328,7 @@ def engine_info(
     size: EngineSize,
     missing: Callable[[str], None],
 ) -> EngineInfo:
-    """What a scheduler knows of its engine, once and for all."""
+    """The EngineInfo of a scheduler."""
     read = AttributeReader("Scheduler", names.INFO, missing).read(scheduler)
     model, device, dtype, block, seqs, batched, length, tp, pp, dp, executor, *rest = (
         read
@@ -361,9 +361,9 @@ def engine_info(
 
 @functools.cache
 def start() -> Probe:
-    """Watch the parent, wrap vLLM, and speak up at once where EngineCore will be.
+    """Watch the parent, wrap vLLM, and open the channel at once in EngineCore.
 
-    The first process of a server names the engine for all that it starts.
+    The first process of a server chooses the engine id for all its children.
     """
     watch_parent()
     os.register_at_fork(after_in_child=watch_parent)

@@ -1,9 +1,9 @@
-"""Every name of vLLM the probe stands on, in one table.
+"""Every name of vLLM the probe depends on, in one table.
 
-Written against vLLM 0.32.0, with the names that its scheduler had from 0.26 on where
-these differ. When vLLM moves a name, this file is what changes. A
-method that is missing is not wrapped and an attribute that is missing reads as its
-default; both are said once, by name, and everything else goes on.
+Written for vLLM 0.32.0, with scheduler names back to 0.26 where they differ. When vLLM
+renames something, this file changes. A missing method is not wrapped and a missing
+attribute reads as its default; each is reported once by name, and everything else keeps
+working.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from typing import Any
 
 VERSION = ("vllm", "__version__")
 CORE_PROCESS = "EngineCore"
-"""How the name of an EngineCore's process begins."""
+"""Prefix of the name of an EngineCore process."""
 
 SCHEDULER = "vllm.v1.core.sched.scheduler:Scheduler"
 BLOCK_POOL = "vllm.v1.core.block_pool:BlockPool"
@@ -22,13 +22,13 @@ EXECUTOR = "vllm.v1.executor.abstract:Executor"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method the probe wraps."""
+    """A method of vLLM that the probe wraps."""
 
     owner: str
     """``module:class``."""
     name: str
     loses: str
-    """What cannot be seen without it."""
+    """What is unknown without it."""
 
 
 ENGINE_METHODS = {
@@ -51,7 +51,7 @@ ENGINE_METHODS = {
     ),
 }
 STEP_METHODS = ("schedule", "update", "add", "preempt", "reset", "free")
-"""Of these, the ones a scheduler's own hooks look through."""
+"""The methods hooked by a scheduler's EngineTap."""
 FRONT_METHODS = {
     "born": Method(OUTPUT_PROCESSOR, "__init__", "all of the API server"),
     "add": Method(OUTPUT_PROCESSOR, "add_request", "arrivals"),
@@ -64,12 +64,12 @@ HEADER_METHODS = {
         "starlette.applications:Starlette", "__call__", "the header to group by"
     ),
 }
-"""Of the web framework that vLLM's server is made with."""
+"""Methods of the web framework behind vLLM's server."""
 
 Fields = tuple[tuple[str, Any], ...]
-"""Dotted paths from an object, each with what it reads as when it is missing.
+"""Dotted paths from an object, each with its default when missing.
 
-``newer|older`` is the first of the two that there is.
+``newer|older`` is the first of the two that exists.
 """
 
 STEP: Fields = (
@@ -78,15 +78,15 @@ STEP: Fields = (
     ("scheduled_new_reqs", ()),
     ("scheduled_cached_reqs.resumed_req_ids", ()),
 )
-"""Of SchedulerOutput."""
+"""Attributes of SchedulerOutput."""
 FIRST: Fields = (("req_id", ""), ("num_computed_tokens", None))
-"""Of NewRequestData: what was computed before is what the prefix cache gave."""
+"""Attributes of NewRequestData; tokens computed already were in the prefix cache."""
 QUEUES: Fields = (
     ("running", ()),
     ("waiting", ()),
     ("kv_holding_waiting|skipped_waiting", ()),
 )
-"""Of Scheduler, as are the following; what waits in the last one comes first."""
+"""Attributes of Scheduler, like the following; the last queue goes first."""
 FREE_QUEUE: Fields = (("kv_cache_manager.block_pool.free_block_queue", None),)
 REQUESTS: Fields = (("requests", {}),)
 BLOCK_TOTAL: Fields = (("kv_cache_manager.block_pool.num_gpu_blocks", None),)
@@ -98,33 +98,32 @@ LIMITS: Fields = (
     ("vllm_config.speculative_config", None),
     ("kv_cache_manager.watermark_blocks", 0),
 )
-"""May be changed while it runs."""
+"""May change at run time."""
 LIVE_LIMITS = {
     "max_num_seqs": "max_num_active_reqs|max_num_running_reqs",
     "max_num_batched_tokens": "max_num_scheduled_tokens",
 }
-"""Of Scheduler, as are the following, by the flags that they start with: read anew by
-each ``schedule()``. It asserts that no more run than ``max_num_running_reqs``, which is
-all that older releases have."""
+"""Attributes of Scheduler by flag, read anew by each ``schedule()``, which asserts that
+no more requests run than ``max_num_running_reqs``, the only one in older releases."""
 RUNNING: Fields = (("running", ()), ("num_waiting_for_streaming_input", 0))
-"""What runs, and how many paused sessions hold a place as if they ran."""
+"""Running requests, and paused sessions that count as if running."""
 SPECULATED = "num_spec_tokens"
-"""Tokens that each running request may have in a step besides its next one."""
+"""Speculative tokens each running request may have in a step."""
 CHUNKED = "scheduler_config.enable_chunked_prefill"
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetRule:
-    """Where a lower token budget could do more than make steps smaller."""
+    """A condition under which a lower token budget would do more than shrink steps."""
 
     path: str
-    """Of Scheduler."""
+    """An attribute of Scheduler."""
     why: str
-    """Why the budget stays as it is, fit to show."""
+    """Why the budget cannot be changed, as text for users."""
     most: int = 0
-    """No obstacle up to here."""
+    """Values up to this are harmless."""
     is_newer: bool = False
-    """A vLLM without that attribute does no such thing either."""
+    """A vLLM without this attribute does not have the feature either."""
 
 
 BUDGET_RULES = (
@@ -166,13 +165,14 @@ BLOCKS: Fields = (
     ("block_size", None),
 )
 DRAFT_SLOTS = "max_num_new_slots_for_drafting"
-"""Of SpeculativeConfig."""
+"""Attribute of SpeculativeConfig."""
 GATES: Fields = (
     ("_pause_state", 0),
     ("num_waiting_for_streaming_input", 0),
     ("deferred_waiting|_is_blocked_waiting_status", ()),
 )
-"""The last is a set of requests, or says of a status whether it defers a request."""
+"""The last is a set of requests, or a function that says whether a status defers
+one."""
 CACHE_KIND: Fields = (
     ("kv_cache_manager.block_pool.free_block_queue", None),
     ("cache_config.enable_prefix_caching", None),
@@ -183,32 +183,32 @@ POOL_QUEUE: Fields = (
     ("free_block_queue", None),
     ("free_block_queue.num_free_blocks", 0),
 )
-"""Of BlockPool."""
+"""Attributes of BlockPool."""
 QUEUE_SIZE: Fields = (("num_free_blocks", None),)
-"""Of FreeKVCacheBlockQueue."""
+"""Attribute of FreeKVCacheBlockQueue."""
 BLOCK_MAP: Fields = (
     ("kv_cache_manager.block_pool", None),
     ("kv_cache_manager.coordinator.single_type_managers", ()),
 )
-"""Of Scheduler: the pool, and a manager for each KV-cache group."""
+"""Attributes of Scheduler: the pool, and a manager per KV cache group."""
 HELD: Fields = (("block_pool", None), ("req_to_blocks", None))
-"""Of SingleTypeKVCacheManager."""
+"""Attributes of SingleTypeKVCacheManager."""
 APPENDING = ("FullAttentionManager", "SinkFullAttentionManager")
-"""Managers that do nothing to a request's list of blocks but append to it."""
+"""Managers that only append to a request's list of blocks."""
 ALL_BLOCKS: Fields = (("blocks", ()),)
-"""Of BlockPool, as is the following."""
+"""Attributes of BlockPool, like the following."""
 CACHING: Fields = (
     ("enable_caching", False),
     ("hash_block_size", None),
     ("blocks", ()),
 )
 BLOCK_ID = "block_id"
-"""Of KVCacheBlock, as is the following."""
+"""Attributes of KVCacheBlock, like the following."""
 BLOCK_CONTENT: Fields = (("_block_hash|block_hash", None),)
 NULL_BLOCK = 0
 POLICY: Fields = (("policy", None), ("connector", None))
 BY_PRIORITY = "priority"
-"""Value of the one policy that looks at priorities."""
+"""Value of the policy that uses priorities."""
 RANK: Fields = (("parallel_config.data_parallel_index", 0),)
 INFO: Fields = (
     ("vllm_config.model_config.model", "?"),
@@ -226,7 +226,7 @@ INFO: Fields = (
     ("scheduler_config.async_scheduling", None),
 )
 UNTOLD = ...
-"""What a setting reads as that this vLLM does not have."""
+"""Default that marks a setting this vLLM lacks."""
 SETTING_PATHS = {
     "max_num_seqs": "scheduler_config.max_num_seqs",
     "max_num_batched_tokens": "scheduler_config.max_num_batched_tokens",
@@ -254,11 +254,11 @@ SETTING_PATHS = {
     "enable_eplb": "parallel_config.enable_eplb",
     "api_server_count": "parallel_config._api_process_count",
 }
-"""Of VllmConfig, by the flags that people set them with."""
+"""Paths in VllmConfig by command-line flag."""
 SETTINGS: Fields = tuple(
     (f"vllm_config.{path}", UNTOLD) for path in SETTING_PATHS.values()
 )
-"""Of Scheduler."""
+"""Attributes of Scheduler."""
 SOMETIMES_SET = {
     "max_num_partial_prefills": "scheduler_config.max_num_partial_prefills",
     "max_long_partial_prefills": "scheduler_config.max_long_partial_prefills",
@@ -284,7 +284,7 @@ SOMETIMES_SET = {
     "load_format": "load_config.load_format",
     "max_loras": "lora_config.max_loras",
 }
-"""Likewise, of parts that not every vLLM, or not every engine, has."""
+"""Likewise, in parts that not every vLLM or engine has."""
 MODEL_CONFIG: Fields = (
     ("vllm_config.model_config.hf_text_config", None),
     ("vllm_config.model_config.hf_config", None),
@@ -292,21 +292,22 @@ MODEL_CONFIG: Fields = (
     ("vllm_config.cache_config.cache_dtype", None),
     ("vllm_config.model_config.quantization", None),
 )
-"""Of Scheduler."""
+"""Attributes of Scheduler."""
 UNTIED = "vllm_config.model_config.word_embeddings_untied_by_checkpoint"
-"""Of Scheduler: the checkpoint has an output head, whatever its configuration says."""
+"""Attribute of Scheduler: the checkpoint has an output head, whatever its configuration
+says."""
 KV_AUTO = "auto"
-"""The KV cache is of the model's dtype."""
+"""The KV cache has the model's dtype."""
 WORKERS: Fields = (
     ("parallel_config.world_size", 0),
     ("parallel_config.decode_context_parallel_size", 1),
     ("collective_rpc", None),
 )
-"""Of Executor."""
+"""Attributes of Executor."""
 WORKER_MODEL = "get_model"
-"""Of a worker: gives its part of the model."""
+"""Method of a worker that returns its part of the model."""
 PACKED = ("weight", "input_size_per_partition", "output_size_per_partition")
-"""Of a linear layer, whose weight is empty where it was packed: its sizes."""
+"""Attributes of a linear layer whose packed weight is empty: its sizes."""
 WORKER_DEVICE = "device"
 WORKER_MEMORY = {
     "total_bytes": "init_snapshot.total_memory",
@@ -318,26 +319,27 @@ WORKER_MEMORY = {
     "utilization": "cache_config.gpu_memory_utilization",
     "given_kv_bytes": "cache_config.kv_cache_memory_bytes",
 }
-"""Of a worker, as far as it knows: on the CPU there is no profile."""
+"""Attributes of a worker; on the CPU, where there is no profile, many are missing."""
 WORKER_CACHES = "model_runner.kv_caches"
 GRAPHS_IN_PEAK = ("vllm.envs", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS")
-"""Whether what graphs take is in the peak of activations, too."""
+"""Whether the activation peak includes CUDA graphs."""
 LOGGER = "vllm"
 LOADED = {
     "Model loading took %s GiB memory and %.6f seconds": 1,
     "Loading weights took %.2f seconds": 0,
 }
-"""What workers log, the best first, and which argument has the seconds."""
+"""Log messages of workers, best first, with the index of the seconds among the
+arguments."""
 KV_GROUPS: Fields = (("kv_cache_groups", ()),)
-"""Of KVCacheConfig, of which each worker has its own."""
+"""Attributes of KVCacheConfig, of which each worker has its own."""
 KV_GROUP: Fields = (("layer_names", ()), ("kv_cache_spec", None))
-"""Of KVCacheGroupSpec."""
+"""Attributes of KVCacheGroupSpec."""
 KV_PAGE: Fields = (("page_size_bytes", None), ("block_size", None))
-"""Of KVCacheSpec: a block of one layer."""
+"""Attributes of KVCacheSpec: a block of one layer."""
 LAYER_PAGES = "kv_cache_specs"
-"""Of UniformTypeKVCacheSpecs: its page is of all layers together."""
+"""Attribute of UniformTypeKVCacheSpecs, whose page covers all layers."""
 STATE_PAGES = "mamba_type"
-"""Of MambaSpec: what it keeps does not grow with the tokens."""
+"""Attribute of MambaSpec, whose state does not grow with tokens."""
 QUEUED: Fields = (
     ("request_id", ""),
     ("num_prompt_tokens", None),
@@ -346,14 +348,14 @@ QUEUED: Fields = (
     ("lora_request", None),
     ("priority", None),
 )
-"""Of Request, as are the following."""
+"""Attributes of Request, like the following."""
 LORA_NAME = "lora_name"
-"""Of LoRARequest."""
+"""Attribute of LoRARequest."""
 PREFILL: Fields = (("prefill_stats", None),)
 EXTERNAL_TOKENS = "num_external_cached_tokens"
-"""Of PrefillStats."""
+"""Attribute of PrefillStats."""
 TEMPERATURE = "temperature"
-"""Of SamplingParams."""
+"""Attribute of SamplingParams."""
 PROGRESS: Fields = (("num_computed_tokens", 0), ("is_prefill_chunk", False))
 COMPUTED: Fields = (("request_id", ""), ("num_computed_tokens", 0))
 SIZE: Fields = (("num_tokens", 0), ("has_encoder_inputs", False))
@@ -365,7 +367,7 @@ CONTENT: Fields = (
     ("num_computed_tokens", 0),
     ("num_preemptions", 0),
 )
-"""The last two are 0 of a request that was never scheduled."""
+"""The last two are 0 for a request that was never scheduled."""
 ENDED: Fields = (
     ("request_id", ""),
     ("num_output_tokens", None),
@@ -373,9 +375,9 @@ ENDED: Fields = (
     ("get_finished_reason", lambda: None),
 )
 OUTPUTS: Fields = (("outputs", ()), ("scheduler_stats", None))
-"""Of EngineCoreOutputs."""
+"""Attributes of EngineCoreOutputs."""
 OUTPUT_ID: Fields = (("request_id", ""),)
-"""Of EngineCoreOutput, as are the following."""
+"""Attributes of EngineCoreOutput, like the following."""
 OUTPUT_TOKENS: Fields = (("new_token_ids", ()),)
 OUTPUT_REASON: Fields = (("finish_reason", None),)
 STATS: Fields = (
@@ -384,29 +386,29 @@ STATS: Fields = (
     ("cudagraph_stats", None),
     ("spec_decoding_stats", None),
 )
-"""Of SchedulerStats."""
+"""Attributes of SchedulerStats."""
 GRAPH: Fields = (("num_paddings", None), ("runtime_mode", None))
-"""Of CUDAGraphStat."""
+"""Attributes of CUDAGraphStat."""
 DRAFTS: Fields = (("num_draft_tokens", None), ("num_accepted_tokens", None))
-"""Of SpecDecodingStats."""
+"""Attributes of SpecDecodingStats."""
 ARRIVED: Fields = (
     ("request_id", ""),
     ("external_req_id", None),
     ("arrival_time", None),
 )
-"""Of EngineCoreRequest."""
+"""Attributes of EngineCoreRequest."""
 STATES: Fields = (("request_states", {}),)
-"""Of OutputProcessor: RequestState by id."""
+"""Attribute of OutputProcessor: RequestState by id."""
 ASKED: Fields = (
     ("prompt_len", None),
     ("max_tokens_param", None),
     ("temperature", None),
 )
-"""Of RequestState, as is the following."""
+"""Attributes of RequestState, like the following."""
 SENT: Fields = (("stats", None),)
 SENT_TOKENS = "num_generation_tokens"
-"""Of RequestStateStats."""
+"""Attribute of RequestStateStats."""
 STOPPED: Fields = (("reqs_to_abort", ()),)
-"""Of OutputProcessorOutput."""
+"""Attribute of OutputProcessorOutput."""
 ITERATION_STAMP = "iteration_timestamp"
-"""Of IterationStats."""
+"""Attribute of IterationStats."""

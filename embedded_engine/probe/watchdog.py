@@ -1,7 +1,7 @@
 """Ends this process when the one that started the engine is gone.
 
-Only an embedded engine has a parent to name. The death signal of Linux will not do:
-it fires when the *thread* that started us ends.
+Only an embedded engine has such a parent. Linux's parent death signal is no use,
+because it fires when the parent *thread* ends.
 """
 
 import os
@@ -17,9 +17,9 @@ THREAD_NAME = "inferwatch-parent"
 
 
 def watch_parent() -> None:
-    """Watch ``INFERWATCH_PARENT_PID``, born at ``INFERWATCH_PARENT_START``.
+    """Watch ``INFERWATCH_PARENT_PID``, started at ``INFERWATCH_PARENT_START``.
 
-    The worker asks for it as it begins, the probe again: one thread serves both.
+    Called by the worker at start and again by the probe; one thread serves both.
     """
     pid = os.environ.get("INFERWATCH_PARENT_PID")
     watched = any(thread.name == THREAD_NAME for thread in threading.enumerate())

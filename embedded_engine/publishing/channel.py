@@ -1,7 +1,7 @@
-"""A bounded publisher: facts go in on a hot thread, envelopes leave on ours.
+"""A bounded publisher: records enter on a hot thread, envelopes leave on ours.
 
-Who puts a record pays one append. Making readings of records, encoding, the ring and
-ZeroMQ all happen in a daemon thread that never blocks and that nothing waits for.
+Putting a record costs one append. Turning records into readings, encoding, the ring and
+ZeroMQ all happen on a daemon thread that never blocks and that nothing waits for.
 """
 
 import os
@@ -40,42 +40,43 @@ from collectors.probe.hello import (
 )
 
 Record = tuple[Any, ...]
-"""A ticket, and a call to make later: what makes readings, and its arguments."""
+"""A ticket, a function that makes readings, and its arguments."""
 
 MOST_RECORDS = 50_000
-"""Records that may wait; a step is one, so a minute of them or more."""
+"""Records buffered; a step is one record, so this is a minute or more."""
 RECORDS_AT_ONCE = 1_000
 FLUSH_S = 0.1
-"""Rare enough to cost next to nothing, often enough for people to call it live."""
+"""Seconds between sends: cheap, and still perceived as live."""
 JOIN_S = 0.005
-"""How often a newcomer gets a piece of the ring."""
+"""Seconds between pieces of the ring sent to new subscribers."""
 LISTEN_TURNS = 2
-"""Newcomers are looked for once in so many flushes: waking up is what costs."""
+"""New subscribers are looked for every so many flushes, since waking up is what
+costs."""
 PIECE_BYTES = 250_000
 PIECE_ENVELOPES = 500
 TURN_BYTES = 1_000_000
-"""Of pieces, to all newcomers together."""
+"""Bytes of pieces per turn, over all new subscribers."""
 MOST_JOINING = 64
-"""Newcomers who get the ring at a time; for one more there is none."""
+"""Subscribers that receive the ring at the same time; further ones get none."""
 SEND_HIGH_WATER = 200
-"""Messages that wait for one listener: 50 MB of pieces, or 20 s of live envelopes."""
+"""Messages buffered per subscriber: 50 MB of pieces, or 20 s of live envelopes."""
 ANSWERS_PER_S = 50
-"""Hellos in the long run: each costs the engine up to a millisecond."""
+"""Sustained rate of hellos, each of which costs the engine up to a millisecond."""
 ANSWERS_AT_ONCE = 16
 HEARD_AT_ONCE = 1_000
-"""Requests that are read in one turn, sensible or not."""
+"""Subscriptions read in one turn, valid or not."""
 LONGEST_REQUEST = 1_024
-"""Bytes of one: it names a topic."""
+"""Bytes of a subscription, which is a topic."""
 UNSUBSCRIBE, SUBSCRIBE = b"\0", b"\1"
 MOST_FAULTS = 20
-"""Turns in a row that fail, in two seconds, until nothing more is tried."""
+"""Consecutive failed turns, about two seconds, after which the channel gives up."""
 PASSING = {BlockMap, PromptBlocks}
-"""Of no use to who comes later, so the ring does not keep them."""
+"""Useless to late subscribers, so the ring leaves them out."""
 HALF_HOUR_NS = 1_800 * NS_PER_S
 
 
 def short_of_descriptors() -> bool:
-    """Nine in ten that this process may open are open: the next would be that high."""
+    """Whether 90 % of the file descriptors this process may open are in use."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         lowest = os.dup(0)
@@ -87,7 +88,7 @@ def short_of_descriptors() -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingEntry:
-    """An envelope of the ring, as it was sent."""
+    """An envelope in the ring, as it was sent."""
 
     seq: int
     t_ns: int
@@ -97,7 +98,7 @@ class RingEntry:
 
 
 class Ring:
-    """Keeps the last half hour of envelopes, within a limit, for who attaches late."""
+    """Keeps the last half hour of envelopes, up to a size, for late subscribers."""
 
     def __init__(self, limit_bytes: int, limit_ns: int = HALF_HOUR_NS) -> None:
         self.limit_bytes = limit_bytes
@@ -106,7 +107,7 @@ class Ring:
         self._entries: deque[RingEntry] = deque()
 
     def put(self, entry: RingEntry) -> None:
-        """Keep one more; the oldest make room."""
+        """Add an envelope, discarding the oldest ones as needed."""
         self._entries.append(entry)
         self.used_bytes += len(entry.envelope)
         while self._entries and self._too_much(entry.t_ns):
@@ -122,35 +123,35 @@ class Ring:
         return self._entries[0] if self._entries else None
 
     def envelopes(self) -> deque[bytes]:
-        """All of them, oldest first; the caller's own."""
+        """A copy of all envelopes, oldest first."""
         return deque(entry.envelope for entry in self._entries)
 
 
 class ChannelOwner(Protocol):
-    """The probe of the process that a channel speaks for, or the agent."""
+    """The probe or agent a channel publishes for."""
 
     role: Role
     engine: EngineInfo | None
 
     def totals(self) -> Totals:
-        """What the process counted so far."""
+        """Counts of the process so far."""
         ...
 
     def beat(self) -> Iterable[AnyReading]:
-        """Called once a second: what to report besides the records."""
+        """Readings to publish besides the records; called once a second."""
         ...
 
     def report(self, text: str) -> None:
-        """Something went wrong, and all goes on."""
+        """Report an error that is not fatal."""
         ...
 
     def failed(self, error: Exception) -> None:
-        """A record could not be made into a reading, or nothing can be sent."""
+        """A record could not be turned into readings, or nothing can be sent."""
         ...
 
 
 class Channel:
-    """One process's socket: XPUB, answers each newcomer, never blocks."""
+    """The XPUB socket of one process; it replies to subscribers and never blocks."""
 
     def __init__(
         self,
@@ -160,7 +161,7 @@ class Channel:
         ring_bytes: int,
         prefix: bytes = b"",
     ) -> None:
-        """``prefix`` is how all topics begin: an agent's, so that it is told apart."""
+        """``prefix`` precedes all topics; an agent's distinguishes it from probes."""
         self.path = path
         self._live = prefix + LIVE
         self._ring_topic = prefix + RING
@@ -172,9 +173,9 @@ class Channel:
         self._ring = Ring(ring_bytes)
         records: deque[Record] = deque(maxlen=MOST_RECORDS)
         self.append: Callable[[Record], None] = records.append
-        """Take one record; when too many wait the oldest is dropped and counted."""
+        """Add a record; if too many are waiting, the oldest is dropped and counted."""
         self.ticket: Callable[[], int] = count().__next__
-        """Counts records, so that dropped ones are missed."""
+        """Numbers records, so that dropped ones are noticed."""
         self._records = records
         self._later: deque[tuple[Any, ...]] = deque()
         self._taken = 0
@@ -183,11 +184,11 @@ class Channel:
         self._joining: dict[bytes, deque[bytes]] = {}
         self._subscribed = self._listens = False
         self.newcomers = 0
-        """Who ever asked to be told."""
+        """Number of hellos sent."""
         self._turns = 0
         self._next_beat_ns = monotonic_ns() + NS_PER_S
         self._answers = TokenBucket(most=ANSWERS_AT_ONCE, per_s=ANSWERS_PER_S)
-        """Hellos that may be sent."""
+        """Hellos that may be sent now."""
         self._stopping = threading.Event()
         self._thread = threading.Thread(
             target=self._run, name="inferwatch", daemon=True
@@ -205,7 +206,8 @@ class Channel:
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.SNDHWM, SEND_HIGH_WATER)
         self._socket.setsockopt(zmq.MAXMSGSIZE, LONGEST_REQUEST)
-        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back asks again
+        # so that a returning subscriber is seen
+        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._listen_for_newcomers()
         self._thread.start()
 
@@ -215,9 +217,9 @@ class Channel:
         self._listens = True
 
     def _mind_descriptors(self) -> None:
-        """Take no newcomers while the process runs out of descriptors.
+        """Refuse new subscribers while the process is short of file descriptors.
 
-        libzmq ends the process when it has none left for a connection.
+        libzmq aborts the process when it has none left for a connection.
         """
         crowded = short_of_descriptors()
         if crowded and self._listens:
@@ -228,7 +230,7 @@ class Channel:
             self._listen_for_newcomers()
 
     def close(self) -> None:
-        """Send what waits and stop."""
+        """Send what is waiting and stop."""
         self._stopping.set()
         self._thread.join()
         self._socket.close()
@@ -237,26 +239,26 @@ class Channel:
 
     @property
     def watched(self) -> bool:
-        """Somebody listens."""
+        """Whether there is a subscriber to live envelopes."""
         return self._subscribed
 
     def put(self, *call: Any) -> None:  # noqa: ANN401 - a call's arguments
-        """Take one record; where each microsecond counts, append it yourself."""
+        """Add a record; where each microsecond counts, call ``append`` directly."""
         self.append((self.ticket(), *call))
 
     def put_later(self, *call: Any) -> None:  # noqa: ANN401 - likewise
-        """Take one from another thread, which must not come between two tickets.
+        """Add a record from another thread, which must not take tickets.
 
-        It has its turn after all records that were there before it.
+        It is processed after all records that are already waiting.
         """
         self._later.append(call)
 
     def keep(self, key: str, reading: AnyReading) -> None:
-        """Tell newcomers of this reading until it is let go (our thread only)."""
+        """Include this reading in hellos until released (sending thread only)."""
         self._standing[key] = (self._sender.seq, reading)
 
     def let_go(self, key: str) -> None:
-        """Tell newcomers of this reading no longer (our thread only)."""
+        """No longer include this reading in hellos (sending thread only)."""
         self._standing.pop(key, None)
 
     def _run(self) -> None:
@@ -291,17 +293,17 @@ class Channel:
         self.cpu_ns = time.thread_time_ns()
 
     def _listen(self) -> None:
-        """Wait for the next flush; hear who subscribes and who leaves."""
+        """Wait for the next flush, then handle new and ended subscriptions."""
         time.sleep(JOIN_S if self._joining else FLUSH_S)
         self._turns += 1
         if self._turns % LISTEN_TURNS == 0 or self._joining:
             self._answers.refill()
             for _ in range(HEARD_AT_ONCE):
                 if self._answers.left < 1 or not self._socket.poll(0):
-                    return  # who asks beyond that has a turn later
+                    return  # the rest is handled in a later turn
                 message = self._socket.recv(zmq.NOBLOCK)
                 asked, topic = message[:1], message[1:]
-                if asked in {SUBSCRIBE, UNSUBSCRIBE}:  # anybody may send anything
+                if asked in {SUBSCRIBE, UNSUBSCRIBE}:  # any process may send anything
                     self._heard(joins=asked == SUBSCRIBE, topic=topic)
 
     def _heard(self, *, joins: bool, topic: bytes) -> None:
@@ -358,7 +360,7 @@ class Channel:
             self._publish(readings)
 
     def _make(self, count: int) -> list[AnyReading]:
-        """Make readings of some records; a missing ticket is a dropped record."""
+        """Turn records into readings; a missing ticket is a dropped record."""
         readings: list[AnyReading] = []
         ticket = 0
         for _ in range(count):
@@ -389,7 +391,7 @@ class Channel:
         self._socket.send_multipart([self._live, envelope])
 
     def _send_pieces(self) -> None:
-        """Send newcomers the ring bit by bit, so that the engine does not feel it."""
+        """Send the ring to new subscribers in small pieces, sparing the engine."""
         left = TURN_BYTES
         for topic in list(self._joining):
             if left <= 0:
@@ -403,10 +405,10 @@ class Channel:
             self._socket.send_multipart([topic, *piece])
             left -= size
             if rest:
-                self._joining[topic] = rest  # behind those who had nothing in this turn
+                self._joining[topic] = rest  # after those that got nothing in this turn
 
     def _beat(self) -> None:
-        """Once a second, even when empty: a loss must not wait for the next step."""
+        """Publish once a second, even without readings, so that losses are noticed."""
         if monotonic_ns() < self._next_beat_ns:
             return
         self._next_beat_ns = monotonic_ns() + NS_PER_S

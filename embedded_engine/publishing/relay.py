@@ -1,13 +1,12 @@
-"""Lets viewers on other machines listen to probes and agents here, at one TCP port.
+"""Forwards probes and agents of this host to viewers elsewhere, over one TCP port.
 
-A probe's process binds a Unix socket, whoever listens. Where ``INFERWATCH_PROBE`` is an
-address such as ``tcp://127.0.0.1:9500``, the first process of the server also passes on
-what its probes say; so does an agent with what it says itself. Subscriptions and
-messages are forwarded as they are; what a viewer is told by each process, he puts
-together as if he were here.
+Each probe binds a Unix socket. If ``INFERWATCH_PROBE`` is an address such as
+``tcp://127.0.0.1:9500``, the first process of the server also runs a relay for its
+probes; an agent runs one for itself. Subscriptions and messages are forwarded
+unchanged, and a viewer merges the processes' streams as it would locally.
 
-All of it is bounded, for it is in a server's process: how many viewers there are, what
-they may ask, and how many bytes wait for them, together.
+It runs in a server's process, so everything is bounded: the number of viewers, their
+subscriptions, and the total bytes waiting for them.
 """
 
 import os
@@ -39,29 +38,29 @@ from embedded_engine.publishing.channel import (
 from embedded_engine.publishing.viewer import MOST_TOPICS, Viewer
 
 KEY_VARIABLE = "INFERWATCH_PROBE_KEY"
-"""Where a probe finds its key file."""
+"""Names the probe's key file."""
 LOOK_MS = 500
-"""How often to look for sockets."""
+"""Milliseconds between searches for sockets."""
 BIND_AGAIN_S = 5.0
 BEHIND_MS = 5
-"""How often to look whether a viewer takes more of what waits for it."""
+"""Milliseconds between attempts to send what is waiting for a viewer."""
 HIGH_WATER = 64
-"""Messages of each process that wait to be passed on."""
+"""Messages buffered per process."""
 AT_ONCE = 64
-"""Messages that are passed on before viewers have their turn."""
+"""Messages forwarded before viewers are served."""
 MOST_VIEWERS = 32
 MOST_WAITING_BYTES = 128 << 20
-"""For all viewers together: the past of two processes."""
+"""Over all viewers: the rings of two processes."""
 ANSWERED_BYTES = 8 << 20
-"""While more than that waits for a viewer, what else it asks waits too."""
+"""While more is waiting for a viewer, its further requests wait, too."""
 QUIET_S = 0.1
-"""After no answer came for so long, the next question is passed on: the past of all
-processes comes at hundreds of megabytes a second, for one viewer at a time."""
+"""Seconds without a reply after which the next request is forwarded: the rings of all
+processes arrive at hundreds of megabytes a second, for one viewer at a time."""
 TOPICS = (LIVE, HELLO, RING)
 
 
 class Relay:
-    """Passes on what is said at some sockets here, on a thread of its own."""
+    """Forwards messages of local sockets, on a thread of its own."""
 
     def __init__(
         self,
@@ -73,10 +72,9 @@ class Relay:
         who: str = "the probe",
         prefix: bytes = b"",
     ) -> None:
-        """``sockets`` are asked for again and again; ``who`` is what reports name.
+        """``sockets`` is called repeatedly; ``who`` names this relay in reports.
 
-        Behind ``prefix`` are the topics of probes, where those of several servers are
-        passed on, and an agent's.
+        Topics get ``prefix`` when probes of several servers and an agent are forwarded.
         """
         self.address = address
         self._sockets = sockets
@@ -86,13 +84,13 @@ class Relay:
         self._prefix = prefix
         self._topics = tuple(prefix + each for each in TOPICS)
         self.listening = threading.Event()
-        """Set once viewers can come."""
+        """Set once viewers can connect."""
         self._heard: set[Path] = set()
         self._viewers: list[Viewer] = []
         self._questions: deque[tuple[Viewer, bytes]] = deque()
-        """Topics on which viewers are to be answered, and who wants that."""
+        """Viewers' requests for a hello or ring that have not been forwarded."""
         self._answered_s = 0.0
-        """When something of an answer came last, or was asked for."""
+        """When a reply last arrived, or a request was last forwarded."""
         self._said: set[str] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(
@@ -100,14 +98,14 @@ class Relay:
         )
 
     def start(self) -> None:
-        """Begin, unless it would let anybody in: then say why not."""
+        """Start, unless the address would be open to anybody: then report why not."""
         if why := refused(self.address, self._key_file):
             self._report(f"{self._who} does not listen: {why}")
         else:
             self._thread.start()
 
     def stop(self) -> None:
-        """Pass on nothing more."""
+        """Stop forwarding."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -116,7 +114,8 @@ class Relay:
         told = ""
         while not self._stopping.is_set():
             try:
-                while not self._sockets():  # a server's process, not a tool's
+                # wait until this is known to be a server's process
+                while not self._sockets():
                     if self._stopping.wait(LOOK_MS / 1_000):
                         return
                 with zmq.Context() as context:
@@ -146,7 +145,7 @@ class Relay:
                 self._pass_on(door, probes, lambda one: Viewer(one, context, prepare))
 
     def _opened(self) -> socket.socket | None:
-        """Listen; a port that another still has is waited for."""
+        """Listen; waits for a port that is in use."""
         told = False
         while not self._stopping.is_set():
             try:
@@ -186,7 +185,7 @@ class Relay:
             self._leave(probes, gone)
 
     def _ready(self, door: socket.socket, probes: zmq.Socket[bytes]) -> set[Any]:
-        """Wait until there is work; where it is."""
+        """Wait until there is work; returns the ready sockets."""
         poller = zmq.Poller()
         poller.register(probes, zmq.POLLIN)
         poller.register(door.fileno(), zmq.POLLIN)
@@ -198,7 +197,7 @@ class Relay:
         return {each for each, _ in poller.poll(wait_ms)}
 
     def _take(self, probes: zmq.Socket[bytes]) -> None:
-        """Pass on some of what is told; who reads slowly may miss the oldest of it."""
+        """Forward messages; the slowest viewer loses its oldest if too many wait."""
         with suppress(zmq.Again):
             for _ in range(AT_ONCE):
                 message: Any = probes.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -227,7 +226,7 @@ class Relay:
     ) -> None:
         try:
             connection, _ = door.accept()
-        except OSError:  # it has gone again, or no descriptor is left for it
+        except OSError:  # disconnected already, or out of file descriptors
             return
         if len(self._viewers) >= MOST_VIEWERS or short_of_descriptors():
             connection.close()
@@ -243,14 +242,15 @@ class Relay:
             self._say(f"{self._who} at {self.address} cannot let in another: {error}")
 
     def _hear(self, viewer: Viewer, probes: zmq.Socket[bytes]) -> None:
-        """What it wants, as far as that is for us; what it asks waits for its turn."""
+        """Handle a viewer's subscriptions; requests for a hello or ring are queued."""
         for request in viewer.requests():
             asked, topic = self._asked(request), request[1:]
             if not asked:
                 continue
             if request[:1] == SUBSCRIBE:
                 if topic in viewer.topics or len(viewer.topics) >= MOST_TOPICS:
-                    continue  # probes count: what is asked twice has to be left twice
+                    # subscriptions are counted upstream, so each is forwarded once
+                    continue
                 viewer.topics.add(topic)
                 if asked[1:].endswith(LIVE):
                     probes.send(asked)
@@ -261,7 +261,7 @@ class Relay:
                 self._ask_no_more(viewer, topic, probes)
 
     def _ask(self, probes: zmq.Socket[bytes]) -> None:
-        """Pass on the first question whose answer there is room for."""
+        """Forward the first request whose reply there is room for."""
         now_s = time.monotonic()
         if not self._questions or now_s - self._answered_s <= QUIET_S:
             return
@@ -297,19 +297,19 @@ class Relay:
             self._viewers.pop().close()
 
     def _say(self, text: str) -> None:
-        """Report something once."""
+        """Report a text once."""
         if text not in self._said:
             self._said.add(text)
             self._report(text)
 
     def _told(self, message: list[Any]) -> list[Any]:
-        """As viewers are told it."""
+        """A message as viewers receive it."""
         if not self._prefix or bytes(message[0]).startswith(AGENT):
             return message
         return [self._prefix + bytes(message[0]), *message[1:]]
 
     def _asked(self, request: bytes) -> bytes:
-        """As probes and agents understand it; empty where it is for none of them."""
+        """A subscription as probes and agents expect it; empty if it is for neither."""
         joins, topic = request[:1], request[1:]
         if topic.startswith(self._topics):
             return joins + topic.removeprefix(self._prefix)
@@ -325,10 +325,10 @@ class Relay:
 
 
 def _listening(address: str) -> socket.socket:
-    """A socket that viewers connect to.
+    """A listening socket for viewers.
 
     Raises:
-        OSError: there can be none.
+        OSError: the address cannot be bound.
     """
     parts = urlsplit(address)
     named = parts.hostname or ""
@@ -347,7 +347,7 @@ def _listening(address: str) -> socket.socket:
 def _guarded(
     context: zmq.Context[zmq.Socket[bytes]], key_file: Path
 ) -> zmq.auth.thread.ThreadAuthenticator:
-    """Let in who is named in the key file, as it is at that moment."""
+    """Admit the viewers in the key file, read anew for each connection."""
     guard = zmq.auth.thread.ThreadAuthenticator(context)
     guard.start()
     guard.configure_curve_callback("*", _Admission(key_file))
@@ -355,20 +355,20 @@ def _guarded(
 
 
 def _lock(keys: ProbeKeys, viewers: zmq.Socket[bytes]) -> None:
-    """Only who has a key can be understood there."""
+    """Require CURVE authentication."""
     viewers.curve_server = True
     viewers.curve_publickey = keys.public.encode()
     viewers.curve_secretkey = keys.secret.encode()
 
 
 class _Admission:
-    """Says who may listen; somebody new needs no restart."""
+    """Decides which keys may connect; new ones need no restart."""
 
     def __init__(self, key_file: Path) -> None:
         self._key_file = key_file
 
     def callback(self, domain: str, key: bytes) -> bool:
-        """Whether the owner of that public key may."""
+        """Whether the owner of a public key is admitted."""
         del domain
         try:
             return key.decode() in ProbeKeys.read(self._key_file).viewers.values()
@@ -377,7 +377,7 @@ class _Admission:
 
 
 def relay_probes(address: str, engine_id: str, report: Callable[[str], None]) -> Relay:
-    """One that passes on what a server's probes say, with the keys it was given."""
+    """A relay of a server's probes, with the keys of its environment."""
     key_file = os.environ.get(KEY_VARIABLE)
 
     def sockets() -> list[Path]:
@@ -389,7 +389,7 @@ def relay_probes(address: str, engine_id: str, report: Callable[[str], None]) ->
 
 
 def refused(address: str, key_file: Path | None) -> str | None:
-    """Why nothing is to be passed on there; None where nothing speaks against it."""
+    """Why this address cannot be used; None if it can."""
     if not has_host_and_port(address):
         return f"{address} is no address to listen at: tcp://host:port"
     if key_file is None and not is_loopback(address):
@@ -401,7 +401,7 @@ def refused(address: str, key_file: Path | None) -> str | None:
 
 
 def is_loopback(address: str) -> bool:
-    """Only this host can reach it."""
+    """Whether only this host can reach the address."""
     host = urlsplit(address).hostname or ""
     try:
         return host == "localhost" or ip_address(host).is_loopback

@@ -1,9 +1,9 @@
-"""One viewer of a relay, whose bytes pass through our hands.
+"""One viewer of a relay, with its bytes passed through our own code.
 
-ZeroMQ keeps whatever its peers subscribe to, and counts what waits for them in
-messages, not bytes: who asks and does not read could make a server's process grow.
-So a viewer gets a socket of ZeroMQ for itself, and we move bytes between that and the
-network: few from the viewer, and to it only as fast as it takes them.
+ZeroMQ keeps every subscription of a peer, and bounds what is waiting by messages, not
+bytes: a peer that subscribes and never reads could make a server's process grow. So
+each viewer gets its own ZeroMQ socket, and we copy bytes between it and the network:
+few from the viewer, and to it only as fast as it reads.
 """
 
 import os
@@ -24,29 +24,30 @@ from collectors.http.guests import TokenBucket
 from collectors.probe.hello import LIVE, speaker_of
 
 HIGH_WATER = 8
-"""Messages that ZeroMQ keeps for one viewer; what more there are wait here, counted."""
+"""Messages ZeroMQ buffers per viewer; further ones are kept here, where bytes are
+counted."""
 LONGEST_REQUEST = 1_024
-"""Of a viewer; what he may say is which topics he wants."""
+"""Bytes of a viewer's message, which can only be a subscription."""
 MOST_TOPICS = 8
-"""That one viewer wants at a time; ours want four."""
+"""Subscriptions of a viewer at a time; ours use four."""
 SAID_BYTES, SAID_BYTES_PER_S = 4_096, 64
-"""What a viewer may say at once, and in the long run: ours say a kilobyte in all."""
+"""Bytes a viewer may send in a burst, and per second; ours send a kilobyte in all."""
 KERNEL_BYTES = 1 << 20
-"""That the system keeps for it, beyond what we do: for links of 10 MB/s and more."""
+"""Send buffer of the kernel: enough for links of 10 MB/s and more."""
 MOVED_BYTES = 1 << 16
 MOVES = 16
-"""Times as many are moved before others have their turn."""
+"""Blocks of MOVED_BYTES copied before other viewers are served."""
 STALLED_NS = 10 * NS_PER_S
-"""Who takes less than we move at once in so long, or asks for nothing, is let go."""
+"""A viewer that reads or subscribes to nothing for so long is disconnected."""
 HANDSHAKE_MS = 5_000
 CLOSED_MS = 1_000
-"""ZeroMQ closes in well under a millisecond."""
+"""Upper bound; ZeroMQ closes in well under a millisecond."""
 
 _numbers = count()
 
 
 class Viewer:
-    """Somebody at the other end of a TCP connection, and what waits for it."""
+    """A TCP connection to a viewer, with the messages waiting for it."""
 
     def __init__(
         self,
@@ -54,13 +55,13 @@ class Viewer:
         context: zmq.Context[zmq.Socket[bytes]],
         prepare: Callable[[zmq.Socket[bytes]], None],
     ) -> None:
-        """``prepare`` sets the keys of its socket.
+        """``prepare`` sets the keys of its ZeroMQ socket.
 
         Raises:
-            OSError, zmq.ZMQError: there is no room for another.
+            OSError, zmq.ZMQError: there are no resources for another viewer.
         """
         self.topics: set[bytes] = set()
-        """What it wants to hear, by how that begins."""
+        """Its subscriptions: prefixes of topics."""
         self.waiting_bytes = 0
         self._waiting: deque[tuple[int, Sequence[Any]]] = deque()
         self._outside = connection
@@ -77,12 +78,14 @@ class Viewer:
             raise
 
     def _join(self) -> None:
-        """Connect to our own socket of ZeroMQ, which nobody else can do after that."""
+        """Connect to our own ZeroMQ socket, which then takes no other connection."""
         self._socket.linger = 0
         self._socket.set_hwm(HIGH_WATER)
         self._socket.maxmsgsize = LONGEST_REQUEST
-        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back asks again
-        self._socket.setsockopt(zmq.XPUB_NODROP, 1)  # what is full is said to be so
+        # so that a returning subscriber is seen
+        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        # so that a full socket raises Again
+        self._socket.setsockopt(zmq.XPUB_NODROP, 1)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         name = f"{os.getpid()}.{next(_numbers)}.viewer"
         path = socket_dir(len(name)) / name
@@ -95,10 +98,11 @@ class Viewer:
         self._outside.settimeout(0)
 
     def close(self) -> None:
-        """Let go of it; what was sent to it last, such as a refusal, still arrives."""
+        """Disconnect; what was sent last, such as a refusal, still arrives."""
         with suppress(OSError):
             self._outside.shutdown(socket.SHUT_WR)
-            self._outside.recv(MOVED_BYTES)  # unread, it would take back what we sent
+            # unread input would make close() discard what we sent
+            self._outside.recv(MOVED_BYTES)
         self._socket.close()
         self._wait_for_its_end()
         self._inside.close()
@@ -107,10 +111,10 @@ class Viewer:
         self.waiting_bytes = 0
 
     def _wait_for_its_end(self) -> None:
-        """Until ZeroMQ has let go of the other end of what we have inside.
+        """Wait until ZeroMQ has closed the other end of our inner connection.
 
-        Were our end closed while it is about to, in the middle of a message, it would
-        end the process (libzmq 4.3.5, session_base.cpp: clean_pipes).
+        If our end were closed just before that, in the middle of a message, libzmq
+        would abort the process (libzmq 4.3.5, session_base.cpp: clean_pipes).
         """
         end = select.poll()
         end.register(self._inside, select.POLLRDHUP)
@@ -118,7 +122,7 @@ class Viewer:
 
     @property
     def waits_for(self) -> Iterator[tuple[Any, int]]:
-        """Sockets, and what has to become possible there before there is work."""
+        """Sockets to poll, and for which events."""
         yield self._socket, zmq.POLLIN
         to_viewer, to_socket = bool(self._to_viewer), bool(self._to_socket)
         listens = not to_socket and self._may_say.left >= 1
@@ -130,32 +134,32 @@ class Viewer:
 
     @property
     def is_stalled(self) -> bool:
-        """It takes nothing that it asked for, or never asked."""
+        """Whether it does not read, or never subscribed."""
         now_ns = monotonic_ns()
         if self._to_viewer:
             return now_ns - self._moving_ns > STALLED_NS
         return not self.topics and now_ns - self._came_ns > STALLED_NS
 
     def wants(self, topic: bytes) -> bool:
-        """It is to hear what is told on that topic."""
+        """Whether it subscribed to a topic."""
         return any(topic.startswith(each) for each in self.topics)
 
     def requests(self) -> Iterator[bytes]:
-        """What it said it wants to hear from now on, or no longer."""
+        """Its new subscriptions and unsubscriptions."""
         with suppress(zmq.Again):
             while True:
                 yield self._socket.recv(zmq.NOBLOCK)
 
     def tell(self, frames: Sequence[Any]) -> None:
-        """Let a message wait for it."""
+        """Queue a message for it."""
         size = sum(map(len, frames))
         self._waiting.append((size, frames))
         self.waiting_bytes += size
 
     def drop_oldest(self, most_bytes: int) -> int:
-        """Drop messages until no more waits than that; how many there were.
+        """Drop the oldest messages until no more bytes are waiting; returns how many.
 
-        A hello is kept: without it nothing is understood of what follows.
+        Hellos are kept: without one, nothing after it can be understood.
         """
         dropped = 0
         kept: list[tuple[int, Sequence[Any]]] = []
@@ -170,7 +174,7 @@ class Viewer:
         return dropped
 
     def move(self) -> bool:
-        """Move what can be moved now, both ways; False: the connection is gone."""
+        """Copy as many bytes as possible in both directions; False if disconnected."""
         try:
             return self._send() and self._listen()
         except OSError:
@@ -211,7 +215,8 @@ class Viewer:
             self._may_say.take(len(said))
             self._to_socket = memoryview(said)
         if self._to_socket:
-            with suppress(OSError):  # closed there, it may have left a last word
+            # closed on that side, but a last message may be readable
+            with suppress(OSError):
                 sent = self._inside.send(self._to_socket, socket.MSG_NOSIGNAL)
                 self._to_socket = self._to_socket[sent:]
         return True

@@ -1,7 +1,7 @@
-"""What an engine's model is built of, and what the engine is set to.
+"""Reads an engine's model configuration and settings off vLLM's configuration.
 
-Read once, when the scheduler is born, off vLLM's own configuration. Only plain values
-are told: never what names a place, a token or a person.
+Read once, when the scheduler is created. Only plain values are reported, never names of
+paths, tokens or people.
 """
 
 import math
@@ -24,7 +24,7 @@ MOST_TEXT = 100
 
 
 def model_config(scheduler: Vllm, rank: int, model: str, lacks: Missing) -> ModelConfig:
-    """Of the text model alone, where it is a part of a larger one."""
+    """Configuration of the text model, also within a multimodal one."""
     reader = AttributeReader("Scheduler", names.MODEL_CONFIG, lacks)
     text, whole, dtype, kv_dtype, quantization = reader.read(scheduler)
     config = _fields(text)
@@ -46,7 +46,7 @@ def model_config(scheduler: Vllm, rank: int, model: str, lacks: Missing) -> Mode
 
 
 def engine_settings(scheduler: Vllm, rank: int, lacks: Missing) -> EngineSettings:
-    """By the names of vLLM's flags; what it does not have is left out."""
+    """Settings by the names of vLLM's flags; those this vLLM lacks are left out."""
     values = AttributeReader("Scheduler", names.SETTINGS, lacks).read(scheduler)
     told = dict(zip(names.SETTING_PATHS, values, strict=True))
     for flag, paths in names.SOMETIMES_SET.items():
@@ -66,7 +66,7 @@ def engine_settings(scheduler: Vllm, rank: int, lacks: Missing) -> EngineSetting
 
 
 def plain(value: object) -> Plain:
-    """As a reading can hold it: enumerations and types by their names."""
+    """A value that fits into a reading: enumerations and types become their names."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -75,7 +75,7 @@ def plain(value: object) -> Plain:
 
 
 def text_of(value: object) -> str | None:
-    """Names of types, enumerations and torch's dtypes without their decoration."""
+    """The bare name of a type, enumeration member or torch dtype."""
     if value is None:
         return None
     if isinstance(value, Enum) and not isinstance(value, str):
@@ -86,7 +86,7 @@ def text_of(value: object) -> str | None:
 
 
 def _found(thing: Vllm, path: str) -> object:
-    """None, too, where the part that it belongs to is not set at all."""
+    """The value at a dotted path; None if a part of the path is None."""
     for name in path.split("."):
         if thing is None:
             return None
@@ -95,11 +95,11 @@ def _found(thing: Vllm, path: str) -> object:
 
 
 def _fields(config: Vllm) -> dict[str, Any]:
-    """The plain ones of a configuration of transformers' making."""
+    """Plain values of a transformers configuration."""
     if config is None:
         return {}
     try:
         fields = config.to_dict()
-    except Exception:  # other people's code: its attributes will do
+    except Exception:  # third-party code failed: fall back to its attributes
         fields = vars(config)
     return plain_fields(fields)

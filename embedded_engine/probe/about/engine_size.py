@@ -1,8 +1,8 @@
-"""How large a model and its KV cache are, over all workers of an engine.
+"""Size of the model and KV cache, summed over all workers of an engine.
 
-Learned once, when the workers have loaded their parts and get their caches, before
-there are requests: from what EngineCore hands them, and by asking each of them in the
-way vLLM asks them itself. What not all of them tell is not known.
+Learned once, after the workers loaded the model and before there are requests: from the
+KV cache configurations EngineCore passes to them, and by calling functions in each
+worker through vLLM's own RPC. Values that not all workers report are unknown.
 """
 
 import logging
@@ -16,14 +16,13 @@ from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given
 
 SECONDS: dict[str, float] = {}
-"""By the message that said so; workers are asked for it, in their processes."""
+"""Seconds by message; EngineCore asks each worker's process for them."""
 
 
 class _Listener(logging.Handler):
-    """Remembers two messages of many: a look-up each, and nothing is formatted."""
+    """Picks two messages out of the log: one lookup each, without formatting."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A message of vLLM's."""
         place = names.LOADED.get(str(record.msg))
         if place is None or not isinstance(record.args, tuple):
             return
@@ -33,26 +32,26 @@ class _Listener(logging.Handler):
 
 
 def listen() -> None:
-    """From now on, in this process."""
+    """Start listening to vLLM's logger in this process."""
     logging.getLogger(names.LOGGER).addHandler(_Listener(logging.INFO))
 
 
 def load_s() -> float | None:
-    """What loading took here; None where it was not said."""
+    """Seconds loading took in this process; None if not logged."""
     return next((SECONDS[each] for each in names.LOADED if each in SECONDS), None)
 
 
-# What each worker of an engine is asked, once: who has the memory of its device.
+# Functions run once in each worker to learn the memory use of its device.
 #
-# It may run on a host that has nothing of ours. A function in a function is sent whole
-# and not by name, so each question is one. vLLM gives up waiting for the other workers
-# at the first that raises: no question does. Answers are plain numbers and texts.
+# A worker may be on a host without inferwatch. A nested function is pickled by value, not
+# by name, so each question is one. vLLM stops waiting for other workers when one raises,
+# so no question may. Results are plain numbers and strings.
 
 Answers = dict[str, Any]
 Question = Callable[[Vllm], Answers]
 
 LOAD_TIME = "embedded_engine.probe.about.engine_size"
-"""Where a worker that has the probe, too, remembers what loading took."""
+"""Module in which a worker with the probe remembers its load time."""
 PARAMETERS = "its parameters"
 TENSORS = "its tensors"
 PROFILE = "vLLM's profile at the start"
@@ -60,7 +59,7 @@ ESTIMATE = "vLLM's estimate before capture"
 
 
 def all_questions() -> Question:
-    """What every worker is asked in one go."""
+    """All questions as one."""
     return together(
         of_weights(names.WORKER_MODEL, names.PACKED),
         of_gpu(names.WORKER_DEVICE),
@@ -72,7 +71,7 @@ def all_questions() -> Question:
 
 
 def memory_of(place: int, known: Answers) -> WorkerMemory:
-    """Who has the memory of a worker's device, as far as it knows."""
+    """Memory use of a worker's device, as far as known."""
     told: dict[str, tuple[float | None, str]] = {
         "weight_bytes": (known.get("weight_bytes"), PARAMETERS),
         "kv_bytes": (known.get("kv_bytes"), TENSORS),
@@ -113,7 +112,7 @@ def memory_of(place: int, known: Answers) -> WorkerMemory:
 
 
 def together(*questions: Question) -> Question:
-    """All of them; one that cannot be answered leaves the others alone."""
+    """A question that asks several; a failing one does not affect the others."""
 
     def ask(worker: Vllm) -> Answers:
         from contextlib import suppress  # noqa: PLC0415
@@ -128,10 +127,10 @@ def together(*questions: Question) -> Question:
 
 
 def of_weights(model: str, packed: tuple[str, str, str]) -> Question:
-    """Bytes of the part of the model that it holds.
+    """Bytes of the worker's part of the model.
 
-    On the CPU, vLLM packs the weight of a linear layer into another format, out of
-    sight, and leaves an empty one behind: its sizes tell how large it was.
+    On the CPU, vLLM packs the weight of a linear layer into a hidden format and leaves
+    an empty one, so the layer's sizes are used.
     """
     weight_name, *size_names = packed
 
@@ -149,7 +148,7 @@ def of_weights(model: str, packed: tuple[str, str, str]) -> Question:
 
 
 def of_gpu(device: str) -> Question:
-    """UUID of its GPU, or of the slice of one."""
+    """UUID of its GPU or MIG slice."""
 
     def ask(worker: Vllm) -> Answers:
         import os  # noqa: PLC0415
@@ -162,14 +161,15 @@ def of_gpu(device: str) -> Question:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         index = place.index or 0
         if index < len(visible) and visible[index].startswith("MIG-"):
-            return {"gpu": visible[index]}  # its properties are those of the whole GPU
+            # device properties are those of the whole GPU
+            return {"gpu": visible[index]}
         return {"gpu": f"GPU-{torch.cuda.get_device_properties(place).uuid}"}
 
     return ask
 
 
 def of_numbers(paths: Mapping[str, str]) -> Question:
-    """Attributes that are numbers, by the first of their paths that leads to one."""
+    """Numeric attributes, each at the first of its paths that holds one."""
     named = {name: either.split("|") for name, either in paths.items()}
 
     def ask(worker: Vllm) -> Answers:
@@ -188,7 +188,7 @@ def of_numbers(paths: Mapping[str, str]) -> Question:
 
 
 def of_caches(path: str) -> Question:
-    """Bytes of the storages that its KV caches are made of, shared ones once."""
+    """Bytes of the storages of its KV caches, shared ones counted once."""
 
     def ask(worker: Vllm) -> Answers:
         from operator import attrgetter  # noqa: PLC0415
@@ -204,7 +204,7 @@ def of_caches(path: str) -> Question:
 
 
 def of_graphs(module: str, name: str) -> Question:
-    """Whether the peak of its activations has what graphs take in it."""
+    """Whether its activation peak includes CUDA graphs."""
 
     def ask(_: Vllm) -> Answers:
         import importlib  # noqa: PLC0415
@@ -215,7 +215,7 @@ def of_graphs(module: str, name: str) -> Question:
 
 
 def of_loading(module: str) -> Question:
-    """What loading its weights took."""
+    """Time to load its weights."""
 
     def ask(_: Vllm) -> Answers:
         import sys  # noqa: PLC0415
@@ -226,14 +226,14 @@ def of_loading(module: str) -> Question:
 
 
 class EngineSize:
-    """What the workers of an engine hold together."""
+    """Weights and KV cache held by the workers of an engine together."""
 
     def __init__(self, missing: Callable[[str], None]) -> None:
         self.weight_bytes: int | None = None
         self.kv_bytes_per_token: int | None = None
         self.gpus: list[str] = []
         self.workers: list[WorkerMemory] = []
-        """In the order of their ranks."""
+        """In order of rank."""
         self._missing = missing
         self._workers = AttributeReader("Executor", names.WORKERS, missing)
         self._groups = AttributeReader("KVCacheConfig", names.KV_GROUPS, missing)
@@ -241,7 +241,7 @@ class EngineSize:
         self._page = AttributeReader("KVCacheSpec", names.KV_PAGE, missing)
 
     def learn(self, executor: Vllm, given: Given, *_: Vllm) -> None:
-        """After an executor gave its workers their caches."""
+        """Hook after ``initialize_from_config()``."""
         workers, shards, ask = self._workers.read(executor)
         if len(given[0]) == workers:
             in_caches = sum(self._bytes_per_token(config) for config in given[0])
@@ -262,7 +262,7 @@ class EngineSize:
         self.gpus = list(dict.fromkeys(each["gpu"] for each in parts if "gpu" in each))
 
     def _bytes_per_token(self, config: Vllm) -> float:
-        """Of one worker's cache."""
+        """KV cache bytes per token in one worker."""
         groups: Iterable[Vllm] = self._groups.read(config)
         return sum(self._of_group(*self._group.read(group)) for group in groups)
 

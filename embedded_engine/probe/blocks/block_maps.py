@@ -1,7 +1,7 @@
-"""Sends block maps and the content of requests while somebody listens.
+"""Sends block maps and prompt hashes while somebody subscribes.
 
-A thread of its own asks the tap for a moment, makes of it what is new, and hands that
-to the channel. Nothing is kept for who attaches late: they get a whole map.
+A thread asks the tap for a moment, computes what changed, and puts that into the
+channel. Nothing is kept for late subscribers: they receive a whole map.
 """
 
 import secrets
@@ -29,25 +29,25 @@ from embedded_engine.probe.tap.block_tap import (
 from embedded_engine.probe.tap.step_assembler import RequestOrdinals
 from embedded_engine.publishing.channel import Channel
 
-# Makes block maps of moments: what of a pool is other than in the map before.
+# Computes block maps: how a KV block pool differs from the previous map.
 #
-# All of it runs on a thread of our own and in small slices, between which the engine's
-# thread gets the interpreter if it wants it: to wait for it would cost a step.
+# Everything runs on a thread of our own in short slices, between which the engine's
+# thread can take the interpreter lock: waiting for it would cost a step.
 
 SLICE_NS = 100_000
 PAUSE_S = 0.0005
 AT_ONCE = 512
-"""Blocks read in one go, at the speed of C: a fraction of a slice."""
+"""Blocks read by one C-level loop: a fraction of a slice."""
 
 
 class Breath:
-    """Called between small pieces of work: gives the interpreter away now and then."""
+    """Called between small pieces of work to release the interpreter regularly."""
 
     def __init__(self) -> None:
         self._until_ns = 0
 
     def __call__(self) -> None:
-        """Rest when a slice is over; who only yielded would be back first."""
+        """Sleep when a slice is over; a mere yield would return at once."""
         if monotonic_ns() > self._until_ns:
             time.sleep(PAUSE_S)
             self._until_ns = monotonic_ns() + SLICE_NS
@@ -55,7 +55,7 @@ class Breath:
 
 @dataclass(slots=True, kw_only=True)
 class MapDraft:
-    """A block map with the ids of requests where their ordinals will be."""
+    """A block map with request ids in place of ordinals."""
 
     t_ns: int
     num_blocks: int
@@ -72,12 +72,12 @@ class MapDraft:
 
     @property
     def says_something(self) -> bool:
-        """Anything is other than before."""
+        """Whether anything changed."""
         changes = self.holders, self.gone, self.cached, self.uncached
         return self.whole or self.cleared or any(changes)
 
     def tell(self, holder: str, group: int, kept: int, blocks: list[int]) -> None:
-        """A request's blocks, after the first few."""
+        """Add a request's blocks after the unchanged ones."""
         self.holders.append(holder)
         self.groups.append(group)
         self.kept.append(kept)
@@ -86,23 +86,23 @@ class MapDraft:
 
 @dataclass(slots=True)
 class Holding:
-    """The blocks of a request in one group, as they were told."""
+    """The blocks of a request in one group, as last reported."""
 
     blocks: list[Vllm]
-    """vLLM's own list: when it is another one, all is new."""
+    """vLLM's own list: if it was replaced, all blocks are new."""
     size: int
     ids: list[int]
-    """Only where the list may change in place."""
+    """Only for lists that may change in place."""
 
 
 class GroupChanges:
-    """Who holds which blocks of one group, from moment to moment."""
+    """Changes in the blocks of one KV cache group, from moment to moment."""
 
     def __init__(self, group: Group, breathe: Breath) -> None:
         self.number = group.number
         self.held: dict[str, Holding] = {}
         self.left: list[str] = []
-        """Who held some in the moment before and does no more."""
+        """Requests that held blocks in the previous moment and hold none now."""
         self._appends = group.appends
         self._breathe = breathe
         self._id = attrgetter(names.BLOCK_ID)
@@ -110,7 +110,7 @@ class GroupChanges:
     def since(
         self, draft: MapDraft, lists: dict[str, list[Vllm]], measures: Sequence[Vllm]
     ) -> None:
-        """Tell what is other than in the moment before."""
+        """Add the changes since the previous moment to a draft."""
         before, self.held = self.held, {}
         differ = self._longer if self._appends else self._edited
         for (holder, blocks), measure in zip(lists.items(), measures, strict=True):
@@ -125,7 +125,7 @@ class GroupChanges:
         self.left = list(before)
 
     def tell_all(self, draft: MapDraft) -> None:
-        """Tell what was told of those who hold anything."""
+        """Add all blocks held as of the last moment to a draft."""
         for holder, holding in self.held.items():
             ids = holding.ids or self._ids(holding.blocks, 0, holding.size)
             draft.tell(holder, self.number, 0, ids)
@@ -157,7 +157,7 @@ class GroupChanges:
 
 
 class BlockChanges:
-    """What was told of one scheduler's pool so far, and what of a moment is new."""
+    """The last reported state of one scheduler's pool, and changes against it."""
 
     def __init__(
         self, pool: Vllm, groups: Sequence[Group], missing: Callable[[str], None]
@@ -171,13 +171,13 @@ class BlockChanges:
         self._cached: set[int] = set()
 
     def scan(self) -> set[int]:
-        """Blocks that hold content now, one slice after the other.
+        """Ids of blocks with cached content, read in slices.
 
-        What changes meanwhile is among the changes of the next moment.
+        Changes made meanwhile are among those of the next moment.
         """
         found: set[int] = set()
         blocks = self._all.read(self._pool)
-        self._content.read(blocks[0])  # from now on it reads at the speed of C
+        self._content.read(blocks[0])  # makes the reader use attrgetter from here on
         for first in range(0, len(blocks), AT_ONCE):
             contents = map(self._content.read, blocks[first : first + AT_ONCE])
             found.update(n for n, it in enumerate(contents, first) if it is not None)
@@ -185,7 +185,7 @@ class BlockChanges:
         return found
 
     def since(self, moment: Moment) -> MapDraft | None:
-        """What is other than in the moment before; None when that is not known."""
+        """Changes since the previous moment; None if too many to be known."""
         draft = self._draft(moment)
         for group, (lists, measures) in zip(self._groups, moment.held, strict=True):
             group.since(draft, lists, measures)
@@ -202,10 +202,10 @@ class BlockChanges:
         return draft
 
     def whole(self, moment: Moment, scanned: set[int]) -> MapDraft:
-        """All there is, right after ``since`` of the same moment.
+        """A complete map, to be made right after ``since`` for the same moment.
 
-        ``scanned`` was read since the moment before that: what the changes say of a
-        block is as new or newer.
+        ``scanned`` was read after the moment before that, so recorded changes are as
+        new or newer.
         """
         draft = self._draft(moment)
         draft.whole = True
@@ -227,7 +227,7 @@ class BlockChanges:
         return MapDraft(t_ns=moment.t_ns, num_blocks=blocks, cost_ns=moment.cost_ns)
 
     def _tell_gone(self, draft: MapDraft) -> None:
-        """Who holds nothing in any group is gone; in one alone he has no list."""
+        """Report requests as gone if no group has blocks of theirs, else as empty."""
         gone: set[str] = set()
         for group in self._groups:
             for holder in group.left:
@@ -240,7 +240,7 @@ class BlockChanges:
     def _replayed(
         self, changes: Iterable[Change]
     ) -> tuple[dict[int, bool], set[int], bool]:
-        """Which blocks have content in the end, which lost some, whether all did."""
+        """Content of changed blocks, blocks that lost some, and whether all did."""
         content: dict[int, bool] = {}
         given_up: set[int] = set()
         cleared = False
@@ -262,40 +262,40 @@ class BlockChanges:
 
 EVERY_NS = NS_PER_S // 4
 WHOLE_NS = 30 * NS_PER_S
-"""A whole map comes so often: what was lost is made good then."""
+"""Interval of whole maps, after which any loss is repaired."""
 NEWCOMERS_NS = 2 * NS_PER_S
-"""Those who come one after the other share one."""
+"""Subscribers that arrive within this time share a whole map."""
 QUIET_NS = 5 * NS_PER_S
-"""After so long an empty map says that the one before still holds."""
+"""After this time an empty map confirms the previous one."""
 LATE_NS = NS_PER_S // 2
-"""A moment that was due so long ago has no step: the engine may be at rest."""
+"""A moment overdue by this much means the engine is idle."""
 LOOK_S, UNWATCHED_S = 0.05, 0.5
 SAMPLE_BLOCKS = 2_048
-"""So many blocks of a cache hashes are told of, or all there are."""
+"""Blocks of a cache whose hashes are reported, at least."""
 LOW_BITS = (1 << 63) - 1
 HASHED_AT_ONCE = 64
-"""Blocks of which numbers are made in one go: a part of a slice."""
+"""Blocks hashed without a pause: part of a slice."""
 
 
 def one_in(num_blocks: int) -> int:
-    """Of how many hashes one is told: a power of two."""
+    """The sampling ratio of hashes: a power of two."""
     if num_blocks <= 2 * SAMPLE_BLOCKS:
         return 1
     return 1 << ((num_blocks // SAMPLE_BLOCKS).bit_length() - 1)
 
 
 class MapAssembler:
-    """Makes readings of what the thread found; on the channel's, which has ordinals."""
+    """Turns drafts into readings on the channel's thread, which knows the ordinals."""
 
     def __init__(self, rank: int, ordinals: RequestOrdinals) -> None:
         self._rank = rank
         self._ordinals = ordinals
         self._holders: dict[str, int] = {}
-        """Some are over for longer than their ordinals are remembered."""
+        """Ordinals of holders, kept longer than RequestOrdinals does."""
         self._sequence = 0
 
     def map(self, draft: MapDraft) -> list[AnyReading]:
-        """A block map."""
+        """The BlockMap of a draft."""
         holders = [self._holder(each) for each in draft.holders]
         gone = [self._holders.pop(each) for each in draft.gone if each in self._holders]
         if draft.whole:
@@ -326,10 +326,10 @@ class MapAssembler:
         blocks: tuple[int, int, int],
         told: tuple[list[int], list[int], int],
     ) -> list[AnyReading]:
-        """What a request consisted of.
+        """The PromptBlocks of a request.
 
-        ``blocks``: of its prompt, of all of it, and tokens of each. ``told``: hashes,
-        their places, and of how many each is one.
+        ``blocks``: full blocks of the prompt, of the request, and tokens per block.
+        ``told``: hashes, their positions, and the sampling ratio.
         """
         hashes, places, each_is_one_in = told
         reading = PromptBlocks(
@@ -353,11 +353,11 @@ class MapAssembler:
 
 
 class ContentTeller:
-    """Turns the hashes of a request's blocks into numbers.
+    """Hashes the content of a request's blocks with a secret key.
 
-    Some versions of vLLM hash equal prompts alike in every process: who has a record
-    could try whether a prompt is in it. So each hash is hashed again with a key that
-    nobody keeps; equal blocks of one process still have equal numbers.
+    Some versions of vLLM hash equal prompts alike in every process, so anyone with a
+    recording could test whether a prompt is in it. Hence each hash is hashed again with
+    a key that is never stored; equal blocks still have equal hashes within one process.
     """
 
     def __init__(
@@ -370,9 +370,9 @@ class ContentTeller:
         self._request = AttributeReader("Request", names.CONTENT, missing)
 
     def of(self, request: Vllm) -> tuple[str, tuple[int, int, int], Vllm] | None:
-        """Its id, how many blocks it had, and hashes.
+        """A request's id, block counts and hashes.
 
-        None where it has no full block, or never came so far that one was looked up.
+        None if it has no full block, or was never looked up in the prefix cache.
         """
         request_id, prompt_tokens, blocks, *begun = self._request.read(request)
         if not blocks or not any(begun):
@@ -398,7 +398,7 @@ class ContentTeller:
 
 
 class BlockMaps:
-    """The thread that turns what the tap kept into readings."""
+    """The thread that turns the tap's moments into readings."""
 
     def __init__(
         self,
@@ -420,22 +420,22 @@ class BlockMaps:
         self._scanned: set[int] | None = None
         self._content = self._teller()
         self._due_ns = NEVER
-        """Of the moment that was asked for; NEVER when none is."""
+        """When the requested moment is due; NEVER if none is."""
         self._next_ns = self._whole_ns = self._told_ns = 0
         self._based = False
-        """A whole map was told, and all that changed since."""
+        """A whole map and all changes since have been sent."""
         self._served = 0
-        """Newcomers who got their whole map, or are about to."""
+        """Subscribers that have received, or are about to receive, a whole map."""
         self._thread = threading.Thread(
             target=self._run, name="inferwatch-map", daemon=True
         )
 
     def start(self) -> None:
-        """Begin to look for listeners."""
+        """Start watching for subscribers."""
         self._thread.start()
 
     def _teller(self) -> ContentTeller | None:
-        """None where nothing is kept for reuse."""
+        """None without prefix caching."""
         read = AttributeReader("BlockPool", names.CACHING, self._missing).read
         caching, tokens, blocks = read(self._tap.pool)
         if not caching or not tokens:
@@ -472,7 +472,7 @@ class BlockMaps:
             tap.take(now_ns)
 
     def _ask(self, changes: BlockChanges, now_ns: int) -> None:
-        """Have the engine's thread keep a moment after the step it is at."""
+        """Request a moment after the current step."""
         if self._wants_whole(now_ns):
             self._served, self._whole_ns = self._channel.newcomers, now_ns
             self._scanned = changes.scan()
@@ -485,7 +485,7 @@ class BlockMaps:
         return now_ns >= self._whole_ns + patience or not self._whole_ns
 
     def _tell(self, changes: BlockChanges, moment: Moment) -> None:
-        """Pass on what is new, and then all there is where that is wanted."""
+        """Send the changes, and a whole map if one is due."""
         scanned, self._scanned = self._scanned, None
         self._due_ns, self._next_ns = NEVER, moment.t_ns + EVERY_NS
         draft = changes.since(moment)
@@ -504,7 +504,7 @@ class BlockMaps:
         self._channel.put_later(self._assembler.map, draft)
 
     def _tell_content(self) -> None:
-        """Pass on what those requests consisted of that are over."""
+        """Send the prompt hashes of finished requests."""
         ended = self._tap.ended
         while ended and self._content is not None:
             t_ns, request = ended.popleft()

@@ -1,4 +1,4 @@
-"""Who may turn an engine's limits, when, and how far; without a socket or a thread."""
+"""Decides on requests to change an engine's limits; knows no socket and no thread."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,13 +20,13 @@ from embedded_engine.probe.control.live_limits import (
 )
 
 LONGEST_NAME = 64
-"""Characters of who asks."""
+"""Characters of a client's name."""
 Caller = Any
-"""Whoever is connected; only told apart."""
+"""A connected client; only its identity matters."""
 
 
 class ControlDesk:
-    """Answers requests, and brings the start-up values back when a watcher is gone."""
+    """Handles requests, and restores the start-up values after a disconnect."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class ControlDesk:
     ) -> None:
         self.limits = limits
         self.watcher: Caller | None = None
-        """Whose going brings the start-up values back."""
+        """The client whose disconnection restores the start-up values."""
         self._between_ns = int(between_s * NS_PER_S)
         self._gone_ns = int(gone_s * NS_PER_S)
         self._now_ns = now_ns
@@ -46,7 +46,7 @@ class ControlDesk:
         self._due_ns: int | None = None
 
     def answer(self, request: LimitRequest, caller: Caller) -> LimitAnswer:
-        """Do it, or say why not."""
+        """Carry out a request, or refuse it with a reason."""
         refused = None
         if request.action is LimitAction.SET:
             refused = self._refusal(request)
@@ -61,7 +61,7 @@ class ControlDesk:
         return LimitAnswer(limits=self.limits.wanted, refused=refused)
 
     def left(self, caller: Caller) -> None:
-        """That connection is closed."""
+        """A client disconnected."""
         if caller is self.watcher:
             self.watcher = None
             if self.limits.wanted.in_force:
@@ -69,13 +69,13 @@ class ControlDesk:
 
     @property
     def due_in_s(self) -> float | None:
-        """When to look again; None: nothing will happen by itself."""
+        """Seconds until ``look`` has to be called; None: not at all."""
         if self._due_ns is None:
             return None
         return max(0, self._due_ns - self._now_ns()) / NS_PER_S
 
     def look(self) -> None:
-        """Has a watcher been gone for too long?"""
+        """Restore the start-up values if the client has been gone for too long."""
         if self._due_ns is not None and self._now_ns() >= self._due_ns:
             self._due_ns = None
             self._changed_ns = self._now_ns()
@@ -99,7 +99,7 @@ class ControlDesk:
             self._changed_ns = self._now_ns()
 
     def _refusal(self, request: LimitRequest) -> str | None:
-        """Why nothing is changed; None: nothing is against it."""
+        """Why the request is refused; None if it is not."""
         limits, now = self.limits, self.limits.wanted
         if limits.ended is not None:
             return limits.ended
@@ -137,7 +137,7 @@ class ControlDesk:
 
 
 def _asked(request: LimitRequest, now: LiveLimits) -> tuple[int, int]:
-    """What they would be; what is not named stays as it is."""
+    """The requested limits; those not given stay the same."""
     seqs, tokens = request.max_num_seqs, request.max_num_batched_tokens
     return (
         now.max_num_seqs if seqs is None else seqs,
@@ -146,6 +146,6 @@ def _asked(request: LimitRequest, now: LiveLimits) -> tuple[int, int]:
 
 
 def _shown(by: str) -> str | None:
-    """Who asks, in one line of a fair length; None where nobody says."""
+    """The client's name as one line of limited length; None if empty."""
     plain = "".join(c if c.isprintable() else " " for c in by[: 4 * LONGEST_NAME])
     return " ".join(plain.split())[:LONGEST_NAME] or None

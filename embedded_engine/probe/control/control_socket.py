@@ -1,9 +1,9 @@
-"""The socket at which an engine's limits are turned: a few connections, one thread.
+"""The Unix socket for changing an engine's limits: a few connections, one thread.
 
-It answers from a daemon thread that sleeps while nobody asks, and takes a break after
-each turn, so that no caller, however busy, takes the interpreter from the engine. Only
-the user whom the engine runs as, and root, may connect: by the file's mode, which it
-has before anybody could, and by the kernel's word of who connects.
+It answers on a daemon thread that sleeps while idle and pauses after each turn, so that
+no client can keep the interpreter from the engine. Only the engine's user and root may
+connect: enforced by the file's mode, set before anybody could connect, and by the peer
+credentials of the kernel.
 """
 
 import os
@@ -27,37 +27,37 @@ from collectors.probe.control import LONGEST_LINE, LimitRequest
 from embedded_engine.probe.control.control_desk import ControlDesk
 
 MOST_CALLERS = 8
-"""For one more, the one that has been there longest goes, if it is no watcher."""
+"""For one more, the oldest connection is closed, unless its limits are in force."""
 TURN_S = 0.02
-"""The break between two turns, in each of which a caller gets one answer."""
+"""Pause between turns; each client gets one response per turn."""
 NEW_AT_ONCE = 16
-"""Connections taken in one turn."""
+"""Connections accepted in one turn."""
 QUEUE = 64
-"""Those that wait for theirs; for one more it looks as if nobody listened."""
+"""Backlog of the socket; beyond it, connecting fails as if nobody listened."""
 THREAD_NAME = "inferwatch-control"
 ROOT = 0
 
 
 def mode_of(path: Path) -> int:
-    """Who may do what with a file."""
+    """Permission bits of a file."""
     return stat.S_IMODE(path.lstat().st_mode)
 
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """One connection, and what it said that has no answer yet."""
+    """A connection, and its input that has not been answered."""
 
     socket: socket.socket
     said: bytearray = field(default_factory=bytearray)
 
     @property
     def has_asked(self) -> bool:
-        """A whole line is there."""
+        """Whether a complete line has arrived."""
         return b"\n" in self.said
 
 
 class ControlSocket:
-    """Hears what is asked of an engine's limits, from its opening to its end."""
+    """Serves requests to change an engine's limits, from ``open`` to ``close``."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ControlSocket:
         broken: Callable[[str], None],
         uid_of: Callable[[socket.socket], int] = peer_uid,
     ) -> None:
-        """``broken`` hears why it ended, should it break."""
+        """``broken`` is called with the reason if the thread fails."""
         self.path = path
         self.desk = desk
         self._broken = broken
@@ -81,7 +81,7 @@ class ControlSocket:
         """Bind and listen.
 
         Raises:
-            OSError: the path cannot be bound, or not for us alone.
+            OSError: the path cannot be bound, or would be open to others.
         """
         self._bell, self._ringer = socket.socketpair()
         self._listener = socket.socket(socket.AF_UNIX)
@@ -94,23 +94,24 @@ class ControlSocket:
         self._thread.start()
 
     def _listen(self) -> None:
-        os.fchmod(self._listener.fileno(), 0o600)  # Linux makes the file like that
+        # Linux creates the socket file with this mode
+        os.fchmod(self._listener.fileno(), 0o600)
         self.path.unlink(missing_ok=True)
         self._listener.bind(str(self.path))
         self._listener.settimeout(0)
         if mode_of(self.path) & 0o077:
             raise PermissionError(f"{self.path} would be open to others")
-        self._listener.listen(QUEUE)  # nobody could connect before
+        self._listener.listen(QUEUE)  # connections are possible only from here on
 
     def close(self) -> None:
-        """End it; the start-up values return."""
+        """Stop; the start-up values are restored."""
         self._stopping = True
         with suppress(OSError):
             self._ringer.send(b"\0")
         self._thread.join()
 
     def let_go(self) -> None:
-        """Hold it no longer; in a child it is the parent's alone."""
+        """Close all sockets; after a fork, they belong to the parent."""
         callers = [caller.socket for caller in self._callers]
         for held in (self._listener, self._bell, self._ringer, *callers):
             held.close()
@@ -120,7 +121,7 @@ class ControlSocket:
         try:
             while not self._stopping:
                 self._turn()
-        except Exception as error:  # it may never hurt its engine
+        except Exception as error:  # an error here must not harm the engine
             why = f"the control of this engine broke: {error!r}"
             self._broken(why)
         finally:
@@ -129,7 +130,7 @@ class ControlSocket:
             self.let_go()
 
     def _turn(self) -> None:
-        """Wait until somebody asks, comes or goes, or has been gone for long enough."""
+        """Wait for requests, connections and timeouts, and handle them."""
         asked = any(caller.has_asked for caller in self._callers)
         due_in_s = 0.0 if asked else self.desk.due_in_s
         poll = select.poll()
@@ -155,7 +156,7 @@ class ControlSocket:
         for _ in range(NEW_AT_ONCE):
             try:
                 taken, _address = self._listener.accept()
-            except OSError:  # there is no more, or no descriptor is left for it
+            except OSError:  # none left, or out of file descriptors
                 return
             taken.settimeout(0)
             if self._uid_of(taken) not in {os.geteuid(), ROOT}:
@@ -167,7 +168,7 @@ class ControlSocket:
             self._callers.append(Caller(taken))
 
     def _hear(self, caller: Caller) -> None:
-        """Take what it says; who says too much in one line, or hangs up, goes."""
+        """Read a client's input; drop it if it disconnected or its line is too long."""
         try:
             said = caller.socket.recv(LONGEST_LINE)
         except BlockingIOError:
@@ -179,7 +180,7 @@ class ControlSocket:
             self._drop(caller)
 
     def _answer(self, caller: Caller) -> None:
-        """One line; who says what means nothing, or does not read, goes."""
+        """Answer one line; drop a client that sends garbage or does not read."""
         line, _, rest = bytes(caller.said).partition(b"\n")
         caller.said = bytearray(rest)
         heard = False
@@ -205,8 +206,8 @@ def _remove(path: Path) -> None:
 
 
 def _log(now: LiveLimits) -> None:
-    """In the server's own log, too, stands who turned what."""
-    with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+    """Write the change to the server's own log as well."""
+    with suppress(OSError, ValueError):  # stderr is closed or has no reader
         sys.stderr.write(
             f"inferwatch: max_num_seqs {now.max_num_seqs} of {now.start_max_num_seqs}, "
             f"max_num_batched_tokens {now.max_num_batched_tokens} of "

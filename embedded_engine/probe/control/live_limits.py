@@ -1,19 +1,19 @@
-"""Turns two limits of a living scheduler: down from where they began, and back.
+"""Lowers two limits of a running scheduler, and restores them.
 
-Nothing is set but what ``schedule()`` reads anew each time, and only at its entry, on
-the thread of the engine. vLLM asserts at its end that no more ran than may, and that no
-more tokens were scheduled than the budget; both hold whatever is turned meanwhile.
+Only attributes that ``schedule()`` reads anew each time are set, at its entry and on
+the engine's thread. At its end vLLM asserts that no more requests run than allowed, and
+that no more tokens were scheduled than the budget; both hold whatever is changed.
 
-- Requests that may run: where more do, none is preempted and none admitted. Sessions
-  that wait for their user's next words hold places, but do not count towards a lowered
-  limit: it could shut them out for good.
-- Tokens of a step: all that run get theirs first. A budget below one token for each,
-  and its speculative ones, would starve whoever comes last, so a step has at least as
-  many. Steps differ in size all the time; where a model or a setting needs some least
-  size of them (``BUDGET_RULES``), the budget stays as it is.
+- Running requests: if more are running already, none is preempted and none admitted.
+  Paused streaming sessions occupy places, but do not count towards a lowered limit, as
+  they could shut out all others for good.
+- Tokens per step: running requests come first. A budget below one token for each, with
+  its speculative ones, would starve the last ones, so a step has at least as many.
+  Where a model or setting needs a minimum step size (``BUDGET_RULES``), the budget
+  cannot be changed.
 
-As long as nothing is lowered no hook is set: being ready costs a step nothing. What is
-turned is told with the first step that goes by it, and of an engine that rests at once.
+While nothing is lowered there is no hook, so a step costs nothing extra. A change is
+reported with the first step under it, or at once while the engine is idle.
 """
 
 import weakref
@@ -32,12 +32,12 @@ from embedded_engine.probe.hooks import Given, Hook, owner_of
 
 OURSELVES = "the probe"
 LONGEST_REASON = 200
-"""Characters of why it ended: an answer is a line."""
+"""Characters of the reason for the end, which is part of a one-line response."""
 SEQS, TOKENS = "max_num_seqs", "max_num_batched_tokens"
 
 
 class SchedulerLimits:
-    """What limits one scheduler; whoever turns it, turns it from one other thread."""
+    """The limits of one scheduler; changed from a single other thread."""
 
     def __init__(
         self,
@@ -48,10 +48,10 @@ class SchedulerLimits:
         tell_later: Callable[[deque[LiveLimits]], None],
         missing: Callable[[str], None],
     ) -> None:
-        """``hook`` is that of ``schedule()``; what is in force is told.
+        """``hook`` is the one on ``schedule()``; limits in force are reported.
 
-        ``tell`` is for the engine's own thread, in order with its steps. ``tell_later``
-        is for any other: what it is given is told soon, unless a step comes first.
+        ``tell`` is for the engine's thread and keeps the order of steps. ``tell_later``
+        is for any other thread and reports soon, unless a step does so first.
         """
         self._scheduler: weakref.ref[Vllm] = weakref.ref(scheduler)
         self._hook = hook
@@ -70,9 +70,9 @@ class SchedulerLimits:
         self._seqs, self._budget = _name(scheduler, SEQS), _name(scheduler, TOKENS)
         self._each = 1 + (_value(scheduler, names.SPECULATED) or 0)
         self._followed = 0, 0
-        """What ran and what was paused when they were set last."""
+        """Running requests and paused sessions when the attributes were last set."""
         self.ended: str | None = None
-        """Why nothing can be turned any more."""
+        """Why the limits can no longer be changed."""
         self.wanted = self._applied = self._told = LiveLimits(
             t_ns=monotonic_ns(),
             rank=rank,
@@ -84,11 +84,11 @@ class SchedulerLimits:
             start_max_num_batched_tokens=self._start_tokens,
             fixed=fixed,
         )
-        """As they are from the next step on."""
+        """The limits from the next step on."""
 
     @property
     def least_tokens(self) -> int:
-        """With less, not even one request would get on."""
+        """Smallest token budget with which one request makes progress."""
         return self._each
 
     def turn(
@@ -100,7 +100,7 @@ class SchedulerLimits:
         by: str | None = None,
         kept: bool = False,
     ) -> LiveLimits:
-        """Go by these from the next step on; whoever asks has checked them."""
+        """Apply limits from the next step on; the caller has validated them."""
         if self.ended is None:
             self.wanted = replace(
                 self.wanted,
@@ -118,18 +118,18 @@ class SchedulerLimits:
         return self.wanted
 
     def back(self, change: LimitChange, by: str | None = None) -> LiveLimits:
-        """Go by the start-up values."""
+        """Restore the start-up values."""
         return self.turn(change, self._start_seqs, self._start_tokens, by=by)
 
     def end(self, why: str) -> None:
-        """The start-up values return at once, on any thread, and stay.
+        """Restore the start-up values at once and for good, on any thread.
 
-        To raise them in the middle of a step is safe: nothing that it has decided
-        exceeds them.
+        Raising them during a step is safe: nothing the step has decided exceeds them.
         """
         if self.ended is not None:
             return
-        with suppress(Exception):  # the engine, which may have called, must not hear
+        # the caller may be the engine, which must not see errors of ours
+        with suppress(Exception):
             self.back(LimitChange.RESET, by=OURSELVES)
         self.ended = why[:LONGEST_REASON]
         self._restore()
@@ -137,7 +137,7 @@ class SchedulerLimits:
             self._say_later(self.wanted)
 
     def _rests(self) -> bool:
-        """Nothing runs or waits: no step may come for long."""
+        """Whether nothing is running or waiting, so no step may follow for long."""
         scheduler = self._scheduler()
         return scheduler is not None and not any(map(len, self._queues.read(scheduler)))
 
@@ -158,7 +158,8 @@ class SchedulerLimits:
         here = len(running)
         counts = here, sessions
         if counts == self._followed and wanted is self._applied:
-            return  # In most steps: each microsecond counts, as caches are cold here.
+            # The usual case, kept short: each microsecond counts with cold caches.
+            return
         self._followed = counts
         if wanted.max_num_seqs < self._start_seqs:
             seqs = max(wanted.max_num_seqs + sessions, here)
@@ -168,11 +169,11 @@ class SchedulerLimits:
             setattr(scheduler, self._budget, min(tokens, self._start_tokens))
         if wanted is not self._applied:
             self._begin(scheduler, wanted, entered)
-        if self.ended is not None:  # while this was set
+        if self.ended is not None:  # it ended in the meantime
             self._restore()
 
     def _begin(self, scheduler: Vllm, wanted: LiveLimits, entered: int) -> None:
-        """The first step that goes by them."""
+        """Report the first step under new limits."""
         self._applied = wanted
         now = {
             self._seqs: wanted.max_num_seqs,
@@ -188,7 +189,7 @@ class SchedulerLimits:
             self._tell(replace(wanted, t_ns=entered))
         if not wanted.in_force:
             self._hook.before = None
-            if self.wanted is not wanted:  # meanwhile, before we stopped looking
+            if self.wanted is not wanted:  # changed again before the hook was removed
                 self._hook.before = self._enter
 
     def _restore(self) -> None:
@@ -199,26 +200,26 @@ class SchedulerLimits:
 
 
 def taken(untold: deque[LiveLimits]) -> Iterator[LiveLimits]:
-    """What was not told yet; each goes to one of the threads that take."""
+    """Limits not reported yet; each is taken by only one of the threads."""
     with suppress(IndexError):
         while True:
             yield untold.popleft()
 
 
 def _name(scheduler: Vllm, flag: str) -> str:
-    """Which attribute has it."""
+    """The attribute of the scheduler that holds a limit."""
     named = names.LIVE_LIMITS[flag].split("|")
     return next((name for name in named if hasattr(scheduler, name)), named[0])
 
 
 def _start(scheduler: Vllm, flag: str) -> int | None:
-    """With what it was started; what is fixed may stand elsewhere."""
+    """The start-up value; one that cannot be changed may be in the configuration."""
     value = _value(scheduler, _name(scheduler, flag))
     return _value(scheduler, f"scheduler_config.{flag}") if value is None else value
 
 
 def _value(scheduler: Vllm, path: str) -> int | None:
-    """Of an attribute that is a number or says yes or no; None where there is none."""
+    """An integer or boolean attribute; None if there is none."""
     try:
         value = attrgetter(path)(scheduler)
     except AttributeError:
@@ -227,7 +228,7 @@ def _value(scheduler: Vllm, path: str) -> int | None:
 
 
 def _fixed(scheduler: Vllm) -> dict[str, str]:
-    """Which limits stay as they are, and why: what is not certain is not done."""
+    """Limits that cannot be changed, with the reason; in doubt they cannot."""
     schedule = names.ENGINE_METHODS["schedule"]
     owner, kind = owner_of(schedule), type(scheduler)
     if (

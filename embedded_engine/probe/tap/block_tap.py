@@ -1,15 +1,15 @@
-"""What happens to KV blocks on EngineCore's own thread: references are kept, no more.
+"""Hooks on the KV block pool, on EngineCore's thread: they only keep references.
 
-A map of 16,384 blocks must not cost the engine 0.1 ms, and to touch each of them costs
-ten times that: after a pass of the model none of them is in the processor's caches. So
-what a moment takes is one reference and one length for each *request*. Which blocks
-they are is read off the lists later, on a thread of our own: vLLM only ever appends to
-the list of a request with full attention, and gives it another after a preemption.
-Lists in which blocks are given up in place, such as a sliding window's, are copied.
+A map of 16,384 blocks must not cost the engine 0.1 ms, but touching each block costs
+ten times that, because after a forward pass none is in the CPU's caches. So a moment
+takes one reference and one length per *request*. The blocks are read off the lists
+later on a thread of our own: vLLM only appends to the list of a request with full
+attention, and replaces it after a preemption. Lists whose blocks are released in place,
+such as a sliding window's, are copied.
 
-Which blocks hold content for reuse stands in a dict of vLLM's that is as large as the
-pool. Instead of copying it two hooks write down what changes it: blocks that are taken
-from the pool lose their content, full blocks get one.
+vLLM's dict of cached blocks is as large as the pool. Instead of copying it, two hooks
+record what changes it: blocks taken from the pool lose their content, full blocks gain
+some.
 """
 
 from collections import deque
@@ -23,49 +23,49 @@ from embedded_engine.probe.hooks import Given, Hook
 
 NEVER = 1 << 63
 MOST_CHANGES = 50_000
-"""Noted between two maps; after more of them the map begins anew."""
+"""Changes recorded between two maps; beyond, a whole map is needed."""
 MOST_ENDED = 4_096
-"""Requests whose content waits to be told."""
+"""Finished requests whose hashes have not been sent."""
 
 Change = tuple[Sequence[Vllm] | None, bool, Sequence[bool] | None]
-"""Blocks, whether they got content or lost it, and which of them did; no blocks at all:
-everything was forgotten."""
+"""Blocks, whether they gained or lost content, and a mask of those that did; no blocks:
+the whole cache was reset."""
 FORGOTTEN: Change = (None, False, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The KV cache of one kind of layers."""
+    """A KV cache group of vLLM: layers that share block tables."""
 
     number: int
     held: dict[str, list[Vllm]]
-    """By request, its blocks."""
+    """Blocks by request id: vLLM's own lists."""
     appends: bool
-    """Nothing else is done to these lists."""
+    """The lists are only ever appended to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What a scheduler's pool was like after a step."""
+    """State of a scheduler's pool after a step."""
 
     t_ns: int
     held: list[tuple[dict[str, list[Vllm]], Sequence[Vllm]]]
-    """Of each group the lists, and how long they were; or what stood in them."""
+    """For each group its lists, with their lengths or copies."""
     changes: deque[Change]
     cost_ns: int
 
 
 class BlockTap:
-    """The hooks on one scheduler's pool of KV blocks; nothing until told to start."""
+    """Hooks on one scheduler's KV block pool, inactive until started."""
 
     def __init__(
         self, report: Callable[[str], None], missing: Callable[[str], None]
     ) -> None:
         self.due_ns = NEVER
-        """After a step that ends then or later a moment is taken."""
+        """A moment is taken after a step that ends then or later."""
         self.moments: deque[Moment] = deque()
         self.ended: deque[tuple[int, Vllm]] = deque(maxlen=MOST_ENDED)
-        """Requests that are over, and since when."""
+        """Finished requests with the time they ended."""
         self.failed = False
         self.hears_ends = False
         self.pool: Vllm = None
@@ -78,16 +78,16 @@ class BlockTap:
 
     @property
     def hooks(self) -> dict[str, Hook]:
-        """The hooks, by the names of the table of methods."""
+        """Hooks by key of the table of methods."""
         return self._hooks
 
     def lacks(self, name: str) -> None:
-        """A hook could not be set: no map would be right."""
+        """Note that a hook could not be installed, so no map would be correct."""
         self._complete = False
         self._missing(name)
 
     def born(self, scheduler: Vllm) -> bool:
-        """Follow this scheduler's pool from now on; says whether it can be followed."""
+        """Follow this scheduler's pool; False if that is impossible."""
         read = AttributeReader("Scheduler", names.BLOCK_MAP, self._missing).read
         self.pool, managers = read(scheduler)
         lists = AttributeReader("SingleTypeKVCacheManager", names.HELD, self._missing)
@@ -100,7 +100,7 @@ class BlockTap:
         return self._complete and self.pool is not None and bool(self.groups)
 
     def start(self, *, ends: bool) -> None:
-        """Note what changes; with ``ends`` also the requests that are over."""
+        """Record changes; with ``ends`` also finished requests."""
         self._changes = deque(maxlen=MOST_CHANGES)
         self._hooks["taken"].after = self._taken
         self._hooks["filled"].after = self._filled
@@ -108,7 +108,7 @@ class BlockTap:
         self.hears_ends = ends
 
     def stop(self) -> None:
-        """Cost nothing more."""
+        """Stop recording, at no further cost."""
         self.due_ns, self.hears_ends = NEVER, False
         for hook in self._hooks.values():
             hook.after = None
@@ -117,23 +117,23 @@ class BlockTap:
         self.ended.clear()
 
     def end(self) -> None:
-        """No more maps as long as this process lives."""
+        """Send no more maps in this process."""
         self.failed = True
         self.stop()
 
     def fail(self, error: Exception) -> None:
-        """Something of ours broke: no more maps, and nothing else is hurt."""
+        """Send no more maps after an error of ours, leaving everything else intact."""
         self.end()
         self._report(f"the block map switched itself off: {error!r}")
 
     def take(self, t_ns: int) -> None:
-        """Keep what the pool is like now, after a step that ended then."""
+        """Keep the pool's state after a step that ended at ``t_ns``."""
         began_ns = monotonic_ns()
         self.due_ns = NEVER
         try:
             fresh: deque[Change] = deque(maxlen=MOST_CHANGES)
             changes = self._changes
-            self._changes = fresh  # nothing can come between: no call, no loop
+            self._changes = fresh  # atomic: no call and no loop in between
             held: list[tuple[dict[str, list[Vllm]], Sequence[Vllm]]] = []
             for group in self.groups:
                 lists = dict(group.held)

@@ -1,11 +1,11 @@
-"""What happens on EngineCore's own thread: look, make one small record, return.
+"""Hooks on EngineCore's thread: each makes one small record and returns.
 
-Numbers and references to what vLLM will not change go into the channel; names,
-ordinals and readings are made of them on the channel's thread (see ``step_assembler``).
-Nothing is set on vLLM's objects here; :mod:`live_limits` alone does that, when asked.
+Numbers, and references to objects vLLM will not change, go into the channel; readings
+are made of them on the channel's thread (see ``step_assembler``). Nothing is set on
+vLLM's objects here; only :mod:`live_limits` does that, on request.
 
-After a pass of the model nothing of ours is left in the processor's caches, so every
-call and every attribute is paid at the price of main memory: hence few of them.
+After a forward pass none of our data is in the CPU's caches, so every call and
+attribute costs an access to main memory: hence there are few.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,29 +23,29 @@ from embedded_engine.publishing.channel import Channel
 #
 # The order is that of vLLM's own loop, which stops at the first of these:
 #
-# 1. nothing waits                                                  → nothing
-# 2. it preempted in this step, so it did not look at the queue     → kv
-# 3. the scheduler is paused                                        → other
-# 4. the step's token budget is used up                             → tokens
-# 5. as many sequences run as may                                   → seqs
-# 6. all that wait are passed over (grammar, LoRA, remote KV)       → deferred
-# 7. prompts are not chunked and the head's exceeds the budget left → tokens
-# 8. the head's blocks, prefix hits aside, exceed the free ones     → kv
-# 9. the head has inputs for the encoder, whose budget is used up   → deferred
-# 10. anything else (alignment, prefill balancing)                  → other
+# 1. nothing is waiting                                              → nothing
+# 2. it preempted in this step, so it did not look at the queue      → kv
+# 3. the scheduler is paused                                         → other
+# 4. the step's token budget is used up                              → tokens
+# 5. as many sequences are running as allowed                        → seqs
+# 6. all waiting requests are skipped (grammar, LoRA, remote KV)     → deferred
+# 7. without chunked prefill, the head's prompt exceeds the budget   → tokens
+# 8. the head's blocks, prefix hits aside, exceed the free ones      → kv
+# 9. the head has inputs for the encoder, whose budget is used up    → deferred
+# 10. anything else (alignment, prefill balancing)                   → other
 #
-# Where vLLM keeps no list of the deferred (0.29 and before) one that was passed over
-# for a LoRA's sake cannot be told from one that was not looked at: for rule 6 only
-# those count that still wait for something.
+# Where vLLM keeps no list of deferred requests (0.29 and before), one skipped for its
+# LoRA cannot be told from one not looked at: rule 6 then counts only requests whose
+# status says that they wait for something.
 #
-# Rule 8 reads the very state in which vLLM gave the head up: nothing is allocated
-# after that. It may call a request too big that a prefix hit would have made fit; then
-# vLLM would have scheduled it. Rule 9 goes by what is left: with such inputs, and with
-# room for the rest, it is nearly always the encoder that the head waits for.
+# Rule 8 reads the state in which vLLM gave up on the head, since nothing is allocated
+# afterwards. It may call a request too large that would fit with a prefix hit, but then
+# vLLM would have scheduled it. Rule 9 is by elimination: a head with such inputs, and
+# with room for everything else, is nearly always waiting for the encoder.
 
 
 class QueueHeadRule:
-    """Tells why a scheduler did not take the head of its queue, step by step."""
+    """Determines why a scheduler did not take the head of its queue."""
 
     def __init__(self, scheduler: Vllm, missing: Callable[[str], None]) -> None:
         groups, block = AttributeReader("Scheduler", names.BLOCKS, missing).read(
@@ -56,7 +56,7 @@ class QueueHeadRule:
         self._gates = AttributeReader("Scheduler", names.GATES, missing)
         self._size = AttributeReader("Request", names.SIZE, missing)
         self._status = AttributeReader("Request", names.STATUS, missing)
-        self._limits.read(scheduler)  # what is missing is said at birth
+        self._limits.read(scheduler)  # reports missing attributes at start-up
         self._gates.read(scheduler)
 
     def by(
@@ -65,10 +65,10 @@ class QueueHeadRule:
         state: tuple[int, Vllm, Vllm, int | None],
         step: tuple[int, int, bool],
     ) -> BoundBy:
-        """The rule, when something waits.
+        """The reason, when requests are waiting.
 
-        ``state``: how many run, the two queues, free blocks. ``step``: how many
-        requests and tokens were scheduled, whether it had to preempt.
+        ``state``: number of running requests, the two queues, free blocks. ``step``:
+        requests and tokens scheduled, and whether it preempted.
         """
         running, waiting, holding, free = state
         members, tokens, preempted = step
@@ -97,17 +97,17 @@ class QueueHeadRule:
         if not chunked and tokens > left:
             return BoundBy.TOKENS
         if self._block is None or free is None:
-            return BoundBy.KV  # by elimination: what fits cannot be told
+            return BoundBy.KV  # by elimination, as its blocks are unknown
         blocks = -(-tokens // self._block) + watermark
         if blocks > free:
             return BoundBy.KV
         return BoundBy.DEFERRED if encodes else BoundBy.OTHER
 
     def _head(self, queue: Vllm, deferred: Vllm) -> Vllm | None:
-        """The first request that was not passed over."""
+        """The first request that was not skipped."""
         if not queue:
             return None
-        first = queue.peek_request()  # to iterate over a priority queue is dear
+        first = queue.peek_request()  # iterating over a priority queue is expensive
         if not self._is_deferred(first, deferred):
             return first
         others = (each for each in queue if not self._is_deferred(each, deferred))
@@ -134,13 +134,13 @@ NO_WORK = (0, 0, 0)
 
 
 class PrefillTracker:
-    """Tells prefill from decode, and what is computed for the second time.
+    """Tells prefill from decode, and counts recomputed tokens.
 
-    It follows only the requests that prefill: a step of pure decode costs nothing.
+    Only requests in prefill are tracked, so a step of pure decode costs nothing.
 
-    A request prefills from its first chunk, or its first one after a preemption, to
-    the chunk that computes the last of its known tokens. What it had computed when it
-    was preempted is recomputed, unless the prefix cache still has it.
+    A request is in prefill from its first chunk, or its first one after a preemption,
+    to the chunk that computes the last of its known tokens. What it had computed before
+    a preemption is recomputed, unless it is still in the prefix cache.
     """
 
     def __init__(self, missing: Callable[[str], None]) -> None:
@@ -151,12 +151,12 @@ class PrefillTracker:
         self._lost: dict[str, int] = {}
 
     def preempted(self, request_id: str, computed: int) -> None:
-        """The request goes back to the queue and loses what it had computed."""
+        """A request was preempted and lost its computed tokens."""
         self.prefilling.discard(request_id)
         self._lost[request_id] = max(computed, self._lost.get(request_id, 0))
 
     def ended(self, request_id: str) -> None:
-        """The request is gone."""
+        """A request finished."""
         self.prefilling.discard(request_id)
         self._lost.pop(request_id, None)
 
@@ -166,9 +166,9 @@ class PrefillTracker:
         members: Mapping[str, int],
         starting: Collection[str],
     ) -> tuple[int, int, int]:
-        """Prefilling requests, their tokens, and how many tokens were known before.
+        """Number of requests in prefill, their tokens, and recomputed tokens of a step.
 
-        Asked after ``schedule()``: what it scheduled already counts as computed.
+        Called after ``schedule()``, when scheduled tokens already count as computed.
         """
         self.prefilling.update(starting)
         requests = self._requests.read(scheduler)
@@ -182,7 +182,7 @@ class PrefillTracker:
         return len(here), sum(map(members.__getitem__, here)), recomputed
 
     def _again(self, request_id: str, computed: int, scheduled: int) -> int:
-        """Of the tokens just scheduled, those that had been computed before."""
+        """How many of the tokens just scheduled had been computed before."""
         lost = self._lost.get(request_id)
         if lost is None:
             return 0
@@ -192,7 +192,7 @@ class PrefillTracker:
 
 
 class EngineTap:
-    """The hooks on one scheduler, from its birth on."""
+    """Hooks on one scheduler, from its creation on."""
 
     def __init__(
         self,
@@ -235,12 +235,12 @@ class EngineTap:
 
     @property
     def free_blocks(self) -> int | None:
-        """KV blocks that no request uses, now."""
+        """KV blocks no request uses now."""
         free: int | None = self._free_blocks.read(self._free)
         return free
 
     def take(self, hooks: Mapping[str, Hook]) -> None:
-        """Set these hooks on the scheduler's methods."""
+        """Install the hooks on the scheduler's methods."""
         hooks["schedule"].after = self._scheduled
         hooks["update"].after = self._updated
         hooks["add"].after = self._added
@@ -251,7 +251,7 @@ class EngineTap:
     def _scheduled(
         self, scheduler: Vllm, _: Given, output: Vllm, entered: int, __: int
     ) -> None:
-        """After ``schedule()``; nothing scheduled is no step."""
+        """After ``schedule()``; a step without tokens is ignored."""
         members, tokens, new, resumed = self._step.read(output)
         if not tokens:
             return
@@ -289,7 +289,7 @@ class EngineTap:
         return starting
 
     def _external_tokens(self, scheduler: Vllm, request_id: str) -> int | None:
-        """Of a request's prompt, what a KV connector brought."""
+        """Prompt tokens of a request loaded by a KV connector."""
         request = self._requests.read(scheduler).get(request_id)
         stats = None if request is None else self._prefill.read(request)
         tokens: int | None = getattr(stats, names.EXTERNAL_TOKENS, None)
@@ -298,7 +298,7 @@ class EngineTap:
     def _updated(
         self, _: Vllm, given: Given, outputs: Vllm, entered: int, returned: int
     ) -> None:
-        """After ``update_from_output()``: the step is done."""
+        """After ``update_from_output()``: the end of a step."""
         kv = self._free_blocks.read(self._free), self._idle_cache.cached
         self._append(
             (self._ticket(), self._end, given[0], outputs, (entered, returned), kv)
@@ -307,7 +307,7 @@ class EngineTap:
             self._blocks.take(returned)
 
     def _added(self, _: Vllm, given: Given, __: None, ___: int, returned: int) -> None:
-        """After ``add_request()``: it is in the queue."""
+        """After ``add_request()``."""
         request_id, prompt_tokens, max_tokens, params, lora, priority = (
             self._queued.read(given[0])
         )
@@ -318,18 +318,18 @@ class EngineTap:
         self._put(self._story.added, returned, request_id, asked, kind)
 
     def _preempts(self, _: Vllm, given: Given, __: int) -> None:
-        """Before ``_preempt_request()``, which forgets what was computed."""
+        """Before ``_preempt_request()``, which resets the number of computed tokens."""
         request_id, computed = self._computed.read(given[0])
         self._prefills.preempted(request_id, computed)
         self._preempted.append(request_id)
         self._out_of_blocks = True
 
     def _reset(self, *_: Vllm) -> None:
-        """After ``reset_prefix_cache()``: what it preempted did not lack blocks."""
+        """After ``reset_prefix_cache()``, whose preemptions do not lack blocks."""
         self._out_of_blocks = False
 
     def _freed(self, _: Vllm, given: Given, __: Vllm, ___: int, returned: int) -> None:
-        """After ``_free_request()``: it finished, or somebody ended it."""
+        """After ``_free_request()``: finished or aborted."""
         request_id, tokens, preemptions, reason = self._ended.read(given[0])
         self._prefills.ended(request_id)
         why = str(reason())

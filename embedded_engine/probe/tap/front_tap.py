@@ -1,8 +1,8 @@
-"""What happens on an API server's event loop: what clients see, and nothing else.
+"""Hooks on an API server's event loop: the front end's view of requests.
 
-Tokens are the engine's to tell; here a step without first and last tokens costs one
-look at the batch. Stamps are vLLM's own (wall time) moved to the monotonic clock, so
-that ours and the server's time to first token are the same span.
+The engine reports tokens; here a step without first or last tokens costs one look at
+the batch. Timestamps are vLLM's own (wall time) converted to the monotonic clock, so
+our time to first token spans the same interval as the server's.
 """
 
 import asyncio
@@ -18,25 +18,24 @@ from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.hooks import Given, Hook
 from embedded_engine.probe_settings import LONGEST_VALUE
 
-# Reads one header off each HTTP request, where people chose one to group by.
+# Reads one header of each HTTP request, if the user chose one for grouping.
 #
-# The server handles a request in a context of its own, from the application's first
-# call to the tokenised request that goes to the engine. So what is noted at the one is
-# known at the other, whatever ids there are and whichever endpoint it is for, and it is
-# gone when the request is.
+# The server handles a request in its own context, from the application's first call to
+# the tokenised request sent to the engine. A context variable thus connects the two,
+# whatever ids and endpoint are used, and disappears with the request.
 
 _value: ContextVar[str | None] = ContextVar("inferwatch_group_header", default=None)
 HTTP = "http"
 
 
 class AskedHeader:
-    """The hook on the application, and what it found."""
+    """The hook on the web application that stores the header's value."""
 
     def __init__(self, header: str) -> None:
         self._name = header.lower().encode("latin-1")
 
     def hooks(self) -> dict[str, Hook]:
-        """By the names of the table of methods."""
+        """Hooks by key of the table of methods."""
         return {"asked": Hook(before=self._asked)}
 
     def _asked(self, _: Vllm, given: Given, __: int) -> None:
@@ -51,36 +50,35 @@ class AskedHeader:
 
 
 def asked_header() -> str | None:
-    """Of the request that is handled here and now."""
+    """The header's value in the request being handled; None without one."""
     return _value.get()
 
 
-# How late an API server's event loop runs: what its clients wait for unseen.
+# Measures the lag of an API server's event loop, a delay clients cannot see.
 #
-# A timer of the loop's own, set again each time: it holds nothing up, and is gone when
-# the loop is. What holds the loop up for longer than the timer takes is always seen,
-# shorter hold-ups now and then; at rest the timer hardly fires. To wake a loop that has
-# nothing else to do is what it costs, some 0.1 ms.
+# A timer of the loop re-arms itself; it blocks nothing and disappears with the loop.
+# Delays longer than its period are always seen, shorter ones sometimes; while idle it
+# rarely fires. Its cost is waking an idle loop, about 0.1 ms.
 
 EVERY_S = 0.05
-"""While requests live: the length of a hold-up is known to within that."""
+"""While requests are running: the resolution of a delay."""
 AT_REST_S = 0.25
 MOST = 1_000
-"""Lateness that nobody took is kept so many times, more than a beat has."""
+"""Measurements kept if nobody takes them: more than there are in a second."""
 
 
 class LoopLag:
-    """Measures how late the event loop runs in which it was told to."""
+    """Measures the lag of the event loop it is started in."""
 
     def __init__(self, rests: Callable[[], bool], stops: Callable[[], bool]) -> None:
-        """``rests`` says that no request lives, ``stops`` that it shall end."""
+        """``rests``: no request is running. ``stops``: measuring should end."""
         self._rests, self._stops = rests, stops
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due_ns = 0
         self._late: deque[int] = deque(maxlen=MOST)
 
     def follow(self) -> None:
-        """Measure in the loop that runs here, if one does."""
+        """Measure the running event loop, if there is one."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -90,10 +88,9 @@ class LoopLag:
             self._set(loop)
 
     def take(self) -> int | None:
-        """The worst since it was asked before, in ns, and asked on any thread.
+        """Worst lag in ns since the last call, from any thread; None without a loop.
 
-        Of what holds the loop up right now as far as it has lasted. None where no
-        loop runs.
+        A delay in progress counts as far as it has lasted.
         """
         if self._loop is None or not self._loop.is_running():
             return None
@@ -120,7 +117,7 @@ ABORT = "abort"
 
 
 class FrontEndAssembler:
-    """Makes readings of the front-end tap's records, on the channel's own thread."""
+    """Turns the front-end tap's records into readings on the channel's thread."""
 
     def __init__(
         self, keep: Callable[[str, AnyReading], None], let_go: Callable[[str], None]
@@ -140,7 +137,7 @@ class FrontEndAssembler:
         asked: tuple[int | None, int | None, float | None],
         header: str | None = None,
     ) -> list[AnyReading]:
-        """A client's request, tokenised and handed to the engine."""
+        """A request was tokenised and sent to the engine."""
         self.arrived_count += 1
         prompt_tokens, max_tokens, temperature = asked
         event = RequestEvent(
@@ -159,7 +156,7 @@ class FrontEndAssembler:
         return [event]
 
     def first_token(self, t_ns: int, request_id: str) -> list[AnyReading]:
-        """The first token is on its way to the client."""
+        """The first token is being sent to the client."""
         event = RequestEvent(
             t_ns=t_ns,
             kind=EventKind.FIRST_TOKEN,
@@ -172,7 +169,7 @@ class FrontEndAssembler:
     def finished(
         self, t_ns: int, request_id: str, reason: str, output_tokens: int | None
     ) -> list[AnyReading]:
-        """The last of it is on its way, or the client is gone."""
+        """The last token is being sent, or the client disconnected."""
         self.finished_count += 1
         self.output_tokens += output_tokens or 0
         for kind in (EventKind.ARRIVED, EventKind.FIRST_TOKEN):
@@ -189,7 +186,7 @@ class FrontEndAssembler:
 
 
 class FrontTap:
-    """The hooks on this process's output processor."""
+    """Hooks on this process's output processor."""
 
     def __init__(
         self,
@@ -201,7 +198,7 @@ class FrontTap:
         self.lag = LoopLag(lambda: not self._live, stops)
         self.batches = 0
         self.outputs = 0
-        """Outputs looked at so far, over all batches."""
+        """Outputs inspected so far, over all batches."""
         self._story = story
         self._put = put
         self._live: dict[str, Vllm] = {}
@@ -216,7 +213,7 @@ class FrontTap:
         self._reason = AttributeReader("EngineCoreOutput", names.OUTPUT_REASON, missing)
 
     def hooks(self) -> dict[str, Hook]:
-        """The hooks, by the names of the table of methods."""
+        """Hooks by key of the table of methods."""
         return {
             "add": Hook(self._added),
             "process": Hook(self._processed),
@@ -226,11 +223,11 @@ class FrontTap:
     def _added(
         self, processor: Vllm, given: Given, _: None, entered: int, returned: int
     ) -> None:
-        self.lag.follow()  # from the first request on: to start holds the loop up
+        self.lag.follow()  # from the first request on, because start-up blocks the loop
         request_id, external_id, arrival_s = self._arrived.read(given[0])
         state = self._states.read(processor).get(request_id)
         if state is None or request_id in self._live:
-            return  # more input of a request that streams its prompt
+            return  # more input of a streaming session
         self._live[request_id] = state
         self._wait_for_token.add(request_id)
         arrived_ns = entered if arrival_s is None else _monotonic_ns(arrival_s)
@@ -280,14 +277,14 @@ class FrontTap:
     def _finished(self, request_id: str, reason: str, t_ns: int) -> None:
         state = self._live.pop(request_id, None)
         if state is None:
-            return  # told already: its client was gone before its last token came
+            return  # reported already: its client disconnected before the last token
         self._wait_for_token.discard(request_id)
         tokens = getattr(self._sent.read(state), names.SENT_TOKENS, None)
         self._put(self._story.finished, t_ns, request_id, reason, tokens)
 
 
 def _stamp_ns(given: Given) -> int:
-    """When vLLM took the outputs up; now, when it keeps no statistics."""
+    """When vLLM processed the outputs; now if it keeps no statistics."""
     stats = given[2] if len(given) > 2 else None
     wall_s = getattr(stats, names.ITERATION_STAMP, None)
     return monotonic_ns() if wall_s is None else _monotonic_ns(wall_s)

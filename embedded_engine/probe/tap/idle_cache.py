@@ -1,11 +1,11 @@
-"""How many free KV blocks still hold a reusable prefix, exact and without counting.
+"""Counts free KV blocks that still hold a reusable prefix, without scanning.
 
-vLLM keeps all free blocks in one queue: those without a hash in front, those with one
-behind, because it frees the former to the front and the latter to the end. Taking new
-blocks eats the front first, so there can never be more cached ones than free ones; a
-prefix hit takes from those behind. Four hooks, none of them per step, keep the count.
+vLLM keeps all free blocks in one queue: blocks without a hash are freed to its front,
+blocks with one to its end. New blocks are taken from the front, so there can never be
+more cached blocks than free ones; a prefix hit takes from those at the end. Four hooks,
+none of them per step, maintain the count.
 
-Where blocks take other ways (KV connectors, Mamba's copies) it is unknown.
+With KV connectors or Mamba layers, blocks take other paths and the count is unknown.
 """
 
 from collections.abc import Callable
@@ -27,10 +27,10 @@ class IdleCache:
         self._queue: int | None = None
         self._free_before = 0
         self.cached: int | None = None
-        """As many, or as many as are free when that is less; None when unknown."""
+        """The number, to be capped by the number of free blocks; None when unknown."""
 
     def hooks(self) -> dict[str, Hook]:
-        """The hooks, by the names of the table of methods."""
+        """Hooks by key of the table of methods."""
         return {
             "last": Hook(after=self._freed_last, before=self._settle),
             "first": Hook(before=self._settle),
@@ -39,12 +39,12 @@ class IdleCache:
         }
 
     def lacks(self, name: str) -> None:
-        """A hook could not be set: the count would be wrong."""
+        """Note that a hook could not be installed, so the count would be wrong."""
         self._complete = False
         self._missing(name)
 
     def born(self, scheduler: Vllm) -> None:
-        """Count this scheduler's free blocks from now on: none of them is cached."""
+        """Start counting for a new scheduler, none of whose blocks is cached."""
         queue, caching, connector, mamba = self._kind.read(scheduler)
         countable = self._complete and queue is not None
         plain = caching is not None and connector is None and not mamba
@@ -52,7 +52,7 @@ class IdleCache:
         self.cached = None if self._queue is None else 0
 
     def _settle(self, queue: Vllm, _: Given, __: int) -> None:
-        """Before more become free: of those taken, the front was not cached."""
+        """Before blocks are freed: cap the count, as those taken first had no hash."""
         if self.cached is not None and id(queue) == self._queue:
             self.cached = min(self.cached, self._size.read(queue))
 

@@ -1,7 +1,7 @@
-"""Makes readings of the engine tap's records, on the channel's own thread.
+"""Turns the engine tap's records into readings on the channel's thread.
 
-Starts and ends of steps pair first in, first out: with async scheduling two are under
-way.
+Starts and ends of steps are paired first in, first out: two overlap with async
+scheduling.
 """
 
 from collections import deque
@@ -23,11 +23,11 @@ from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
 from embedded_engine.probe.control.live_limits import taken
 
 UNDER_WAY = 10_000
-"""Steps that may wait to be told: seconds of them; the thread comes by sooner."""
+"""Steps in progress: seconds' worth, and the thread runs more often."""
 LIMITS = "limits"
-"""By this newcomers are told what limits the scheduler."""
+"""Key of the limits in hellos."""
 REMEMBERED = 4_096
-"""Ended requests whose ordinals are kept: a step under way may still name them."""
+"""Finished requests whose ordinals are kept, as a step in progress may name them."""
 
 Begun = tuple[
     Vllm,
@@ -37,18 +37,16 @@ Begun = tuple[
     tuple[int, int, BoundBy, Sequence[str]],
     tuple[int, int, int],
 ]
-"""What ``schedule()`` decided: its output, tokens by member, its entry, tokens;
-running, waiting, what binds, who was preempted; of the tokens the prefilling requests,
-prefill tokens and recomputed tokens."""
+"""What ``schedule()`` decided: its output, tokens by member, entry time, tokens;
+running, waiting, bound_by, preempted; requests in prefill, prefill tokens, recomputed
+tokens."""
 
 
 class StepOutputs:
-    """Reads what came out of a step off what ``update_from_output()`` returns.
+    """Reads the results of a step from what ``update_from_output()`` returns.
 
-    There is no Python loop over the batch.
-
-    The prefix cache's numbers are those vLLM returns: asking its getters for them
-    would take them away from vLLM's own statistics.
+    There is no Python loop over the batch. Prefix cache statistics are those vLLM
+    returns, because calling its getters would take them from vLLM's own metrics.
     """
 
     def __init__(self, missing: Callable[[str], None]) -> None:
@@ -62,7 +60,7 @@ class StepOutputs:
     def of(
         self, by_front_end: Mapping[int, Vllm], members: dict[str, int]
     ) -> tuple[list[int], dict[str, Any]]:
-        """Tokens by member, and the fields of a step that vLLM's statistics fill."""
+        """Tokens by member, and the fields of a Step from vLLM's statistics."""
         ids: list[str] = []
         tokens: list[int] = []
         stats = None
@@ -74,7 +72,7 @@ class StepOutputs:
         return _in_order(members, ids, tokens), self._statistics(stats)
 
     def _statistics(self, stats: Vllm) -> dict[str, Any]:
-        """Nothing under ``--disable-log-stats``."""
+        """Empty with ``--disable-log-stats``."""
         if stats is None:
             return {}
         queries, hits, graph, drafts = self._stats.read(stats)
@@ -91,7 +89,7 @@ class StepOutputs:
 
 
 def _in_order(members: dict[str, int], ids: list[str], tokens: list[int]) -> list[int]:
-    """As the members stand; several front ends' outputs come one after the other's."""
+    """Token counts in the order of members; outputs are grouped by front end."""
     if ids == list(members):
         return tokens
     came = dict(zip(ids, tokens, strict=True))
@@ -99,9 +97,9 @@ def _in_order(members: dict[str, int], ids: list[str], tokens: list[int]) -> lis
 
 
 class RequestOrdinals:
-    """Numbers the requests of one EngineCore: steps name their members by them.
+    """Numbers the requests of one EngineCore, as members of steps.
 
-    They count up, and rank r starts at ``r << 40``, so they are unique in a server.
+    Rank r counts from ``r << 40``, so ordinals are unique within a server.
     """
 
     def __init__(self, rank: int) -> None:
@@ -110,36 +108,35 @@ class RequestOrdinals:
         self._past: deque[tuple[str, int]] = deque()
 
     def new(self, request_id: str) -> int:
-        """For a request that comes, even when its id was seen before."""
+        """The ordinal of a new request, even if its id was used before."""
         ordinal = self._known[request_id] = self._next
         self._next += 1
         return ordinal
 
     def of(self, request_id: str) -> int:
-        """One it has, else a new one: its coming was dropped, or cannot be seen."""
+        """The ordinal of a request; new if its arrival was dropped or not seen."""
         known = self._known.get(request_id)
         return self.new(request_id) if known is None else known
 
     def of_all(self, request_ids: Iterable[str]) -> list[int]:
-        """The ordinals of several requests, in their order."""
         try:
             return list(map(self._known.__getitem__, request_ids))
         except KeyError:
             return [self.of(request_id) for request_id in request_ids]
 
     def ended(self, request_id: str) -> int:
-        """The ordinal of a request that goes; it is forgotten after a while."""
+        """The ordinal of a finished request, which is forgotten after a while."""
         ordinal = self.of(request_id)
         self._past.append((request_id, ordinal))
         if len(self._past) > REMEMBERED:
             old_id, old = self._past.popleft()
-            if self._known.get(old_id) == old:  # else the id came again
+            if self._known.get(old_id) == old:  # unless the id was used again
                 del self._known[old_id]
         return ordinal
 
 
 class StepAssembler:
-    """Makes request events and steps of what the taps of one EngineCore recorded."""
+    """Makes request events and steps from the records of one EngineCore's taps."""
 
     def __init__(
         self,
@@ -151,10 +148,10 @@ class StepAssembler:
     ) -> None:
         self.rank = rank
         self.under_way: deque[Begun] = deque(maxlen=UNDER_WAY)
-        """Steps that are scheduled; the engine's thread puts them in here itself."""
+        """Steps in progress, appended by the engine's thread directly."""
         self.steps = 0
         self.members = 0
-        """Requests scheduled so far, over all steps."""
+        """Requests scheduled so far, summed over steps."""
         self.output_tokens = 0
         self.requests_added = 0
         self.requests_finished = 0
@@ -167,7 +164,7 @@ class StepAssembler:
         self._previous_end_ns = 0
         self.ordinals = RequestOrdinals(rank)
         self._cached: dict[str, int | None] = {}
-        """Of the requests that were scheduled."""
+        """Cached prompt tokens of scheduled requests."""
 
     def added(
         self,
@@ -176,7 +173,7 @@ class StepAssembler:
         asked: tuple[int | None, int | None, float | None],
         kind: tuple[str | None, int | None] = (None, None),
     ) -> list[AnyReading]:
-        """The request came into the queue; ``kind`` is its adapter and priority."""
+        """A request was queued; ``kind`` is its adapter and priority."""
         self.requests_added += 1
         prompt_tokens, max_tokens, temperature = asked
         lora, priority = kind
@@ -202,7 +199,7 @@ class StepAssembler:
         cached_tokens: int | None,
         external_tokens: int | None = None,
     ) -> list[AnyReading]:
-        """The request was scheduled; told the first time only."""
+        """A request was scheduled; reported the first time only."""
         if request_id in self._cached:
             return []
         self._cached[request_id] = cached_tokens
@@ -225,10 +222,11 @@ class StepAssembler:
         span: tuple[int, int],
         kv: tuple[int | None, int | None],
     ) -> list[AnyReading]:
-        """A step is done, and with it whatever its tokens finished.
+        """A step ended, and with it the requests its tokens finished.
 
-        ``outputs`` is what vLLM sends to each front end, ``span`` its processing,
-        ``kv`` the free blocks, and of these the cached before new blocks ate into them.
+        ``outputs`` is what vLLM sends to each front end, ``span`` the time it took to
+        process them, ``kv`` the free blocks and the cached ones, not yet capped by
+        them.
         """
         readings: list[AnyReading] = []
         if (begun := self._begun(output)) is not None:
@@ -241,15 +239,15 @@ class StepAssembler:
         return readings + ([] if self.under_way else self._limits_until(None))
 
     def limits(self, limits: LiveLimits) -> list[AnyReading]:
-        """What limits the scheduler from its ``t_ns`` on, the entry of a step.
+        """Limits in force from ``t_ns`` on, the entry of a step.
 
-        Told before that step, and after those that are under way.
+        Reported before that step, and after those in progress.
         """
         self._limits.append(limits)
         return [] if self.under_way else self._limits_until(None)
 
     def limits_later(self, untold: deque[LiveLimits]) -> list[AnyReading]:
-        """What was turned between steps, unless it was told with one meanwhile."""
+        """Limits changed between steps, unless a step has reported them."""
         return [told for each in taken(untold) for told in self.limits(each)]
 
     def _limits_until(self, t_ns: int | None) -> list[AnyReading]:
@@ -268,7 +266,7 @@ class StepAssembler:
         output_tokens: int | None,
         preemptions: int | None,
     ) -> list[AnyReading]:
-        """The request is over; told after a step under way that may contain it."""
+        """A request ended; reported after a step in progress that may contain it."""
         ended = request_id, reason, output_tokens, preemptions
         if self.under_way:
             self._freed.append((t_ns, ended))
@@ -299,7 +297,7 @@ class StepAssembler:
         )
 
     def _begun(self, output: Vllm) -> Begun | None:
-        """How it began; what began before it and never ended is forgotten."""
+        """The start of a step; earlier steps that never ended are dropped."""
         under_way = self.under_way
         if under_way and under_way[0][0] is output:
             return under_way.popleft()
