@@ -1,1 +1,1 @@
-"""What models cost and hardware allows: pure arithmetic, no readings, no clock."""
+"""Costs of models and limits of hardware: pure arithmetic, no readings, no clock."""

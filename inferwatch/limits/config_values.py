@@ -1,4 +1,4 @@
-"""Values of a configuration that others wrote: what is of another kind is refused."""
+"""Reads values of a foreign configuration, rejecting those of the wrong type."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from inferwatch.limits.formats import ShapeError
 
 MOST = 1 << 31
-"""No size of a model is as large; larger ones overflow what is made of them."""
+"""Larger than any size in a model; larger values would overflow later arithmetic."""
 
 
 def first_number(text: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """The first of them that is told; a list, of which all are equal, as one.
+    """The first of these keys that is set; a list of equal numbers counts as one.
 
     Raises:
-        ShapeError: it is no whole number, or none that a size can be.
+        ShapeError: the value is no whole number, or out of range.
     """
     for name in names:
         value = text.get(name)
@@ -32,10 +32,10 @@ def first_number(text: Mapping[str, Any], names: Sequence[str]) -> int | None:
 
 
 def items(text: Mapping[str, Any], name: str) -> list[Any]:
-    """A list; empty where it is not told.
+    """A list; empty if it is not set.
 
     Raises:
-        ShapeError: it is something else.
+        ShapeError: the value is no list.
     """
     value = text.get(name)
     if value is not None and not isinstance(value, list):

@@ -1,10 +1,10 @@
-"""What GPUs can do at most, as their makers' data sheets have it.
+"""Peaks of GPUs, from their data sheets.
 
-FLOP/s are dense: sheets often print twice as much, for matrices of which every other
-number is zero. Of GeForce cards they are those with FP32 accumulation, as servers
-compute. Memory is what the driver tells (``nvidia-smi``), less than on the sheet where
-ECC takes its part. PCIe is one way, less its line code; copies reach 25 to 28 of the
-31.5 GB/s of a Gen4 x16 slot. NVLink is one way, of all links of a GPU together.
+FLOP/s are dense: data sheets often print twice as much, for 2:4 sparse matrices. For
+GeForce cards they are those with FP32 accumulation, as servers use. Memory is what the
+driver reports (``nvidia-smi``), which is less than on the data sheet where ECC takes
+its part. PCIe is one way, less its line code; copies reach 25 to 28 of the 31.5 GB/s of
+a Gen4 x16 slot. NVLink is one way, over all links of a GPU.
 """
 
 import re
@@ -25,18 +25,19 @@ _WIDER = {
     "float16": "bfloat16",
     "tf32": "float32",
 }
-"""What a GPU computes in that lacks a dtype: it widens the operands first."""
+"""The dtype a GPU computes in if it lacks another: operands are widened first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One GPU's peaks; what nobody publishes is ``None`` or left out."""
+    """Peaks of a GPU; unpublished ones are ``None`` or missing."""
 
     name: str
     bytes_per_s: float | None
-    """Of its memory, read and written together."""
+    """Memory bandwidth, reads and writes together."""
     flops: dict[str, float] = field(hash=False)
-    """Dense FLOP/s (or operations) by dtype: float32, tf32, float16, bfloat16, …"""
+    """Dense FLOP/s (or operations) by dtype: float32, tf32, float16, bfloat16 and
+    others."""
     memory_bytes: float
     pcie_bytes_per_s: float | None
     nvlink_bytes_per_s: float | None = None
@@ -44,7 +45,7 @@ class Device:
     source: str
 
     def flops_at(self, dtype: str) -> float | None:
-        """Peak of products in this dtype, or in the wider one that stands in for it."""
+        """Peak of products in this dtype, or in the wider one used instead."""
         seen = set[str]()
         name: str | None = dtype
         while name is not None and name not in seen:
@@ -56,15 +57,15 @@ class Device:
 
 
 def device_named(text: str) -> Device | None:
-    """By the driver's name or a short one: "NVIDIA H200", "rtx 4090", "a100-40gb".
+    """Find a GPU by the driver's name or a short one, as "NVIDIA H200" or "a100-40gb".
 
-    Whole names alone: a MIG slice is a part of the GPU whose name its own begins with.
+    Only whole names match, because the name of a MIG slice begins with that of its GPU.
     """
     return _BY_NAME.get(_plain(text))
 
 
 def _plain(text: str) -> str:
-    """Words without a maker, in lower case."""
+    """The name in lower case, without the vendor."""
     words = re.sub(r"[\s_-]+", " ", text.lower()).strip()
     for maker in ("nvidia ", "amd ", "tesla ", "geforce ", "instinct "):
         words = words.removeprefix(maker)
@@ -81,7 +82,7 @@ def _peaks(  # noqa: PLR0913 - a row of a table
     int8: float | None = None,
     fp4: float | None = None,
 ) -> dict[str, float]:
-    """FLOP/s by dtype, of TFLOP/s as sheets have them."""
+    """FLOP/s by dtype, from the TFLOP/s on data sheets."""
     told = {
         "float32": fp32,
         "tf32": tf32,
@@ -109,14 +110,14 @@ _MI = "data sheet, amd.com/en/products/accelerators/instinct/mi300"
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A device as it stands in the table, and what people call it."""
+    """A device in the table, with its names."""
 
     driver: str
     name: str
     peaks: dict[str, float]
     memory: float
     pcie: float | None
-    """Unknown of GPUs that a Grace CPU feeds over a link of its own."""
+    """None for GPUs connected to a Grace CPU by another link."""
     nvlink_gbps: float | None
     tdp_w: float | None
     source: str

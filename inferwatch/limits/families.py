@@ -1,8 +1,8 @@
-"""What families of models do that their configurations do not say.
+"""What each model family does that its configuration does not say.
 
-As ``transformers`` has them (``modeling_X.py``, ``configuration_X.py``); a test holds
-each against the parameters and caches of its own classes. What is not here is refused:
-a family may give any key a meaning of its own, or do what no key tells.
+As in ``transformers`` (``modeling_X.py``, ``configuration_X.py``); a test compares each
+with the parameters and caches of those classes. Unlisted families are rejected: they
+may give any key another meaning, or do what no key tells.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +14,11 @@ from inferwatch.limits.formats import ShapeError
 
 PATTERN = "sliding_window_pattern"
 FullLayers = Callable[[Mapping[str, Any], int], int]
-"""How many of a model's layers see all where ``layer_types`` does not tell."""
+"""Number of layers with full attention, where ``layer_types`` does not tell."""
 
 
 def _last_of(every: int, key: str = "") -> FullLayers:
-    """Every so many-th, as the last of its group; a key may say otherwise."""
+    """Every n-th layer, as the last of its group; ``key`` may override n."""
 
     def full_layers(text: Mapping[str, Any], layers: int) -> int:
         told = text.get(key)
@@ -30,7 +30,7 @@ def _last_of(every: int, key: str = "") -> FullLayers:
 
 
 def _lettered(pattern: str, layers: int) -> int:
-    """Those with a G of a pattern such as LLLG, and the last, as EXAONE 4 has it."""
+    """Layers marked G in a pattern such as LLLG, and the last one, as in EXAONE 4."""
     if not pattern or set(pattern) - {"L", "G"}:
         raise ShapeError(f"{PATTERN} is {pattern!r:.40}, not of L and G alone")
     return sum(
@@ -40,17 +40,17 @@ def _lettered(pattern: str, layers: int) -> int:
 
 
 def _first_of(every: int) -> FullLayers:
-    """Every so many-th, as the first of its group."""
+    """Every n-th layer, as the first of its group."""
     return lambda _, layers: -(-layers // every)
 
 
 def _below(text: Mapping[str, Any], layers: int) -> int:
-    """Those before ``max_window_layers``."""
+    """The layers before ``max_window_layers``."""
     return min(first_number(text, ("max_window_layers",)) or 0, layers)
 
 
 def _without_positions(text: Mapping[str, Any], layers: int) -> int:
-    """Those that ``no_rope_layers`` names by 0, else every fourth."""
+    """The layers ``no_rope_layers`` marks with 0, else every fourth."""
     named = items(text, "no_rope_layers")
     if named:
         return named[:layers].count(0)
@@ -58,45 +58,45 @@ def _without_positions(text: Mapping[str, Any], layers: int) -> int:
 
 
 def _none(_: Mapping[str, Any], __: int) -> int:
-    """All have the window."""
+    """All layers have the sliding window."""
     return 0
 
 
 def _all(_: Mapping[str, Any], layers: int) -> int:
-    """Windows are of ``layer_types`` alone."""
+    """Only ``layer_types`` introduces sliding windows."""
     return layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """What a ``model_type`` does that its configuration does not say."""
+    """Properties of a ``model_type`` that its configuration does not contain."""
 
     gated: bool = True
     biased: bool = False
-    """Everywhere: attention, its output, FFN."""
+    """Biases everywhere: attention, its output, FFN."""
     bias_key: str = ""
-    """Which key says so."""
+    """The key that enables those biases."""
     qkv_bias: bool = False
     output_bias: bool = True
-    """``attention_bias`` is of the output of attention, too."""
+    """``attention_bias`` covers the output projection, too."""
     qk_norm: bool = False
     wide_qk_norm: bool = False
-    """Over all heads together."""
+    """Norms over the queries and keys of all heads together."""
     norms: int = 2
     last_norms: int = 1
-    """Not of a layer: behind the last, and before the first where there is one."""
+    """Norms outside of layers: after the last, and before the first if there is one."""
     norm_bias: bool = False
     tied: bool = False
     positions: bool = False
     extra_positions: int = 0
     head_bias: bool = False
     full_layers: FullLayers | None = _none
-    """Of those with windows; ``None`` where it is known to nobody here."""
+    """Number of layers with full attention in models with windows; None: unknown."""
     otherwise: Mapping[str, Any] = field(default_factory=dict)
-    """What keys are where they are absent, unless that is as of most: without windows
-    and experts, a KV head for each head, and heads that make the hidden size."""
+    """Defaults of absent keys, where they differ from the usual ones: no windows, no
+    experts, one KV head per head, and heads that add up to the hidden size."""
     known: Mapping[str, Any] = field(default_factory=dict)
-    """Keys of which other values make other models than are counted here."""
+    """Keys whose other values would give a model that is not supported here."""
 
 
 def _kv(heads: int, **others: Any) -> dict[str, Any]:  # noqa: ANN401 - as of JSON
@@ -157,7 +157,7 @@ _GEMMA3 = replace(
     _GEMMA2,
     qk_norm=True,
     full_layers=_last_of(6, PATTERN),
-    # files of those that see leave out what is as of all
+    # multimodal configurations omit what equals these defaults
     otherwise=_kv(
         4,
         num_attention_heads=8,
@@ -175,7 +175,7 @@ _EXAONE4 = Family(
     otherwise={"sliding_window": 4096},
 )
 _OLMO2 = Family(wide_qk_norm=True)
-# of other families with MLA, such as minicpm3, vLLM caches whole keys and values
+# for other families with MLA, such as minicpm3, vLLM caches whole keys and values
 _DEEPSEEK = Family(known={"mlp_bias": False})
 _DEEPSEEK_V3 = replace(
     _DEEPSEEK,
@@ -270,7 +270,7 @@ FAMILIES: Mapping[str, Family] = {
         ),
         known={"use_bias": False},
     ),
-    # of code of its own: read of vLLM's classes, as are internlm2 and mimo
+    # has its own code: taken from vLLM's classes, like internlm2 and mimo
     "exaone": Family(known={"bias": False}),
     "exaone4": _EXAONE4,
     "exaone_moe": replace(
@@ -360,7 +360,7 @@ FAMILIES: Mapping[str, Family] = {
         otherwise={"attention_bias": True, "mlp_bias": True},
     ),
     "internlm2": Family(known={"bias": False}),
-    # as vLLM reads it: Llama with a key for a bias of queries, keys and values
+    # as vLLM reads it: Llama with a key for the bias of queries, keys and values
     "internlm3": Family(known={"bias": False, "qkv_bias": False}),
     "kimi_k2": _DEEPSEEK_V3,
     "llama": LLAMA,
@@ -412,7 +412,7 @@ FAMILIES: Mapping[str, Family] = {
         known={"qk_layernorm": False},
     ),
     "phi3": Family(),
-    # as vLLM reads these two: Llama, behind what sees and hears
+    # as vLLM reads these two: Llama, behind vision and audio encoders
     "phi3_v": Family(),
     "phi4mm": Family(),
     "phi4_multimodal": Family(otherwise=_kv(8)),
@@ -468,7 +468,5 @@ VERSIONS: Mapping[str, Mapping[str, Family]] = {
     "minicpmo": {"": _QWEN2, "2.6": _QWEN2, "4.5": _QWEN3},
     "minicpmv": {"2.5": LLAMA, "2.6": _QWEN2, "4.0": LLAMA, "4.5": _QWEN3},
 }
-"""Families of what speaks in MiniCPM-V and MiniCPM-o, by ``version``, as vLLM reads it.
-
-Of MiniCPM-V without one it guesses between two.
-"""
+"""Text model of MiniCPM-V and MiniCPM-o by ``version``, as vLLM reads it. For a
+MiniCPM-V without a version, vLLM guesses between two."""

@@ -1,4 +1,4 @@
-"""How many bits a parameter or a cached value takes in the formats that servers use."""
+"""Bits of a parameter or cached value in the formats servers use."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from inferwatch.errors import InferwatchError
 
 
 class ShapeError(InferwatchError):
-    """What is known of a model does not make a shape: says what is missing."""
+    """A model's shape cannot be derived; the message says what is missing."""
 
     exit_status = 2
 
@@ -23,7 +23,7 @@ DTYPES = {
     "bfloat16": "bfloat16",
     "bf16": "bfloat16",
 }
-"""One name for each dtype of weights that are not quantised."""
+"""Canonical names of the dtypes of unquantised weights."""
 DTYPE_BITS = {"float32": 32.0, "float16": 16.0, "bfloat16": 16.0}
 _CACHE_BITS = {
     "fp8": 8.0,
@@ -34,7 +34,7 @@ _CACHE_BITS = {
     "int8": 8.0,
     "int8_per_token_head": 8.0,
     "int4_per_token_head": 4.0,
-    # two values a byte, and a scale in FP8 for sixteen
+    # two values per byte, and an FP8 scale for sixteen
     "nvfp4": 4.5,
     # 512 values in FP8, four scales in FP32, 64 in BF16: 656 bytes for 576 values
     "fp8_ds_mla": 656 * 8 / 576,
@@ -43,22 +43,22 @@ _CACHE_BITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightFormat:
-    """What a method of quantisation makes of a model's weights."""
+    """Effect of a quantisation method on a model's weights."""
 
     weight_bits: float
-    """Of matrices of attention and FFN, scales included."""
+    """Bits per parameter of attention and FFN matrices, scales included."""
     expert_bits: float | None = None
-    """Of routed experts, where it differs."""
+    """Bits per parameter of routed experts, where different."""
     quantised_attention: bool = True
     compute_dtype: str | None = None
-    """In which its products are computed; as the activations where it is ``None``."""
+    """Dtype of its matrix products; None: that of the activations."""
 
 
 def plain_dtype(name: str | None) -> str | None:
-    """Such as ``bfloat16`` for ``torch.bfloat16``; ``auto`` is ``None``.
+    """The canonical dtype: ``bfloat16`` for ``torch.bfloat16``, None for ``auto``.
 
     Raises:
-        ShapeError: nobody knows it.
+        ShapeError: the dtype is unknown.
     """
     if name is None or name == "auto":
         return None
@@ -72,7 +72,7 @@ def cache_bits(kv_dtype: str | None, dtype: str, quantisation: object = None) ->
     """Bits of a cached value; ``auto`` follows the checkpoint, else the activations.
 
     Raises:
-        ShapeError: nobody knows it.
+        ShapeError: the dtype is unknown.
     """
     if kv_dtype is None or kv_dtype == "auto":
         scheme = _mapping(_mapping(quantisation).get("kv_cache_scheme"))
@@ -92,17 +92,17 @@ def cache_bits(kv_dtype: str | None, dtype: str, quantisation: object = None) ->
 def weight_format(
     method: str | None, quantisation: Mapping[str, Any], other_bits: float
 ) -> WeightFormat:
-    """Of a checkpoint's ``quantization_config``, or of a method that the server has.
+    """The format given by a ``quantization_config``, or by the server's own method.
 
     Raises:
-        ShapeError: the bits of this method are not known.
+        ShapeError: the bits of this method are unknown.
     """
     name = (method or _method_of(quantisation)).lower().replace("_", "-")
     attention = not _leaves_attention(quantisation)
     if not name or name in {"none", "auto"}:
         return WeightFormat(weight_bits=other_bits)
     if name in {"mxfp4", "gpt-oss-mxfp4"}:
-        # OCP Microscaling Formats 1.0: 32 values of 4 bits share a scale of 8
+        # OCP Microscaling Formats 1.0: 32 values of 4 bits share a scale of 8 bits
         return WeightFormat(
             weight_bits=other_bits, expert_bits=4.25, quantised_attention=False
         )
@@ -125,7 +125,7 @@ def weight_format(
 
 
 def _grouped(quantisation: Mapping[str, Any]) -> float:
-    """Integers with a scale in FP16 a group, and a zero point as wide as a value.
+    """Integers with an FP16 scale per group, and a zero point as wide as a value.
 
     GPTQ, arXiv 2210.17323, section 5; AWQ, arXiv 2306.00978, section 5.
     """
@@ -133,21 +133,21 @@ def _grouped(quantisation: Mapping[str, Any]) -> float:
     size = int(
         quantisation.get("group_size") or quantisation.get("q_group_size") or 128
     )
-    if size <= 0:  # -1: one scale a column, which is as good as none
+    if size <= 0:  # -1: one scale per column, which is negligible
         return bits
     return bits + (16 + bits) / size
 
 
 def _float8(quantisation: Mapping[str, Any]) -> float:
-    """A byte; with blocks a scale in FP32 each (DeepSeek-V3, arXiv 2412.19437, 3.3)."""
+    """A byte; with blocks, an FP32 scale each (DeepSeek-V3, arXiv 2412.19437, 3.3)."""
     block = quantisation.get("weight_block_size")
     return 8 + 32 / (block[0] * block[1]) if block else 8.0
 
 
 def _bitsandbytes(quantisation: Mapping[str, Any]) -> float:
-    """NF4: 64 values share a scale in FP32, or in 8 bits that share one (QLoRA).
+    """NF4: 64 values share an FP32 scale, or an 8-bit one with double quantisation.
 
-    Dettmers et al., arXiv 2305.14314, section 3.
+    QLoRA: Dettmers et al., arXiv 2305.14314, section 3.
     """
     if quantisation.get("load_in_8bit"):
         return 8.0
@@ -156,7 +156,7 @@ def _bitsandbytes(quantisation: Mapping[str, Any]) -> float:
 
 
 def _modelopt(quantisation: Mapping[str, Any]) -> float | None:
-    """By the name of its algorithm."""
+    """Bits by the name of the algorithm."""
     algorithm = str(quantisation.get("quant_algo") or "FP8").upper()
     return {"FP8": 8.0, "MXFP8": 8.25, "NVFP4": 4.5, "W4A16_AWQ": 4.125}.get(algorithm)
 
@@ -197,13 +197,13 @@ _COMPUTES_IN = {
     "modelopt-fp4": "float4",
     "nvfp4": "float4",
 }
-"""Others keep activations in 16 bit and widen the weights first."""
+"""Other methods keep activations in 16 bits and dequantise the weights first."""
 
 
 def _compressed_tensors(
     quantisation: Mapping[str, Any], *, attention: bool
 ) -> WeightFormat:
-    """Each group of layers says its bits, its group size and what activations are."""
+    """Read bits, group size and activations from its first config group."""
     groups = _mapping(quantisation.get("config_groups"))
     if not groups:
         raise ShapeError("compressed-tensors without config_groups: no bits are told")
@@ -230,7 +230,7 @@ def _method_of(quantisation: Mapping[str, Any]) -> str:
 
 
 def _leaves_attention(quantisation: Mapping[str, Any]) -> bool:
-    """Its attention is named among what is not to be converted, of all layers."""
+    """Whether attention of all layers is excluded from quantisation."""
     names = [
         str(name)
         for key in ("modules_to_not_convert", "ignore", "ignored_layers", "exclude")

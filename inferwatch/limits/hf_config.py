@@ -1,4 +1,4 @@
-"""The shape of a model from a Hugging Face ``config.json``, whoever's words it uses."""
+"""Derives a model's shape from a Hugging Face ``config.json`` of any family."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = ["ShapeError", "StrangerError", "reads_all", "shape_of"]
 
 
 class StrangerError(ShapeError):
-    """How models of its family, or with such a value of a key, are built is unknown."""
+    """The model's family, or the value of one of its keys, is not supported."""
 
 
 NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
@@ -36,22 +36,22 @@ RECURRENT = (
     *("linear_num_value_heads", "linear_attn_config", "attn_layer_period"),
     *("conv_L_cache", "lru_width"),
 )
-"""Keys of models with layers that keep a state instead of a cache."""
+"""Keys of models with layers that keep a state instead of a KV cache."""
 UNEVEN = (
     *("num_kv_shared_layers", "hidden_size_per_layer_input", "block_configs"),
     *("global_head_dim", "num_global_key_value_heads", "swa_num_key_value_heads"),
     "zero_expert_num",
 )
-"""Keys of models whose layers differ, share, or are left out."""
+"""Keys of models whose layers differ, share weights, or are skipped."""
 WINDOWS = ("window", "sliding", "attention_chunk", "local_attention")
-"""Words of keys by which layers see a part of what is before."""
+"""Words in keys that limit attention to part of the context."""
 PARTS = (*UNEVEN, "index_topk")
 PLAIN_ACTIVATIONS = {"relu", "relu2", "squared_relu", "xielu"}
-"""Of FFNs with two matrices, whoever's model it is."""
+"""Activation functions of FFNs with two matrices, in any family."""
 MOST_LAYERS = 10_000
 MOST_BITS = 64
 ODD = (TypeError, ValueError, ArithmeticError, LookupError, RecursionError)
-"""What comes of values that are of another kind than all others write them."""
+"""Errors caused by values of unexpected types."""
 STATEFUL_LAYERS = ("linear", "mamba", "conv", "recurrent")
 
 
@@ -62,15 +62,15 @@ def shape_of(
     kv_dtype: str | None = None,
     quantization: str | None = None,
 ) -> ModelShape:
-    """What the configuration says; what it leaves open as its ``model_type`` has it.
+    """The shape in a configuration; gaps are filled by defaults of its ``model_type``.
 
-    What a server was told wins over the checkpoint: the dtype of activations, of the KV
-    cache, and a method that quantises while loading. Vision and audio towers are left
-    out.
+    The server's own settings override the checkpoint: dtype of activations and KV
+    cache, and a quantisation method applied while loading. Vision and audio encoders
+    are left out.
 
     Raises:
-        ShapeError: something is missing, is not as others write it, or the model is
-            not of attention alone.
+        ShapeError: something is missing or malformed, or the model is not a plain
+            attention decoder.
     """
     try:
         shape = _shape_of(config, dtype, kv_dtype, quantization)
@@ -93,7 +93,7 @@ def _shape_of(
     kind = _family(text)
     text = _with_defaults(text, kind)
     biased = kind.biased or _told(text, kind.bias_key)
-    # servers make 16 bit of checkpoints in FP32 unless told otherwise
+    # servers load FP32 checkpoints in 16 bits unless told otherwise
     told = str(text.get("dtype") or text.get("torch_dtype") or "auto")
     plain = plain_dtype(dtype) or {"float16": "float16"}.get(
         plain_dtype(told) or "", "bfloat16"
@@ -128,7 +128,7 @@ def _shape_of(
         ffn_bias=biased or _told(text, "mlp_bias"),
         head_bias=kind.head_bias or _told(text, "lm_head_bias"),
         qk_norm=kind.qk_norm,
-        # of Llama 4, whose key is the same, they have no weights
+        # Llama 4 has the same key, but those norms have no weights
         wide_qk_norm=kind.wide_qk_norm
         or (kind.norms == 1 and _told(text, "use_qk_norm")),
         norms=_norms(text, kind),
@@ -150,10 +150,10 @@ def _shape_of(
 
 
 def reads_all(config: Mapping[str, Any]) -> bool:
-    """Each step reads all weights and the whole context, whatever the shape is.
+    """Whether every step reads all weights and the whole context, by what keys are set.
 
-    Nothing in it, however deep, speaks of experts, windows or layers that differ; of a
-    configuration without a word nobody knows.
+    True if nothing in the configuration, at any depth, mentions experts, windows or
+    differing layers; False for an empty one.
     """
     deeper: list[object] = [config]
     while deeper:
@@ -168,13 +168,13 @@ def reads_all(config: Mapping[str, Any]) -> bool:
 
 
 def _speaks_of_parts(text: Mapping[str, Any], key: str) -> bool:
-    """By this key: a step may read some of the weights, or some of the context."""
+    """Whether a key means that a step may read only part of weights or context."""
     value = text[key]
     if key == "layer_types":
         full = isinstance(value, list) and set(map(str, value)) <= {"full_attention"}
         return value is not None and not full
     if isinstance(value, int | float) and value is not True:
-        value = value > 1  # one expert is none, and -1 no window
+        value = value > 1  # a single expert is none, and -1 is no window
     if not value:
         return False
     if any(word in key for word in WINDOWS):
@@ -183,7 +183,7 @@ def _speaks_of_parts(text: Mapping[str, Any], key: str) -> bool:
 
 
 def _text_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration of the part that speaks."""
+    """The configuration of the text model."""
     for name in NESTED:
         nested = config.get(name)
         if isinstance(nested, Mapping) and nested:
@@ -192,7 +192,7 @@ def _text_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _refuse_strangers(text: Mapping[str, Any]) -> None:
-    """Say of what is not a decoder of attention and FFN why it is not understood."""
+    """Reject models other than plain decoders of attention and FFN, with the reason."""
     kind = text.get("model_type") or "this model"
     if text.get("is_encoder_decoder") or "type_vocab_size" in text:
         raise ShapeError(f"{kind} has an encoder: limits are known of decoders alone")
@@ -214,7 +214,7 @@ def _refuse_strangers(text: Mapping[str, Any]) -> None:
 
 
 def _family(text: Mapping[str, Any]) -> Family:
-    """What is known of its family; a shape without one is as Llama's."""
+    """The family; Llama's for a configuration without ``model_type``."""
     kind = text.get("model_type")
     if not kind:
         return LLAMA
@@ -231,14 +231,14 @@ def _family(text: Mapping[str, Any]) -> Family:
 
 
 def _by_version(text: Mapping[str, Any]) -> Family | None:
-    """Of models whose part that speaks is of a family that their version tells."""
+    """The family of a text model determined by the model's version."""
     version = text.get("version")
     versions = VERSIONS.get(str(text.get("model_type")), {})
     return versions.get("" if version is None else str(version))
 
 
 def _with_defaults(text: Mapping[str, Any], kind: Family) -> Mapping[str, Any]:
-    """What is absent as its family has it, unless it is there by another name."""
+    """The configuration with the family's defaults for keys absent under any name."""
     absent = {
         key: value
         for key, value in kind.otherwise.items()
@@ -279,7 +279,7 @@ def _head_dim(text: Mapping[str, Any], mla: Mla | None, hidden: int, heads: int)
 def _ffn(
     text: Mapping[str, Any], experts: Experts | None, hidden: int, layers: int
 ) -> int:
-    """Of the dense layers; of none where all have experts."""
+    """Inner size of dense FFNs; 0 if all layers have experts."""
     if experts is not None and experts.layers == layers:
         return 0
     told = first_number(text, ("intermediate_size_mlp", *FFN))
@@ -316,7 +316,7 @@ def _experts(text: Mapping[str, Any], layers: int) -> Experts | None:
 
 
 def _expert_layers(text: Mapping[str, Any], layers: int) -> int:
-    """How many layers have experts, in the ways that models say it."""
+    """Number of layers with experts, by any of the keys families use."""
     kinds = items(text, "mlp_layer_types")
     if kinds:
         return sum(str(kind) == "sparse" for kind in kinds[:layers])
@@ -356,7 +356,7 @@ def _mla(text: Mapping[str, Any]) -> Mla | None:
 def _window(
     text: Mapping[str, Any], kind: Family, layers: int
 ) -> tuple[int | None, int]:
-    """The sliding window, and how many layers have it."""
+    """The sliding window, and the number of layers that have it."""
     window = first_number(text, ("sliding_window", "attention_chunk_size"))
     if not window or text.get("use_sliding_window") is False:
         return None, 0
@@ -371,7 +371,7 @@ def _window(
 
 
 def _norms(text: Mapping[str, Any], kind: Family) -> int:
-    """Of a layer: Falcon's of attention is of its FFN beside, too."""
+    """Norms per layer: Falcon shares one between parallel attention and FFN."""
     if text.get("use_post_norm"):
         return 2 * kind.norms
     if text.get("model_type") == "falcon" and text.get("parallel_attn", True):

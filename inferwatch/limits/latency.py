@@ -1,6 +1,6 @@
-"""Floors of what a user waits for, each the sum of its steps' floors.
+"""Lower bounds of user-visible latencies: sums of the floors of their steps.
 
-Communication between GPUs, the host and the queue come on top.
+Communication between GPUs, host overhead and queueing come on top.
 """
 
 from collections.abc import Iterable
@@ -11,10 +11,11 @@ from inferwatch.limits.step import StepCosts, StepSums, floor_s
 
 
 def prefill_flops(shape: ModelShape, tokens: int, *, causal: bool = False) -> float:
-    """FLOP of a prompt as texts have them: 2·P·T + 4·L·T²·d of attention.
+    """FLOP of a prompt, by the usual formula: 2·P·T + 4·L·T²·d of attention.
 
-    Kaplan et al., arXiv 2001.08361, table 1. The full square: a causal kernel does half
-    of it. `StepCosts.work` has it without the input table, and the head for one token.
+    Kaplan et al., arXiv 2001.08361, table 1. This is the full square, of which causal
+    kernels compute half. ``StepCosts.work`` leaves out the input embedding, and counts
+    the head for one token.
     """
     square = tokens * tokens * (0.5 if causal else 1.0)
     attended = 4 * shape.layers * square * shape.heads * shape.head_dim
@@ -22,7 +23,7 @@ def prefill_flops(shape: ModelShape, tokens: int, *, causal: bool = False) -> fl
 
 
 def decode_flops(shape: ModelShape, context: int) -> float:
-    """FLOP of one token behind a context as texts have them: 2·P + 4·L·S·d."""
+    """FLOP of one token after a context, by the usual formula: 2·P + 4·L·S·d."""
     attended = 4 * shape.layers * context * shape.heads * shape.head_dim
     return 2 * parameters(shape).active + attended
 
@@ -33,9 +34,9 @@ def ttft_floor_s(
     bytes_per_s: float | None,
     flops: float | None,
 ) -> float | None:
-    """The least time to the first token of a prompt that does not wait.
+    """Lower bound of the time to first token of a prompt that does not queue.
 
-    In one step, or in chunks, each a step that reads the weights again (Agrawal et al.,
+    In one step, or in chunks, each of which reads the weights again (Agrawal et al.,
     *Sarathi-Serve*, arXiv 2403.02310, section 3).
     """
     least = 0.0
@@ -48,9 +49,9 @@ def ttft_floor_s(
 
 
 def e2el_s(ttft_s: float, tpot_s: float, output_tokens: int) -> float:
-    """TTFT + (N − 1) · TPOT: the first token is not waited for twice.
+    """TTFT + (N − 1) · TPOT, as the first token is in TTFT.
 
-    As MLPerf Inference defines TPOT, and vLLM's benchmarks.
+    As MLPerf Inference and vLLM's benchmarks define TPOT.
     """
     return ttft_s + max(0, output_tokens - 1) * tpot_s
 
@@ -60,9 +61,10 @@ def load_floor_s(
     storage_bytes_per_s: float | None,
     pcie_bytes_per_s: float | None,
 ) -> float | None:
-    """The least time that weights need from storage to a GPU: the slower of both.
+    """Lower bound of the time to load weights from storage to a GPU: the slower link.
 
-    Both may overlap entirely (Fu et al., *ServerlessLLM*, arXiv 2401.14351, section 4).
+    Both transfers can overlap entirely (Fu et al., *ServerlessLLM*, arXiv 2401.14351,
+    section 4).
     """
     known = [each for each in (storage_bytes_per_s, pcie_bytes_per_s) if each]
     return weight_bytes / min(known) if known else None

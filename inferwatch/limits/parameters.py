@@ -1,8 +1,8 @@
-"""How many parameters a shape has, and what they take in memory.
+"""Number of parameters of a shape, and their size in memory.
 
-Counts follow from the shapes of the matrices that published implementations declare
-(``transformers``, ``modeling_llama.py`` and its kin; for MLA section 2.1.1 of the
-DeepSeek-V2 report, arXiv 2405.04434; for experts Mixtral, arXiv 2401.04088).
+Counts follow from the matrix shapes in published implementations (``transformers``,
+``modeling_llama.py`` and its relatives; MLA: section 2.1.1 of the DeepSeek-V2 report,
+arXiv 2405.04434; experts: Mixtral, arXiv 2401.04088).
 """
 
 from dataclasses import dataclass
@@ -12,49 +12,49 @@ from inferwatch.limits.shape import Experts, Mla, ModelShape
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameters:
-    """A model's parameters by what they are for."""
+    """A model's parameters by purpose."""
 
     embedding: int
-    """The input table; where it is tied it is the head, too, and counted here."""
+    """The input embedding; if tied, it is also the head and is counted here."""
     positions: int
     head: int
-    """The output matrix; 0 where it is tied."""
+    """The output matrix; 0 if tied."""
     attention: int
-    """Matrices of attention, of all layers."""
+    """Attention matrices of all layers."""
     ffn: int
-    """Matrices that every token passes: dense FFNs and shared experts."""
+    """Matrices used by every token: dense FFNs and shared experts."""
     experts: int
     """Matrices of all routed experts."""
     active_experts: int
-    """Of which one token passes so many."""
+    """Matrices of the routed experts one token uses."""
     router: int
     norms: int
-    """Norms and biases, of all layers and the last."""
+    """Norms and biases, of all layers and the last norm."""
     expert_biases: int
 
     @property
     def total(self) -> int:
-        """All that a checkpoint holds, without layers for speculation."""
+        """Parameters in a checkpoint, without layers for speculation."""
         tables = self.embedding + self.positions + self.head
         layers = self.attention + self.ffn + self.experts + self.router
         return tables + layers + self.norms + self.expert_biases
 
     @property
     def active(self) -> int:
-        """All but the experts that a token does not pass.
+        """All parameters but the experts a token does not use.
 
-        As Qwen and DeepSeek count; OpenAI leaves the input embedding out besides.
+        As Qwen and DeepSeek count; OpenAI leaves out the input embedding as well.
         """
         return self.total - self.experts + self.active_experts
 
     @property
     def linear_active(self) -> int:
-        """Those that every token of a step is multiplied with: not the head."""
+        """Parameters every token of a step is multiplied with: without the head."""
         return self.attention + self.ffn + self.active_experts + self.router
 
 
 def parameters(shape: ModelShape) -> Parameters:
-    """Count them."""
+    """Count the parameters of a shape."""
     experts = shape.experts
     dense_layers = shape.layers - (experts.layers if experts else 0)
     matrices = 3 if shape.gated else 2
@@ -75,9 +75,9 @@ def parameters(shape: ModelShape) -> Parameters:
 
 
 def weight_bytes(shape: ModelShape) -> int:
-    """What the weights take: parameters times bits, scales of quantised ones included.
+    """Bytes of the weights: parameters times bits, with scales of quantised ones.
 
-    Quantisers leave embeddings, head, router, norms and biases as they were
+    Embeddings, head, router, norms and biases are not quantised
     (``modules_to_not_convert`` of a checkpoint; vLLM's ``LinearMethod`` for the rest).
     """
     counted = parameters(shape)
@@ -96,17 +96,17 @@ def weight_bytes(shape: ModelShape) -> int:
 
 
 def attention_bits(shape: ModelShape) -> float:
-    """Bits of a parameter of attention's matrices."""
+    """Bits per parameter of attention matrices."""
     return shape.weight_bits if shape.quantised_attention else shape.other_bits
 
 
 def expert_bits(shape: ModelShape) -> float:
-    """Bits of a parameter of a routed expert."""
+    """Bits per parameter of routed experts."""
     return shape.weight_bits if shape.expert_bits is None else shape.expert_bits
 
 
 def _attention(shape: ModelShape) -> int:
-    """One layer's matrices: query, key, value and output; or those of MLA."""
+    """Matrices of one layer: query, key, value and output; or those of MLA."""
     if shape.mla is not None:
         return _latent_attention(shape, shape.mla)
     query = shape.hidden * shape.heads * shape.head_dim
@@ -115,7 +115,7 @@ def _attention(shape: ModelShape) -> int:
 
 
 def _latent_attention(shape: ModelShape, mla: Mla) -> int:
-    """Down to the latent vectors and up from them: arXiv 2405.04434, 2.1.2."""
+    """MLA's matrices to and from the latent vectors: arXiv 2405.04434, 2.1.2."""
     query_out = shape.heads * (mla.nope_dim + mla.rope_dim)
     if mla.query_rank is None:
         query = shape.hidden * query_out
@@ -127,24 +127,24 @@ def _latent_attention(shape: ModelShape, mla: Mla) -> int:
 
 
 def _shared(shape: ModelShape, experts: Experts) -> int:
-    """Experts that every token passes."""
+    """Shared experts of all layers."""
     matrices = 3 if shape.gated else 2
     return experts.layers * matrices * shape.hidden * experts.shared_ffn
 
 
 def _routed(shape: ModelShape, experts: Experts, count: int) -> int:
-    """So many experts of each layer that has some."""
+    """``count`` routed experts of every layer with experts."""
     matrices = 3 if shape.gated else 2
     return experts.layers * count * matrices * shape.hidden * experts.ffn
 
 
 def _routers(shape: ModelShape, experts: Experts) -> int:
-    """A row for each expert, and for those that every token passes together."""
+    """One row per expert, and one for the gate of shared experts."""
     return experts.layers * (experts.count + experts.shared_gate) * shape.hidden
 
 
 def _expert_biases(shape: ModelShape, experts: Experts) -> int:
-    """One number a row of each matrix, where experts have a bias."""
+    """One number per row of each matrix, where experts have biases."""
     if not experts.bias:
         return 0
     rows = (2 if shape.gated else 1) * experts.ffn + shape.hidden
@@ -152,7 +152,7 @@ def _expert_biases(shape: ModelShape, experts: Experts) -> int:
 
 
 def _norms_and_biases(shape: ModelShape, dense_layers: int) -> int:
-    """What is one number a row: small, but not of a small model."""
+    """One number per row: small, but not for a small model."""
     experts = shape.experts
     norms = (shape.layers * shape.norms + shape.last_norms) * shape.hidden
     norms *= 2 if shape.norm_bias else 1

@@ -1,7 +1,7 @@
-"""What a model on some GPUs could do at best, without any engine.
+"""Upper bounds on what a model can do on some GPUs, without running an engine.
 
-All of it follows from the shape, the device and the workload: floors at full peaks, so
-no server is faster. Communication between GPUs is left out.
+They follow from the shape, the device and the workload at full peaks, so no server is
+faster. Communication between GPUs is left out.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from inferwatch.limits.step import StepCosts, StepSums, StepWork, binding, floor
 
 GIB = 2**30
 PROCESS_BYTES = 1.5 * GIB
-"""CUDA context, libraries, communication buffers and graphs of a GPU: an estimate."""
+"""Estimate for CUDA context, libraries, communication buffers and graphs of a GPU."""
 
 
 class BatchLimit(StrEnum):
-    """What keeps the batch from growing, or from being worth it."""
+    """What limits the batch size, or its benefit."""
 
     WEIGHTS = "weights"
-    """There is no room for a single request beside them."""
+    """Not even one request fits beside the weights."""
     MEMORY = "KV memory"
     COMPUTE = "compute"
     """More requests fit, but add no tokens/s."""
@@ -33,22 +33,22 @@ class BatchLimit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What requests are like."""
+    """The requests to plan for."""
 
     batch: int
-    """Requests that decode together."""
+    """Requests that decode concurrently."""
     prompt: int
     output: int
     context: int
-    """Tokens that each has room for in the cache: what fits is asked of these."""
+    """Tokens of cache reserved per request when asking how many fit."""
     block_tokens: int = 16
     chunk: int = 8192
-    """Most tokens of a step: what activations are estimated for."""
+    """Most tokens per step, which activations are estimated for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """On how many of which GPUs, and how much of them an engine may use."""
+    """The number and kind of GPUs, and the share of their memory an engine may use."""
 
     device: Device
     tensor_parallel: int = 1
@@ -56,20 +56,20 @@ class Machine:
     memory_share: float = 0.92
     """``--gpu-memory-utilization`` of vLLM."""
     overhead_bytes: float | None = None
-    """Beside weights and KV, of one GPU; estimated where it is ``None``."""
+    """Memory besides weights and KV cache, per GPU; None: estimated."""
     storage_bytes_per_s: float | None = None
     gpu_hour: float | None = None
-    """Price."""
+    """Price per GPU hour."""
 
     @property
     def gpus(self) -> int:
-        """All that serve one replica."""
+        """GPUs of one replica."""
         return self.tensor_parallel * self.pipeline_parallel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What could be at best; bytes are of one GPU unless they say otherwise."""
+    """The resulting bounds; bytes are per GPU unless stated otherwise."""
 
     machine: Machine
     shape: ModelShape
@@ -77,75 +77,75 @@ class Plan:
     counted: Parameters
     total_weight_bytes: int
     request_kv_bytes: int
-    """Of all GPUs together."""
+    """Over all GPUs."""
     allowed_bytes: float
     weight_bytes: float
     overhead_bytes: float
     overhead_is_estimate: bool
     kv_bytes: float
-    """Of the whole batch."""
+    """KV cache of the whole batch."""
     left_bytes: float
-    """Below zero: so much is missing."""
+    """Negative: so much is missing."""
     max_requests: int
     max_kv_tokens: int
-    """Contexts of all of them, together."""
+    """KV cache tokens of all those requests."""
     decode: StepWork
-    """The mean step of an answer, of one tensor-parallel rank: all pipeline stages
-    together, for the requests that one of them has at a time."""
+    """The mean decode step of one tensor-parallel rank: all pipeline stages together,
+    for the requests one stage has at a time."""
     binds: str | None
     ridge: float | None
     compute_bound_from: int | None
     batch_limit: BatchLimit
     tpot_floor_s: float | None
-    """Mean over an answer, whose context grows from its prompt on."""
+    """Mean over a response, whose context grows from its prompt on."""
     ttft_floor_s: float | None
     e2el_floor_s: float | None
     tokens_per_s: float | None
-    """Of decode alone, at this batch: a ceiling; ``None`` where it does not fit."""
+    """Upper bound for decode alone at this batch size; None if it does not fit."""
     most_tokens_per_s: float | None
-    """Likewise, of as many requests as fit."""
+    """The same for the largest batch that fits."""
     served_tokens_per_s: float | None
-    """Output tokens where the prompts are computed beside: a ceiling."""
+    """Upper bound of output tokens per second when prompts are computed as well."""
     load_pcie_s: float | None
     load_storage_s: float | None
 
     @property
     def fits(self) -> bool:
-        """The batch fits, whole."""
+        """Whether the whole batch fits."""
         return self.left_bytes >= 0
 
     def cost(self, tokens_per_s: float | None) -> float | None:
-        """Of a million tokens; of a replica that makes so many, and no pause."""
+        """Price of a million tokens from a replica that is always busy."""
         if self.machine.gpu_hour is None or not tokens_per_s:
             return None
         return cost_per_million(self.machine.gpu_hour, self.machine.gpus, tokens_per_s)
 
 
 def plan_for(shape: ModelShape, machine: Machine, workload: Workload) -> Plan:
-    """Work it out."""
+    """Compute the plan."""
     return _Planner(shape, machine, workload).plan()
 
 
 def overhead_estimate(
     shape: ModelShape, workload: Workload, tensor_parallel: int
 ) -> float:
-    """What a GPU needs beside weights and KV: an estimate, an engine's profile is true.
+    """Estimated memory of a GPU besides weights and KV cache.
 
-    The process, activations, and logits of the batch.
+    The process, activations, and logits of the batch; an engine's own profile is exact.
     """
     logits = workload.batch * logits_bytes(shape)
     return PROCESS_BYTES + activation_bytes(shape, workload, tensor_parallel) + logits
 
 
 def logits_bytes(shape: ModelShape) -> int:
-    """Of one request, in FP32, twice, as samplers copy them."""
+    """Logits of one request in FP32, twice, because samplers copy them."""
     return shape.vocab * 4 * 2
 
 
 def activation_bytes(
     shape: ModelShape, workload: Workload, tensor_parallel: int
 ) -> float:
-    """Of the widest layer of a full step."""
+    """Activations of the widest layer in a full step."""
     experts = shape.experts
     ffn = max(shape.ffn, (experts.per_token * experts.ffn) if experts else 0)
     attention = (shape.heads + 2 * shape.kv_heads) * shape.head_dim
@@ -154,7 +154,7 @@ def activation_bytes(
 
 
 class _Planner:
-    """The parts of a plan, each from those before."""
+    """Computes the parts of a plan."""
 
     def __init__(self, shape: ModelShape, machine: Machine, workload: Workload) -> None:
         self.shape, self.machine, self.workload = shape, machine, workload
@@ -175,7 +175,7 @@ class _Planner:
             overhead = overhead_estimate(shape, load, machine.tensor_parallel)
         request = kv_bytes(shape, load.context, load.block_tokens)
         shards = kv_shards(shape, machine.tensor_parallel) * machine.pipeline_parallel
-        # a request more has logits more: as many fit as fit with their own overhead
+        # each further request has logits, too, so its overhead is part of its size
         logits = 0 if machine.overhead_bytes is not None else logits_bytes(shape)
         most = max_requests(
             allowed, weights, overhead - load.batch * logits, request / shards + logits
@@ -215,7 +215,7 @@ class _Planner:
         )
 
     def decode(self, batch: int) -> StepWork:
-        """The mean step of an answer; stages of a pipeline share the batch evenly."""
+        """The mean decode step; pipeline stages share the batch evenly."""
         load, shape = self.workload, self.shape
         sums = StepSums.answering(
             batch / self.stages(batch),
@@ -226,15 +226,15 @@ class _Planner:
         return self.costs.work(sums)
 
     def stages(self, batch: int) -> int:
-        """Of a pipeline, that have something to do: each works on other requests."""
+        """Busy pipeline stages: each works on different requests."""
         return min(batch, self.machine.pipeline_parallel)
 
     def tpot(self, batch: int) -> float | None:
-        """Stages add up for one token."""
+        """Floor of TPOT: a token passes all pipeline stages in turn."""
         return floor_s(self.decode(batch), self.bandwidth, self.flops)
 
     def ttft(self) -> float | None:
-        """Of a prompt alone, in one step; stages may work on different chunks of it."""
+        """Floor for a single prompt in one step, with its chunks spread over stages."""
         floor = ttft_floor_s(self.costs, [self.prompt], self.bandwidth, self.flops)
         return None if floor is None else floor / self.machine.pipeline_parallel
 
@@ -248,16 +248,17 @@ class _Planner:
         return most / tpot if tpot else None
 
     def served_tokens_per_s(self) -> float | None:
-        """At best prompts are computed while decode reads: the larger of both sums.
+        """Upper bound with prompts computed while decode reads: the larger sum.
 
-        Decode waits for itself: stages that it leaves idle make it no faster.
+        Decode depends on its own results, so idle stages do not make it faster.
         """
         load, step = self.workload, self.decode(self.workload.batch)
         decode_s = self.tpot(load.batch)
         if not decode_s or not self.bandwidth or not self.flops:
             return None
         prompt = self.costs.work(self.prompt)
-        # a token of each request, by all stages: its share of the prompts, and its step
+        # per token of each request, over all stages: its share of the prompts, and its
+        # step
         flops = load.batch * prompt.flops / load.output
         flops += self.stages(load.batch) * step.flops
         compute_s = flops / self.machine.pipeline_parallel / self.flops

@@ -1,6 +1,6 @@
-"""Public shapes of well-known models, as ``config.json`` on Hugging Face has them.
+"""Shapes of well-known models, from their ``config.json`` on Hugging Face.
 
-Of each what its shape follows from; positions and token ids are left out.
+Only the keys the shape follows from; positions and token ids are left out.
 """
 
 from collections.abc import Mapping

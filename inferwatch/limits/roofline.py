@@ -1,4 +1,4 @@
-"""Where steps stand under the roofline, and what cannot be.
+"""Position of steps under the roofline, and detection of impossible measurements.
 
 Williams, Waterman and Patterson, *Roofline: an insightful visual performance model for
 multicore architectures*, CACM 52/4, 2009.
@@ -10,11 +10,11 @@ from inferwatch.limits.step import StepWork
 
 MOST_REQUESTS = 1 << 24
 IMPOSSIBLE = "impossible: check clocks, dtype, speculative decoding or the measurement"
-"""What to say of a number that beats its floor."""
+"""Message for a number below its floor."""
 
 
 def ridge_point(flops: float | None, bytes_per_s: float | None) -> float | None:
-    """FLOP a byte from which on work is bound by compute: F / BW."""
+    """FLOP per byte from which on work is compute-bound: F / BW."""
     if flops is None or not bytes_per_s:
         return None
     return flops / bytes_per_s
@@ -39,9 +39,9 @@ def mfu(flops_done: float, time_s: float, flops: float) -> float:
 def is_possible(
     measured: float | None, least: float | None, tolerance: float = 0.0
 ) -> bool | None:
-    """Whether a time or a size is not below the least it can be; ``None``: unknown.
+    """Whether a measurement is not below its lower bound; None if either is unknown.
 
-    Beyond a tolerance: data sheets round their bandwidths by up to 2.5 %.
+    The tolerance covers data sheets, which round bandwidths by up to 2.5 %.
     """
     if measured is None or least is None:
         return None
@@ -51,11 +51,11 @@ def is_possible(
 def compute_bound_batch(
     work: Callable[[int], StepWork], bytes_per_s: float | None, flops: float | None
 ) -> int | None:
-    """From how many requests on decode is bound by compute; ``None``: it never is.
+    """Batch size from which decode is compute-bound; None if it never is.
 
-    ``work`` is what a step must do for so many. Intensity grows with the batch (Pope et
-    al., arXiv 2211.05102, section 2.1) up to that of one request's attention, which no
-    batch raises.
+    ``work`` gives the work of a step for a batch size. Intensity grows with the batch
+    (Pope et al., arXiv 2211.05102, section 2.1) up to that of a single request's
+    attention, which batching does not change.
     """
     ridge = ridge_point(flops, bytes_per_s)
     if ridge is None:

@@ -1,27 +1,27 @@
-"""What one step of the engine must read and compute, and the least time that takes.
+"""Memory traffic and FLOP of an engine step, and the least time they take.
 
 The roofline model (Williams, Waterman and Patterson, *Roofline*, CACM 52/4, 2009) on
 the arithmetic of a decoder (Pope et al., arXiv 2211.05102; Kaplan et al., arXiv
-2001.08361, section 2.1: two FLOP a parameter and token).
+2001.08361, section 2.1: two FLOP per parameter and token).
 
 vLLM has an estimate of its own (``--enable-mfu-metrics``, ``v1/metrics/perf.py``). It
-is meant to describe, ours to bound from below, hence they differ on purpose:
+describes a step while ours is a lower bound, hence the deliberate differences:
 
-- vLLM counts activations that layers hand to each other as memory traffic; kernels may
-  keep them on the chip, so a floor leaves them out. `StepCosts.activation_bytes` has
-  them: with it both agree on dense models; without it a decode step of an 8B model in
-  16 bit differs by half a thousandth a request.
-- vLLM counts the attention of prompt tokens as a full square, tokens × context; causal
-  kernels skip the half that is masked, and so do we. Decode is the same.
-- vLLM has three matrices in every FFN, quantised scales for nothing, MXFP4 in attention
-  where it is in experts alone; it leaves norms, biases and router out.
-- vLLM reads `tokens × top-k` experts as long as there are that many; tokens that are
-  routed independently meet at the same experts, so that we expect fewer.
-- Both leave all-reduce and other communication out.
+- vLLM counts activations passed between layers as memory traffic; kernels may keep them
+  on the chip, so a floor leaves them out. `StepCosts.activation_bytes` has them: with
+  it both agree on dense models; without it a decode step of an 8B model in 16 bits
+  differs by 0.05 % per request.
+- vLLM counts attention of prompt tokens as a full square, tokens × context; causal
+  kernels skip the masked half, and so do we. Decode is the same.
+- vLLM assumes three matrices in every FFN, no memory for quantisation scales, and MXFP4
+  in attention where only experts have it; it leaves out norms, biases and router.
+- vLLM reads `tokens × top-k` experts up to their number; tokens that are routed
+  independently share experts, so we expect fewer.
+- Both leave out all-reduce and other communication.
 
-What makes real steps cheaper than this floor, so that a violation is not always a
-mistake: requests that share a prefix whose KV is read once (cascade attention), tokens
-that prefer the same few experts, weights that stay in a large cache of the chip.
+Real steps can beat this floor, so a violation is not always a mistake: requests may
+share a prefix whose KV is read once (cascade attention), tokens may prefer the same few
+experts, and weights may stay in a large on-chip cache.
 """
 
 from collections.abc import Iterable
@@ -39,21 +39,21 @@ from inferwatch.limits.shape import ModelShape
 
 
 class StepSums(NamedTuple):
-    """A step's batch, summed: all that its cost depends on.
+    """Sums over the batch of a step: all that its cost depends on.
 
-    Fractions are of a mean step.
+    Fractions occur in a mean step.
     """
 
     tokens: float
-    """Scheduled, of all requests."""
+    """Scheduled tokens of all requests."""
     sequences: float
-    """Requests that get logits: nearly always all of the step."""
+    """Requests that need logits: nearly always all of the step."""
     context_tokens: float
-    """Computed before: their KV is read from the cache."""
+    """Tokens computed earlier, whose KV is read from the cache."""
     attention_pairs: float
-    """Of a query and a key at or before it."""
+    """Pairs of a query and a key at or before it."""
     window_context_tokens: float = 0
-    """As context_tokens, of layers with a sliding window."""
+    """context_tokens for layers with a sliding window."""
     window_pairs: float = 0
 
     @classmethod
@@ -64,7 +64,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """Of (tokens scheduled, tokens computed before) of each request."""
+        """From tokens scheduled and tokens computed before, per request."""
         tokens = sequences = context = pairs = window_context = window_pairs = 0
         for scheduled, before in requests:
             tokens += scheduled
@@ -86,7 +86,7 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """Of requests that decode one token each behind the same context."""
+        """For requests that decode one token each after the same context."""
         one = cls.of_requests([(1, context)], window, chunked=chunked)
         return cls(*(requests * each for each in one))
 
@@ -99,15 +99,15 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """The mean of the steps that decode answers: of tokens of prompt and output.
+        """The mean decode step; ``lengths`` are tokens of prompt and output.
 
-        All but their first tokens. A floor is a maximum of two sums that both grow with
+        First tokens are left out. A floor is a maximum of two sums that both grow with
         these: that of the mean step is at most the mean of all steps' floors, hence a
-        floor of TPOT.
+        lower bound of TPOT.
         """
         prompt, output = lengths
         steps = max(1, output - 1)
-        # a token sees those before it, which the one before it saw, and itself
+        # a token sees those before it, which the previous one saw, and itself
         context, pairs = (causal_pairs(steps, n) for n in (prompt - 1, prompt))
         sums = [steps, steps, context, pairs]
         if window is not None and chunked:
@@ -126,18 +126,18 @@ class StepSums(NamedTuple):
         *,
         chunked: bool = False,
     ) -> "StepSums":
-        """Of one prompt, or of a chunk behind what was computed of it before."""
+        """For one prompt, or a chunk of it after what was computed before."""
         return cls.of_requests([(tokens, before)], window, chunked=chunked)
 
     def plus(self, other: "StepSums") -> "StepSums":
-        """Both in one step."""
+        """The sums of both batches in one step."""
         return StepSums(*(a + b for a, b in zip(self, other, strict=True)))
 
 
 def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
-    """Keys that so many queries see: those before, and each other up to themselves.
+    """Keys seen by so many queries: all before them, and each other up to themselves.
 
-    With a window each sees the last so many, itself included.
+    With a window, each sees the last ``window`` tokens, itself included.
     """
     last = before + tokens
     if window is None or last <= window:
@@ -148,7 +148,7 @@ def causal_pairs(tokens: int, before: int, window: int | None = None) -> int:
 
 
 def chunk_pairs(tokens: int, before: int, chunk: int) -> int:
-    """Likewise, where each sees its chunk of so many alone, up to itself."""
+    """The same where each query sees only its chunk, up to itself."""
 
     def up_to(last: int) -> int:
         whole, rest = divmod(last, chunk)
@@ -158,52 +158,51 @@ def chunk_pairs(tokens: int, before: int, chunk: int) -> int:
 
 
 class StepWork(NamedTuple):
-    """What a step must do at least."""
+    """The minimal work of a step."""
 
     bytes_read: float
-    """Moved in memory: weights and KV read, and the new KV written."""
+    """Memory traffic: weights and KV read, and new KV written."""
     flops: float
 
     @property
     def intensity(self) -> float | None:
-        """FLOP a byte (Williams et al. 2009)."""
+        """FLOP per byte (Williams et al. 2009)."""
         return self.flops / self.bytes_read if self.bytes_read else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
-    """A model's constants: made once, used for every step."""
+    """A model's cost coefficients, computed once and used for every step."""
 
     weight_bytes: float
-    """Read in every step: layers, without routed experts."""
+    """Read in every step: all layers, without routed experts."""
     head_bytes: float
-    """Read where a sequence gets logits; a tied table is read here, as the head."""
+    """Read if a sequence needs logits; a tied table is counted here, as the head."""
     row_bytes: float
-    """Fetched of the tables of tokens and positions for a token."""
+    """Read from token and position embeddings per token."""
     expert_bytes: float
     """All routed experts."""
     untouched: float
-    """Chance that a token leaves an expert alone: 1 − top-k / experts."""
+    """Probability that a token does not use a given expert: 1 − top-k / experts."""
     kv_full_bytes: float
-    """A token's KV in the layers that keep all."""
+    """KV of a token in layers with full attention."""
     kv_window_bytes: float
-    """A token's KV in the layers with a sliding window."""
+    """KV of a token in layers with a sliding window."""
     token_flops: float
     sequence_flops: float
     pair_flops: float
-    """A query and a key, in all layers that see all."""
+    """FLOP of a query and key pair, over all layers with full attention."""
     window_pair_flops: float
     activation_token_bytes: float
     activation_sequence_bytes: float
 
     @classmethod
     def of(cls, shape: ModelShape, tensor_parallel: int = 1) -> "StepCosts":
-        """Of a whole model, or of one of so many tensor-parallel GPUs.
+        """Coefficients of a whole model, or of one of its tensor-parallel GPUs.
 
         A GPU's share is a plain division (Shoeybi et al., *Megatron-LM*, arXiv
         1909.08053), without the all-reduce; KV heads that cannot be divided further are
-        on several GPUs. Pipeline stages add up for one token, so that they shorten no
-        step.
+        replicated. Pipeline stages add up for one token, so they shorten no step.
         """
         counted = parameters(shape)
         kv_layer = kv_bytes_per_layer(shape) / kv_shards(shape, tensor_parallel)
@@ -233,12 +232,12 @@ class StepCosts:
         )
 
     def work(self, sums: StepSums) -> StepWork:
-        """What this step must read and compute.
+        """Memory traffic and FLOP of a step.
 
-        Weights once (all but an untied input table, of which a token needs a row),
-        routed experts by the expected share that is touched, the context's KV, and the
-        new KV written. FLOP: two a parameter and token, two a parameter of the head and
-        sequence, four a pair, head and its dimension (arXiv 2211.05102).
+        Weights once (except an untied input embedding, of which a token needs one row),
+        routed experts by the expected share in use, the KV of the context, and new KV
+        written. FLOP: two per parameter and token, two per parameter of the head and
+        sequence, four per pair, head and its dimension (arXiv 2211.05102).
         """
         read = self.weight_bytes + sums.tokens * self.row_bytes
         if sums.sequences:
@@ -256,17 +255,17 @@ class StepCosts:
         return StepWork(read + kv, flops)
 
     def touched(self, tokens: float) -> float:
-        """Expected share of the experts that so many tokens pass: 1 − (1 − k/E)^T.
+        """Expected share of experts used by so many tokens: 1 − (1 − k/E)^T.
 
-        Of tokens that are routed evenly and independently; real ones prefer some, and
-        touch fewer.
+        Assumes even and independent routing; real tokens prefer some experts and use
+        fewer.
         """
         return 1 - float(self.untouched**tokens)
 
     def activation_bytes(self, sums: StepSums) -> float:
-        """What layers hand to each other, if all of it went through memory.
+        """Traffic of activations between layers, if all of it went through memory.
 
-        As vLLM's estimate has it, of attention, FFN and head. No part of a floor.
+        As in vLLM's estimate, for attention, FFN and head. Not part of a floor.
         """
         return (
             self.activation_token_bytes * sums.tokens
@@ -277,9 +276,9 @@ class StepCosts:
 def floor_s(
     work: StepWork, bytes_per_s: float | None, flops: float | None
 ) -> float | None:
-    """The least time of a step: max(bytes / bandwidth, FLOP / peak).
+    """Lower bound of a step's time: max(bytes / bandwidth, FLOP / peak).
 
-    Roofline (Williams et al. 2009): both may overlap entirely. With one peak unknown
+    Roofline (Williams et al. 2009): both may overlap entirely. If one peak is unknown,
     the other still bounds it.
     """
     least = [
@@ -293,7 +292,7 @@ def floor_s(
 def binding(
     work: StepWork, bytes_per_s: float | None, flops: float | None
 ) -> Literal["memory", "compute"] | None:
-    """Which of both makes the floor; unknown unless both peaks are known."""
+    """Whether memory or compute sets the floor; None unless both peaks are known."""
     if not bytes_per_s or not flops:
         return None
     memory_s, compute_s = work.bytes_read / bytes_per_s, work.flops / flops
@@ -301,7 +300,7 @@ def binding(
 
 
 def _layer_bytes(shape: ModelShape, counted: Parameters) -> float:
-    """All weights of layers but routed experts."""
+    """Bytes of all weights in layers except routed experts."""
     bits = (
         counted.attention * attention_bits(shape)
         + counted.ffn * shape.weight_bits
@@ -311,9 +310,9 @@ def _layer_bytes(shape: ModelShape, counted: Parameters) -> float:
 
 
 def _pair_flops(shape: ModelShape) -> float:
-    """A query and a key in one layer: scores and weighted values, of all heads.
+    """FLOP of a query and key pair in one layer: scores and weighted values, all heads.
 
-    Of MLA as if keys and values were expanded, which is the least of its forms.
+    For MLA with expanded keys and values, which is the cheapest of its forms.
     """
     mla = shape.mla
     if mla is not None:
@@ -322,7 +321,7 @@ def _pair_flops(shape: ModelShape) -> float:
 
 
 def _activations(shape: ModelShape, tensor_parallel: int) -> float:
-    """Bytes that a token's activations take there and back, of all layers.
+    """Activation traffic per token, read and written, over all layers.
 
     The sums of vLLM's ``v1/metrics/perf.py``: inputs and outputs of each product, and
     of the FFN's activation function.
