@@ -1,1 +1,1 @@
-"""Drives a server from a schedule, in a process of its own."""
+"""The load generator: sends requests to a server on a schedule, in its own process."""

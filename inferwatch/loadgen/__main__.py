@@ -1,8 +1,8 @@
 """The load generator's process: ``python -m inferwatch.loadgen``.
 
-Reads a plan as a line of JSON and pushes readings to a socket. What comes on standard
-input after that are commands, a line each; its end means nothing. SIGTERM stops the
-run within two seconds; it does not outlive its parent.
+Reads a plan as one line of JSON and pushes readings to a socket. Further lines on
+standard input are commands; the end of input means nothing. SIGTERM stops the run
+within two seconds, and the process ends with its parent.
 """
 
 import argparse
@@ -32,14 +32,14 @@ GARBAGE_S = 5.0
 
 
 def main() -> int:
-    """Run the plan; 0 when it ended or was stopped, 3 when nothing came back."""
+    """Run the plan; 0 when it ended or was stopped, 3 when no token came back."""
     arguments = _arguments()
     commands = CommandReader(sys.stdin.fileno())
     text = arguments.plan.read_bytes() if arguments.plan else commands.line()
     plan = msgspec.json.decode(text, type=LoadPlan)
     gc.collect()
     gc.freeze()
-    gc.disable()  # a collection at a bad moment would be a late stamp
+    gc.disable()  # a collection at a bad moment would delay a timestamp
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(plan, commands, arguments.socket, arguments.parent))
 
@@ -55,7 +55,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Uvloop's where it is installed (vLLM brings it): half the CPU per token."""
+    """Uvloop's where installed (vLLM depends on it): half the CPU time per token."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     import uvloop  # noqa: PLC0415 - optional
@@ -97,7 +97,7 @@ async def _run(run: LoadRunner, outbox: Outbox, parent: int | None) -> int:
 
 
 def _obey(run: LoadRunner, line: bytes) -> None:
-    """Change the run as a command says; why it cannot be is written to the log."""
+    """Apply a command to the run; errors are written to the log."""
     try:
         why = run.change(read_command(line))
     except msgspec.MsgspecError as error:
@@ -124,7 +124,7 @@ async def _collect_garbage() -> None:
 async def _watch_parent(parent: int | None) -> None:
     while parent is None or os.getppid() == parent:  # noqa: ASYNC110 - no event tells
         await asyncio.sleep(PARENT_POLL_S)
-    os._exit(1)  # nobody reads what is left; the kernel closes the connections
+    os._exit(1)  # nobody reads what is left, and the kernel closes the connections
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from inferwatch.loadgen.plan.commands import Change
 from inferwatch.loadgen.plan.plan import LoadPlan
 
 STOP_S = 3.0
-"""SIGTERM is obeyed within two seconds; after this comes SIGKILL."""
+"""The generator ends within two seconds of SIGTERM; after this comes SIGKILL."""
 
 
 class LoadProcess:
-    """The generator as a child process, which follows a plan and cannot outlive us."""
+    """The generator as a child process, which follows a plan and ends with us."""
 
     def __init__(
         self, log_path: Path | None = None, ca_file: Path | None = None
@@ -28,14 +28,13 @@ class LoadProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None before it starts."""
         return self._process.pid if self._process else None
 
     async def start(self, plan: LoadPlan, address: str) -> None:
-        """Start the child; readings come to the PULL socket bound at ``address``."""
-        # Opening a local file takes microseconds: no reason for a thread.
+        """Start the generator; it sends readings to the socket bound at ``address``."""
+        # Opening a local file takes microseconds, so it needs no thread.
         with Path(self._log_path or os.devnull).open("ab") as log:  # noqa: ASYNC230
-            with suppress(OSError):  # old logs are removed, but not from under it
+            with suppress(OSError):  # the lock keeps log clean-up from removing it
                 fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -48,7 +47,7 @@ class LoadProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for us; we stop it
+                start_new_session=True,  # leaves Ctrl-C to us
                 env=self._environment(),
             )
         await self._say(plan)
@@ -59,18 +58,18 @@ class LoadProcess:
         return {**os.environ, "SSL_CERT_FILE": str(self._ca_file)}
 
     async def change(self, change: Change) -> None:
-        """Change the load from now on; a child that has ended does not hear it."""
+        """Change the load from now on; ignored if the generator has ended."""
         await self._say(change)
 
     async def wait(self) -> int:
-        """Its exit status, once it ended: 0 when it followed the plan or was told to.
+        """Wait for the end; 0 when the plan was followed or the run was stopped.
 
-        3 when nothing came back in the warm-up.
+        3 when no token came back in the warm-up.
         """
         return await self._process.wait() if self._process else 0
 
     async def stop(self) -> None:
-        """Stop sending, abort what is in flight, and take no longer than seconds."""
+        """Stop sending and abort requests in flight, within STOP_S seconds."""
         if self._process is None or self._process.returncode is not None:
             return
         with suppress(ProcessLookupError):
@@ -79,7 +78,7 @@ class LoadProcess:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._process.wait(), STOP_S)
         finally:
-            if self._process.returncode is None:  # too slow, or nobody waits for it
+            if self._process.returncode is None:  # too slow, or we were cancelled
                 self._process.kill()
                 await self._process.wait()
 

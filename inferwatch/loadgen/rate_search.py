@@ -1,9 +1,9 @@
-"""The highest rate that still holds: double until it does not, then halve the gap.
+"""Search for the highest rate that holds: double until one fails, then bisect.
 
 A rate holds when the Wilson interval of its share of good requests lies above the
-asked share, and fails when it lies below; while it is astride, the rate is run again
-and the requests are pooled, a few times, before the share itself decides. That takes
-requests for independent: a rule for when to go on, and no interval to be told.
+wanted share, and fails when it lies below. If the interval contains the share, the rate
+is run again and requests are pooled, a few times, before the share itself decides. That
+treats requests as independent: it is a stopping rule, not an interval to report.
 """
 
 from collections.abc import Sequence
@@ -13,38 +13,38 @@ from inferwatch.loadgen.plan.option import RATE
 from inferwatch.metrics.series.intervals import share_interval
 
 CLOSE_ENOUGH = 1.1
-"""The search ends when the rate that fails is within 10% of the one that holds."""
+"""The search ends when the failing rate is within 10% of the one that holds."""
 MOST_RUNS = 3
-"""Of one rate."""
+"""Runs of one rate."""
 FARTHEST = 1 << 12
-"""From the first rate, up or down."""
+"""Largest factor from the first rate, up or down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatePoint:
-    """What the runs at one rate came to."""
+    """Pooled result of the runs at one rate."""
 
     rate_per_s: float
     n: int
     good: int
     certain: float
-    """So many independent requests would say as much; 0: nothing is certain."""
+    """Effective number of independent requests; 0: nothing is certain."""
     runs: int = 1
     client_bound: bool = False
 
     @property
     def share(self) -> float | None:
-        """The share of good requests; None where none was judged."""
+        """The share of good requests; None if none was judged."""
         return self.good / self.n if self.n else None
 
     @property
     def ci95(self) -> tuple[float, float]:
-        """Its 95% interval, wider where requests resemble their neighbours."""
+        """Its 95% interval, which is wider if neighbouring requests are correlated."""
         return share_interval((self.share or 0.0) * self.certain, self.certain)
 
 
 class RateSearch:
-    """Chooses the next rate to try, given how good the rates tried before were."""
+    """Chooses the next rate to try from the results so far."""
 
     def __init__(self, first_per_s: float, share: float) -> None:
         self._first_per_s = first_per_s
@@ -57,7 +57,7 @@ class RateSearch:
         return sorted(self._points.values(), key=lambda point: point.rate_per_s)
 
     def add(self, point: RatePoint) -> None:
-        """Add a run; it is pooled with others of its rate."""
+        """Add a run, pooled with others of the same rate."""
         known = self._points.get(point.rate_per_s)
         if known is not None:
             point = RatePoint(
@@ -71,7 +71,7 @@ class RateSearch:
         self._points[point.rate_per_s] = point
 
     def holds(self, point: RatePoint) -> bool | None:
-        """Whether a rate holds; None while that is open."""
+        """Whether a rate holds; None while undecided."""
         lower, upper = share_interval(point.good, point.n)
         if lower >= self._share:
             return True
@@ -81,14 +81,14 @@ class RateSearch:
 
     @property
     def highest_held(self) -> float | None:
-        """The highest rate that holds below the lowest that failed; None without."""
+        """The highest rate that holds below the lowest that failed; None if none."""
         fails = self.lowest_failed
         held = [p.rate_per_s for p in self.points if self.holds(p)]
         return max((r for r in held if fails is None or r < fails), default=None)
 
     @property
     def lowest_failed(self) -> float | None:
-        """The lowest rate that failed; None when none did."""
+        """The lowest rate that failed; None without any."""
         failed = (p.rate_per_s for p in self.points if self.holds(p) is False)
         return min(failed, default=None)
 

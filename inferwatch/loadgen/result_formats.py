@@ -1,4 +1,4 @@
-"""Results as other tools write them, and requests one by one."""
+"""Results in the formats of other tools, and single requests as JSON lines."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -23,7 +23,7 @@ VLLM_NAMES = {
 
 
 def request_lines(book: LoadBook) -> Iterator[str]:
-    """Each request as a line of JSON; moments in seconds from the run's first one."""
+    """Each request as a line of JSON; times in seconds from the start of the run."""
     records = [*book.warmup, *book.records]
     start_ns = min((each.intended_ns for each in records), default=0)
 
@@ -55,10 +55,10 @@ def request_lines(book: LoadBook) -> Iterator[str]:
 
 
 def vllm_bench(plan: LoadPlan, book: LoadBook, result: LoadResult) -> dict[str, Any]:
-    """The result as ``vllm bench serve --save-result --save-detailed`` writes it.
+    """The result as written by ``vllm bench serve --save-result --save-detailed``.
 
     Latencies are from the send, in ms, as there. TTFT is to the first token, not to a
-    first event that has only a role. Tokens that the server did not count are null.
+    first event with only a role. Tokens the server did not count are null.
     """
     span_s, records = result.span_s or 0.0, book.records
     return {
@@ -118,7 +118,7 @@ def _arrays(book: LoadBook, records: Sequence[RequestRecord]) -> dict[str, Any]:
 
 
 def _seconds(start_ns: int | None, end_ns: int | None) -> float:
-    """A duration as vLLM has it: unknown is 0."""
+    """A duration in vLLM's form: 0 if unknown."""
     if start_ns is None or end_ns is None:
         return 0.0
     return (end_ns - start_ns) / NS_PER_S
@@ -141,13 +141,13 @@ def _most(plan: LoadPlan) -> int:
 
 
 def _output_length(record: RequestRecord) -> int | None:
-    """As vLLM has it 0 where a request failed; unknown where none were counted."""
+    """In vLLM's form: 0 for failed requests; None where tokens were not counted."""
     failed = record.failure is not None
     return record.output_tokens or 0 if failed else record.output_tokens
 
 
 def _overlap(records: Sequence[RequestRecord]) -> int:
-    """The most requests in flight at once."""
+    """The most requests in flight at the same time."""
     changes = [(each.sent_ns, 1) for each in records if each.sent_ns is not None]
     changes += [(each.end_ns, -1) for each in records if each.end_ns is not None]
     return max(accumulate(change for _, change in sorted(changes)), default=0)

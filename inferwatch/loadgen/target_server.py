@@ -1,4 +1,4 @@
-"""The server before it is loaded: does it answer, what does it serve, is it busy?"""
+"""The server before it is loaded: whether it answers, its models, its traffic."""
 
 import asyncio
 from base64 import b64encode
@@ -39,14 +39,14 @@ SERVED = {
     "/v1/models": None,
     "/v1": None,
 }
-"""Below a server's address, as documentation and other clients write it."""
+"""Paths in URLs from documentation and other clients, which are stripped."""
 TIMEOUT_S = 10.0
 REFUSED = {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetServer:
-    """The server to be loaded: where it listens, and the headers of each request."""
+    """The server to be loaded: its address, and the headers of each request."""
 
     url: str
     uds: str | None = None
@@ -62,12 +62,13 @@ class TargetServer:
         *,
         verify_tls: bool = True,
     ) -> Self:
-        """The server at an address as people write it, with or without ``http://``.
+        """The server at an address in users' notation, with or without ``http://``.
 
-        A name and password in it become a header: those are not recorded.
+        A user name and password in it become a header, because headers are not
+        recorded.
 
         Raises:
-            UsageError: it is no address.
+            UsageError: the address is invalid.
         """
         parts = _split(url if "://" in url else f"http://{url}")
         said = {**_authorization(parts, headers), **headers}
@@ -78,14 +79,14 @@ class TargetServer:
 
     @property
     def name(self) -> str:
-        """The server's address, fit to show."""
+        """The server's address as text for users."""
         return f"{self.uds}" if self.uds else self.url
 
     def client(self) -> httpx.AsyncClient:
         """An HTTP client for control traffic.
 
         Raises:
-            UsageError: the proxy of the environment cannot be used.
+            UsageError: the environment's proxy cannot be used.
         """
         try:
             return http_client(
@@ -99,11 +100,11 @@ class TargetServer:
             raise UsageError(str(error)) from error
 
     async def models(self) -> list[str]:
-        """The models it serves; empty when it does not say.
+        """The models it serves; empty if it does not say.
 
         Raises:
-            SourceError: nothing answers, or what nobody could read.
-            UsageError: it wants a key.
+            SourceError: there is no usable response.
+            UsageError: it requires a key.
         """
         try:
             answer = await self._get("/v1/models")
@@ -122,7 +123,7 @@ class TargetServer:
         return _names(answer)
 
     async def longest(self, model: str) -> int | None:
-        """Tokens that prompt and answer may have together, where it says so."""
+        """Most tokens of prompt and response together; None if it does not say."""
         with suppress(NoAnswerError, ValueError, KeyError, TypeError, RecursionError):
             answer = await self._get("/v1/models")
             for each in msgspec.json.decode(answer.body)["data"]:
@@ -143,7 +144,7 @@ class TargetServer:
 
 
 def endpoint_in(url: str) -> str | None:
-    """The endpoint (completions, chat) that an address names, if it names one.
+    """The endpoint (completions, chat) in a URL; None without one.
 
     >>> endpoint_in("localhost:8000/v1/chat/completions")
     'chat'
@@ -152,7 +153,7 @@ def endpoint_in(url: str) -> str | None:
 
 
 def _base(url: str) -> tuple[str, str | None]:
-    """A server's address without a known path below it, and that path's endpoint."""
+    """A server's address without a known path, and the path's endpoint."""
     url = url.rstrip("/")
     for served, endpoint in SERVED.items():
         if url.endswith(served):
@@ -167,13 +168,13 @@ def _split(url: str) -> SplitResult:
         if known and parts.hostname and not parts.query and not parts.fragment:
             return parts
     except ValueError:
-        pass  # a port that is none, a bracket without its twin
+        pass  # an invalid port, or unbalanced brackets
     shown = "that" if "@" in url else repr(url)
     raise UsageError(f"{shown} is not the address of a server: http://HOST:PORT")
 
 
 def _refuse_odd_host(url: str) -> None:
-    """Raise for a host that no name server could be asked about."""
+    """Reject host names that cannot be resolved."""
     try:
         httpx.URL(url).host.encode("idna")
     except (httpx.InvalidURL, ValueError) as error:
@@ -189,9 +190,9 @@ def _authorization(parts: SplitResult, headers: Mapping[str, str]) -> dict[str, 
 
 
 def sums(exposition: str) -> dict[str, float]:
-    """The samples of a Prometheus text, by name, summed over their labels.
+    """Samples of a Prometheus text by name, summed over labels.
 
-    A sample that is no number, such as NaN, is none.
+    Samples that are no number, such as NaN, are left out.
     """
     found: dict[str, float] = {}
     for line in exposition.splitlines():
@@ -206,14 +207,14 @@ def sums(exposition: str) -> dict[str, float]:
 
 
 def traffic(counters: Mapping[str, float]) -> tuple[int, int]:
-    """Requests running and waiting, as far as the server tells."""
+    """Running and waiting requests, as far as the server reports them."""
     running = sum(counters.get(name, 0.0) for name in RUNNING)
     waiting = sum(counters.get(name, 0.0) for name in WAITING)
     return int(running), int(waiting)
 
 
 def tokens_made(counters: Mapping[str, float]) -> float:
-    """Tokens generated since the server began, as far as it tells."""
+    """Tokens generated since the server's start, as far as it reports them."""
     return sum(counters.get(name, 0.0) for name in MADE)
 
 
@@ -230,10 +231,10 @@ TRAFFIC_LOOK_S = 0.2
 
 
 async def refuse_traffic(target: TargetServer, flag: str) -> None:
-    """Refuse to load a busy server; looks for a while, for it may pause.
+    """Refuse to load a busy server; watches it for a while, as traffic may pause.
 
     Raises:
-        UsageError: it is busy, and so would be who uses it; that flag says it is fine.
+        UsageError: it is busy, and its users would suffer; ``flag`` overrides this.
     """
     before = inf
     for _ in range(TRAFFIC_LOOKS):
@@ -248,7 +249,7 @@ async def refuse_traffic(target: TargetServer, flag: str) -> None:
 
 
 async def drained(target: TargetServer, within_s: float) -> bool:
-    """Wait until nothing runs or waits there; False if that takes too long."""
+    """Wait until no request is running or waiting; False on timeout."""
     until_ns = monotonic_ns() + round(within_s * NS_PER_S)
     while any(traffic(await target.counters())):
         if monotonic_ns() > until_ns:

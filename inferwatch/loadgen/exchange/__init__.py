@@ -1,1 +1,1 @@
-"""One request and its answer: transports, streamed events, stamps."""
+"""One request and its response: transports, streamed events, timestamps."""

@@ -1,6 +1,6 @@
-"""One request on its way: what was meant, what happened, and the readings of it.
+"""A request in progress: its intention, its outcome, and the readings it yields.
 
-A server that refuses says its status and an error message instead of an answer.
+A server that refuses sends a status and an error message instead of a response.
 """
 
 from collections.abc import Mapping
@@ -22,14 +22,14 @@ from inferwatch.loadgen.exchange.sse import SseError
 from inferwatch.loadgen.prompts.prompts import Prompt
 
 LATE_NS = 10_000_000
-"""A send that left this long after its intended time is counted as late."""
+"""Sends later than this after their intended time count as late."""
 
 LONGEST_MS = 1e9
-"""Eleven days: more is no time that a server spent on a request."""
+"""Eleven days: longer times reported by a server are invalid."""
 
 
 class Failure(StrEnum):
-    """How a request can fail."""
+    """The kinds of failure of a request."""
 
     REFUSED = "refused"
     TIMEOUT = "timeout"
@@ -41,7 +41,7 @@ class Failure(StrEnum):
     SERVER_ERROR_EVENT = "server_error_event"
     ABORTED = "aborted"
     HUNG_UP = "hung_up"
-    """By us, in the middle of the answer, as the plan wants it."""
+    """By us, in the middle of the response, as planned."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -59,22 +59,23 @@ class Call:
     failure: Failure | None = None
     detail: str | None = None
     answered: bool = False
-    """The stream ended in good order; whether it was an answer, :meth:`judge` tells."""
+    """The stream ended properly; whether it was a response is decided by
+    :meth:`judge`."""
 
     @property
     def late(self) -> bool:
-        """Whether it was sent, but not when it should have been."""
+        """Whether it was sent late."""
         return self.lag_ns > LATE_NS
 
     @property
     def lag_ns(self) -> int:
-        """From the intended time to the send; zero when it never left."""
+        """From the intended time to the send; 0 if it was never sent."""
         return 0 if self.sent_ns is None else self.sent_ns - self.intended_ns
 
     def fail(self, failure: Failure, detail: str = "") -> None:
-        """Remember why there is no good answer; the first reason stays.
+        """Record a failure; the first one stays.
 
-        A server that told its error in the stream and then broke off has told it first.
+        An error reported in the stream precedes a disconnection that follows it.
         """
         if self.failure is not None:
             return
@@ -85,9 +86,9 @@ class Call:
         self.detail = detail or None
 
     def cut(self, failure: Failure, detail: str = "") -> None:
-        """The exchange ended before the response did; an answer may have ended sooner.
+        """The exchange ended early; the response may have been complete nevertheless.
 
-        A connection that stays open, or breaks, after ``[DONE]`` takes nothing away.
+        A connection that stays open or breaks after ``[DONE]`` does no harm.
         """
         if self.failure is None and self.reply.done_ns is not None:
             self.answered = True
@@ -96,23 +97,23 @@ class Call:
 
     @property
     def heard_enough(self) -> bool:
-        """Its client hangs up now: the plan wants it, and so many chunks have come.
+        """Whether the client should hang up now, after the planned number of chunks.
 
-        Only who is to hang up looks: looking means decoding what has come.
+        Checked only for requests that are to hang up, since it decodes the stream.
         """
         after = self.prompt.hang_up_after
         return after is not None and len(self.reply.stamps_ns) >= after
 
     def hang_up(self) -> None:
-        """Remember that the client went away, unless the answer had ended before."""
+        """Record that the client hung up, unless the response was complete before."""
         self.cut(Failure.HUNG_UP, f"after {self.prompt.hang_up_after} chunks")
         if self.failure is Failure.HUNG_UP:
             self.end_ns = monotonic_ns()  # before anybody can see it
 
     def judge(self) -> None:
-        """Decode the stream that has ended, and decide whether it was an answer.
+        """Decode the ended stream, and decide whether it was a response.
 
-        Not done where it ends: others may be waiting for their turn to send.
+        Deferred until needed, because other requests may be due when a stream ends.
         """
         if not self.answered:
             return
@@ -129,7 +130,7 @@ class Call:
             self.fail(Failure.BROKEN_STREAM, "the stream ended without a finish")
 
     def record(self) -> RequestRecord:
-        """The request as its client saw it."""
+        """The reading of this request."""
         self.judge()
         stamps, times = self.reply.stamps_ns, self.reply.times
         return RequestRecord(
@@ -155,7 +156,7 @@ class Call:
         )
 
     def token_times(self) -> TokenTimes | None:
-        """When its chunks arrived; None when none did."""
+        """Arrival times of its chunks; None if none arrived."""
         self.judge()
         stamps = self.reply.stamps_ns
         if not stamps:
@@ -170,14 +171,14 @@ class Call:
 
 
 def _ns(ms: float | None) -> int | None:
-    """Milliseconds as ns; what cannot be a time is unknown."""
+    """Milliseconds as ns; None for invalid values."""
     return round(ms * 1e6) if ms is not None and 0 <= ms <= LONGEST_MS else None
 
 
 class Refusal:
-    """What a server said instead of an answer: its status and its error's message.
+    """A server's refusal: its status and error message.
 
-    No more of the body is read than can hold the message, however much comes.
+    Only as much of the body is read as can hold the message.
     """
 
     def __init__(self) -> None:
@@ -193,7 +194,7 @@ class Refusal:
         self._beginning += data[: KEPT_BYTES - len(self._beginning)]
 
     def tell(self, call: Call, status: int, headers: Mapping[bytes, bytes]) -> None:
-        """Fail the call by its status, with the server's message."""
+        """Fail the call with the status and the server's message."""
         said = [str(status), error_message(self._beginning) or _phrase(status)]
         for name in (b"location", b"retry-after"):
             if name in headers:
@@ -204,7 +205,7 @@ class Refusal:
 
 
 def _phrase(status: int) -> str:
-    """The standard's phrase for a status, in place of the server's own."""
+    """The standard phrase of a status, instead of the server's own."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:
@@ -212,4 +213,4 @@ def _phrase(status: int) -> str:
 
 
 class UnreachableError(Exception):
-    """There is nowhere to send anything; the message is fit to show."""
+    """There is no address to send to; the message can be shown to users."""

@@ -1,4 +1,4 @@
-"""httpx: for TLS, HTTP/2 and proxies; stamped by us when it hands us bytes."""
+"""The httpx transport: for TLS, HTTP/2 and proxies; without kernel timestamps."""
 
 import asyncio
 from collections.abc import Iterator
@@ -18,22 +18,22 @@ from inferwatch.loadgen.exchange.sse import SseError
 from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 
 KEEPALIVE_S = 2.0
-"""As the raw transport's."""
+"""Same as the raw transport's."""
 HEALTH_S = 2.0
 DONE_S = 0.05
-"""After ``[DONE]``, for the end of the response."""
+"""Wait after ``[DONE]`` for the end of the response."""
 
 _LEAVES = ("http11.send_request_body.started", "http2.send_request_body.started")
-"""httpcore's events right before the write that makes the request complete: stamped
-here, a send is never later than its arrival at the server."""
+"""httpcore's events just before the write that completes a request: stamped here, a
+send is never later than its arrival at the server."""
 _LIMITS = httpx.Limits(keepalive_expiry=KEEPALIVE_S)
 
 
 class HttpxTransport:
-    """As many lanes as requests in flight, each an ``httpx.AsyncClient`` of its own.
+    """One ``httpx.AsyncClient`` per request in flight.
 
-    A shared one looks through all its connections at every request, so that a burst of
-    60 takes 380 ms to leave, not 15.
+    A shared client scans all its connections for every request, so a burst of 60 would
+    take 380 ms to send instead of 15.
     """
 
     kind = TransportKind.HTTPX
@@ -43,18 +43,18 @@ class HttpxTransport:
         self._plan = plan
         self._lanes: list[httpx.AsyncClient] = []
         self._idle: list[httpx.AsyncClient] = []
-        self._tls = httpx.create_ssl_context(verify=plan.verify_tls)  # 20 ms: once
+        # takes 20 ms, so only once
+        self._tls = httpx.create_ssl_context(verify=plan.verify_tls)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for lane in self._lanes:
             await lane.aclose()
 
     async def open(self) -> None:
-        """Load what httpx loads at its first request, which would be the slowest.
+        """Load what httpx loads with its first request, which would be the slowest.
 
         Raises:
-            UnreachableError: HTTP/2 is asked for, but what it needs is not installed.
+            UnreachableError: HTTP/2 is wanted, but its package is not installed.
         """
         if self._plan.http2 and find_spec("h2") is None:
             raise UnreachableError("HTTP/2 needs another package: pip install h2")
@@ -62,18 +62,18 @@ class HttpxTransport:
             await get(lane, "/health", timeout_s=HEALTH_S)
 
     def prepare(self, call: Call) -> "HttpxExchange":
-        """The request, ready to be written."""
+        """Build the request."""
         return HttpxExchange(self, self._plan, call)
 
     def ensure(self, connections: int) -> bool:
-        """Have enough lanes; their first requests connect them."""
+        """Create enough clients; their first requests connect them."""
         for _ in range(connections - len(self._idle)):
             self._idle.append(self._new_lane())
         return True
 
     @contextmanager
     def lane(self) -> Iterator[httpx.AsyncClient]:
-        """The lane that was idle last, whose connection is most likely alive."""
+        """The client used last, whose connection is most likely alive."""
         lane = self._idle.pop() if self._idle else self._new_lane()
         try:
             yield lane
@@ -94,7 +94,7 @@ class HttpxTransport:
 
 
 class HttpxExchange:
-    """One request over this transport, and what comes back."""
+    """A call over this transport."""
 
     def __init__(self, transport: HttpxTransport, plan: LoadPlan, call: Call) -> None:
         self.call = call
@@ -110,7 +110,7 @@ class HttpxExchange:
         )
 
     def begin(self) -> asyncio.Future[None]:
-        """Send now."""
+        """Send the request."""
         return asyncio.ensure_future(self._send())
 
     async def _trace(self, event: str, _info: object) -> None:
@@ -146,7 +146,7 @@ class HttpxExchange:
                 await response.aclose()
 
     async def _read(self, response: httpx.Response) -> None:
-        """Read to the end of the stream, past ``[DONE]``: the connection is kept."""
+        """Read to the end, past ``[DONE]``, so that the connection can be reused."""
         headers = {name.lower(): value for name, value in response.headers.raw}
         if response.status_code == httpx.codes.OK:
             kind = headers.get(b"content-type", b"")
@@ -163,7 +163,7 @@ class HttpxExchange:
         self._refusal.tell(self.call, response.status_code, headers)
 
     async def _read_answer(self, response: httpx.Response) -> None:
-        """Read the answer to its end, or to a moment after ``[DONE]``."""
+        """Read the response to its end, or until shortly after ``[DONE]``."""
         reply, receive_stamps = self.call.reply, self._transport.receive_stamps
         reply.by_kernel = False
         loop = asyncio.get_running_loop()
@@ -184,5 +184,5 @@ class HttpxExchange:
 
 
 def _words(error: httpx.HTTPError) -> str:
-    """What went wrong, without the bytes that some messages repeat."""
+    """The error's message without the bytes some messages repeat."""
     return str(error).partition(":")[0] or type(error).__name__

@@ -1,7 +1,7 @@
-"""Plain HTTP/1.1 on sockets of our own: microseconds from intent to wire and back.
+"""Plain HTTP/1.1 on our own sockets: microseconds from intention to wire and back.
 
-All sockets hang on one epoll, which hangs on the event loop: one turn of the loop
-serves every socket that is ready.
+All sockets are in one epoll, which the event loop watches: one turn of the loop serves
+every ready socket.
 """
 
 import asyncio
@@ -28,24 +28,24 @@ from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 
 READ_BYTES = 16 << 10
 MOST_READS = 32
-"""In one turn, while the buffer is full: one that is not emptied stalls its sender for
-40 ms at a time, and one that is never empty should not hold up the others."""
+"""Reads per turn while the buffer is full: a buffer that is not emptied stalls its
+sender for 40 ms at a time, and one that never empties must not delay the others."""
 
 
 class Address(NamedTuple):
-    """The address of a server's socket, as ``socket.connect`` takes it."""
+    """A server's address, as for ``socket.connect``."""
 
     family: int
     where: Any
 
 
 class CarriedExchange(Protocol):
-    """The exchange that a connection carries, and what the connection tells it."""
+    """Callbacks of a connection to the exchange it carries."""
 
     request: bytes
 
     def sends(self, at_ns: int) -> None:
-        """Bytes are sent now; the last call is when the request is complete."""
+        """Called before bytes are sent; the last call completes the request."""
         ...
 
     def came(self, data: bytes, at_ns: int, *, by_kernel: bool) -> None:
@@ -53,16 +53,16 @@ class CarriedExchange(Protocol):
         ...
 
     def closed(self, why: str) -> None:
-        """The other side closed; ``why`` is empty when it did so in good order."""
+        """The peer closed the connection; ``why`` is empty after a clean close."""
         ...
 
     def refused(self, why: str) -> None:
-        """The connection could not be made."""
+        """The connection could not be established."""
         ...
 
 
 class Connection:
-    """A non-blocking socket, registered with a poller that calls :meth:`handle`."""
+    """A non-blocking socket in a poller, whose owner calls :meth:`handle`."""
 
     def __init__(
         self, address: Address, poller: select.epoll, receive_stamps: ReceiveStamps
@@ -88,7 +88,7 @@ class Connection:
             self._watch(select.EPOLLIN)
 
     def carry(self, exchange: CarriedExchange) -> None:
-        """Send its request now, or as soon as the connection is there."""
+        """Send an exchange's request now, or once connected."""
         self._carried = exchange
         if self._why_not:
             exchange.refused(self._why_not)
@@ -98,14 +98,13 @@ class Connection:
             self._write()
 
     def rest(self) -> None:
-        """The exchange has ended; another may come."""
+        """Mark the connection as idle after an exchange."""
         self._carried = None
         if self._unsent:
-            self.close()  # answered before it was asked in full
+            self.close()  # the response came before the request was complete
         self.idle_since_ns = monotonic_ns()
 
     def close(self) -> None:
-        """Close the socket."""
         if self.open:
             self.open = False
             self._carried = None
@@ -113,7 +112,7 @@ class Connection:
             self._socket.close()
 
     def handle(self, events: int) -> None:
-        """React to the events that the poller has seen."""
+        """Handle events from the poller."""
         if not self.connected:
             self._connect()
         elif events & select.EPOLLOUT:
@@ -144,7 +143,7 @@ class Connection:
             try:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
             except (BlockingIOError, InterruptedError):
-                pass  # the poller tells when there is room
+                pass  # the poller reports when there is space
             except OSError as error:
                 self._unsent = memoryview(b"")
                 self._broke(error)
@@ -159,7 +158,7 @@ class Connection:
             self._poller.modify(self.fileno, events)
 
     def _read(self) -> bool:
-        """Read once; returns whether there may be more to read at once."""
+        """Read once; True if more may be available at once."""
         try:
             data, ancillary, _, _ = self._recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -188,7 +187,7 @@ class Connection:
 
 
 def _established(sock: socket.socket) -> bool:
-    """Whether the connection is made: on this host that takes no waiting."""
+    """Whether the connection is established, which local ones are immediately."""
     try:
         sock.getpeername()
     except OSError:
@@ -205,18 +204,18 @@ def _socket(address: Address) -> socket.socket:
 
 
 KEEPALIVE_NS = 2 * NS_PER_S
-"""Below the 5 s after which uvicorn closes idle connections: a connection that both
-sides give up at the same moment would fail a request for no fault of the server."""
+"""Below the 5 s after which uvicorn closes idle connections: a connection closed by
+both sides at once would fail a request through no fault of the server."""
 
 SWEEP_S = 0.05
-"""How often deadlines and idle connections are looked at."""
+"""Interval of checks for deadlines and idle connections."""
 MAX_EVENTS = 64
-"""Sockets that are served before the loop may send what is due."""
+"""Sockets served before the loop may send requests that are due."""
 CONNECT_S = 5.0
 
 
 class RawTransport:
-    """Sends requests over plain sockets, all of them served by one epoll."""
+    """Sends requests over plain sockets, all served by one epoll."""
 
     kind = TransportKind.RAW
 
@@ -229,11 +228,11 @@ class RawTransport:
         self._connections: dict[int, Connection] = {}
         self._idle: list[Connection] = []
         self._deadlines: dict[RawExchange, int] = {}
-        """By when each must have ended, in order of that."""
+        """Deadline of each exchange, in ascending order."""
         self._sweeping: asyncio.TimerHandle | None = None
 
     async def open(self) -> None:
-        """Find the address that answers and connect to it once."""
+        """Find an address that answers and connect to it once."""
         loop = asyncio.get_running_loop()
         loop.add_reader(self._poller.fileno(), self._poll)
         self._sweep()
@@ -242,18 +241,17 @@ class RawTransport:
         self.ensure(1)
 
     def prepare(self, call: Call) -> "RawExchange":
-        """The request as bytes."""
+        """Build the request."""
         return RawExchange(self, call, plain_http(self._plan, call))
 
     def ensure(self, connections: int) -> bool:
         """Connect in advance, so that no request waits for a handshake."""
-        with suppress(OSError):  # no more sockets: those that need one will say so
+        with suppress(OSError):  # out of sockets: the exchanges that need one report it
             for _ in range(connections - len(self._idle)):
                 self._rest(self._connect())
         return all(each.connected or not each.open for each in self._idle)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for connection in list(self._connections.values()):
@@ -261,20 +259,20 @@ class RawTransport:
         asyncio.get_running_loop().remove_reader(self._poller.fileno())
         self._poller.close()
 
-    # For its exchanges.
+    # Called by exchanges.
 
     def take_connection(self, exchange: "RawExchange") -> Connection:
-        """A connection for the exchange: one that was idle, else a new one.
+        """A connection for the exchange: an idle one, else a new one.
 
         Raises:
-            OSError: there is no socket to be had.
+            OSError: no socket is available.
         """
         connection = self._live_one() or self._connect()
         self._deadlines[exchange] = monotonic_ns() + self._timeout_ns
         return connection
 
     def release(self, exchange: "RawExchange", connection: Connection) -> None:
-        """The exchange has ended; its connection may be good for another."""
+        """Return the connection of an ended exchange for reuse."""
         self._deadlines.pop(exchange, None)
         if exchange.response.finished and exchange.response.reusable:
             self._rest(connection)
@@ -284,7 +282,7 @@ class RawTransport:
     # Connections.
 
     def _live_one(self) -> Connection | None:
-        """The connection that was idle last, most likely alive; None without any."""
+        """The connection used last, most likely alive; None if none is idle."""
         while self._idle:
             connection = self._idle.pop()
             if connection.open and not _expired(connection):
@@ -329,7 +327,7 @@ class RawTransport:
 
 
 class RawExchange:
-    """One request over this transport, and what comes back."""
+    """A call over this transport."""
 
     def __init__(self, transport: RawTransport, call: Call, request: bytes) -> None:
         self.call = call
@@ -341,7 +339,7 @@ class RawExchange:
         self._ended = asyncio.get_running_loop().create_future()
 
     def begin(self) -> asyncio.Future[None]:
-        """Send now."""
+        """Send the request."""
         self._ended.add_done_callback(self._abort)
         try:
             self._connection = self._transport.take_connection(self)
@@ -352,11 +350,11 @@ class RawExchange:
         return self._ended
 
     def time_out(self, after_s: float) -> None:
-        """End it: it took too long."""
+        """Fail the call because it took too long."""
         self._fail(Failure.TIMEOUT, f"after {after_s:g} s: {self._progress()}")
 
     def end_if_done(self) -> bool:
-        """End it if the answer has said ``[DONE]``, though its response goes on."""
+        """End it if the response has sent ``[DONE]`` but continues."""
         done_ns = self.call.reply.done_ns
         if done_ns is not None:
             self.response.reusable = False
@@ -364,14 +362,12 @@ class RawExchange:
             self._end(done_ns)
         return done_ns is not None
 
-    # What the connection tells.
+    # Callbacks of the connection.
 
     def sends(self, at_ns: int) -> None:
-        """The request is sent now."""
         self.call.sent_ns = at_ns
 
     def came(self, data: bytes, at_ns: int, *, by_kernel: bool) -> None:
-        """Take a piece of the response."""
         if not by_kernel:
             self.call.reply.by_kernel = False
         try:
@@ -383,12 +379,11 @@ class RawExchange:
         if response.finished or (response.status != 200 and self._refusal.complete):
             self._finish(at_ns)
         elif self.call.heard_enough:
-            response.reusable = False  # to be closed, not kept
+            response.reusable = False  # close it instead of keeping it
             self.call.hang_up()
             self._end(self.call.end_ns or at_ns)
 
     def closed(self, why: str) -> None:
-        """The server closed the connection."""
         if self.response.end():
             self._finish(monotonic_ns())
         elif self.response.status is None:
@@ -397,10 +392,9 @@ class RawExchange:
             self._fail(Failure.BROKEN_STREAM, f"incomplete: {self._progress()} {why}")
 
     def refused(self, why: str) -> None:
-        """The connection could not be made."""
         self._fail(Failure.REFUSED, why)
 
-    # How it ends.
+    # Endings.
 
     def _take(self, data: bytes, at_ns: int) -> None:
         if self.response.status == 200:
@@ -445,10 +439,10 @@ def _expired(connection: Connection) -> bool:
 
 
 async def _answering(url: str) -> Address:
-    """The first address of the host that accepts a connection, else its first.
+    """The first address of the host that accepts a connection, else its first one.
 
     Raises:
-        UnreachableError: the host has none.
+        UnreachableError: the host name cannot be resolved.
     """
     where = urlsplit(url)
     host, port = where.hostname or "localhost", where.port or 80

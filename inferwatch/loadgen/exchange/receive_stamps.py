@@ -1,8 +1,8 @@
-"""When reads from sockets happened, by the kernel where it tells, and how late we were.
+"""Arrival times of socket reads, by the kernel where possible, and our delay.
 
-The kernel stamps a packet when it arrives (``SO_TIMESTAMPNS``), however busy we are
-then. Its stamps are wall time; an anchor that is read again and again makes them
-monotonic, so that a stepped wall clock does not reach a measurement.
+The kernel stamps a packet on arrival (``SO_TIMESTAMPNS``), however busy we are. Its
+stamps are wall time; an anchor that is renewed regularly converts them to monotonic
+time, so that a stepped wall clock does not affect measurements.
 """
 
 import socket
@@ -10,26 +10,26 @@ import struct
 
 from collectors.contract.clock import NS_PER_S, monotonic_ns, wall_offset_ns
 
-SO_TIMESTAMPNS = 35  # asm-generic; the socket module does not name it
+SO_TIMESTAMPNS = 35  # asm-generic; missing in the socket module
 ANCILLARY_BYTES = socket.CMSG_SPACE(16)
 SUSPECT_NS = 50_000_000
-"""A read this late may be a wall clock that was stepped: look at the anchor again."""
+"""A read this late may mean that the wall clock was stepped: renew the anchor."""
 
 _timespec = struct.Struct("qq")
 
 
 class ReceiveStamps:
-    """When reads arrived, how many there were, and how late we made each of them."""
+    """Arrival times, number and delays of reads."""
 
     def __init__(self) -> None:
         self.reads = 0
         self.lags_ns: list[int] = []
-        """From the kernel's stamp of a read to ours, since they were last taken."""
+        """From the kernel's stamp to our read, since last taken."""
         self._offset_ns = 0
         self.anchor()
 
     def anchor(self) -> None:
-        """Relate wall and monotonic clock anew; the tightest of five tries."""
+        """Relate wall and monotonic clock anew, by the tightest of five tries."""
         tries = []
         for _ in range(5):
             before_ns = monotonic_ns()
@@ -38,9 +38,9 @@ class ReceiveStamps:
         self._offset_ns = min(tries)[1]
 
     def by_kernel(self, ancillary: list[tuple[int, int, bytes]]) -> int | None:
-        """The monotonic moment at which a read had arrived; None without a stamp.
+        """Monotonic arrival time of a read; None without a kernel stamp.
 
-        Of several packets that were read at once, it is the last one's.
+        If a read covers several packets, it is that of the last.
         """
         self.reads += 1
         if not ancillary:
@@ -57,14 +57,14 @@ class ReceiveStamps:
         return now_ns - lag_ns
 
     def take_lags(self) -> list[int]:
-        """The lags since they were last taken."""
+        """The lags since the last call."""
         taken, self.lags_ns = self.lags_ns, []
         return taken
 
 
 def ask_for_stamps(sock: socket.socket) -> None:
-    """Have the kernel stamp what arrives, where it can."""
+    """Ask the kernel to stamp arriving packets, if it can."""
     try:
         sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     except OSError:
-        return  # reads then come without a stamp
+        return  # reads then have no stamp

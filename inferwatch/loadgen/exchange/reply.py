@@ -1,7 +1,7 @@
-"""What a streamed answer has told so far; bytes and their stamp go in.
+"""Parses a streamed response from timestamped bytes.
 
-Events are cut and JSON is decoded when somebody asks or much has come: a stamp must not
-wait for the decoding of what came with it.
+Events and JSON are decoded on demand or when much is pending: timestamping must not
+wait for the decoding of earlier bytes.
 """
 
 import json
@@ -12,19 +12,19 @@ import msgspec
 
 from inferwatch.loadgen.exchange.sse import SseError, SseEvent, SseReader
 
-# What may be kept of a server's error: its own message, and nothing else it sent.
+# Extracts the message from a server's error, and nothing else.
 #
-# The rest of a body can hold parts of answers and prompts.
+# The rest of a body may contain parts of prompts and responses.
 
 DETAIL_CHARS = 200
 KEPT_BYTES = 16 << 10
-"""Of a body that is no answer: a message that begins later is not found."""
+"""Bytes kept of an error body: a message that starts later is not found."""
 _MESSAGE = re.compile(rb'"(?:message|detail)"\s*:\s*("(?:[^"\\]|\\.)*)')
-"""Where the JSON around it was cut off."""
+"""Finds a message in truncated JSON."""
 
 
 def error_message(body: bytes) -> str | None:
-    r"""The message in a JSON error, fit to show; None where there is none.
+    r"""Extract the message of a JSON error for display; None without one.
 
     >>> error_message(b'{"error": {"message": "There is no \\u001bmodel."}}')
     'There is no \\x1bmodel.'
@@ -44,7 +44,7 @@ def error_message(body: bytes) -> str | None:
 
 
 def shown(text: str) -> str:
-    """The text in one line, cut, with what a terminal would obey made visible."""
+    """The text as one line of limited length, with control characters escaped."""
     line = " ".join(text.split())
     cut = line if len(line) <= DETAIL_CHARS else f"{line[: DETAIL_CHARS - 1]}…"
     return "".join(
@@ -84,19 +84,19 @@ SHORTEST_DONE = len(b"data:" + DONE + b"\n\n")
 FIELDS = {b"", b"data", b"event", b"id", b"retry"}
 NO_MESSAGE = "an error without a message"
 UNREAD_BYTES = 32 << 10
-"""Decoding this takes half a millisecond, and no more is kept undecoded."""
+"""Most bytes left undecoded; decoding them takes half a millisecond."""
 SHORT_BYTES = 1 << 10
 MOST_ANSWER_BYTES = 128 << 20
-"""Some 400,000 chunks: a server that sends more has lost count, or means harm."""
+"""About 400,000 chunks: a server that sends more is broken or malicious."""
 
 
 MOST_TOKENS = 1 << 31
-"""A count or an id beyond is nonsense; sums of these still fit where we keep them."""
+"""Larger counts and ids are invalid; sums of these still fit where they are stored."""
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
 
 
 class Delta(msgspec.Struct, gc=False):
-    """What a chat's chunk adds to its message; reasoning counts as tokens, too."""
+    """What a chunk adds to a chat message; reasoning counts as tokens, too."""
 
     role: str | None = None
     content: str | None = None
@@ -106,23 +106,23 @@ class Delta(msgspec.Struct, gc=False):
 
     @property
     def thought(self) -> bool:
-        """Whether it brings reasoning."""
+        """Whether it contains reasoning."""
         return bool(self.reasoning or self.reasoning_content)
 
     @property
     def said(self) -> bool:
-        """Whether it brings tokens."""
+        """Whether it contains tokens."""
         return bool(self.content or self.tool_calls) or self.thought
 
 
 class Choice(msgspec.Struct, gc=False):
-    """One choice of a chunk: the part of one answer that it brings."""
+    """A choice of a chunk."""
 
     text: str | None = None
     delta: Delta | None = None
     finish_reason: str | None = None
     token_ids: list[Tokens] | None = None
-    """Where they were asked for (``return_token_ids``) and the server knows how."""
+    """Returned if requested (``return_token_ids``) and supported."""
 
     @property
     def opens(self) -> bool:
@@ -132,24 +132,24 @@ class Choice(msgspec.Struct, gc=False):
 
     @property
     def said(self) -> bool:
-        """Whether it brings tokens."""
+        """Whether it contains tokens."""
         return bool(self.text) or (self.delta is not None and self.delta.said)
 
     @property
     def words(self) -> str:
-        """The text of the answer itself, without its reasoning."""
+        """The text of the response, without its reasoning."""
         return self.text or (self.delta.content if self.delta else None) or ""
 
 
 class Usage(msgspec.Struct, gc=False):
-    """Token counts of a request, so far or in all."""
+    """Token counts of a request, so far or final."""
 
     prompt_tokens: Tokens | None = None
     completion_tokens: Tokens | None = None
 
 
 class ServerTimes(msgspec.Struct, gc=False):
-    """vLLM's per-request metrics, as the engine's own clock measured them."""
+    """vLLM's per-request metrics, measured by the engine's clock."""
 
     queue_time_ms: float | None = None
     """Queued in the engine to scheduled."""
@@ -163,7 +163,7 @@ NO_ERROR = msgspec.Raw(b"null")
 
 
 class Chunk(msgspec.Struct, gc=False):
-    """One event of a completion's or a chat's stream, as far as we read it."""
+    """One event of a completion or chat stream; other fields are ignored."""
 
     choices: list[Choice] = []
     usage: Usage | None = None
@@ -184,59 +184,58 @@ class NotAnEventError(ValueError):
 
 
 class Reply:
-    """Reads one answer. A stamp is kept for each chunk that brought tokens.
+    """Parses one response and keeps a timestamp for each chunk with tokens.
 
-    What a chunk says decides: one without text, reasoning or the call of a tool may
-    hold half a character or an end-of-sequence token, but just as well nothing. It
-    is stamped where the server's own count says so, and is the first token only of
-    an answer that never says anything.
+    A chunk without text, reasoning or tool call may hold half a character or an
+    end-of-sequence token, or nothing at all. It is stamped only if the server's token
+    count says so, and is the first token only of a response that never has any text.
     """
 
     def __init__(self, *, keep_words: bool = False) -> None:
         self.by_kernel = True
-        """The kernel stamped all that came; whoever reads the socket knows."""
+        """The kernel stamped all reads, as told by the reader."""
         self.prompt_tokens: int | None = None
         self.output_tokens: int | None = None
         self.complete = False
-        """The server said it is done: a finish reason, usage or ``[DONE]``."""
+        """The server signalled the end: finish reason, usage or ``[DONE]``."""
         self.merged_reads = 0
-        """Reads that brought several chunks with tokens under one stamp."""
+        """Reads with several chunks of tokens under one stamp."""
         self.first_content_ns: int | None = None
-        """Of an answer that began with reasoning: when it came to what it answers."""
+        """First token after reasoning, where the response began with reasoning."""
         self.first_chunk_tokens: int | None = None
-        """Those that had come with its stamp, where the server's count tells."""
+        """Tokens in the first chunk, if the server's count tells."""
         self.content_type = ""
-        """Of the body, as the server says."""
+        """Content type of the body."""
         self.times = ServerTimes()
-        """As the server measured them, where it says so."""
+        """The server's own measurements, if sent."""
         self.words: list[str] | None = [] if keep_words else None
-        """What it said, piece by piece, for whoever has to repeat it."""
+        """Pieces of the text, kept for the next turn of a conversation."""
         self.ids: list[int] | None = [] if keep_words else None
-        """The same as token ids; None where the server gives none."""
+        """The same as token ids; None if the server sends none."""
         self._looks = True
-        """There may be more to know of a choice than that it brought tokens."""
+        """Choices still need a closer look than for tokens."""
         self._reasoned = self._answers = False
         self._error: str | None = None
         self._sse = SseReader()
         self._unread: list[tuple[bytes, int]] = []
         self._unread_bytes = self._read_bytes = 0
         self._looked_at = 0
-        """Of what is unread, so many pieces."""
+        """Number of undecoded pieces already checked for ``[DONE]``."""
         self._stamps_ns: list[int] = []
         self._leading_ns: list[int] = []
-        """Of chunks without content before the first that has some."""
+        """Chunks without content before the first with content."""
         self._blank_ns: list[int] = []
-        """Of such chunks after it, where only the count at the end can tell."""
+        """Chunks without content after it, which only the final count can classify."""
         self._done_ns: int | None = None
         self._beginning: bytes | None = b""
-        """Of a body that has not brought an event yet."""
+        """Start of a body without events so far; None after the first event."""
         self._fault: ValueError | None = None
 
     def read(self, data: bytes, at_ns: int) -> None:
-        """Take bytes that arrived at a moment.
+        """Take bytes with their arrival time.
 
         Raises:
-            SseError, NotAnEventError: what came makes no sense.
+            SseError, NotAnEventError: the stream is malformed.
         """
         self._unread.append((data, at_ns))
         self._unread_bytes += len(data)
@@ -248,39 +247,39 @@ class Reply:
 
     @property
     def short(self) -> bool:
-        """Whether too little is left to decode to be worth a delay."""
+        """Whether little enough is undecoded not to be worth a delay."""
         return self._unread_bytes < SHORT_BYTES
 
     @property
     def stamps_ns(self) -> list[int]:
-        """The stamp of each chunk that brought tokens."""
+        """Timestamps of chunks with tokens."""
         self._decode_all()
         return self._stamps_ns
 
     @property
     def error(self) -> str | None:
-        """The error that the server reported inside the stream."""
+        """The error reported inside the stream."""
         self._decode_all()
         return self._error
 
     @property
     def done_ns(self) -> int | None:
-        """When the server said ``[DONE]``: the answer ended then, whatever follows."""
+        """When ``[DONE]`` arrived: the response ended then, whatever follows."""
         self._decode_all()
         return self._done_ns
 
     def looks_done(self) -> bool:
-        """Whether what came since the last look may end it; :attr:`done_ns` knows."""
+        """Whether new bytes may contain ``[DONE]``; :attr:`done_ns` is exact."""
         fresh, self._looked_at = self._unread[self._looked_at :], len(self._unread)
         return self._done_ns is not None or any(
             len(data) < SHORTEST_DONE or data.find(DONE) >= 0 for data, _ in fresh
         )
 
     def end(self) -> None:
-        """The stream ended in good order.
+        """Finish after the stream ended properly.
 
         Raises:
-            SseError, NotAnEventError: what came makes no sense.
+            SseError, NotAnEventError: the stream was malformed.
         """
         self._decode_all()
         if self._beginning:
@@ -289,9 +288,9 @@ class Reply:
         self._stamp_blanks(self.output_tokens or 0)
 
     def _stamp_blanks(self, tokens: int) -> None:
-        """Stamp as many of the chunks without content as the count asks for.
+        """Stamp as many of the chunks without content as the token count requires.
 
-        More than there are chunks: some hold several, and nothing is told of these.
+        If it exceeds their number, some chunks hold several tokens and none is stamped.
         """
         if not self._stamps_ns:
             self._stamps_ns = self._leading_ns[-tokens:] if tokens else []
@@ -305,7 +304,7 @@ class Reply:
         self._stamps_ns = sorted(self._stamps_ns + self._blank_ns[:left])
 
     def _take_whole(self, body: bytes) -> None:
-        """Take a body without events: its last event may lack its end, or an error."""
+        """Handle a body without events: an unterminated last event, or an error."""
         try:
             for event in self._sse.feed(b"\n\n"):
                 self._take(event, 0)
@@ -322,7 +321,7 @@ class Reply:
             raise self._fault
 
     def _decode_all(self) -> None:
-        """Decode what waits, up to the first thing that makes no sense."""
+        """Decode pending bytes, up to the first error."""
         self._read_bytes += self._unread_bytes
         unread, self._unread, self._unread_bytes = self._unread, [], 0
         self._looked_at = 0
@@ -367,13 +366,13 @@ class Reply:
                 self._look(choice, at_ns)
 
     def _brought(self, usage: Usage) -> int | None:
-        """How many tokens this chunk brought, where each chunk counts those so far."""
+        """Tokens in this chunk, where each chunk carries a running count."""
         if self.output_tokens is None:
             return None
         return (usage.completion_tokens or 0) - self.output_tokens
 
     def _take_usage(self, chunk: Chunk, usage: Usage) -> None:
-        """Take the counts of the whole answer, else of what came so far."""
+        """Take the final counts, or running ones."""
         self.complete |= not chunk.choices
         self.prompt_tokens = usage.prompt_tokens
         self.output_tokens = usage.completion_tokens
@@ -394,7 +393,7 @@ class Reply:
             self._blank_ns.append(at_ns)
 
     def _look(self, choice: Choice, at_ns: int) -> None:
-        """Note when the answer itself began, and what it said where that is kept."""
+        """Note the start of the response proper, and keep its text if wanted."""
         if choice.delta is not None and choice.delta.thought:
             self._reasoned = True
         elif choice.said and not self._answers:
@@ -406,12 +405,12 @@ class Reply:
             self._keep(choice, self.words)
 
     def _keep(self, choice: Choice, words: list[str]) -> None:
-        """Keep what it said."""
+        """Keep the text and token ids."""
         words.append(choice.words)
         if self.ids is not None and choice.token_ids is not None:
             self.ids += choice.token_ids
         elif choice.said:
-            self.ids = None  # with a gap they are worth nothing
+            self.ids = None  # useless with gaps
 
 
 def _decode(data: bytes) -> Chunk:
@@ -426,6 +425,6 @@ def _decode(data: bytes) -> Chunk:
 
 
 def _is_stream(body: bytes) -> bool:
-    """Whether the first line is one of events or their comments."""
+    """Whether the first line is that of an event stream."""
     field, colon, _ = body.lstrip().partition(b"\n")[0].partition(b":")
     return field in FIELDS if colon else not body.strip()

@@ -1,4 +1,4 @@
-"""A request as bytes: made before it is due, written in one go."""
+"""Serialises requests in advance, so that each is sent in one write."""
 
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,7 +13,7 @@ PATHS = {Api.COMPLETIONS: "/v1/completions", Api.CHAT: "/v1/chat/completions"}
 
 
 def body(plan: LoadPlan, call: Call) -> bytes:
-    """The body of the request, as JSON."""
+    """The JSON body."""
     asked: dict[str, Any] = {
         "model": plan.model,
         **_prompt(plan, call),
@@ -31,7 +31,7 @@ def body(plan: LoadPlan, call: Call) -> bytes:
 
 
 def headers(plan: LoadPlan, call: Call) -> dict[str, str]:
-    """The headers of the request; the plan's come before ours."""
+    """The headers; the plan's override ours."""
     return {
         "Content-Type": "application/json",
         "Accept-Encoding": "identity",
@@ -42,7 +42,7 @@ def headers(plan: LoadPlan, call: Call) -> dict[str, str]:
 
 
 def url(plan: LoadPlan) -> str:
-    """The URL to post to."""
+    """The URL to POST to."""
     return plan.url.rstrip("/") + PATHS[plan.endpoint]
 
 

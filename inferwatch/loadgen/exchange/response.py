@@ -1,4 +1,4 @@
-"""Reads an HTTP/1.1 response from bytes as they come, in whatever pieces."""
+"""Parses an HTTP/1.1 response incrementally."""
 
 from collections.abc import Callable
 
@@ -11,17 +11,17 @@ Take = Callable[[bytes, int], None]
 
 
 class NotHttpError(ValueError):
-    """What came is no HTTP/1.1 response."""
+    """The bytes are no HTTP/1.1 response."""
 
 
 class HttpResponse:
-    """One response; the body goes to ``take`` with the stamp of its last byte."""
+    """One response; ``take`` receives its body with the timestamp of the last byte."""
 
     def __init__(self, take: Take) -> None:
         self.status: int | None = None
-        """Known once the head is complete."""
+        """Set once the head is complete."""
         self.headers: dict[bytes, bytes] = {}
-        """Names in lower case."""
+        """By name in lower case."""
         self.finished = False
         self.reusable = False
         """The connection can carry another request."""
@@ -31,23 +31,23 @@ class HttpResponse:
         self._left = 0
 
     def feed(self, data: bytes, at_ns: int) -> None:
-        """Take bytes that arrived at a moment.
+        """Take bytes with their arrival time.
 
         Raises:
-            NotHttpError: they make no sense.
+            NotHttpError: they are malformed.
         """
         while data and not self.finished:
             data = self._state(data, at_ns)
         if data:
-            self.reusable = False  # it talks out of turn
+            self.reusable = False  # unsolicited data
 
     def end(self) -> bool:
-        """The connection was closed; returns whether that is how it should end."""
+        """The connection was closed; True if the response is complete."""
         self.reusable = False
         self.finished = self.finished or self._state == self._to_close
         return self.finished
 
-    # Each state takes bytes and gives back what belongs to the next.
+    # Each state consumes bytes and returns those for the next state.
 
     def _head(self, data: bytes, at_ns: int) -> bytes:  # noqa: ARG002 - a state
         data = self._rest + data
@@ -73,7 +73,7 @@ class HttpResponse:
         return b""
 
     def _chunked(self, data: bytes, at_ns: int) -> bytes:
-        """All chunks in these bytes, passed on as one piece."""
+        """Pass on all chunks in these bytes as one piece."""
         if not self._left and not self._rest and self._one_chunk(data, at_ns):
             return b""
         data = self._rest + data if self._rest else data
@@ -97,7 +97,7 @@ class HttpResponse:
         return b""
 
     def _one_chunk(self, data: bytes, at_ns: int) -> bool:
-        """Take the bytes if they are exactly one chunk, which nearly all are."""
+        """Consume the bytes if they are exactly one chunk, as most are."""
         start = data.find(b"\r\n") + 2
         if start == 1 or not (size := _size(data[: start - 2])):
             return False
@@ -107,7 +107,7 @@ class HttpResponse:
         return whole
 
     def _go_on(self, data: bytes, pieces: list[bytes]) -> int:
-        """Take the rest of a chunk and of its line end; returns how much that was."""
+        """Consume the rest of a chunk with its line end; returns its length."""
         pieces.append(data[: max(self._left - 2, 0)])
         used = min(self._left, len(data))
         self._left -= used
@@ -141,7 +141,7 @@ class HttpResponse:
         status_line, *lines = head.split(b"\r\n")
         status = _status(status_line)
         if 100 <= status < 200:
-            return  # an interim response: the real one follows
+            return  # an interim response: the final one follows
         self.headers = {
             name.strip().lower(): value.strip()
             for name, _, value in (line.partition(b":") for line in lines)
@@ -179,7 +179,7 @@ def _decimal(text: bytes) -> int:
 
 
 def _size(line: bytes) -> int:
-    """The size of a chunk; an extension is ignored."""
+    """The size of a chunk; extensions are ignored."""
     try:
         size = int(line, 16)
     except ValueError:

@@ -1,7 +1,7 @@
-"""Server-sent events, right on every byte split.
+"""Parser for server-sent events, independent of how bytes are split.
 
-Lines end in LF, CRLF or CR; ``data:`` may lack its space and span lines; comments and
-unknown fields are skipped; an event counts when its blank line has come.
+Lines end in LF, CRLF or CR; ``data:`` may lack its space and span several lines;
+comments and unknown fields are skipped; an event is complete at its blank line.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ _BETWEEN = b"\n\n" + _PLAIN
 
 
 class SseError(ValueError):
-    """What came is not a stream of events."""
+    """The bytes are no event stream."""
 
 
 class SseEvent(NamedTuple):
@@ -23,12 +23,12 @@ class SseEvent(NamedTuple):
 
 
 def _event(data: bytes) -> SseEvent:
-    """An event without a name, made twice as fast as by its class."""
+    """An unnamed event, created twice as fast as by its class."""
     return tuple.__new__(SseEvent, (data, b""))
 
 
 class SseReader:
-    """Takes bytes as they come, gives the events that they complete."""
+    """Takes bytes incrementally and returns the events they complete."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -41,11 +41,11 @@ class SseReader:
         """The events completed by these bytes.
 
         Raises:
-            SseError: a line or an event is longer than any of ours could be.
+            SseError: a line or event is too long.
         """
         if not data:
             return []
-        line_end = data.find(b"\n")  # quicker than `in`, which first tries for a number
+        line_end = data.find(b"\n")  # faster than `in`, which first tries an integer
         if line_end >= 0 and self._plain and data.find(b"\r") < 0:
             if not self._rest and line_end == len(data) - 2 and data[:6] == _PLAIN:
                 return [_event(data[6:-2])] if data[-1:] == b"\n" else self._take(data)
@@ -56,11 +56,11 @@ class SseReader:
 
     @property
     def _plain(self) -> bool:
-        """Whether nothing is pending but the beginning of an event's first line."""
+        """Whether nothing is pending but part of an event's first line."""
         return not (self._data or self._name or self._after_cr)
 
     def _take_plain(self, data: bytes) -> list[SseEvent]:
-        """Take events of one ``data: `` line each, which nearly all are."""
+        """Parse events of one ``data: `` line each, as nearly all are."""
         self._rest.clear()
         end = data.rfind(b"\n\n")
         events = data[len(_PLAIN) : end].split(_BETWEEN)

@@ -1,4 +1,4 @@
-"""What a transport is to the rest of the generator, and which one carries a plan."""
+"""The transport protocol, and the choice of a transport for a plan."""
 
 import asyncio
 import sys
@@ -15,7 +15,7 @@ from inferwatch.loadgen.plan.plan import LoadPlan, TransportKind
 
 
 class Exchange(Protocol):
-    """A call and the request that carries it, ready to be sent."""
+    """A call with its serialised request."""
 
     @property
     def call(self) -> Call:
@@ -23,7 +23,7 @@ class Exchange(Protocol):
         ...
 
     def begin(self) -> asyncio.Future[None]:
-        """Send now; the future is done when the call has ended, however it did.
+        """Send the request; the future is done when the call has ended in any way.
 
         Cancelling it aborts the call and closes its connection.
         """
@@ -31,13 +31,13 @@ class Exchange(Protocol):
 
 
 class Transport(Protocol):
-    """Gives each request in flight a connection of its own, to be reused later."""
+    """Sends requests, each over a connection of its own, which is reused later."""
 
     kind: TransportKind
     receive_stamps: ReceiveStamps
 
     async def open(self) -> None:
-        """Do once what the first request should not have to wait for.
+        """Do work that should not delay the first request.
 
         Raises:
             UnreachableError: the server has no address.
@@ -45,23 +45,21 @@ class Transport(Protocol):
         ...
 
     def prepare(self, call: Call) -> Exchange:
-        """Make the request before it is due."""
+        """Build a request before it is due."""
         ...
 
     def ensure(self, connections: int) -> bool:
-        """Make connections for so many requests that are about to begin.
+        """Open connections for so many upcoming requests.
 
-        True once they are all there, as far as they ever will be.
+        True once all of them are open, or never will be.
         """
         ...
 
-    async def aclose(self) -> None:
-        """Close all connections."""
-        ...
+    async def aclose(self) -> None: ...
 
 
 def chosen(plan: LoadPlan) -> TransportKind:
-    """The plan's transport; if it leaves that to us, raw wherever it can be used."""
+    """The plan's transport; for ``auto``, raw wherever possible."""
     if plan.transport is not TransportKind.AUTO:
         return plan.transport
     linux = sys.platform == "linux"  # epoll
@@ -79,7 +77,7 @@ def _proxied(plan: LoadPlan) -> bool:
 
 
 def transport_for(plan: LoadPlan) -> Transport:
-    """A new transport of the kind that :func:`chosen` names."""
+    """Create the transport that :func:`chosen` names."""
     if chosen(plan) is TransportKind.RAW:
         return RawTransport(plan)
     return HttpxTransport(plan)

@@ -1,1 +1,1 @@
-"""A load plan: its fields, their bounds, and how people write them."""
+"""A load plan: its fields, their bounds and their textual forms."""

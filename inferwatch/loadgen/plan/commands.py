@@ -1,4 +1,4 @@
-"""What a run can be told while it goes on: a JSON object a line, after the plan's."""
+"""Commands to a running generator: a JSON object per line, after the plan's."""
 
 import msgspec
 
@@ -14,15 +14,15 @@ class Change(
     forbid_unknown_fields=True,
     tag=True,
 ):
-    """A command to a running generator: another rate, or other users, from now on."""
+    """A command that changes the rate or the number of users from now on."""
 
     rate_per_s: float | None = None
-    """Of an open loop; a rate by time gives way to it."""
+    """For an open loop; replaces a rate that varies over time."""
     concurrency: int | None = None
-    """Users of a closed loop; who is too many stops after the request he waits for."""
+    """Users of a closed loop; surplus users stop after their current request."""
 
     def refusal(self, plan: LoadPlan) -> str | None:
-        """Why a run of that plan cannot be changed so; None when it can."""
+        """Why the change is impossible in a run of that plan; None if it is not."""
         closed = plan.arrivals is Arrivals.CLOSED
         faults = [
             (
@@ -53,16 +53,16 @@ class Change(
         return next((why for broken, why in faults if broken), None)
 
     def applied(self, plan: LoadPlan) -> LoadPlan:
-        """The plan as it is followed from the change on."""
+        """The plan as followed after the change."""
         if self.concurrency is not None:
             return msgspec.structs.replace(plan, concurrency=self.concurrency)
         return msgspec.structs.replace(plan, rates=None, rate_per_s=self.rate_per_s)
 
 
 def read_command(line: bytes) -> Change:
-    """The command that a line gives.
+    """Parse a command.
 
     Raises:
-        msgspec.MsgspecError: there is none that we know.
+        msgspec.MsgspecError: it is malformed or unknown.
     """
     return msgspec.json.decode(line, type=Change)

@@ -1,4 +1,4 @@
-"""The load that the demo puts on its engine."""
+"""The load of the demo."""
 
 from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import LoadPlan, SharedPrefixes
@@ -14,10 +14,10 @@ def demo_plan(  # noqa: PLR0913 - the facts of one engine
     seed: int = 0,
     duration_s: float | None = None,
 ) -> LoadPlan:
-    """The demo's load: 0.6 of what the engine can do, and more than it can hold.
+    """The demo's load: 0.6 of the engine's capacity, with bursts beyond it.
 
-    ``kv_tokens`` is the KV capacity (blocks x tokens per block); each burst asks for
-    one and a half times that, so the engine queues and preempts now and then.
+    ``kv_tokens`` is the KV cache size (blocks x tokens per block); each burst needs one
+    and a half times that, so the engine queues and preempts now and then.
     """
     return LoadPlan(
         run_id=run_id,

@@ -1,8 +1,8 @@
 """The fields of a load plan, each declared once.
 
-A field's type carries its ``PlanOption``: bounds, flag, help and row of the form. From
-it come the judging of a plan, the flags of ``inferwatch load`` and their help, and the
-form of the Load screen. A new field needs its declaration here and whoever heeds it.
+The type of a field carries its ``PlanOption``: bounds, flag, help and form row.
+Validation, the flags and help of ``inferwatch load`` and the form of the Load screen
+are derived from it. A new field needs its declaration here and code that uses it.
 """
 
 from typing import Annotated, Any
@@ -52,7 +52,7 @@ WHEN, WHAT, HOW, HOLDS = Heading.WHEN, Heading.WHAT, Heading.HOW, Heading.HOLDS
 OUTPUT_TOKENS = Range(32, 128)
 MAX_IN_FLIGHT = 512
 SPACED = ("poisson", "constant", "gamma")
-"""Arrivals at a rate."""
+"""Arrival processes with a rate."""
 OPEN = frozenset(map(Arrivals, SPACED))
 CLOSED = frozenset({Arrivals.CLOSED})
 TRACE = frozenset({Arrivals.TRACE})
@@ -65,7 +65,7 @@ class PlanFields(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What a plan file may say, and what flags and form offer of it."""
+    """All fields of a plan, with their flags and form rows."""
 
     run_id: str
     model: Annotated[
@@ -80,9 +80,9 @@ class PlanFields(
         ),
     ]
     url: str = "http://localhost"
-    """Of the server, without ``/v1``."""
+    """URL of the server, without ``/v1``."""
     uds: str | None = None
-    """Unix socket on which the server listens."""
+    """Unix socket the server listens on."""
     scenario: Annotated[
         str | None,
         PlanOption(
@@ -99,7 +99,7 @@ class PlanFields(
             ),
         ),
     ] = None
-    """Which question the load was made to answer: its result ends in the answer."""
+    """Scenario the load was made for; the result ends with its answer."""
     seed: Annotated[
         int,
         PlanOption(
@@ -144,7 +144,8 @@ class PlanFields(
             row=FormRow("output", 8, "output tokens", "like 64 or 32-128"),
         ),
     ] = OUTPUT_TOKENS
-    """Where a data set knows its own, these count only if they are not the default."""
+    """If a dataset has its own lengths, these apply only if they are not the
+    default."""
     classes: Annotated[
         tuple[RequestClass, ...],
         PlanOption(
@@ -160,7 +161,7 @@ class PlanFields(
             read=read_class,
         ),
     ] = ()
-    """A mix of lengths, instead of the two above."""
+    """A mix of request classes, instead of the two lengths above."""
     slo: Annotated[
         str | None,
         PlanOption(
@@ -176,7 +177,7 @@ class PlanFields(
             row=FormRow("slo", 12, "SLO", "met at once", read=read_slo_row),
         ),
     ] = None
-    """What every request should hold, unless its class says other."""
+    """Objectives of every request, unless its class has its own."""
     shared_prefixes: Annotated[
         SharedPrefixes,
         PlanOption(
@@ -206,8 +207,8 @@ class PlanFields(
             )
         ),
     ] = None
-    """File of prompts, read by the generator: instead of made ones. Of the file only
-    the name is recorded, never a prompt."""
+    """File of prompts, read by the generator, instead of synthetic ones. Recordings
+    hold only the file's name, never a prompt."""
     turns: Annotated[
         Lengths,
         PlanOption(
@@ -223,8 +224,8 @@ class PlanFields(
             read=read_lengths,
         ),
     ] = fixed(1)
-    """Of a conversation: each turn repeats all that was said before it, and is due
-    ``think_s`` after the answer. With a data set: at most so many."""
+    """Turns per conversation: each repeats everything before it, and is due ``think_s``
+    after the response. With a dataset: at most so many."""
     turn_tokens: Annotated[
         Lengths | None,
         PlanOption(
@@ -238,9 +239,9 @@ class PlanFields(
             read=read_lengths,
         ),
     ] = None
-    """What a turn after the first adds; None: as many as a prompt has."""
+    """Tokens added by a turn after the first; None: as many as a prompt."""
     token_ids: Range = Range(300, 999)
-    """Ids prompts are drawn from: ordinary tokens of the model, no special ones."""
+    """Token ids prompts are drawn from: ordinary tokens, no special ones."""
     arrivals: Annotated[
         Arrivals,
         PlanOption(
@@ -297,7 +298,7 @@ class PlanFields(
             read=read_rates,
         ),
     ] = None
-    """A rate by time, after the warm-up, instead of ``rate_per_s``."""
+    """A rate that varies over time after the warm-up, instead of ``rate_per_s``."""
     burstiness: Annotated[
         float,
         PlanOption(
@@ -313,8 +314,8 @@ class PlanFields(
             row=FormRow("burstiness", 2, "burstiness", "0.25 is bursty"),
         ),
     ] = 1.0
-    """Of gamma arrivals, their shape as vLLM has it: 1 is Poisson, 0.25 comes in
-    clumps, 4 is nearly even."""
+    """Shape of gamma arrivals, as in vLLM: 1 is Poisson, 0.25 is bursty, 4 is nearly
+    even."""
     concurrency: Annotated[
         int,
         PlanOption(
@@ -351,7 +352,7 @@ class PlanFields(
             row=FormRow("think", 4, "think", "s after an answer"),
         ),
     ] = 0.0
-    """What each of them waits from an answer to the next question."""
+    """Pause of each user between a response and the next request."""
     trace: Annotated[
         tuple[TraceRow, ...],
         PlanOption(
@@ -386,7 +387,7 @@ class PlanFields(
     ] = ()
     """In order of time."""
     trace_of: Annotated[str | None, PlanOption(of=TRACE)] = None
-    """Where the trace is from; a record of a plan keeps this, not the rows."""
+    """Origin of the trace; a recorded plan keeps this instead of the rows."""
     speed: Annotated[
         float,
         PlanOption(
@@ -417,9 +418,9 @@ class PlanFields(
             row=FormRow("warmup", 11, "warm-up", "s, not counted"),
         ),
     ] = 3.0
-    """Its requests are marked. Where the rate is to be measured: closed loop, counted
-    from the first token. Else: the beginning of the schedule, before its rates begin.
-    """
+    """Requests of the warm-up are marked. If it has to measure the rate, it is a closed
+    loop counted from the first token; otherwise it is the start of the schedule, before
+    its rates begin."""
     warmup_streams: Annotated[int, PlanOption(bounds=USERS)] = 16
     """Requests in flight while the rate is measured."""
     burst_every_s: Annotated[
@@ -438,7 +439,7 @@ class PlanFields(
         ),
     ] = None
     burst_tokens: Annotated[int, PlanOption(bounds=Bounds(0, 1 << 40), of=OPEN)] = 0
-    """KV cache a burst asks for, in tokens; shared prefixes are not counted."""
+    """KV cache a burst needs, in tokens; shared prefixes are not counted."""
     burst_requests: Annotated[
         int | None,
         PlanOption(
@@ -448,7 +449,7 @@ class PlanFields(
             elsewhere="bursts are added to a rate: only an open loop has them",
         ),
     ] = None
-    """Of a burst, instead of ``burst_tokens``."""
+    """Requests per burst, instead of ``burst_tokens``."""
     hang_up: Annotated[
         float,
         PlanOption(
@@ -464,7 +465,7 @@ class PlanFields(
             bounds=Bounds(0, 1),
         ),
     ] = 0.0
-    """Which ones, the seed says. They count as hung up: no failure of the server."""
+    """Chosen by the seed. They count as hung up, not as failures of the server."""
     hang_up_after_tokens: Annotated[
         int,
         PlanOption(
@@ -507,7 +508,7 @@ class PlanFields(
             row=FormRow("duration", 5, "duration", "s; empty: endless"),
         ),
     ] = None
-    """Of sending, after the warm-up; None goes on until stopped."""
+    """Time of sending after the warm-up; None: until stopped."""
     requests: Annotated[
         int | None,
         PlanOption(
@@ -522,11 +523,11 @@ class PlanFields(
             row=FormRow("requests", 6, "requests", "at most"),
         ),
     ] = None
-    """After so many, warm-up left out, nothing more is sent; conversations, where
-    those have several turns."""
+    """Requests to send after the warm-up, or conversations if those have several
+    turns."""
     drain_s: Annotated[float | None, PlanOption(bounds=FROM_0_S)] = None
-    """How long to wait for what is in flight at the end, then it is aborted and
-    counted; None: ``request_timeout_s``."""
+    """How long to wait at the end for requests in flight before they are aborted; None:
+    ``request_timeout_s``."""
     max_in_flight: Annotated[
         int,
         PlanOption(
@@ -543,7 +544,7 @@ class PlanFields(
             row=FormRow("in_flight", 10, "max in flight", "others wait"),
         ),
     ] = MAX_IN_FLIGHT
-    """What is due beyond that waits, is sent late, and counted as late."""
+    """Further requests wait until one ends, and count as late."""
     request_timeout_s: Annotated[
         float,
         PlanOption(
@@ -603,7 +604,7 @@ class PlanFields(
             read=read_object,
         ),
     ] = {}
-    """Goes into each body, over what stands there: sampling options and the like."""
+    """Merged into each body, overriding our fields: sampling options and the like."""
     headers: dict[str, str] = {}
     transport: Annotated[
         TransportKind,
@@ -639,11 +640,11 @@ class PlanFields(
 
     @property
     def measures_rate(self) -> bool:
-        """Nobody gave a rate, so the warm-up finds one."""
+        """Whether the warm-up has to measure the rate, as none is given."""
         given = self.rate_per_s is not None or self.rates is not None
         return not given and self.arrivals not in {Arrivals.CLOSED, Arrivals.TRACE}
 
     @property
     def converses(self) -> bool:
-        """Requests are turns of conversations."""
+        """Whether requests are turns of conversations."""
         return self.turns != fixed(1)

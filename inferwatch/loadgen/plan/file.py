@@ -1,8 +1,8 @@
-"""Makes a plan from what people give: a TOML file, flags, or both; flags win.
+"""Builds a plan from a TOML file, flags, or both; flags win.
 
-The file's keys are the plan's fields. A length may be written ``32``, ``[32, 128]``,
-or as a table with its ``type``; ``rates`` in a line, see ``text``. For ``trace``
-one gives ``trace_file`` and, should its format not be known by its first line,
+The file's keys are the plan's fields. A length may be written ``32``, ``[32, 128]``, or
+as a table with its ``type``; ``rates`` as a line of text, see ``text``. Instead of
+``trace`` there are ``trace_file`` and, if its format cannot be detected,
 ``trace_format``.
 """
 
@@ -29,10 +29,10 @@ _FILES = {"trace_file", "dataset"}
 
 
 def read_plan(path: Path) -> dict[str, Any]:
-    """The fields that a file sets.
+    """The fields set by a file.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     try:
         fields = tomllib.loads(path.read_text("utf-8"))
@@ -40,7 +40,8 @@ def read_plan(path: Path) -> dict[str, Any]:
         raise UsageError(f"--plan: {path}: {error.strerror}") from error
     except RecursionError as error:
         raise UsageError(f"--plan: {path}: nested too deeply") from error
-    except ValueError as error:  # no TOML, no UTF-8, an endless number
+    # invalid TOML or UTF-8, or a number with too many digits
+    except ValueError as error:
         raise UsageError(f"--plan: {path}: {error}") from error
     if not isinstance(fields.get("headers", {}), dict):
         raise UsageError(f"--plan: {path}: headers must be a table")
@@ -51,10 +52,10 @@ def read_plan(path: Path) -> dict[str, Any]:
 
 
 def with_trace(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields with a trace's rows instead of the file that holds them.
+    """The fields with the trace's rows in place of its file.
 
     Raises:
-        UsageError: it is no trace.
+        UsageError: the file is no trace.
     """
     rest = {k: v for k, v in fields.items() if k not in {"trace_file", "trace_format"}}
     name, form = fields.get("trace_file"), fields.get("trace_format")
@@ -71,10 +72,10 @@ def with_trace(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_plan(fields: Mapping[str, Any]) -> LoadPlan:
-    """The plan that has these fields and defaults for the rest.
+    """The plan with these fields, and defaults for the rest.
 
     Raises:
-        UsageError: a field is unknown or wrong, or they do not go together.
+        UsageError: a field is unknown or invalid, or fields conflict.
     """
     fields = with_trace(fields)
     unknown = sorted(set(fields) - set(LoadPlan.__struct_fields__))
@@ -91,7 +92,7 @@ def make_plan(fields: Mapping[str, Any]) -> LoadPlan:
 
 
 def _refuse_odd_text(plan: LoadPlan) -> None:
-    """Refuse text that could be neither sent nor recorded."""
+    """Reject text that can be neither sent nor recorded."""
     for name in plan.__struct_fields__:
         try:
             msgspec.json.encode(() if name == "trace" else getattr(plan, name))
@@ -100,7 +101,7 @@ def _refuse_odd_text(plan: LoadPlan) -> None:
 
 
 def shape(plan: LoadPlan) -> str:
-    """How a plan sends, in a few words."""
+    """A short description of how a plan sends."""
     if plan.arrivals is Arrivals.CLOSED:
         said = f"closed loop of {plan.concurrency}"
     elif plan.arrivals is Arrivals.TRACE:
@@ -138,5 +139,5 @@ def _plain(name: str, value: Any) -> Any:  # noqa: ANN401 - TOML
 
 def _class(given: Any) -> Any:  # noqa: ANN401 - TOML
     if not isinstance(given, dict):
-        return given  # what it should be, the plan says
+        return given  # the plan reports what is expected
     return {key: _plain(key, of) for key, of in given.items()}

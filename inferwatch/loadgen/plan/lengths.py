@@ -1,4 +1,4 @@
-"""How long prompts and answers are, in tokens: drawn anew for each request."""
+"""Distributions of prompt and response lengths in tokens."""
 
 import math
 
@@ -6,18 +6,18 @@ import msgspec
 import numpy as np
 
 MOST_TOKENS = 1 << 24
-"""No context is longer; what is drawn must fit into memory."""
+"""More than any context length; lengths must fit into memory."""
 MOST_SIGMA = 10.0
 
 
 class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="uniform"):
-    """Whole numbers from ``low`` to ``high``, both included, equally likely."""
+    """Integers from ``low`` to ``high``, both included, equally likely."""
 
     low: int
     high: int
 
     def __post_init__(self) -> None:
-        """Refuse what is empty or upside down."""
+        """Reject empty and reversed ranges."""
         if not 0 < self.low <= self.high:
             raise ValueError(f"not a range: {self.low} to {self.high}")
         if self.high > MOST_TOKENS:
@@ -25,28 +25,27 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unifor
 
     @property
     def mean(self) -> float:
-        """What one draw is worth on average."""
+        """Mean length."""
         return (self.low + self.high) / 2
 
     def draw(self, rng: np.random.Generator) -> int:
-        """One length."""
         return int(rng.integers(self.low, self.high + 1))
 
 
 class LogNormal(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="lognormal"
 ):
-    """Most are near the median, a few are much longer, as people's prompts are."""
+    """Log-normal lengths: most near the median, a few much longer."""
 
     median: float
     sigma: float
     """Standard deviation of the logarithm: 0.5 puts 95% within a factor of 2.7."""
     low: int = 1
     high: int = 1 << 20
-    """What is drawn outside is moved to the nearer end."""
+    """Values outside are moved to the nearer bound."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be drawn."""
+        """Reject parameters that cannot be drawn from."""
         drawable = 0 < self.median <= MOST_TOKENS and 0 <= self.sigma <= MOST_SIGMA
         if not (drawable and 0 < self.low <= self.high <= MOST_TOKENS):
             raise ValueError(
@@ -56,12 +55,11 @@ class LogNormal(
 
     @property
     def mean(self) -> float:
-        """Of the distribution; its ends are cut off where that is beyond them."""
+        """Mean of the distribution, limited to its bounds."""
         whole = self.median * math.exp(self.sigma**2 / 2)
         return min(max(whole, self.low), self.high)
 
     def draw(self, rng: np.random.Generator) -> int:
-        """One length."""
         drawn = rng.lognormal(math.log(self.median), self.sigma)
         return round(min(max(drawn, self.low), self.high))
 
@@ -69,12 +67,12 @@ class LogNormal(
 class Empirical(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="empirical"
 ):
-    """Lengths that were seen; each is as likely as it was frequent."""
+    """Observed lengths; each is as likely as it was frequent."""
 
     values: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        """Refuse an empty list and lengths that are none."""
+        """Reject empty lists and invalid lengths."""
         if (
             not self.values
             or not 0 < min(self.values) <= max(self.values) <= MOST_TOKENS
@@ -83,16 +81,14 @@ class Empirical(
 
     @property
     def low(self) -> int:
-        """The shortest."""
         return min(self.values)
 
     @property
     def mean(self) -> float:
-        """What one draw is worth on average."""
+        """Mean length."""
         return sum(self.values) / len(self.values)
 
     def draw(self, rng: np.random.Generator) -> int:
-        """One length."""
         return self.values[int(rng.integers(len(self.values)))]
 
 
@@ -100,5 +96,5 @@ Lengths = Range | LogNormal | Empirical
 
 
 def fixed(tokens: int) -> Range:
-    """Always the same length."""
+    """A range of one length."""
     return Range(tokens, tokens)

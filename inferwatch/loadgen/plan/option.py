@@ -1,8 +1,8 @@
-"""How a field of a load plan is offered: its bounds, its flag, its row of the form.
+"""How a field of a load plan is presented: its bounds, flags and form row.
 
-A field's ``PlanOption`` is part of its type, so that all that is said of it is said
-once: the plan is judged by it, and ``inferwatch load``, ``--help`` and the Load screen
-are made from it.
+A field's ``PlanOption`` is part of its type, so everything about it is declared once:
+the plan is validated by it, and ``inferwatch load``, ``--help`` and the Load screen are
+built from it.
 """
 
 from collections.abc import Callable
@@ -16,31 +16,31 @@ MOST_S = 1e8
 """Three years."""
 MOST_PER_S = 1e6
 MOST_CONNECTIONS = 65_535
-"""There are no more ports to one server."""
+"""The number of ports to one server."""
 MOST_REQUESTS = 10_000_000
-"""Their times are drawn beforehand; for more, a plan has a duration."""
+"""Arrival times are computed in advance; longer plans need a duration."""
 ANY_ARRIVALS = frozenset(Arrivals)
 
 
 class Bounds(NamedTuple):
-    """How far a number may go: beyond, it is a slip or ends in grief.
+    """Bounds of a number, to catch mistakes and unmanageable loads.
 
-    What is no number at all (``nan``, ``inf``) is within no bounds.
+    ``nan`` and ``inf`` are within no bounds.
     """
 
     low: float
     high: float
     above: bool = False
-    """More than ``low``."""
+    """Excludes ``low`` itself."""
 
     def hold(self, value: float | None) -> bool:
-        """Whether a value is within the bounds; a value that is not given is."""
+        """Whether a value is within the bounds; None is."""
         if value is None:
             return True
         return self.low <= value <= self.high and not (self.above and value == self.low)
 
     def __str__(self) -> str:
-        """The bounds as error messages say them."""
+        """The bounds in the words of error messages."""
         if self.above:
             return f"above {self.low:g}, at most {self.high:,.0f}"
         return f"from {self.low:g} to {self.high:,.0f}"
@@ -53,7 +53,7 @@ RATE = Bounds(0, MOST_PER_S, above=True)
 
 
 class Heading(StrEnum):
-    """A heading under which ``inferwatch load --help`` lists flags."""
+    """A heading that ``inferwatch load --help`` groups flags under."""
 
     WHEN = "When to send"
     WHAT = "What to ask"
@@ -62,7 +62,7 @@ class Heading(StrEnum):
 
 
 class ShownBounds(StrEnum):
-    """Which of a number's bounds its flag tells; the plan judges them all."""
+    """Which bounds a flag's help shows; the plan checks both."""
 
     NEITHER = "neither"
     LOW = "low"
@@ -77,18 +77,18 @@ class Flag:
     """``--flag``, or ``--flag/--opposite``."""
     heading: Heading
     place: int
-    """Among the plan's flags under that heading."""
+    """Position among the flags under its heading."""
     help: str
     _: KW_ONLY
     metavar: str | None = None
     key: str = ""
-    """What it sets, where that is not the field itself but a key that leads to it."""
+    """The key it sets, where that differs from the field's name."""
     words: tuple[str, ...] = ()
-    """The choice, where there is one."""
+    """Allowed values, if limited."""
     is_file: bool = False
     repeats: bool = False
     sets: bool | None = None
-    """Of a switch: what giving it means."""
+    """For a switch: the value it sets."""
     shown: ShownBounds = ShownBounds.LOW
 
 
@@ -100,16 +100,16 @@ class FormRow:
     place: int
     label: str
     hint: str
-    """What it is in, or what leaving it empty means."""
+    """Its unit, or the meaning of leaving it empty."""
     _: KW_ONLY
     read: Callable[[str], dict[str, Any]] | None = None
-    """The plan's fields that a text gives, where it is not this field as typed."""
+    """Parses text into fields of the plan; None: the field itself."""
     write: Callable[[Any], str] | None = None
-    """The text of a plan's fields, likewise."""
+    """Formats a plan's fields as text; None: the field itself."""
 
 
 class PlanOption:
-    """What is known of one field of a plan beside its type and its default."""
+    """What is declared about a plan field besides its type and default."""
 
     def __init__(
         self,
@@ -123,9 +123,9 @@ class PlanOption:
         self.flags = flags
         self.bounds = bounds
         self.of = of
-        """The arrivals with which it means something."""
+        """Arrival processes the field applies to."""
         self.elsewhere = elsewhere
-        """What to say where it means nothing."""
+        """Error message for other arrival processes."""
         self.read = read
-        """Its value, as a line of text gives it. Raises ValueError, fit to show."""
+        """Parses a line of text. Raises ValueError with a message for users."""
         self.row = row

@@ -1,4 +1,4 @@
-"""What a load plan is made of."""
+"""Types of a load plan's fields."""
 
 from enum import StrEnum
 
@@ -8,45 +8,43 @@ from inferwatch.loadgen.plan.lengths import Lengths
 
 
 class Arrivals(StrEnum):
-    """What makes a request due."""
+    """The arrival process: what makes a request due."""
 
     POISSON = "poisson"
     CONSTANT = "constant"
     GAMMA = "gamma"
-    """Gaps by ``burstiness``."""
+    """Gaps shaped by ``burstiness``."""
     CLOSED = "closed"
-    """Not the clock but an answer: ``concurrency`` users who ask, read and think.
-
-    It hides queueing: a slow server is asked less.
-    """
+    """Responses, not a clock: ``concurrency`` users send, read and think. This hides
+    queueing, because a slow server gets fewer requests."""
     TRACE = "trace"
-    """The times and lengths of ``trace``, ``speed`` times as fast."""
+    """Times and lengths from ``trace``, ``speed`` times as fast."""
 
 
 class Api(StrEnum):
-    """Which of a server's two endpoints is asked."""
+    """The endpoint that requests are sent to."""
 
     COMPLETIONS = "completions"
     CHAT = "chat"
 
 
 class PromptForm(StrEnum):
-    """How a prompt goes into a request: as token ids or as text."""
+    """How a prompt is sent: as token ids or as text."""
 
     AUTO = "auto"
-    """As ids to completions, as text to chat."""
+    """Ids for completions, text for chat."""
     IDS = "ids"
     TEXT = "text"
-    """Words whose tokens ``/tokenize`` has counted, else an estimate, which is said."""
+    """Words whose tokens ``/tokenize`` counted, else an estimate, which is reported."""
 
 
 class TransportKind(StrEnum):
-    """Which HTTP client carries the requests."""
+    """The HTTP client that sends requests."""
 
     AUTO = "auto"
-    """``raw`` where it applies, else ``httpx``."""
+    """``raw`` where possible, else ``httpx``."""
     RAW = "raw"
-    """Plain HTTP/1.1 over TCP or a Unix socket, stamped by the kernel on TCP."""
+    """Plain HTTP/1.1 over TCP or a Unix socket; kernel timestamps on TCP."""
     HTTPX = "httpx"
     """TLS, HTTP/2, proxies."""
 
@@ -58,15 +56,15 @@ class RequestClass(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """A kind of request in a mix."""
+    """A class of requests in a mix."""
 
     name: str
     share: float
-    """Of the requests, relative to the shares of the others."""
+    """Weight among the classes."""
     prompt_tokens: Lengths
     output_tokens: Lengths
     slo: str | None = None
-    """What its requests should hold, as ``ttft_s<0.5 tpot_s<0.05``."""
+    """Objectives of its requests, as ``ttft_s<0.5 tpot_s<0.05``."""
 
 
 class TraceRow(
@@ -76,18 +74,18 @@ class TraceRow(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """A request that was seen: when, how long, and what it shared."""
+    """A recorded request: its time, lengths and shared blocks."""
 
     offset_s: float
     prompt_tokens: int
     output_tokens: int
     blocks: tuple[int, ...] = ()
-    """Names of its 512-token blocks; equal names are equal tokens."""
+    """Ids of its 512-token blocks; equal ids are equal tokens."""
 
 
 class SharedPrefixes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Every prompt begins with the tokens of one of ``groups`` prefixes."""
+    """Makes each prompt start with one of ``groups`` prefixes."""
 
     groups: int = 0
     tokens: int = 0
-    """Length of each prefix; it counts as part of the prompt's length."""
+    """Length of each prefix, part of the prompt's length."""

@@ -1,7 +1,7 @@
-"""A load plan: everything a run does, decided before it starts, as plain JSON.
+"""A load plan: everything a run does, decided in advance, as plain JSON.
 
-Its fields are declared in ``fields``; here stand what follows from the declarations
-and why fields that are fine by themselves cannot be followed together.
+Its fields are declared in ``fields``; this module derives tables from the declarations
+and checks for fields that conflict with each other.
 """
 
 import re
@@ -47,19 +47,19 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanField:
-    """A declared field of ``PlanFields``, as flags and form ask for it."""
+    """A declared field of ``PlanFields``, as used by flags and the form."""
 
     name: str
     default: Any
     option: PlanOption
     number: type[int] | type[float] | None
-    """What kind of number it is; None is none."""
+    """Type of a number; None for other values."""
     optional: bool
-    """It may be None."""
+    """Whether it may be None."""
 
 
 def _declared() -> Iterator[PlanField]:
-    """The fields that have an option; the others only a file or our code can set."""
+    """Fields with an option; the others are set only by files or our code."""
     hints = get_type_hints(PlanFields, include_extras=True)
     for each in msgspec.structs.fields(PlanFields):
         kind, *extra = get_args(hints[each.name]) or (hints[each.name],)
@@ -87,7 +87,7 @@ FOREIGN = {
     )
     for arrivals in Arrivals
 }
-"""What means nothing where requests are due otherwise; ``think_s`` is also of turns."""
+"""Fields that do not apply to an arrival process; ``think_s`` also applies to turns."""
 
 
 class LoadPlan(
@@ -97,19 +97,19 @@ class LoadPlan(
     omit_defaults=True,
     forbid_unknown_fields=True,
 ):
-    """What to send to whom, and when.
+    """What to send where, and when.
 
-    Equal plans make equal prompts and, at an equal rate, equal intended times.
+    Equal plans produce equal prompts and, at an equal rate, equal intended times.
     """
 
     def __post_init__(self) -> None:
-        """Refuse a plan that cannot be followed."""
+        """Reject a plan that cannot be followed."""
         if why := _first_fault(self):
             raise ValueError(why)
 
     @property
     def text_prompts(self) -> bool:
-        """Prompts are words, not ids."""
+        """Whether prompts are sent as text, not ids."""
         if self.prompt_form is PromptForm.AUTO:
             return self.endpoint is Api.CHAT or self.dataset is not None
         return self.prompt_form is PromptForm.TEXT
@@ -117,14 +117,13 @@ class LoadPlan(
     def request_rate(self, output_tokens_per_s: float) -> float:
         """Requests per second that ask for ``rate_fraction`` of a token rate.
 
-        A request is expected to bring ``expected_tokens``, so this many requests per
-        second are expected to bring that fraction of the tokens.
+        Each request is expected to yield ``expected_tokens``.
         """
         return self.rate_fraction * output_tokens_per_s / self.expected_tokens
 
     @property
     def expected_tokens(self) -> float:
-        """Tokens of an answer on average; of all answers of a conversation."""
+        """Mean number of output tokens of a request, or of a whole conversation."""
         shares = sum(each.share for each in self.classes)
         brought = sum(each.share * each.output_tokens.mean for each in self.classes)
         answer = brought / shares if shares else self.output_tokens.mean
@@ -132,17 +131,17 @@ class LoadPlan(
 
 
 class Objectives(NamedTuple):
-    """The objectives of all requests, and of classes that have their own."""
+    """The objectives of all requests, and of classes with their own."""
 
     slo: Slo | None
     classes: Mapping[str, Slo]
 
 
 def objectives(plan: LoadPlan) -> Objectives:
-    """The objectives that a plan gives.
+    """The objectives in a plan.
 
     Raises:
-        UsageError: one makes no sense.
+        UsageError: one is malformed.
     """
     return Objectives(
         parse_slo(plan.slo) if plan.slo else None,
@@ -150,21 +149,21 @@ def objectives(plan: LoadPlan) -> Objectives:
     )
 
 
-# Why a plan cannot be followed.
+# Faults of a plan.
 
 Fault = tuple[bool, str]
-"""Whether it is there, and what to say then."""
+"""Whether the plan has the fault, and its message."""
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _first_fault(plan: PlanFields) -> str | None:
-    """Why a plan cannot be followed; None when it can."""
+    """The first fault of a plan; None without any."""
     there = (why for broken, why in _faults(plan) if broken)
     return next(chain(_beyond(plan), _odd_rows(plan.trace), there), None)
 
 
 def _beyond(plan: PlanFields) -> Iterator[str]:
-    """Each number of the plan that goes too far, fit to show."""
+    """A message for each number out of bounds."""
     for name, bounds in BOUNDS.items():
         if not bounds.hold(getattr(plan, name)):
             yield f"{name} must be {bounds}"
@@ -177,7 +176,7 @@ def _beyond(plan: PlanFields) -> Iterator[str]:
 
 
 def _faults(plan: PlanFields) -> Iterator[Fault]:
-    """All faults that fields can have together, and whether this plan has them."""
+    """All possible conflicts between fields, and whether this plan has them."""
     yield from _rate_faults(plan)
     yield from _foreign_faults(plan)
     yield from _prompt_faults(plan)
@@ -237,7 +236,7 @@ def _rate_faults(plan: PlanFields) -> list[Fault]:
 
 
 def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
-    """Fields that mean nothing with the plan's arrivals and would be ignored."""
+    """Fields that do not apply to the plan's arrival process and would be ignored."""
     for field in FIELDS:
         said = getattr(plan, field.name) != field.default
         means = plan.arrivals in field.option.of
@@ -249,7 +248,7 @@ def _foreign_faults(plan: PlanFields) -> Iterator[Fault]:
 
 
 def _odd_rows(trace: tuple[TraceRow, ...]) -> Iterator[str]:
-    """What is wrong with the rows of a trace, in one pass: there may be a million."""
+    """Errors in a trace's rows, found in one pass as there may be a million."""
     before_s = 0.0
     for row in trace:
         if not before_s <= row.offset_s <= MOST_S:
@@ -291,7 +290,7 @@ def _prompt_faults(plan: PlanFields) -> list[Fault]:
 
 
 def _stress_faults(plan: PlanFields) -> Iterator[Fault]:
-    """What makes a load a stress test, and does not go together."""
+    """Conflicts among fields of stress tests."""
     bursts = plan.burst_every_s is not None
     others = plan.classes or plan.shared_prefixes.groups or plan.dataset or plan.trace
     yield from [
@@ -325,7 +324,7 @@ def _stress_faults(plan: PlanFields) -> Iterator[Fault]:
 
 def _shortest_prompt(plan: PlanFields) -> int:
     if plan.trace:
-        return 1 << 30  # a trace says itself what is shared
+        return 1 << 30  # a trace specifies itself what is shared
     drawn = [each.prompt_tokens for each in plan.classes] or [plan.prompt_tokens]
     return min(each.low for each in drawn)
 

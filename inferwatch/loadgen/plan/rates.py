@@ -1,8 +1,8 @@
-"""A rate that changes with time, and when arrivals come at it.
+"""Rates that vary over time, and the arrivals they produce.
 
-The n-th arrival of a schedule comes when the integral of the rate reaches the n-th
-arrival of the same pattern at a rate of one. So the pattern (constant, Poisson, gamma)
-and the rate (steps, ramps, on and off) are chosen apart, and neither bends the other.
+The n-th arrival comes when the integral of the rate reaches the n-th arrival of the
+same process at a rate of one. So the process (constant, Poisson, gamma) and the rate
+(steps, ramps, on and off) are independent of each other.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 MOST = 1e9
-"""Of seconds and of requests per second: more is a slip."""
+"""Of seconds and of requests per second: more is a mistake."""
 
 
 class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Requests per second by time, linear between points.
+    """Requests per second over time, linear between points.
 
-    Two points at one time make a step. After the last point its rate goes on, or with
-    ``period_s`` the series begins again.
+    Two points at the same time make a step. After the last point its rate continues, or
+    with ``period_s`` the series repeats.
     """
 
     points: tuple[tuple[float, float], ...]
@@ -28,7 +28,7 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     period_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no function of time."""
+        """Reject points that are no function of time."""
         for broken, why in self._faults():
             if broken:
                 raise ValueError(f"rates: {why}")
@@ -54,7 +54,6 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         ]
 
     def rate_at(self, at_s: float) -> float:
-        """Requests per second at a moment."""
         if self.period_s is not None:
             at_s %= self.period_s
         times, rates = np.array(self.points).T
@@ -64,7 +63,7 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return float(np.interp(at_s, times[after - 1 :], rates[after - 1 :]))
 
     def passed(self, at_s: float) -> float:
-        """How many arrivals are due by then: the integral of the rate."""
+        """Arrivals due by a time: the integral of the rate."""
         segments = self._segments()
         if self.period_s is None:
             return segments.passed(at_s)
@@ -72,9 +71,9 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return periods * segments.total + segments.passed(into_s)
 
     def moments(self, arrivals: Floats) -> Floats:
-        """Seconds at which so many arrivals (ascending) are due; the never due end it.
+        """Times of ascending arrivals in seconds; those never due are cut off.
 
-        An arrival number may be fractional: it is the integral of the rate.
+        An arrival number is the integral of the rate and may be fractional.
         """
         segments = self._segments()
         if self.period_s is None:
@@ -96,7 +95,7 @@ class RateSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class _Segments:
-    """The straight pieces of a series and how many arrivals each holds."""
+    """The linear segments of a series, and the arrivals in each."""
 
     def __init__(
         self, starts_s: Floats, rates: Floats, slopes: Floats, areas: Floats
@@ -109,7 +108,7 @@ class _Segments:
         self.total = float(self.reached[-1])
 
     def passed(self, at_s: float) -> float:
-        """The arrivals up to a moment."""
+        """Arrivals up to a time."""
         at = int(np.searchsorted(self.starts_s, at_s, side="right")) - 1
         into_s = at_s - self.starts_s[at]
         area = self.rates[at] * into_s + self.slopes[at] * into_s**2 / 2
@@ -128,17 +127,17 @@ def _moments(segments: _Segments, arrivals: Floats) -> Floats:
 
 
 def flat(rate_per_s: float) -> RateSeries:
-    """The same rate all the time."""
+    """A constant rate."""
     return RateSeries(points=((0.0, rate_per_s),))
 
 
 def ramp(begin_per_s: float, end_per_s: float, over_s: float) -> RateSeries:
-    """In a straight line from one rate to another, which then goes on."""
+    """A linear change from one rate to another, which then continues."""
     return RateSeries(points=((0.0, begin_per_s), (over_s, end_per_s)))
 
 
 def steps(rates_per_s: Sequence[float], each_s: float) -> RateSeries:
-    """One rate after the other; the last goes on."""
+    """One rate after the other; the last continues."""
     points = []
     for number, rate in enumerate(rates_per_s):
         points += [(number * each_s, rate), ((number + 1) * each_s, rate)]
@@ -148,6 +147,6 @@ def steps(rates_per_s: Sequence[float], each_s: float) -> RateSeries:
 def on_off(
     on_per_s: float, on_s: float, off_s: float, off_per_s: float = 0.0
 ) -> RateSeries:
-    """Bursts: a rate for a while, then another (or none) for a while, and again."""
+    """A rate for a while, then another (or none) for a while, repeated."""
     points = ((0.0, on_per_s), (on_s, on_per_s), (on_s, off_per_s))
     return RateSeries(points=points, period_s=on_s + off_s)

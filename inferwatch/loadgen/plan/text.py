@@ -1,14 +1,14 @@
-"""The fields of a plan as people write them, each in one line.
+"""Parses and formats fields of a plan, each written in one line.
 
 A length is ``32``, ``32-128`` or ``lognormal:MEDIAN,SIGMA``, a class of requests
 ``name=chat share=0.98 prompt=200-800 output=100 slo="ttft_s<0.5 tpot_s<50ms"``, and
-rates by time are
+rates over time are
 
 =====================  ==========================================================
-``0:5 30:20 60:20``    5/s, rising to 20/s in 30 s, which goes on
-``ramp:5,50,60``       from 5/s to 50/s in 60 s, which goes on
-``steps:10,5,20,40``   every 10 s the next: 5/s, 20/s, 40/s, which goes on
-``onoff:40,5,10``      40/s for 5 s, nothing for 10 s, and again
+``0:5 30:20 60:20``    5/s, rising to 20/s within 30 s, then constant
+``ramp:5,50,60``       from 5/s to 50/s within 60 s, then constant
+``steps:10,5,20,40``   5/s, 20/s, 40/s for 10 s each; the last continues
+``onoff:40,5,10``      40/s for 5 s, nothing for 10 s, repeated
 ``onoff:40,5,10,2``    the same, with 2/s in between
 =====================  ==========================================================
 """
@@ -35,10 +35,10 @@ RATES_GRAMMAR = (
 
 
 def read_rates(text: str) -> RateSeries:
-    """Rates by time, as a line gives them.
+    """Parse rates over time.
 
     Raises:
-        ValueError: it says nothing we know; the message says what would.
+        ValueError: the text is malformed; the message shows the syntax.
     """
     name, colon, listed = text.strip().partition(":")
     shape = SHAPES.get(name.strip()) if colon else None
@@ -55,7 +55,7 @@ def read_rates(text: str) -> RateSeries:
 
 
 class RateError(ValueError):
-    """A line from which no rates can be read; the message is fit to show."""
+    """A line is no rate series; the message can be shown to users."""
 
 
 def _point(text: str) -> tuple[float, float]:
@@ -68,7 +68,7 @@ def _numbers(listed: str) -> list[float]:
 
 
 def _number(text: str) -> float:
-    """A number with or without its unit: ``60s`` is 60, ``20/s`` is 20."""
+    """A number with an optional unit: ``60s`` is 60, ``20/s`` is 20."""
     found = float(text.strip().removesuffix("/s").removesuffix("s"))
     if not 0 <= found < 1e9:
         raise RateError(f"{text.strip()!r} is not a time or rate: {RATES_GRAMMAR}")
@@ -109,10 +109,10 @@ _LOGNORMAL = re.compile(r"lognormal:(\d*\.?\d+),(\d*\.?\d+)")
 
 
 def read_lengths(text: str) -> dict[str, Any]:
-    """The lengths of prompts, answers or conversations, as plain data.
+    """Parse the lengths of prompts, responses or conversations, as plain data.
 
     Raises:
-        ValueError: it says none.
+        ValueError: the text is malformed.
     """
     if text.isdecimal():
         return uniform(int(text), int(text))
@@ -143,10 +143,10 @@ CLASS_OPTIONAL = {"slo"}
 
 
 def read_class(text: str) -> dict[str, Any]:
-    """The fields of a ``RequestClass``.
+    """Parse the fields of a ``RequestClass``.
 
     Raises:
-        ValueError: it is none; the message says what would be.
+        ValueError: the text is malformed; the message shows the syntax.
     """
     try:
         given = _class_parts(text)
@@ -168,14 +168,14 @@ def _class_parts(text: str) -> dict[str, str]:
     return given
 
 
-# The rest.
+# Everything else.
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """JSON for the body of each request.
+    """Parse JSON for the body of each request.
 
     Raises:
-        ValueError: it is not a JSON object.
+        ValueError: the text is no JSON object.
     """
     try:
         found = json.loads(text, parse_constant=_no_number)
@@ -191,10 +191,10 @@ def _no_number(name: str) -> None:
 
 
 def read_groups(text: str) -> dict[str, int]:
-    """Shared prefixes, as ``4x512``.
+    """Parse shared prefixes, written as ``4x512``.
 
     Raises:
-        ValueError: it says none.
+        ValueError: the text is malformed.
     """
     groups, cross, tokens = text.partition("x")
     if not (cross and groups.isdecimal() and tokens.isdecimal()):
@@ -205,10 +205,10 @@ def read_groups(text: str) -> dict[str, int]:
 def read_number(
     text: str, bounds: Bounds, *, whole: bool, optional: bool
 ) -> float | None:
-    """A number of the form; how far it may go is for the plan to judge.
+    """Parse a number of the form; the plan checks its upper bound.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no number.
     """
     if not text and optional:
         return None
@@ -227,11 +227,11 @@ def read_number(
 
 
 def read_rate_row(text: str) -> dict[str, Any]:
-    """The form's rate: one, or rates by time."""
+    """Parse the form's rate: a number, or rates over time."""
     if ":" in text:
         try:
             rates = msgspec.to_builtins(read_rates(text))
-        except (UsageError, ValueError):  # says it in more words than fit here
+        except (UsageError, ValueError):  # its message is too long for the form
             raise ValueError("write 0:5 30:20 or ramp:1,9,60") from None
         return {"rates": rates, "rate_per_s": None}
     rate = read_number(text, RATE, whole=False, optional=True)
@@ -239,24 +239,24 @@ def read_rate_row(text: str) -> dict[str, Any]:
 
 
 def rate_row(plan: Any) -> str:  # noqa: ANN401 - a plan's fields, which import this
-    """A plan's rate or rates as the form writes them."""
+    """A plan's rate or rates in the form's syntax."""
     if plan.rates is None:
         return written(plan.rate_per_s)
     return " ".join(f"{at_s:g}:{rate:g}" for at_s, rate in plan.rates.points)
 
 
 def read_slo(text: str) -> str | None:
-    """Objectives, judged with the plan; an empty line has none."""
+    """Objectives as text, validated with the plan; an empty line means none."""
     return text or None
 
 
 def read_slo_row(text: str) -> dict[str, Any]:
-    """The form's objectives, judged at once."""
+    """The form's objectives, validated at once."""
     return {"slo": str(parse_slo(text)) if text else None}
 
 
 def written(value: object) -> str:
-    """A field's value as a line of the form says it."""
+    """A field's value in the form's syntax."""
     if isinstance(value, Range):
         low, high = value.low, value.high
         return f"{low}" if low == high else f"{low}-{high}"

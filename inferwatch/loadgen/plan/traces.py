@@ -1,8 +1,8 @@
-"""Traces of what others were asked: Mooncake, Azure and BurstGPT files, and our own.
+"""Traces of recorded traffic: Mooncake, Azure and BurstGPT files, and sessions.
 
-Which of them a file is, its first line tells; Mooncake's may be one JSON list too.
-Times become seconds from its first request; requests that asked for nothing or got
-nothing (failures) are left out.
+The format is detected from the first line; Mooncake may also be a single JSON list.
+Times are converted to seconds from the first request; requests without prompt or output
+tokens (failures) are left out.
 """
 
 import csv
@@ -20,17 +20,17 @@ from inferwatch.loadgen.plan.plan import LoadPlan, TraceRow
 Fields = Mapping[str, Any]
 FORMATS = ("mooncake", "azure", "burstgpt")
 MOST_ROWS = 1_000_000
-"""A plan holds its trace; this is more than a day of a busy service."""
+"""A plan contains its trace; this is more than a day of a busy service."""
 MOST_BLOCK = (1 << 64) - 1
 SHOWN_CHARS = 200
 
 
 class TraceError(ValueError):
-    """The file is not a known trace format; the message is fit to show."""
+    """The file is in no known trace format; the message can be shown to users."""
 
 
 class _Line(NamedTuple):
-    """A line of a file, and how to read it."""
+    """A line of a file, and a function to parse it."""
 
     number: int
     read: Callable[[], TraceRow]
@@ -39,10 +39,10 @@ class _Line(NamedTuple):
 def read_trace(
     path: Path, form: str | None = None, *, most: int = MOST_ROWS
 ) -> tuple[TraceRow, ...]:
-    """The requests of a file, in order of time; ``form`` is one of ``FORMATS``.
+    """The requests of a file in order of time; ``form`` is one of ``FORMATS``.
 
     Raises:
-        TraceError: it cannot be read, or is of no format known.
+        TraceError: it cannot be read, or its format is unknown.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
@@ -58,7 +58,7 @@ def read_trace(
 
 
 def from_start(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
-    """The requests in order of time, with the first at zero."""
+    """The requests in order of time, starting at zero."""
     ordered = sorted(rows, key=lambda row: row.offset_s)
     if not ordered:
         raise TraceError("no request in it has prompt and output tokens")
@@ -75,7 +75,7 @@ def from_start(rows: Iterable[TraceRow]) -> tuple[TraceRow, ...]:
 
 
 def needed(plan: LoadPlan) -> tuple[TraceRow, ...]:
-    """The rows of a plan's trace that it will send before its time or number is up."""
+    """The rows of a plan's trace that will be sent within its duration and count."""
     rows, end_s = plan.trace, float("inf")
     warm = sum(row.offset_s < plan.warmup_s * plan.speed for row in rows)
     if plan.duration_s is not None:
@@ -89,7 +89,7 @@ def recorded(requests: Iterable[tuple[int, int, int]]) -> tuple[TraceRow, ...]:
     """A recorded session as a trace: (arrival in ns, prompt tokens, output tokens).
 
     Raises:
-        TraceError: nobody asked for anything.
+        TraceError: there is no request with tokens.
     """
     rows = (_row(at_ns / 1e9, asked, got) for at_ns, asked, got in requests)
     return from_start(_useful(rows))
@@ -142,7 +142,7 @@ def _of_json(lines: Iterator[str]) -> Iterator[_Line]:
 
 
 def _of_json_list(text: str) -> Iterator[_Line]:
-    """Rows are counted, as lines are."""
+    """Line numbers count rows."""
     try:
         rows = json.loads(text)
     except RecursionError as error:
@@ -196,7 +196,8 @@ def _blocks(given: Any) -> tuple[int, ...]:  # noqa: ANN401 - JSON
 
 def _azure(fields: Fields) -> TraceRow:
     at = datetime.fromisoformat(fields["TIMESTAMP"])
-    if at.tzinfo is None:  # else an hour would come twice where clocks are changed
+    # in local time, an hour would occur twice when clocks are set back
+    if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     return _row(at.timestamp(), fields["ContextTokens"], fields["GeneratedTokens"])
 

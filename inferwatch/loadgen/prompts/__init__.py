@@ -1,1 +1,1 @@
-"""What is asked: prompts of an exact length, of a data set, of conversations."""
+"""Prompts: synthetic ones of exact lengths, from a dataset, and in conversations."""

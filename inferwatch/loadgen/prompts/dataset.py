@@ -1,4 +1,4 @@
-"""Prompts of a file: JSON lines, or ShareGPT's JSON; read, never recorded.
+"""Prompts from a file of JSON lines or ShareGPT's JSON; read, never recorded.
 
 ===================================  ==============================================
 ``{"prompt": "..."}``                one question
@@ -6,8 +6,8 @@
 ``{"conversations": [{"from": ...}]}``  ShareGPT's: its first question
 ===================================  ==============================================
 
-Each may have ``output_tokens``. Where conversations are asked for, every question of a
-chat is a turn of its own. A file that begins with ``[`` is one list of such rows.
+Each may have ``output_tokens``. For conversations, every question of a chat is a turn
+of its own. A file that begins with ``[`` is a single list of such rows.
 """
 
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 Messages = tuple[dict[str, Any], ...]
-"""Of a chat, as the API takes them."""
+"""Messages of a chat in the API's form."""
 USER, ASSISTANT, SYSTEM = "user", "assistant", "system"
 NAMES = {
     "human": USER,
@@ -25,24 +25,24 @@ NAMES = {
     "system": SYSTEM,
     **dict.fromkeys(("gpt", "chatgpt", "bing", "bard", "assistant"), ASSISTANT),
 }
-"""What ShareGPT calls those who speak."""
+"""Roles by their names in ShareGPT."""
 
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class DatasetError(ValueError):
-    """The file holds no prompts we can read; the message is fit to show."""
+    """The file has no readable prompts; the message can be shown to users."""
 
 
 class DatasetRow(NamedTuple):
-    """A row of the file: its questions, turn by turn, and the recorded answers."""
+    """A row of the file: its questions, turn by turn, and recorded answers."""
 
     questions: tuple[str, ...]
     answers: tuple[str | None, ...] = ()
-    """As far as they are known; their length is what matters."""
+    """None where unknown; only their length matters."""
     said: Messages = ()
-    """Before the first question."""
+    """Messages before the first question."""
     output_tokens: int | None = None
 
 
@@ -61,7 +61,7 @@ class _ShareGptMessage(msgspec.Struct):
 
 
 class _Row(msgspec.Struct):
-    """A row as the file has it; one of the first three fields is set."""
+    """A row of the file; exactly one of the first three fields is set."""
 
     prompt: str | None = None
     messages: list[_Message] | None = None
@@ -73,10 +73,10 @@ _row = msgspec.json.Decoder(_Row)
 
 
 def read_dataset(path: Path, *, turns: bool = False) -> list[DatasetRow]:
-    """The rows of a file; with ``turns`` each question of a chat is a turn.
+    """The rows of a file; with ``turns``, each question of a chat is a turn.
 
     Raises:
-        DatasetError: it cannot be read, or asks nothing.
+        DatasetError: it cannot be read, or has no question.
     """
     try:
         data = path.read_bytes()
@@ -122,7 +122,7 @@ def _why(error: Exception) -> str:
 
 
 def _parsed(row: _Row, *, turns: bool) -> DatasetRow | None:
-    """A row's questions and answers; None where nothing is asked."""
+    """A row's questions and answers; None without a question."""
     if row.prompt is not None:
         parsed = DatasetRow((row.prompt,)) if row.prompt else None
     elif row.messages is not None:
@@ -135,7 +135,7 @@ def _parsed(row: _Row, *, turns: bool) -> DatasetRow | None:
 
 
 def _last_question(messages: list[tuple[str, str]]) -> DatasetRow | None:
-    """The last question with all that was said before it, and its answer if known."""
+    """The last question with everything before it, and its answer if known."""
     asked = [at for at, (role, text) in enumerate(messages) if role == USER and text]
     if not asked:
         return None
@@ -145,7 +145,7 @@ def _last_question(messages: list[tuple[str, str]]) -> DatasetRow | None:
 
 
 def _turns(messages: list[tuple[str, str]]) -> DatasetRow | None:
-    """Each question of a chat, with what was answered to it."""
+    """Each question of a chat, with its answer."""
     questions: list[str] = []
     answers: list[str | None] = []
     before = []

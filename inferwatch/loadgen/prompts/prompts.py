@@ -1,6 +1,6 @@
-"""The prompts of a plan: made of seeded token ids, or taken from a data set.
+"""The prompts of a plan: synthetic ones from seeded token ids, or those of a dataset.
 
-Made prompts have exactly the length that was drawn for them.
+Synthetic prompts have exactly the drawn length.
 """
 
 import gc
@@ -28,17 +28,17 @@ _ORDER = 7
 _LENGTHS = 8
 _HANG_UPS = 9
 COLD, WARM = "cold", "warm"
-"""What a prompt is called that nobody asked before, and one that is asked again."""
+"""Class names of prompts sent for the first and for the second time."""
 FRESH = 1 << 40
-"""Beyond the numbers of all prompts that are asked again."""
+"""Larger than the number of any prompt that is repeated."""
 BLOCK_TOKENS = 512
-"""Of the named blocks of a trace, as Mooncake has them."""
+"""Tokens per block of a trace, as in Mooncake."""
 
 Ids = NDArray[np.int64]
 
 
 class Turn(NamedTuple):
-    """What a later turn of a conversation adds to all that was said before."""
+    """What a later turn adds to the conversation so far."""
 
     token_ids: list[int]
     max_tokens: int
@@ -46,43 +46,43 @@ class Turn(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """The prompt of one request, and how many tokens may answer it."""
+    """The prompt of one request, and the most tokens to generate."""
 
     token_ids: list[int]
     max_tokens: int
     kv_tokens: int
-    """KV cache it asks for in the end, its shared prefix left out."""
+    """KV cache it needs at its end, without its shared prefix."""
     class_name: str | None = None
     text: str | None = None
-    """Says it in words, instead of ids."""
+    """The prompt as text, instead of ids."""
     estimated: bool = False
-    """Its text may have another number of tokens than it has ids."""
+    """The text may have a different number of tokens than there are ids."""
     counted: int | None = None
-    """Tokens of its text, where that was not made of ids."""
+    """Tokens of a text that was not made from ids."""
     said: Messages = ()
-    """In a chat: what was said before the text."""
+    """Chat messages before the text."""
     turn: int | None = None
-    """Of its conversation, from 1; None where that has one."""
+    """Turn of its conversation, from 1; None for single requests."""
     later: tuple[Turn, ...] = ()
-    """Still to come in its conversation."""
+    """Later turns of its conversation."""
     hang_up_after: int | None = None
-    """Its client hangs up at this chunk with tokens; None: it hears it all."""
+    """The client hangs up at this chunk with tokens; None: never."""
 
     @property
     def tokens(self) -> int | None:
-        """Its length, where that is known."""
+        """Length in tokens; None if unknown."""
         if self.counted is not None or self.estimated:
             return self.counted
         return len(self.token_ids)
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The prompt as the messages of a chat."""
+        """The prompt as chat messages."""
         return [*self.said, {"role": "user", "content": self.text}]
 
 
 class _Kind(NamedTuple):
-    """A class of requests: its lengths, and its name if the plan names classes."""
+    """A class of requests: its lengths, and its name if the plan has classes."""
 
     name: str | None
     prompt_tokens: Lengths
@@ -90,7 +90,7 @@ class _Kind(NamedTuple):
 
 
 class Prompts:
-    """Makes the n-th prompt of a phase, whatever was asked for before.
+    """Creates the n-th prompt of a phase independently of all others.
 
     So the steady part of a run is the same however long its warm-up took.
     """
@@ -119,7 +119,7 @@ class Prompts:
         return self._heard(prompt, _PHASES[phase], number)
 
     def _repeated(self, phase: Phase, number: int) -> Prompt:
-        """Where each prompt is asked twice: every other request asks an earlier one."""
+        """With ``ask_again_after``, every other request repeats an earlier prompt."""
         after = self._plan.ask_again_after
         if not after or phase is not Phase.STEADY:
             return self._made(phase, number)
@@ -131,7 +131,7 @@ class Prompts:
         return prompt._replace(class_name=WARM if warm else COLD)
 
     def _heard(self, prompt: Prompt, kind: int, number: int) -> Prompt:
-        """The prompt, and whether its client hears the whole answer."""
+        """The prompt, marked if its client is to hang up."""
         if not self._plan.hang_up:
             return prompt
         rng = np.random.default_rng([self._plan.seed, _HANG_UPS, kind, number])
@@ -163,11 +163,11 @@ class Prompts:
         return Turn(ids, kind.output_tokens.draw(rng), text)
 
     def all(self, phase: Phase) -> Iterator[Prompt]:
-        """All prompts of a phase, one after the other, without end."""
+        """All prompts of a phase in order, without end."""
         return (self.make(phase, number) for number in count())
 
     def seen(self, row: TraceRow, number: int) -> Prompt:
-        """A prompt as long as a trace's request, sharing what that one shared."""
+        """A prompt of a trace's request, with the same length and shared blocks."""
         rng = np.random.default_rng([self._plan.seed, _TRACE, number])
         shared = [self._block(name) for name in row.blocks]
         ids = np.concatenate(shared) if shared else np.empty(0, np.int64)
@@ -210,10 +210,10 @@ class Prompts:
 
 
 class DatasetPrompts(Prompts):
-    """Takes prompts from the rows of a file, in a seeded order; then in another.
+    """Prompts from the rows of a file, in a seeded order, then in another one.
 
-    An answer may be as long as the row says, else as the one it had, else as the plan
-    draws; a plan that does not leave ``output_tokens`` at its default decides for all.
+    The most tokens of a response are taken from the row, else from its recorded answer,
+    else drawn by the plan; a plan with its own ``output_tokens`` decides for all.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class DatasetPrompts(Prompts):
         self._plan_decides = plan.output_tokens != OUTPUT_TOKENS
 
     def _made(self, phase: Phase, number: int) -> Prompt:
-        """The prompt of request ``number``; a warm-up begins at the other end."""
+        """The prompt of request ``number``; the warm-up starts at the other end."""
         row = self._row(phase, number)
         warm = phase is Phase.WARMUP
         rng = np.random.default_rng([self._plan.seed, _LENGTHS, warm, number])
@@ -250,7 +250,7 @@ class DatasetPrompts(Prompts):
         )
 
     def texts(self) -> Iterator[str]:
-        """The texts whose length is worth knowing, first what is asked first."""
+        """Texts whose length should be known, in the order they are needed."""
         for number in range(len(self._rows)):
             row = self._row(Phase.STEADY, number)
             if not row.said and self._plan.endpoint is Api.COMPLETIONS:
@@ -259,13 +259,13 @@ class DatasetPrompts(Prompts):
                 yield from filter(None, row.answers)
 
     def _counted(self, row: DatasetRow) -> int | None:
-        """Tokens of the question, if known: a chat's template adds some uncounted."""
+        """Tokens of the question; None for chats, whose template adds some."""
         if self._plan.endpoint is Api.CHAT or row.said:
             return None
         return self._lengths.exact(row.questions[0])
 
     def _most(self, row: DatasetRow, at: int, rng: np.random.Generator) -> int:
-        """How many tokens the answer to a question may have."""
+        """The most tokens to generate for a question."""
         drawn = self._plan.output_tokens.draw(rng)
         if self._plan_decides:
             return drawn
@@ -291,10 +291,10 @@ def _order(seed: int, time: int, rows: int) -> list[int]:
 
 
 async def prompts_of(plan: LoadPlan) -> tuple[Prompts, str]:
-    """The prompts of a plan, and how they are given in a few words.
+    """The prompts of a plan, and a short description of their form.
 
     Raises:
-        DatasetError: its data set cannot be read.
+        DatasetError: its dataset cannot be read.
     """
     if plan.dataset is not None:
         return await _dataset(plan, Path(plan.dataset))
@@ -304,7 +304,7 @@ async def prompts_of(plan: LoadPlan) -> tuple[Prompts, str]:
 
 async def _dataset(plan: LoadPlan, path: Path) -> tuple[Prompts, str]:
     rows = read_dataset(path, turns=plan.turns != fixed(1))
-    gc.freeze()  # a collection that looks at every prompt would be a late stamp
+    gc.freeze()  # a collection that visits every prompt would delay a timestamp
     lengths = TextLengths()
     prompts = DatasetPrompts(plan, rows, lengths)
     async with Tokenizer(plan, as_text=True) as tokenizer:

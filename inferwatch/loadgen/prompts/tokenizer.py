@@ -1,9 +1,8 @@
-"""What the server's tokenizer tells: which words are one token, how long texts are.
+"""Token counts from the server's tokenizer: words of one token, lengths of texts.
 
-Prompts in words are for where ids are not taken: as many tokens as asked, if one can.
-
-A word that the server's tokenizer makes one token, wherever it stands, lets us count by
-counting words. ``/tokenize`` (vLLM, SGLang) tells which words are so.
+Where a server does not accept token ids, prompts are made of words. Words that its
+tokenizer turns into one token each, wherever they are, give a text an exact number of
+tokens. ``/tokenize`` (vLLM, SGLang) shows which words those are.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,16 +21,16 @@ CANDIDATES = (
 )
 """Common words: most tokenizers have a token for each."""
 FEWEST = 64
-"""Fewer different words would be too easy to guess for a prefix cache."""
+"""With fewer different words, prompts would share prefixes by chance."""
 REPEATS = 4
 CHECKED = 48
 TIMEOUT_S = 5.0
 UNTOLD = (NoAnswerError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What asking a server that does not count, or counts oddly, raises."""
+"""Errors from a server that does not count tokens, or not properly."""
 
 
 class _TokenizeReply(msgspec.Struct):
-    """What ``/tokenize`` answers, as far as we read it."""
+    """The response of ``/tokenize``."""
 
     count: int
 
@@ -51,17 +50,17 @@ class Vocabulary:
         self._tokens_per_word = tokens_per_word
         self._around = around
         self.exact = exact
-        """A prompt has as many tokens as ids; else that is an estimate."""
+        """A text has exactly as many tokens as ids; otherwise that is an estimate."""
 
     def say(self, token_ids: Sequence[int]) -> str:
-        """A text of so many tokens; equal ids are equal words, so prefixes stay."""
+        """A text of so many tokens; equal ids give equal words, so prefixes stay."""
         words, room = self._words, len(token_ids) - self._around
         length = max(round(room / self._tokens_per_word), 1)
         return " ".join(words[each % len(words)] for each in token_ids[:length])
 
     @classmethod
     async def learn(cls, plan: LoadPlan) -> "Vocabulary":
-        """Ask the server how it counts; where it does not tell, estimate."""
+        """Learn how the server counts tokens; falls back to an estimate."""
         try:
             async with Tokenizer(plan) as tokenizer:
                 return await _learn(tokenizer)
@@ -70,7 +69,7 @@ class Vocabulary:
 
 
 class Tokenizer:
-    """Asks the server's ``/tokenize`` how many tokens a text has."""
+    """Counts tokens by the server's ``/tokenize``."""
 
     def __init__(self, plan: LoadPlan, *, as_text: bool = False) -> None:
         self._as_chat = plan.endpoint is Api.CHAT and not as_text
@@ -84,15 +83,13 @@ class Tokenizer:
         )
 
     async def __aenter__(self) -> Self:
-        """Ready to ask."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close its connections."""
         await self._client.aclose()
 
     async def count(self, text: str) -> int:
-        """Tokens of a prompt of that text, the template's and special ones included."""
+        """Tokens of a prompt with this text, with template and special tokens."""
         asked: dict[str, object] = {"prompt": text}
         if self._as_chat:
             asked = {"messages": [{"role": "user", "content": text}]}
@@ -124,13 +121,13 @@ async def _estimate(tokenizer: Tokenizer, alone: int) -> Vocabulary:
 
 
 CHARS_PER_TOKEN = 4.0
-"""Of English in most vocabularies; said to be an estimate."""
+"""Typical for English; reported as an estimate."""
 MOST_S = 5.0
-"""Nobody waits longer for the first request; the rest is estimated."""
+"""Time limit before the first request; remaining lengths are estimated."""
 
 
 class TextLengths:
-    """How many tokens texts have: counted by the server, else by their characters."""
+    """Token counts of texts: by the server, else estimated from their characters."""
 
     def __init__(self) -> None:
         self._counted: dict[str, int] = {}
@@ -138,11 +135,11 @@ class TextLengths:
 
     @property
     def told(self) -> bool:
-        """Whether the server counts tokens."""
+        """Whether the server counted tokens."""
         return bool(self._counted)
 
     def exact(self, text: str) -> int | None:
-        """Tokens of a text, where the server has counted them."""
+        """Tokens of a text as counted by the server; None if it was not."""
         return self._counted.get(text)
 
     def about(self, text: str) -> int:
@@ -155,7 +152,7 @@ class TextLengths:
         return max(round(len(text) / ratio), 1)
 
     async def ask(self, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-        """Have the server count them, as long as that does not take long."""
+        """Let the server count tokens, within the time limit."""
         deadline_s = monotonic() + MOST_S
         try:
             for text in texts:

@@ -1,1 +1,1 @@
-"""Named loads that put one question to a server each."""
+"""Named loads, each of which answers one question about a server."""

@@ -1,6 +1,7 @@
-"""Who tells what a run of each scenario means.
+"""Interprets the results of scenarios.
 
-Apart from the declarations: the generator and ``--help`` need none of the arithmetic.
+Separate from their declarations, because the generator and ``--help`` do not need the
+arithmetic.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,6 +27,6 @@ TELLS: Mapping[str, Callable[[ScenarioEvidence], ScenarioFinding]] = {
 
 
 def finding_of(name: str | None, evidence: ScenarioEvidence) -> ScenarioFinding | None:
-    """What a run of a scenario means; None where it was none that we know."""
+    """The finding of a scenario's run; None for an unknown scenario."""
     tell = TELLS.get(name or "")
     return tell(evidence) if tell is not None else None

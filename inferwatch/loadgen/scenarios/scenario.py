@@ -1,9 +1,8 @@
-"""Named stress scenarios, each declared once: a question, and the load that answers it.
+"""Named stress scenarios: a question, and the load that answers it.
 
-What a scenario sets are a plan's defaults: whatever somebody says himself wins. Where
-nobody says how much to send, the warm-up measures what the server brings, and the load
-is a share of that; so they fit a laptop and a rack. Who compares two runs, or tunes,
-gives a rate.
+A scenario sets defaults of a plan; explicit options override them. Without a rate, the
+warm-up measures the server's capacity and the load is a fraction of it, so scenarios
+fit laptops and racks alike. To compare runs or to tune, give a rate.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,15 +22,15 @@ HOW_MUCH = (
     "trace_file",
     "like",
 )
-"""Fields, or keys that lead to them, that say when to send."""
+"""Fields, or keys that lead to them, that determine the load."""
 UNTIL = ("duration_s", "requests")
 LENGTHS = ("prompt_tokens", "output_tokens")
 SPARE_TOKENS = 8
-"""For what a chat's template or a tokenizer adds to a prompt."""
+"""Room for tokens a chat template or tokenizer adds to a prompt."""
 
 
 LoadPlanLike = TypeVar("LoadPlanLike", bound=msgspec.Struct)
-"""A load plan: its fields name scenarios, so it cannot be named here."""
+"""A load plan; its fields refer to scenarios, so it cannot be imported here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +39,13 @@ class Scenario:
 
     name: str
     asks: str
-    """The question, fit to show."""
+    """The question as text for users."""
     fields: Mapping[str, Any]
-    """Of a load plan, as a plan's file has them: they hold unless others are given."""
+    """Fields of a plan in the form of a plan file, used unless others are given."""
     lacks: Callable[[Any], bool]
-    """A plan that says so cannot answer the question."""
+    """Whether a plan cannot answer the question."""
     unless: str
-    """What to say of such a plan."""
+    """Error message for such a plan."""
 
 
 def _same(tokens: int) -> dict[str, Any]:
@@ -129,18 +128,18 @@ SCENARIOS: Mapping[str, Scenario] = {
     each.name: each for each in (INTERFERENCE, ABANDON, BURST, CACHE_COLD)
 }
 ASKED = "; ".join(f"{each.name}: {each.asks}" for each in SCENARIOS.values())
-"""All of them, for help."""
+"""All scenarios, for help."""
 
 
 def with_scenario(given: Mapping[str, Any]) -> dict[str, Any]:
-    """A plan's fields with what their scenario sets beside them; what is given wins.
+    """A plan's fields with its scenario's defaults; given fields win.
 
     Raises:
-        UsageError: something given contradicts the scenario.
+        UsageError: a given field contradicts the scenario.
     """
     scenario = SCENARIOS.get(str(given.get("scenario")))
     if scenario is None:
-        return dict(given)  # a name that there is not is the plan's to refuse
+        return dict(given)  # the plan rejects unknown names
     defaults = dict(scenario.fields)
     mixed = "classes" in defaults and not given.get("classes")
     if mixed and any(name in given for name in LENGTHS):
@@ -156,9 +155,9 @@ def with_scenario(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fitted(fields: Mapping[str, Any], longest: int | None) -> dict[str, Any]:
-    """The fields with a scenario's own prompts cut to what a server can hold.
+    """Shorten a scenario's own prompts to what a server can take.
 
-    ``longest``: tokens that prompt and answer may have together; None is unknown.
+    ``longest``: most tokens of prompt and response together; None if unknown.
     """
     scenario = SCENARIOS.get(str(fields.get("scenario")))
     if scenario is None or longest is None:
@@ -173,7 +172,7 @@ def fitted(fields: Mapping[str, Any], longest: int | None) -> dict[str, Any]:
 
 
 def fitted_plan(plan: LoadPlanLike, longest: int | None) -> LoadPlanLike:
-    """A whole plan, likewise."""
+    """The same for a whole plan."""
     if getattr(plan, "scenario", None) is None:
         return plan
     fields = msgspec.to_builtins(plan)
@@ -181,7 +180,7 @@ def fitted_plan(plan: LoadPlanLike, longest: int | None) -> LoadPlanLike:
 
 
 def _cut(fields: Mapping[str, Any], longest: int) -> dict[str, Any]:
-    """Prompts no longer than leaves room for the answer."""
+    """Shorten prompts so that there is room for the response."""
     asked, answered = (fields.get(name) for name in LENGTHS)
     if not (isinstance(asked, dict) and isinstance(answered, dict)):
         return dict(fields)
@@ -191,9 +190,7 @@ def _cut(fields: Mapping[str, Any], longest: int) -> dict[str, Any]:
 
 
 def scenario_row(text: str) -> dict[str, Any]:
-    """The fields that a form's row sets: the scenario and what belongs to it.
-
-    How much to send is asked in other rows.
+    """Fields set by the form's scenario row; the amount of load has its own rows.
 
     Raises:
         ValueError: there is no such scenario.

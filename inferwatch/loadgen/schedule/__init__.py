@@ -1,1 +1,1 @@
-"""When it is asked: arrivals, traces, and a pace that may change."""
+"""When requests are sent: arrivals, traces, and rates that may change."""

@@ -1,6 +1,7 @@
-"""Intended times: absolute, seeded, made before anything is sent.
+"""Intended times of requests: absolute, seeded, computed in advance.
 
-A schedule in nanoseconds from its start cannot drift: a late send moves no other.
+A schedule in nanoseconds from its start cannot drift: a late send does not affect later
+ones.
 """
 
 from bisect import bisect_left
@@ -22,7 +23,7 @@ class _Piece(NamedTuple):
 
     since_s: float
     passed: float
-    """Arrivals of before."""
+    """Number of earlier arrivals."""
     rates: RateSeries
 
     def passed_by(self, at_s: float) -> float:
@@ -34,37 +35,36 @@ class _Piece(NamedTuple):
 
 
 class ArrivalPace:
-    """When each arrival is due, at a rate that may be changed on the way.
+    """Due times of arrivals, at a rate that may be changed during the run.
 
-    An arrival has a number, the integral of the rate up to it. What has passed by a
-    change keeps its time; what was due later is due so much sooner or later as the new
-    rate says. So there is neither a burst nor a hole at a change, and equal changes at
-    equal moments make equal times.
+    An arrival's number is the integral of the rate up to it. Arrivals before a change
+    keep their times; later ones move according to the new rate. So there is neither a
+    burst nor a gap at a change, and equal changes at equal times give equal due times.
     """
 
     def __init__(self, rates: RateSeries) -> None:
         self._pieces = [_Piece(0.0, 0.0, rates)]
 
     def rate_at(self, at_s: float) -> float:
-        """Requests per second, at a moment after the last change."""
+        """Requests per second at a time after the last change."""
         last = self._pieces[-1]
         return last.rates.rate_at(max(at_s - last.since_s, 0.0))
 
     def change(self, at_s: float, rate_per_s: float) -> None:
-        """Switch to another rate from this moment on."""
+        """Switch to another rate from this time on."""
         last = self._pieces[-1]
         at_s = max(at_s, last.since_s)
         self._pieces.append(_Piece(at_s, last.passed_by(at_s), flat(rate_per_s)))
 
     def due_ns(self, arrivals: Floats) -> NDArray[np.int64]:
-        """When arrivals (ascending) are due; shorter where some never are."""
+        """Due times of arrivals (ascending); shorter if some are never due."""
         moments = [np.empty(0)]
         for piece, mine in self._shares(arrivals):
             moments.append(piece.moments(mine))
         return np.rint(np.concatenate(moments) * NS_PER_S).astype(np.int64)
 
     def _shares(self, arrivals: Floats) -> list[tuple[_Piece, Floats]]:
-        """Which arrivals fall into which piece, without pieces that have none."""
+        """Assign arrivals to pieces, leaving out pieces without any."""
         if not len(arrivals):
             return []
         starts = [piece.passed for piece in self._pieces]
@@ -77,10 +77,10 @@ class ArrivalPace:
 def arrival_numbers(
     arrivals: Arrivals, *, seed: int, burstiness: float = 1.0
 ) -> Iterator[Floats]:
-    """The arrivals of a pattern at a rate of one, in blocks, without end.
+    """Numbers of a process's arrivals at a rate of one, in blocks, without end.
 
-    The gaps are drawn in units of the mean gap, so the rate stretches a seed's
-    pattern and does not change it.
+    Gaps are drawn in units of the mean gap, so the rate stretches a seed's pattern
+    without changing it.
     """
     rng = np.random.default_rng([seed, 0])
     reached = 0.0
@@ -93,10 +93,10 @@ def arrival_numbers(
 def counted_numbers(
     arrivals: Arrivals, count: int, *, seed: int, burstiness: float = 1.0
 ) -> Floats:
-    """Just ``count`` arrivals, in just the time that they take on average.
+    """Exactly ``count`` arrivals, which take exactly their mean time.
 
-    The gaps of the same seed are stretched by their common error, a few percent, so
-    that what was asked for is what is sent: number and duration are both fixed.
+    The gaps of a seed are scaled by a few percent to correct their total, so that
+    number and duration are both as requested.
     """
     rng = np.random.default_rng([seed, 0])
     blocks = [_gaps(arrivals, rng, burstiness) for _ in range(-(-count // BLOCK))]
@@ -124,13 +124,13 @@ def counted_times(
     seed: int,
     burstiness: float = 1.0,
 ) -> NDArray[np.int64]:
-    """Just ``count`` intended times, in just the time that they take on average."""
+    """Exactly ``count`` intended times, which take exactly their mean time."""
     numbers = counted_numbers(arrivals, count, seed=seed, burstiness=burstiness)
     return ArrivalPace(rates).due_ns(numbers)
 
 
 def burst_times(every_s: float) -> Iterator[int]:
-    """Intended times of the bursts in ns from the start, without end."""
+    """Intended times of bursts in ns from the start, without end."""
     count = 0
     while True:
         count += 1

@@ -1,4 +1,4 @@
-"""The schedule of a run: which request is due when, before any of it is sent."""
+"""The schedule of a run: which request is due when, decided in advance."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -29,36 +29,36 @@ class Due(NamedTuple):
     number: int
     prompt: Prompt
     burst: int | None = None
-    """For the first request of a burst: how many requests the burst has."""
+    """For the first request of a burst: the number of requests in it."""
     arrival: float | None = None
-    """Its number in the pattern, where a change of the rate moves it."""
+    """Its arrival number, if changes of the rate move it."""
 
 
 class DueStream:
-    """Requests of one kind, in order of time; what was taken can be given back."""
+    """Requests of one kind in order of time; taken ones can be given back."""
 
     def __init__(self, dues: Iterable[Due] = ()) -> None:
         self._dues = iter(dues)
         self._front: deque[Due] = deque()
 
     def __iter__(self) -> Iterator[Due]:
-        """Everything that is still to come."""
+        """All remaining requests."""
         while self.head is not None:
             yield self.take()
 
     @property
     def head(self) -> Due | None:
-        """The request that is due next; None when nothing is."""
+        """The next request; None if there is none."""
         if not self._front and (due := self._next()) is not None:
             self._front.append(due)
         return self._front[0] if self._front else None
 
     def take(self) -> Due:
-        """Take the head, which there must be."""
+        """Remove and return the head, which must exist."""
         return self._front.popleft()
 
     def give_back(self, dues: Iterable[Due]) -> None:
-        """Put back what was taken last, in order."""
+        """Put back the requests taken last, in order."""
         self._front.extendleft(reversed(list(dues)))
 
     def _next(self) -> Due | None:
@@ -66,7 +66,7 @@ class DueStream:
 
 
 class PacedDueStream(DueStream):
-    """Arrivals of a pattern, at a rate that may be changed on the way."""
+    """Arrivals at a rate that may be changed during the run."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class PacedDueStream(DueStream):
         self._at = self._before = 0
 
     def retime(self) -> None:
-        """The pace has changed: compute due times anew for what was not taken."""
+        """Compute new due times after a change of the rate."""
         self._offsets[self._at :] = self._offsets_of(self._block[self._at :])
         front = list(self._front)
         moved = self._offsets_of(np.array([due.arrival for due in front], np.float64))
@@ -100,7 +100,7 @@ class PacedDueStream(DueStream):
         return offsets
 
     def _next(self) -> Due | None:
-        """The next request; None where the rate is zero, until a change raises it."""
+        """The next request; None while the rate is zero."""
         if self._at == len(self._block):
             self._before += self._at
             self._at, self._block = 0, next(self._numbers, np.empty(0))
@@ -119,7 +119,7 @@ class PacedDueStream(DueStream):
 
 
 class Schedule:
-    """Everything that is due, in order of time, to the plan's duration or count."""
+    """All requests in order of time, up to the plan's duration or count."""
 
     def __init__(self, plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> None:
         warmup_ns = warmup_of(plan)
@@ -139,11 +139,9 @@ class Schedule:
             self._streams = {Phase.STEADY: DueStream(_trace(plan, prompts, warmup_ns))}
 
     def __iter__(self) -> Self:
-        """An iterator of itself."""
         return self
 
     def __next__(self) -> Due:
-        """The request that is due next."""
         heads = ((s.head, s) for s in self._streams.values())
         dues = [(head, stream) for head, stream in heads if head is not None]
         if not dues:
@@ -157,13 +155,13 @@ class Schedule:
         return stream.take()
 
     def rate_at(self, at_ns: int) -> float:
-        """The steady part's requests per second, at a moment of the schedule."""
+        """Requests per second of the steady part, at a time of the schedule."""
         return self._pace.rate_at(self._steady_s(at_ns))
 
     def change(self, at_ns: int, rate_per_s: float, unsent: Iterable[Due]) -> None:
-        """Switch to another rate from a moment on, for what is due after it.
+        """Switch to another rate from a time on.
 
-        ``unsent`` is given back: it comes again, at its new time.
+        ``unsent`` are given back, and returned again at their new times.
         """
         self._pace.change(self._steady_s(at_ns), rate_per_s)
         unsent = list(unsent)
@@ -178,12 +176,12 @@ class Schedule:
 
 
 def warmup_of(plan: LoadPlan) -> int:
-    """How long the schedule's own warm-up takes, in ns."""
+    """Length of the schedule's own warm-up in ns."""
     return 0 if plan.measures_rate else int(plan.warmup_s * NS_PER_S)
 
 
 def _warm_up(plan: LoadPlan, prompts: Prompts, rates: RateSeries) -> DueStream:
-    """The warm-up: at the rate at which the rest begins, and drawn apart from it."""
+    """The warm-up, at the initial rate, with its own random numbers."""
     warmup_ns, rate_per_s = warmup_of(plan), rates.rate_at(0)
     if not warmup_ns or not rate_per_s:
         return DueStream()
@@ -216,7 +214,7 @@ def _counted(plan: LoadPlan, requests: int) -> Floats:
 
 
 def _trace(plan: LoadPlan, prompts: Prompts, warmup_ns: int) -> Iterator[Due]:
-    """The requests of the trace, at its times; the beginning is warm-up."""
+    """The requests of the trace at its times; the first ones are warm-up."""
     for number, row in enumerate(plan.trace):
         offset_ns = round(row.offset_s / plan.speed * NS_PER_S)
         phase = Phase.WARMUP if offset_ns < warmup_ns else Phase.STEADY
@@ -247,7 +245,7 @@ def _members(
 def _enough(
     kv_tokens: int, prompts: Prompts, numbers: Iterator[int]
 ) -> list[tuple[int, Prompt]]:
-    """The next prompts that together ask for this much KV cache."""
+    """The next prompts that together need this much KV cache."""
     members: list[tuple[int, Prompt]] = []
     while kv_tokens > 0:
         number = next(numbers)

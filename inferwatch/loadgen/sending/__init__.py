@@ -1,1 +1,1 @@
-"""A run: open or closed loop, calls in flight, the client's own quality."""
+"""A run: open or closed loop, calls in flight, the client's own accuracy."""

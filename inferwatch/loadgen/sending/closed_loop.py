@@ -1,7 +1,7 @@
-"""Closed loop: users who ask again as soon as they are answered and have thought.
+"""Closed loop: users who send again once answered and after thinking.
 
-A closed loop hides queueing: a slow server is asked less. What it shows well is how
-many tokens per second a server can bring.
+A closed loop hides queueing, because a slow server gets fewer requests. It is a good
+measure of the most tokens per second a server can produce.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from inferwatch.loadgen.sending.in_flight import InFlight
 CONNECT_NS = NS_PER_S
 POLL_S = 0.001
 RETRY_S = 0.25
-"""A server that refuses is not asked faster than this."""
+"""Pause before a server that failed a request is tried again."""
 
 
 class _Stock:
-    """The requests of a phase that are made ahead."""
+    """Requests of a phase prepared in advance."""
 
     def __init__(self, phase: Phase, prompts: Iterator[Prompt]) -> None:
         self.ready: deque[Exchange] = deque()
@@ -34,7 +34,7 @@ class _Stock:
         self._prompts = prompts
 
     def make(self, in_flight: InFlight) -> Exchange | None:
-        """Make the next request; None when there are no more."""
+        """Prepare the next request; None when there are no more prompts."""
         prompt = next(self._prompts, None)
         if prompt is None:
             self.all_made = True
@@ -43,14 +43,14 @@ class _Stock:
 
     @property
     def all_taken(self) -> bool:
-        """Whether nothing more will be asked."""
+        """Whether no more requests will be sent."""
         return self.all_made and not self.ready
 
 
 class ClosedLoop:
-    """Keeps one request a user in flight, until told to stop or out of prompts.
+    """Keeps one request per user in flight, until stopped or out of prompts.
 
-    Each phase has prompts of its own: what a warm-up asks is not missing afterwards.
+    Each phase has its own prompts, so a warm-up does not use up those of the run.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class ClosedLoop:
         conversations: Conversations | None = None,
     ) -> None:
         self.calls: list[Call] = []
-        """Those that began, while ``keep`` is set."""
+        """Calls started while ``keep`` is set."""
         self.keep = False
         self._in_flight = in_flight
         self._stocks = {phase: _Stock(phase, each) for phase, each in prompts.items()}
@@ -71,7 +71,8 @@ class ClosedLoop:
         self._closed = asyncio.Event()
         self._wanted = 0
         self._present: set[int] = set()
-        """Users by number; who has a number of ``wanted`` or more is on his way out."""
+        """Numbers of active users; those numbered ``wanted`` or above are about to
+        stop."""
         self._users = asyncio.TaskGroup()
         self._phase: Callable[[], Phase] | None = None
         self._more: Callable[[], None] | None = None
@@ -90,7 +91,7 @@ class ClosedLoop:
             stocking.cancel()
 
     async def set_users(self, users: int) -> None:
-        """Add users at once, or let some stop after the request they wait for."""
+        """Add users at once, or let some stop after their current request."""
         more = users - self._wanted
         self._wanted = users
         if more > 0 and self._phase is not None:
@@ -99,24 +100,24 @@ class ClosedLoop:
             self._more()
 
     def _fill(self, phase: Callable[[], Phase]) -> None:
-        """Start the users that are missing; those who were to stop may stay."""
+        """Start missing users; those about to stop may stay."""
         for number in range(self._wanted):
             if self._wants(number) and number not in self._present:
                 self._present.add(number)
                 self._users.create_task(self._user(number, phase))
 
     async def _ready_for(self, users: int, phase: Phase) -> None:
-        """Connect, and make requests ahead: a wave should wait for neither."""
+        """Connect and prepare requests, so that a wave waits for neither."""
         await self._connected(users)
         stock = self._stocks[phase]
         for _ in range(users):
             if (exchange := stock.make(self._in_flight)) is None:
                 return
             stock.ready.append(exchange)
-            await asyncio.sleep(0)  # stamps must not wait for this
+            await asyncio.sleep(0)  # timestamps must not wait for this
 
     async def _connected(self, users: int) -> None:
-        """Wait for connections for all, but not for ever."""
+        """Wait for connections for all users, for a limited time."""
         deadline_ns = monotonic_ns() + CONNECT_NS
         while not self._in_flight.ensure(users):
             await asyncio.sleep(POLL_S)
@@ -124,7 +125,7 @@ class ClosedLoop:
                 return
 
     def stop(self) -> None:
-        """Let no user ask again or go on thinking; what is in flight goes on."""
+        """Stop users from sending or thinking; requests in flight continue."""
         self._closed.set()
 
     async def _user(self, number: int, phase: Callable[[], Phase]) -> None:
@@ -134,7 +135,7 @@ class ClosedLoop:
             now = phase()
             exchange = exchange or self._take(now)
             if exchange is None:
-                break  # all is asked, but others may be in a conversation
+                break  # no prompts are left, but other users may be in a conversation
             call = exchange.call
             call.intended_ns, call.phase = due_ns, now
             if self.keep:
@@ -142,7 +143,7 @@ class ClosedLoop:
             await asyncio.wait([self._in_flight.send(exchange)])
             exchange = self._next_turn(call)
             if exchange is None and self._stocks[phase()].all_taken:
-                break  # there is nothing to think about
+                break  # nothing is left to send
             due_ns = await self._think(call)
         self._present.discard(number)
 
@@ -159,9 +160,9 @@ class ClosedLoop:
         return stock.ready.popleft() if stock.ready else stock.make(self._in_flight)
 
     async def _restock(self) -> None:
-        """Keep a request ready for each user; yield between the making of two.
+        """Keep one request per user ready, yielding after each.
 
-        Of the next phase too: it begins from one request to the next.
+        Also for the next phase, which starts between two requests.
         """
         while not all(stock.all_made for stock in self._stocks.values()):
             low = next(filter(self._is_low, self._stocks.values()), None)
@@ -176,7 +177,7 @@ class ClosedLoop:
         return not stock.all_made and len(stock.ready) < self._wanted
 
     async def _think(self, call: Call) -> int:
-        """When the next question is due: it counts from the end of the answer."""
+        """Wait for the think time after a response; returns the next due time."""
         if call.reply.short:
             call.judge()
         if call.failure not in {None, Failure.HUNG_UP}:

@@ -1,9 +1,9 @@
-"""Conversations: the next turn repeats all that was said, the real answer included.
+"""Conversations: each turn repeats everything before it, with the real responses.
 
-It is due a while after the answer, so only first turns can have a schedule. What was
-said is repeated as the server said it, so that its prefix cache can know it again: as
-token ids where it gives them (``return_token_ids``, vLLM), else as text. A server that
-takes ids and gives none gets others in place of the answer.
+A turn is due some time after the response, so only first turns are scheduled. The
+response is repeated exactly, so that the server's prefix cache can match it: as token
+ids if the server returns them (``return_token_ids``, vLLM), else as text. A server that
+takes ids but returns none gets other ids in place of the response.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from inferwatch.loadgen.sending.in_flight import InFlight
 
 
 class Conversations:
-    """Makes the next turn of a conversation from what was asked and answered."""
+    """Builds the next turn of a conversation from the previous prompt and response."""
 
     def __init__(self, plan: LoadPlan, in_flight: InFlight) -> None:
         self._chats = plan.endpoint is Api.CHAT
         self._in_flight = in_flight
 
     def next_turn(self, call: Call) -> Exchange | None:
-        """The next turn, all but its time; None if there is none or the call failed."""
+        """The next turn, without its time; None if there is none or the call failed."""
         if not call.prompt.later:
             return None
         call.judge()
@@ -38,7 +38,7 @@ class Conversations:
 
 
 class OpenConversations:
-    """The later turns of the conversations that a schedule has begun."""
+    """Later turns of the conversations started by a schedule."""
 
     def __init__(
         self, plan: LoadPlan, in_flight: InFlight, slots: asyncio.Semaphore
@@ -52,7 +52,7 @@ class OpenConversations:
         self._going_on: set[asyncio.Task[None]] = set()
 
     def begin(self, start_ns: int, warmup_ns: int) -> None:
-        """Note when the schedule starts."""
+        """Set the start of the schedule."""
         self._steady_ns = start_ns + warmup_ns
         if self._plan.duration_s is not None:
             self._end_ns = self._steady_ns + self._plan.duration_s * NS_PER_S
@@ -65,7 +65,7 @@ class OpenConversations:
             task.add_done_callback(self._going_on.discard)
 
     async def end(self) -> None:
-        """Wait until all have ended or time is up; what is in flight then goes on."""
+        """Wait until all have ended or time is up; requests in flight continue."""
         while self._going_on and (left_ns := self._end_ns - monotonic_ns()) > 0:
             timeout = None if left_ns == float("inf") else left_ns / NS_PER_S
             await asyncio.wait(self._going_on, timeout=timeout)
@@ -96,7 +96,7 @@ class OpenConversations:
 
 
 def continued(prompt: Prompt, reply: Reply, *, chats: bool) -> Prompt:
-    """The next turn after an answer."""
+    """The prompt of the turn after a response."""
     turn, *later = prompt.later
     answer = "".join(reply.words or ())
     text, said = turn.text, prompt.said
@@ -118,7 +118,7 @@ def continued(prompt: Prompt, reply: Reply, *, chats: bool) -> Prompt:
 
 
 def _ids(prompt: Prompt, reply: Reply) -> list[int]:
-    """The token ids of the answer, else as many others."""
+    """The token ids of the response, else as many other ones."""
     if reply.ids or not prompt.token_ids:
         return reply.ids or []
     tokens = reply.output_tokens or len(reply.stamps_ns)

@@ -1,4 +1,4 @@
-"""The calls in flight: each one ends in a record, whatever ends it."""
+"""Calls in flight: each one ends in a RequestRecord, however it ends."""
 
 import asyncio
 from collections import Counter, deque
@@ -20,7 +20,7 @@ SAID_CHARS = 120
 
 
 class CallCounts:
-    """What became of the calls of a run; the warm-up's are counted apart."""
+    """Outcomes of a run's calls; those of the warm-up are counted separately."""
 
     def __init__(self) -> None:
         self.ended = 0
@@ -28,7 +28,7 @@ class CallCounts:
         self.late = 0
         self.failures: Counter[Failure] = Counter()
         self.first_said: dict[Failure, str] = {}
-        """What the first failure of each kind said."""
+        """Detail of the first failure of each kind."""
         self.last_failure: str | None = None
         self._worst_lag_ns = 0
 
@@ -46,7 +46,7 @@ class CallCounts:
         self._worst_lag_ns = max(self._worst_lag_ns, call.lag_ns)
 
     def sentence(self) -> str:
-        """The counts as a sentence, fit to show."""
+        """The counts as a sentence for users."""
         parts = [counted(self.ended, "request"), f"{self.warmup:,} in warm-up"]
         if self.late:
             worst_s = self._worst_lag_ns / NS_PER_S
@@ -77,11 +77,11 @@ class InFlight:
         self.counts = CallCounts()
 
     def __len__(self) -> int:
-        """How many are in flight."""
+        """Number of calls in flight."""
         return len(self._futures)
 
     def make(self, phase: Phase, prompt: Prompt, intended_ns: int) -> Exchange:
-        """Make a request that can be sent later without further work."""
+        """Build a request that can be sent later without further work."""
         index = next(self._indexes)
         call = Call(
             index=index,
@@ -94,11 +94,11 @@ class InFlight:
         return self._transport.prepare(call)
 
     def ensure(self, connections: int) -> bool:
-        """Connect for so many that are about to be sent; true once all are there."""
+        """Open connections for upcoming requests; True once all are open."""
         return self._transport.ensure(connections)
 
     def send(self, exchange: Exchange) -> asyncio.Future[None]:
-        """Send it now; it is reported when it ends, which the future tells."""
+        """Send a request; the future is done when the call has ended."""
         self._sampler.begun(exchange.call)
         ended = exchange.begin()
         self._futures.add(ended)
@@ -107,26 +107,26 @@ class InFlight:
         return ended
 
     def held_back(self, exchange: Exchange) -> None:
-        """Count one that leaves late since as many as allowed were in flight."""
+        """Count a request that is late because too many were in flight."""
         self._sampler.held_back(exchange.call)
 
     def spawn(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        """Run work in the background; it is waited for or aborted with the rest."""
+        """Run work in the background; drained or aborted with the calls."""
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._done_beside)
         return task
 
     def raise_fault(self) -> None:
-        """Raise what broke off background work, if anything did.
+        """Raise the first exception of background work.
 
-        Half of the load is no load: a run that lost its users must not end well.
+        A run that lost part of its users must not end successfully.
         """
         if self._fault is not None:
             raise self._fault
 
     async def drain(self, within_s: float) -> None:
-        """Wait until nothing is in flight, but no longer than that."""
+        """Wait until nothing is in flight; aborts the rest after ``within_s``."""
         try:
             async with asyncio.timeout(within_s):
                 while waiting := {*self._beside, *self._futures}:
@@ -136,10 +136,10 @@ class InFlight:
         self._file_all()
 
     async def abort(self) -> None:
-        """Close the connections of all that is in flight."""
+        """Close the connections of all calls in flight."""
         for each in (*self._beside, *self._futures):
             each.cancel()
-        # From Python 3.12 on gather() would return before what is done has told.
+        # From Python 3.12 on, gather() would return before done callbacks have run.
         if waiting := {*self._beside, *self._futures}:
             await asyncio.wait(waiting)
         self._file_all()
@@ -163,7 +163,7 @@ class InFlight:
             asyncio.get_running_loop().call_soon(self._file_next)
 
     def _file_next(self) -> None:
-        """Report one call at a time: what arrives and what is due goes first."""
+        """Report one call at a time, so that arrivals and due requests go first."""
         try:
             if self._unfiled:
                 self._file(self._unfiled.popleft())

@@ -1,6 +1,6 @@
-"""Open loop: each request leaves at its intended time, whatever the server does.
+"""Open loop: each request is sent at its intended time, whatever the server does.
 
-A late send is sent late and counted, never skipped, and moves no other send.
+A late request is sent and counted as late, never skipped, and does not delay others.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from inferwatch.loadgen.schedule.schedule import Due, Schedule, warmup_of
 from inferwatch.loadgen.sending.conversations import OpenConversations
 from inferwatch.loadgen.sending.in_flight import InFlight
 
-# Wakes us at a moment, to some tens of microseconds.
+# A timer accurate to tens of microseconds.
 #
-# An event loop's own timer is a millisecond coarse. Linux has ``timerfd``; Python has
-# it from 3.13 on, so until then libc is called. Where there is none, the loop's timer
-# wakes us earlier and the rest is spun away.
+# An event loop's own timer has a resolution of a millisecond. Linux has ``timerfd``;
+# Python supports it from 3.13 on, so libc is called instead. Elsewhere the loop's timer
+# wakes early and the rest is spent spinning.
 
 EARLY_NS = 120_000
-"""Waking up takes about that; what is left of it is spun away."""
+"""Typical wake-up latency; the remainder is spent spinning."""
 COARSE_EARLY_NS = 1_500_000
 _CLOCK_MONOTONIC = 1
 _ABSOLUTE = 1
@@ -39,7 +39,7 @@ class _TimerSpec(ctypes.Structure):
 
 
 class FineTimer:
-    """Wakes one waiter at a time, at a moment or when told to."""
+    """Wakes one waiter at a time, at a given time or on request."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -50,10 +50,7 @@ class FineTimer:
             self._loop.add_reader(self._fileno, self._fired)
 
     async def until(self, at_ns: int) -> None:
-        """Return at a moment of the monotonic clock, or at once when it has passed.
-
-        Or earlier, when woken.
-        """
+        """Return at a monotonic time, at once if it has passed, or when woken."""
         early_ns = COARSE_EARLY_NS if self._fileno is None else EARLY_NS
         self._woken = False
         while at_ns - monotonic_ns() > early_ns:
@@ -64,12 +61,11 @@ class FineTimer:
             pass
 
     def wake(self) -> None:
-        """End the wait of whoever waits."""
+        """End the current wait."""
         self._woken = True
         self._end_sleep()
 
     def close(self) -> None:
-        """Close the timer."""
         if self._fileno is not None:
             self._loop.remove_reader(self._fileno)
             os.close(self._fileno)
@@ -105,21 +101,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def _timerfd() -> int | None:
     if sys.platform != "linux":
         return None
-    flags = os.O_NONBLOCK | os.O_CLOEXEC  # as TFD_NONBLOCK and TFD_CLOEXEC
+    flags = os.O_NONBLOCK | os.O_CLOEXEC  # the values of TFD_NONBLOCK and TFD_CLOEXEC
     fileno = _libc.timerfd_create(_CLOCK_MONOTONIC, flags)
     return None if fileno < 0 else int(fileno)
 
 
 AHEAD = 128
-"""Requests made before they are due, so that a burst leaves as one."""
+"""Requests prepared in advance, so that a burst is sent at once."""
 SPARE_NS = 5_000_000
-"""Nothing more is made ahead when something is due this soon."""
+"""No further requests are prepared when one is due this soon."""
 TOGETHER_NS = 50_000_000
-"""What is due within this gets its connections in one go, before the first is due."""
+"""Connections for requests due within this time are opened together in advance."""
 
 
 class OpenLoop:
-    """Sends what a schedule says; at most the plan's ``max_in_flight`` at a time."""
+    """Sends a schedule's requests, at most ``max_in_flight`` at a time."""
 
     def __init__(
         self,
@@ -138,13 +134,13 @@ class OpenLoop:
         self._start_ns = 0
         self._changed = False
         self._held_until_ns = 0
-        """When the cap on requests in flight last let one go."""
+        """When a request last had to wait for one in flight to end."""
         self._ready: deque[tuple[Due, Exchange]] = deque()
         self._made: dict[tuple[Phase, int], Exchange] = {}
-        """What was made, and is due at another time since a change."""
+        """Prepared requests whose due times have changed."""
 
     async def follow(self, start_ns: int) -> None:
-        """Send all of it; the last ones are still in flight when this returns."""
+        """Send the whole schedule; the last requests are in flight on return."""
         self._start_ns = start_ns
         self._conversations.begin(start_ns, self._warmup_ns)
         try:
@@ -152,7 +148,7 @@ class OpenLoop:
                 self._changed = False
                 await self._timer.until(self._ready[0][1].call.intended_ns)
                 if self._changed:
-                    continue  # something else may be due first, and later
+                    continue  # another request may be due first now, and later
                 due, exchange = self._ready.popleft()
                 if due.burst is not None:
                     self._on_burst(due.burst)
@@ -165,7 +161,7 @@ class OpenLoop:
             self._timer.close()
 
     def change(self, now_ns: int, rate_per_s: float) -> None:
-        """Switch to another rate; requests made ahead and not yet due move with it."""
+        """Switch to another rate; prepared requests that are not due yet move, too."""
         self._made |= {(due.phase, due.number): each for due, each in self._ready}
         unsent = [due for due, _ in self._ready]
         self._ready.clear()
@@ -174,7 +170,7 @@ class OpenLoop:
         self._timer.wake()
 
     async def _slot(self, exchange: Exchange) -> None:
-        """Wait while as many as allowed are in flight; what comes due waits, too."""
+        """Wait while too many are in flight; requests due meanwhile are held back."""
         held = exchange.call.intended_ns < self._held_until_ns
         if self._slots.locked():
             await self._slots.acquire()
@@ -188,14 +184,14 @@ class OpenLoop:
         self._slots.release()
 
     async def _make_ahead(self) -> bool:
-        """Make the next request, and more while there is time; False at the end."""
+        """Prepare the next request, and more if there is time; False at the end."""
         made = len(self._ready)
         while len(self._ready) < AHEAD and self._has_time():
             due = next(self._schedule, None)
             if due is None:
                 break
             self._ready.append((due, self._make(due)))
-            await asyncio.sleep(0)  # stamps must not wait for this
+            await asyncio.sleep(0)  # timestamps must not wait for this
         if len(self._ready) > made:
             self._in_flight.ensure(self._together())
         return bool(self._ready)

@@ -1,4 +1,4 @@
-"""The pipes of the generator's process: commands come in, readings go out."""
+"""Pipes of the generator's process: commands in, readings out."""
 
 import asyncio
 import os
@@ -11,14 +11,15 @@ from collectors.contract.wire import Sender
 
 CHUNK = 1 << 16
 MOST_BYTES = 1 << 16
-"""Of a line that is heard; more is no command, and is not kept."""
+"""Longer lines are no commands and are discarded."""
 FLUSH_S = 0.05
 LINGER_MS = 1000
-"""At the end, how long to wait for a reader; with the rest, under two seconds."""
+"""Time allowed on close for a reader to take the rest; the whole end takes under 2
+s."""
 
 
 class CommandReader:
-    """Reads lines from standard input: waits for the first, listens for more."""
+    """Reads lines from standard input: waits for the first, watches for more."""
 
     def __init__(self, fileno: int) -> None:
         self._fileno = fileno
@@ -26,7 +27,7 @@ class CommandReader:
         self._hear: Callable[[bytes], None] = lambda _: None
 
     def line(self) -> bytes:
-        """Wait for a whole line, however long; the last may lack its end."""
+        """Wait for a line of any length; at the end of input it may be partial."""
         parts = [self._rest]
         while b"\n" not in parts[-1] and (more := os.read(self._fileno, CHUNK)):
             parts.append(more)
@@ -34,12 +35,12 @@ class CommandReader:
         return line
 
     def listen(self, hear: Callable[[bytes], None]) -> None:
-        """Pass each further line to ``hear``; costs nothing while none comes."""
+        """Call ``hear`` for each further line."""
         self._hear = hear
         try:
             asyncio.get_running_loop().add_reader(self._fileno, self._read)
         except OSError:
-            return  # a file or nothing at all: nobody will say more
+            return  # a file or nothing at all, so there is no more input
         self._take(b"")
 
     def _read(self) -> None:
@@ -57,34 +58,35 @@ class CommandReader:
 
 
 class Outbox:
-    """Collects readings and pushes them in batches; they wait, and none is dropped."""
+    """Collects readings and sends them in batches; none is dropped."""
 
     def __init__(self, run_id: str, address: str) -> None:
         self._sender = Sender(run_id)
         self._waiting: list[AnyReading] = []
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUSH)
-        self._socket.set_hwm(0)  # a slow reader makes us wait, not lose
+        # unlimited: a slow reader delays readings instead of losing them
+        self._socket.set_hwm(0)
         self._socket.connect(address)
 
     def put(self, *readings: AnyReading) -> None:
-        """Queue readings, to be sent within ``FLUSH_S``."""
+        """Queue readings, which are sent within ``FLUSH_S``."""
         self._waiting.extend(readings)
 
     async def run(self) -> None:
-        """Send what is queued, again and again, until cancelled."""
+        """Send queued readings regularly until cancelled."""
         while True:
             await asyncio.sleep(FLUSH_S)
             self.flush()
 
     def flush(self) -> None:
-        """Send what is queued now."""
+        """Send queued readings now."""
         if self._waiting:
             self._socket.send(self._sender.pack(self._waiting))
             self._waiting = []
 
     def close(self) -> None:
-        """Send the rest and wait a moment for it to be taken."""
+        """Send the rest, and allow a moment for it to be taken."""
         self.flush()
         self._socket.close(linger=LINGER_MS)
         self._context.term()

@@ -1,4 +1,4 @@
-"""A run of a plan: warm up, send by schedule or by users, drain; all of it reported."""
+"""A run of a plan: warm up, send by schedule or by users, drain, and report."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -25,24 +25,24 @@ from inferwatch.loadgen.sending.warmup import NoOutputError, WarmUp
 
 RATE_POLL_S = 0.2
 NOTABLE = 0.02
-"""A rate by time is reported when it has changed by this share."""
+"""Relative change of a rate over time that is reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedLoad:
-    """The rate or the number of users that a run asks for from now on."""
+    """The rate or number of users that a run asks for from now on."""
 
     rate_per_s: float | None = None
     users: int | None = None
     changed: bool = False
-    """By somebody, on the way."""
+    """Changed by the user during the run."""
 
 
 NOTHING = OfferedLoad()
 
 
 class RunContext:
-    """What the parts of a run share: its plan, calls in flight, samples, reports."""
+    """Shared by the parts of a run: its plan, calls in flight, samples, reports."""
 
     def __init__(self, plan: LoadPlan, transport: Transport, outbox: Outbox) -> None:
         self.plan = plan
@@ -60,7 +60,7 @@ class RunContext:
         load: OfferedLoad = NOTHING,
         at_ns: int | None = None,
     ) -> None:
-        """Report a load event, at this moment unless another is given."""
+        """Report a load event, now unless another time is given."""
         self._outbox.put(
             LoadEvent(
                 t_ns=monotonic_ns() if at_ns is None else at_ns,
@@ -77,12 +77,12 @@ class RunContext:
         self._helpers.append(asyncio.create_task(work))
 
     def announce_warm_up(self) -> None:
-        """Report the end of the warm-up when it comes, if there is one."""
+        """Report the end of the warm-up when it is reached, if there is one."""
         if warmup_ns := warmup_of(self.plan):
             self.beside(self._end_warm_up(warmup_ns / NS_PER_S))
 
     async def end(self) -> None:
-        """Stop all background work, abort all calls, and report the last sample."""
+        """Stop background work, abort all calls, and report the final sample."""
         for helper in self._helpers:
             helper.cancel()
         await self.in_flight.abort()
@@ -95,22 +95,22 @@ class RunContext:
 
 
 class OpenRun:
-    """A run at a rate: given or measured, reported, and changed on the way."""
+    """A run at a given or measured rate, which may be changed."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
         self._plan = context.plan
         self._asked: float | None = None
-        """The rate that was told last, or that a change has asked before the start."""
+        """The rate reported last, or set by a change before the start."""
         self._schedule: Schedule | None = None
         self._loop: OpenLoop | None = None
         self._start_ns = 0
 
     async def follow(self, prompts: Prompts) -> None:
-        """Send all of the schedule.
+        """Send the whole schedule.
 
         Raises:
-            NoOutputError: the warm-up brought nothing to measure.
+            NoOutputError: the warm-up yielded no tokens to measure.
         """
         rates = await self._rates(prompts)
         if self._asked is not None:
@@ -124,7 +124,7 @@ class OpenRun:
         await self._loop.follow(self._start_ns)
 
     def change(self, change: Change) -> None:
-        """Go on at another rate, or begin at it."""
+        """Continue, or start, at another rate."""
         now_ns, rate = monotonic_ns(), change.rate_per_s
         if rate is None:
             return
@@ -143,14 +143,14 @@ class OpenRun:
         return f"{_given(self._plan).rate_at(0):.2f}"
 
     def _when(self, now_ns: int) -> str:
-        """When a change takes effect: a warm-up is not changed, what follows is."""
+        """When a change takes effect: never during the warm-up."""
         begun = self._loop is not None
         if begun and now_ns - self._start_ns >= warmup_of(self._plan):
             return ""
         return ", from the end of the warm-up" if self._plan.warmup_s else ""
 
     async def _rates(self, prompts: Prompts) -> RateSeries:
-        """The rates asked for, else a fraction of the rate the warm-up measures."""
+        """The given rates, else a fraction of the rate measured by the warm-up."""
         plan, context = self._plan, self._context
         if not plan.measures_rate:
             return _given(plan)
@@ -164,7 +164,7 @@ class OpenRun:
         return flat(plan.request_rate(tokens_per_s))
 
     async def _tell_rate(self, schedule: Schedule) -> None:
-        """Report the asked rate, and again when it has changed by itself."""
+        """Report the intended rate, and whenever it has changed over time."""
         self._tell(schedule.rate_at(0))
         while self._plan.rates is not None:
             await asyncio.sleep(RATE_POLL_S)
@@ -201,7 +201,7 @@ def _mean_rate(plan: LoadPlan) -> float:
 
 
 class ClosedRun:
-    """A run of users who ask again once answered; their number may change."""
+    """A run of users who send again once answered; their number may be changed."""
 
     def __init__(self, context: RunContext) -> None:
         self._context = context
@@ -210,7 +210,7 @@ class ClosedRun:
         self._loop: ClosedLoop | None = None
 
     async def follow(self, prompts: Prompts) -> None:
-        """Send until the time is up or all requests are asked."""
+        """Send until time is up or all requests were sent."""
         plan, in_flight = self._plan, self._context.in_flight
         begin_ns = monotonic_ns() + warmup_of(plan)
         self._context.announce_warm_up()
@@ -228,7 +228,7 @@ class ClosedRun:
             loop.stop()
 
     def change(self, change: Change) -> None:
-        """Go on with another number of users."""
+        """Continue with another number of users."""
         if change.concurrency is None:
             return
         was, self._users = self._users, change.concurrency
@@ -258,7 +258,7 @@ def _phase_at(begin_ns: int) -> Phase:
 
 
 class LoadRunner:
-    """Follows one plan to its end. Cancel :meth:`run` to stop: calls are aborted."""
+    """Follows one plan to its end; cancelling :meth:`run` aborts all calls."""
 
     def __init__(self, plan: LoadPlan, transport: Transport, outbox: Outbox) -> None:
         self._plan = plan
@@ -273,8 +273,8 @@ class LoadRunner:
         """Follow the plan to its end.
 
         Raises:
-            DatasetError: its data set cannot be read.
-            NoOutputError: the warm-up brought nothing to measure.
+            DatasetError: its dataset cannot be read.
+            NoOutputError: the warm-up yielded no tokens to measure.
             UnreachableError: the server has no address.
         """
         in_flight, report = self._context.in_flight, self._context.report
@@ -292,7 +292,7 @@ class LoadRunner:
             report(LoadKind.STOPPED, in_flight.counts.sentence() + self._why)
 
     def change(self, change: Change) -> str | None:
-        """Change the load from now on; if that cannot be, the reason."""
+        """Change the load from now on; returns the reason if that is impossible."""
         if why := change.refusal(self._plan):
             return why
         if self._sending is None:
@@ -311,7 +311,7 @@ class LoadRunner:
         return plan.request_timeout_s + 1 if plan.drain_s is None else plan.drain_s
 
     async def _set_out(self) -> Prompts:
-        """Do all that can be done before the first request."""
+        """Do everything that can be done before the first request."""
         plan, context = self._plan, self._context
         prompts, form = await prompts_of(plan)
         kind = context.transport.kind

@@ -1,4 +1,4 @@
-"""The generator's own quality: how late it sent, how late it read, what it cost."""
+"""Accuracy of the generator: how late it sends and reads, and its CPU time."""
 
 import asyncio
 import time
@@ -15,11 +15,11 @@ from inferwatch.loadgen.sending.pipes import Outbox
 
 EVERY_S = 1.0
 MOST_LAGS = 1 << 18
-"""Of the whole run that are kept; then every second one goes, and so on."""
+"""Lags kept of a whole run; beyond, every second one is dropped, repeatedly."""
 
 
 class Lags:
-    """How late things were; of very many lags, an even sample and the true maximum."""
+    """Lags: an even sample if there are very many, and the true maximum."""
 
     def __init__(self) -> None:
         self._kept: list[int] = []
@@ -27,7 +27,7 @@ class Lags:
         self._worst_ns: int | None = None
 
     def add(self, lags_ns: list[int]) -> None:
-        """Add some lags."""
+        """Add lags."""
         if not lags_ns:
             return
         worst_ns = max(lags_ns)
@@ -38,7 +38,7 @@ class Lags:
             self._stride *= 2
 
     def told(self, name: str) -> dict[str, Any]:
-        """The lags as fields of a sample."""
+        """The lags as fields of a ClientSample."""
         p50_ns = p99_ns = None
         if self._kept:
             p50_ns, p99_ns = (int(each) for each in np.percentile(self._kept, (50, 99)))
@@ -51,7 +51,7 @@ class Lags:
 
 @dataclass(slots=True)
 class SampleWindow:
-    """What the client did since a moment: sends, tokens, reads, and how late."""
+    """The client's activity since a time: sends, tokens, reads, and lags."""
 
     since_ns: int = field(default_factory=monotonic_ns)
     cpu_began_s: float = field(default_factory=time.process_time)
@@ -76,7 +76,7 @@ class SampleWindow:
             self.send_lags.add([call.lag_ns])
 
     def sample(self, transport: str, in_flight: int, *, final: bool) -> ClientSample:
-        """The window as a sample, as of now."""
+        """The window as a ClientSample, as of now."""
         now_ns = monotonic_ns()
         return ClientSample(
             t_ns=now_ns,
@@ -112,31 +112,32 @@ class Sampler:
         self.in_flight = 0
 
     def begin(self) -> None:
-        """Count from here: the run begins, or its warm-up has ended."""
+        """Start counting: the run starts, or its warm-up has ended."""
         self._take_lags()
-        begun = self._whole.sends  # of the warm-up none, and each needs its outcome
+        # not of the warm-up, but each of these needs an outcome
+        begun = self._whole.sends
         self._whole, self._second = SampleWindow(sends=begun), SampleWindow()
 
     def begun(self, call: Call) -> None:
-        """Count a call that is sent; the warm-up's are left out of the whole."""
+        """Count a call that is sent; those of the warm-up not for the whole run."""
         self._second.sends += 1
         if call.phase is not Phase.WARMUP:
             self._whole.sends += 1
 
     def held_back(self, call: Call) -> None:
-        """Count a call that leaves late since as many as allowed were in flight."""
+        """Count a request that is late because too many were in flight."""
         self._second.held_back += 1
         if call.phase is not Phase.WARMUP:
             self._whole.held_back += 1
 
     def count(self, call: Call) -> None:
-        """Count a call that has ended; the warm-up's are left out of the whole."""
+        """Count a call that has ended; those of the warm-up not for the whole run."""
         self._second.count(call)
         if call.phase is not Phase.WARMUP:
             self._whole.count(call)
 
     async def run(self) -> None:
-        """Report each second, until cancelled."""
+        """Report each second until cancelled."""
         while True:
             await asyncio.sleep(EVERY_S)
             self._report(final=False)

@@ -1,4 +1,4 @@
-"""Measures what a server can bring, by a closed loop whose requests are left out."""
+"""Measures a server's capacity by a closed loop whose requests are left out."""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ POLL_S = 0.02
 
 
 class NoOutputError(Exception):
-    """The warm-up brought no token; the message says what came instead."""
+    """The warm-up yielded no token; the message says why."""
 
 
 class WarmUp:
-    """Measures output tokens/s by a closed loop, ``warmup_s`` from the first token on.
+    """Measures output tokens/s by a closed loop, for ``warmup_s`` from the first token.
 
-    Its last requests run out beside the open loop: a pause to drain them would start
-    the open loop on an empty engine.
+    Its last requests overlap with the open loop: draining them first would start the
+    open loop on an idle engine.
     """
 
     def __init__(self, plan: LoadPlan, in_flight: InFlight, prompts: Prompts) -> None:
@@ -32,10 +32,10 @@ class WarmUp:
         self._loop.keep = True
 
     async def measure(self) -> float:
-        """Output tokens per second that the server brought.
+        """Output tokens per second the server produced.
 
         Raises:
-            NoOutputError: it brought none.
+            NoOutputError: it produced none.
         """
         streams = self._plan.warmup_streams
         self._in_flight.spawn(self._loop.run(streams, lambda: Phase.WARMUP))
@@ -50,7 +50,7 @@ class WarmUp:
         return rate
 
     async def _first_token(self) -> None:
-        """Wait for it, but not long where requests fail."""
+        """Wait for the first token, less long if requests fail."""
         started_ns = monotonic_ns()
         while not any(call.reply.stamps_ns for call in self._loop.calls):
             waited_s = (monotonic_ns() - started_ns) / NS_PER_S
@@ -67,8 +67,8 @@ class WarmUp:
 def output_rate(calls: Sequence[Call], end_ns: int) -> float | None:
     """Output tokens per second from the first token of all to ``end_ns``.
 
-    Stamps are of chunks. Requests that are still running have no count of tokens
-    yet, so the answered ones say how many tokens a chunk brings.
+    Timestamps are of chunks. Running requests have no token count yet, so finished ones
+    determine the number of tokens per chunk.
     """
     stamps = [at for call in calls for at in call.reply.stamps_ns]
     if not stamps or min(stamps) >= end_ns:

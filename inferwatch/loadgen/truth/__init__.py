@@ -1,1 +1,1 @@
-"""A server with a known schedule, and how wrong a client is against it."""
+"""A server with a known schedule, to measure the error of the client."""

@@ -1,4 +1,4 @@
-"""How wrong this client is, on this machine, at a load: reports against truth."""
+"""Error of this client on this machine at a given load: reported versus true times."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from inferwatch.metrics.series.window import Quantiles
 READY_S = 20.0
 LOG_TIMEOUT_S = 60.0
 MOST_LOG_BYTES = 1 << 30
-"""It is a child of ours: each token has its stamp."""
+"""The server is our own child, and logs every token."""
 
 
 @asynccontextmanager
@@ -38,7 +38,7 @@ async def truth_server() -> AsyncIterator[str]:
         "-m",
         "inferwatch.loadgen.truth.server",
         stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C is for us; we end it
+        start_new_session=True,  # leaves Ctrl-C to us
     )
     try:
         if process.stdout is None:
@@ -53,7 +53,7 @@ async def truth_server() -> AsyncIterator[str]:
 
 
 async def truth_log(url: str, run_id: str) -> dict[str, dict[str, Any]]:
-    """What the truth server knows of a run's requests, by their ids."""
+    """The truth server's log of a run's requests, by their ids."""
     async with http_client(url, timeout_s=LOG_TIMEOUT_S, proxies=False) as client:
         log = await get(
             client, "/log", timeout_s=LOG_TIMEOUT_S, most_bytes=MOST_LOG_BYTES
@@ -64,7 +64,7 @@ async def truth_log(url: str, run_id: str) -> dict[str, dict[str, Any]]:
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True):
-    """A latency as it was, as it was reported, and the error of that, in seconds."""
+    """True and reported values of a latency in seconds."""
 
     n: int
     truth_mean: float | None
@@ -84,7 +84,7 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """How much later something was noted by the client than it happened, in seconds."""
+    """Delay between an event and the client's timestamp of it, in seconds."""
 
     n: int
     p50: float | None
@@ -99,22 +99,22 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     load: str
     streams: float | None
-    """Requests in flight on average."""
+    """Mean number of requests in flight."""
     tokens_per_s: float | None
     transport: str | None
     requests: int
     tokens: int
     ttft: Deviation
-    """Reported from the due time; the truth is from its arrival to the first send."""
+    """Reported from the due time; the truth is from arrival to first send."""
     itl: Deviation
     stamp_lag: Lag
-    """From the server's send of a token to our stamp of it."""
+    """From the server's send of a token to our timestamp of it."""
     send_lag: Lag
     """From the due time to the arrival of the request."""
     verdict: str
 
     def as_json(self) -> dict[str, Any]:
-        """The calibration as a JSON object, as summaries hold it."""
+        """The calibration as a JSON object, as in summaries."""
         return {
             "date": self.date,
             "host": self.host,
@@ -133,11 +133,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Truth = Mapping[str, Mapping[str, Any]]
-"""The truth server's log, by request id."""
+"""The truth server's log by request id."""
 
 
 class StampComparison:
-    """The client's stamps of a run beside the server's, request by request, in ns."""
+    """Timestamps of client and server compared, request by request, in ns."""
 
     def __init__(self, book: LoadBook, truth: Truth, start_ns: int) -> None:
         self.ttft: tuple[list[int], list[int]] = ([], [])
@@ -159,7 +159,7 @@ class StampComparison:
     ) -> None:
         first_ns = record.first_token_ns
         if first_ns is None or len(gaps_ns) + 1 != len(there):
-            return  # chunks that were merged by the server have no stamps of their own
+            return  # chunks merged by the server have no timestamps of their own
         here = list(accumulate(gaps_ns, initial=first_ns))
         self.ttft[0].append(there[0] - arrived_ns)
         self.ttft[1].append(first_ns - record.intended_ns)
@@ -191,9 +191,9 @@ def calibration(
 
 
 def store(found: Calibration) -> Path:
-    """Keep a calibration, by host and transport, for later results.
+    """Store a calibration by host and transport, for later results.
 
-    A home directory may be that of many hosts.
+    A home directory may be shared by many hosts.
     """
     path = _path()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def stored(transport: str | None) -> Calibration | None:
 
 
 def beside(found: Calibration, result: LoadResult) -> dict[str, Any]:
-    """A calibration as a later result carries it: how far from it the load was."""
+    """A calibration as part of a later result, with the ratio of the loads."""
     streams = _times(result.streams, found.streams)
     tokens = _times(result.tokens_per_s, found.tokens_per_s)
     far = max(streams or 0.0, tokens or 0.0)

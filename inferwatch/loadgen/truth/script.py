@@ -1,8 +1,8 @@
-"""What the truth server says: one script an answer, as told by the model's name.
+"""Scripts of the truth server's responses, selected by the model's name.
 
 ``ttft=0.05,itl=0.02,variant=crlf``: token k is due at ``start + ttft + k * itl``, and
-the variant says what is odd about the stream. ``freeze=0.8,every=2`` sends nothing in
-the first 0.8 s of every 2 s; ``slots=4`` lets the rest wait until one of four is free.
+the variant names a peculiarity of the stream. ``freeze=0.8,every=2`` sends nothing in
+the first 0.8 s of every 2 s; ``slots=4`` queues requests beyond four.
 """
 
 import json
@@ -15,12 +15,12 @@ from collectors.contract.clock import NS_PER_S
 
 NEVER_NS = 1 << 62
 FLOOD_TOKENS = 64
-"""In one send, of the variant that asks what a client can take at most."""
+"""Tokens per send, for the variant that measures the client's limit."""
 DEFAULT_MODEL = "ttft=0.05,itl=0.02"
 TEXT = "\u00e9 "
-"""Two bytes and a space a token, so that packets can split a character."""
+"""Two bytes and a space per token, so that packets can split a character."""
 BREAKS = {"broken", "error_event", "named_error", "junk", "unfinished"}
-"""Half of the tokens, then something goes wrong."""
+"""Variants that fail after half of the tokens."""
 _BEGIN = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
     b"Transfer-Encoding: chunked\r\n\r\n"
@@ -30,34 +30,34 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 @dataclass
 class Answer:
-    """One request and what was sent in answer, as it happened at the server."""
+    """A request and what was sent in response, as seen by the server."""
 
     request_id: str
     arrived_ns: int
-    """When the kernel had the first of it: what we waste after that is our TTFT."""
+    """When the kernel received its first bytes: later delays are part of our TTFT."""
     received_ns: int
-    """When we had read all of it."""
+    """When all of it was read."""
     prompt: Any
     max_tokens: int
     body: dict[str, Any]
     headers: dict[str, str] = field(default_factory=dict)
     chat: bool = False
     started_ns: int = 0
-    """When a slot was free: at once, where slots are not limited."""
+    """When a slot was free; at once without a limit."""
     sent_ns: list[int] = field(default_factory=list)
     finished: bool = False
     cut_off: bool = False
-    """The client went away before the end."""
+    """The client disconnected before the end."""
     cut_off_ns: int | None = None
-    """When that was seen here."""
+    """When that was noticed."""
 
     def told(self) -> dict[str, Any]:
-        """The answer as plain data."""
+        """The response as plain data."""
         return asdict(self)
 
 
 class ScheduledBytes(NamedTuple):
-    """A part of an answer: its bytes, when they are due, and the tokens they bring."""
+    """Part of a response: its bytes, when they are due, and the tokens in them."""
 
     due_ns: int
     data: bytes
@@ -65,7 +65,7 @@ class ScheduledBytes(NamedTuple):
 
 
 class AnswerOptions(NamedTuple):
-    """How a model's name asks to be answered."""
+    """Options of a response, from the model's name."""
 
     ttft_ns: int
     itl_ns: int
@@ -75,7 +75,7 @@ class AnswerOptions(NamedTuple):
     slots: int
 
     def thaw(self, t_ns: int) -> int:
-        """A moment, or the end of the freeze that it falls into."""
+        """A time, moved to the end of the freeze it falls into."""
         if not self.every_ns:
             return t_ns
         into_ns = t_ns % self.every_ns
@@ -84,7 +84,7 @@ class AnswerOptions(NamedTuple):
 
 @lru_cache
 def options_of(model: str) -> AnswerOptions:
-    """The options that a model's name gives; anything else in it is ignored."""
+    """The options in a model's name; anything else in it is ignored."""
     asked = dict(part.split("=", 1) for part in model.split(",") if "=" in part)
 
     def ns(name: str, default: float) -> int:
@@ -101,7 +101,7 @@ def options_of(model: str) -> AnswerOptions:
 
 
 def whole(status: str, body: bytes, *headers: str) -> bytes:
-    """A complete HTTP response, as bytes."""
+    """A complete HTTP response as bytes."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
@@ -121,7 +121,7 @@ REFUSALS = {
 
 
 class Script:
-    """What is sent for one answer, in order; ``keep``: the connection stays open."""
+    """The parts of one response; ``keep``: the connection stays open."""
 
     def __init__(self, answer: Answer, options: AnswerOptions) -> None:
         self._answer = answer
@@ -145,7 +145,7 @@ class Script:
             yield from self._done()
 
     def _tokens(self) -> Generator[ScheduledBytes, None, bool]:
-        """All of them, or half and a break; true when the stream may end well."""
+        """All tokens, or half and a failure; True if the stream may end properly."""
         count = self._answer.max_tokens
         if self._variant == "flood":
             yield from self._flood(count)
@@ -159,7 +159,7 @@ class Script:
         return True
 
     def _flood(self, count: int) -> Iterator[ScheduledBytes]:
-        """Tokens as fast as possible: many chunks a send, made once for all answers."""
+        """Tokens as fast as possible: many chunks per send, cached for reuse."""
         for first in range(0, count, FLOOD_TOKENS):
             tokens = min(FLOOD_TOKENS, count - first)
             data = _flood(tokens, last=first + tokens == count, chat=self._answer.chat)
@@ -215,7 +215,7 @@ class Script:
     def _raw(
         self, data: bytes, due_ns: int = 0, *, tokens: int = 0
     ) -> Iterator[ScheduledBytes]:
-        """One HTTP chunk, or one for each byte."""
+        """One HTTP chunk, or one per byte."""
         step = 1 if self._variant == "bytewise" else len(data)
         for start in range(0, len(data), step):
             chunk = _chunk(data[start : start + step])
@@ -248,6 +248,6 @@ def _role() -> bytes:
 
 
 def _told(*, chat: bool, **said: object) -> bytes:
-    """An event's JSON; some clients go by the name of its object."""
+    """An event's JSON; some clients check the name of its object."""
     name = "chat.completion.chunk" if chat else "text_completion"
     return json.dumps({"object": name, **said}).encode()

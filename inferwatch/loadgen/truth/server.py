@@ -1,12 +1,12 @@
-"""A completions server that knows the truth: fixed schedule, logged sends.
+"""A completions server with a fixed schedule that logs every send.
 
 ``python -m inferwatch.loadgen.truth.server [--uds PATH]`` prints its address as JSON.
-The model's name says how to answer, see :mod:`inferwatch.loadgen.truth.script`.
-``GET /log`` tells, per request, when it was received and when each token was sent, on
-the monotonic clock that all processes share.
+The model's name selects the response, see :mod:`inferwatch.loadgen.truth.script`. ``GET
+/log`` returns, per request, when it was received and when each token was sent, on the
+monotonic clock all processes share.
 
-One thread and no timers of an event loop: those are a millisecond coarse. It sleeps in
-``select`` on the selector's own descriptor, which wakes to some 50 microseconds.
+It has one thread and no event loop, whose timers have a resolution of a millisecond. It
+sleeps in ``select`` on the selector's own descriptor, which wakes within about 50 µs.
 """
 
 import argparse
@@ -43,7 +43,7 @@ READ_BYTES = 1 << 16
 
 
 class TruthConnection:
-    """One client's connection: what has come, what is to go, the answer in play."""
+    """A client's connection: its input, its output, and the current response."""
 
     def __init__(self, peer: socket.socket) -> None:
         peer.settimeout(0)
@@ -52,9 +52,9 @@ class TruthConnection:
         self.peer = peer
         self.open = True
         self.arrived_ns = 0
-        """When the kernel had the beginning of what comes now."""
+        """When the kernel received the start of the current input."""
         self.going = bytearray()
-        """What did not fit into the socket."""
+        """Output that did not fit into the socket."""
         self.answer: Answer | None = None
         self.options: AnswerOptions | None = None
         self.script: Script | None = None
@@ -63,7 +63,7 @@ class TruthConnection:
         self._coming = bytearray()
 
     def read(self, receive_stamps: ReceiveStamps) -> bool:
-        """Take what has come; False: the client is gone."""
+        """Read input; False if the client disconnected."""
         try:
             data, ancillary, _, _ = self.peer.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except OSError:
@@ -74,7 +74,7 @@ class TruthConnection:
         return bool(data)
 
     def request(self) -> tuple[str, dict[str, str], bytes] | None:
-        """Take out the next whole request: path, headers and body."""
+        """Remove and return the next complete request: path, headers and body."""
         head, found, _ = self._coming.partition(b"\r\n\r\n")
         if not found:
             return None
@@ -89,7 +89,7 @@ class TruthConnection:
         return first.split(" ")[1], headers, body
 
     def say(self, data: bytes) -> bool:
-        """Send, or keep in ``going`` what does not fit; False: the client is gone."""
+        """Send, keeping in ``going`` what does not fit; False if disconnected."""
         if self.going or not data:
             self.going += data
             return True
@@ -103,14 +103,14 @@ class TruthConnection:
         return True
 
     def flush(self) -> bool:
-        """Send what did not fit before; False: the client is gone."""
+        """Send what did not fit before; False if disconnected."""
         data = bytes(self.going)
         self.going.clear()
         return self.say(data)
 
 
 class TruthServer:
-    """Answers completions on one listening socket, by schedule, and logs each send."""
+    """Serves completions on one listening socket, by schedule, and logs each send."""
 
     def __init__(self, listener: socket.socket) -> None:
         self.log: list[Answer] = []
@@ -120,7 +120,7 @@ class TruthServer:
         self._due: list[tuple[int, int, TruthConnection]] = []
         self._order = 0
         self._receive_stamps = ReceiveStamps()
-        ask_for_stamps(listener)  # its connections inherit that
+        ask_for_stamps(listener)  # inherited by its connections
         self._busy: Counter[AnswerOptions] = Counter()
         self._queues: dict[AnswerOptions, deque[TruthConnection]] = defaultdict(deque)
 
@@ -159,7 +159,7 @@ class TruthServer:
             self._next(connection)
 
     def _next(self, connection: TruthConnection) -> None:
-        """Begin with the next request, if it has arrived."""
+        """Start the next request if it has arrived."""
         request = connection.request()
         if request is None:
             return
@@ -179,7 +179,7 @@ class TruthServer:
         return self._gauges() if path == "/metrics" else "{}"
 
     def _gauges(self) -> str:
-        """The queue's gauges, by the names that vLLM gives them."""
+        """Gauges of the queue, by vLLM's names."""
         running = sum(self._busy.values())
         waiting = sum(len(queue) for queue in self._queues.values())
         name = "vllm:num_requests"
@@ -231,7 +231,7 @@ class TruthServer:
         heapq.heappush(self._due, (due_ns, self._order, connection))
 
     def _send_due(self) -> None:
-        """Send what is due by now, each connection once: a flood starves nobody."""
+        """Send what is due, each connection once, so that a flood starves nobody."""
         now_ns = monotonic_ns()
         ready = []
         while self._due and self._due[0][0] <= now_ns:
@@ -246,7 +246,7 @@ class TruthServer:
                 self._schedule(connection)
 
     def _end(self, connection: TruthConnection) -> None:
-        """The answer has been sent to its end."""
+        """Finish a response."""
         keep = connection.script is not None and connection.script.keep
         self._free(connection)
         connection.answer = connection.script = None
@@ -256,7 +256,7 @@ class TruthServer:
             self._close(connection)
 
     def _free(self, connection: TruthConnection) -> None:
-        """Free the slot, and give it to the connection that waits longest."""
+        """Free the slot, and give it to the connection waiting longest."""
         options, connection.options = connection.options, None
         if options is None or connection.script is None:
             return
@@ -275,7 +275,7 @@ class TruthServer:
         self._go_on(connection, alive=connection.flush())
 
     def _go_on(self, connection: TruthConnection, *, alive: bool) -> None:
-        """After a send: close if the client is gone, wait if it is slow."""
+        """After a send: close if disconnected, wait if the client is slow."""
         if not alive:
             self._close(connection)
         elif connection.going:
@@ -297,7 +297,7 @@ class TruthServer:
 
 
 def listen(uds: Path | None = None) -> socket.socket:
-    """Listen on a socket file, else on a free port of loopback."""
+    """Listen on a socket file, else on a free loopback port."""
     if uds is None:
         listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
     else:
