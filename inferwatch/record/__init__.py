@@ -1,7 +1,7 @@
-"""The record: one SQLite file, one writer thread.
+"""Recordings: one SQLite file, one writer thread.
 
 Recording: :mod:`recording.recorder` queues readings, and its thread commits them as
-rows. Replaying: :mod:`recorded_readings` turns rows back into the same readings. What a
-kind of reading looks like as rows is known to one table each, both ways round
-(:mod:`tables.reading_tables`); export and repair go by what it declares.
+rows. Replay: :mod:`recorded_readings` turns rows back into the same readings. Each kind
+of reading has one table that knows its rows in both directions
+(:mod:`tables.reading_tables`); export and repair rely on the tables' declarations.
 """

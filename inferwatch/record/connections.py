@@ -1,4 +1,4 @@
-"""Opens the file: to write (one plain file before and after) or only to read."""
+"""Opens the recording file for writing or for reading only."""
 
 import os
 import sqlite3
@@ -17,7 +17,7 @@ from inferwatch.record.tables.migrations import SCHEMA_VERSION, migrate, schema_
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """A connection for the writer thread, the file made or migrated where needed.
+    """A connection for the writer thread; creates or migrates the file as needed.
 
     Raises:
         StorageError: it cannot be opened; the message says what to do.
@@ -38,11 +38,10 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, to the file or a copy of it.
+    """A read-only connection to the file, or to a copy of it.
 
-    A file of an older version is migrated first, in a copy if it is not ours. What can
-    be read of a damaged one is in a copy too; :func:`recovery.damage_of` says what is
-    lost.
+    A file of an older version is migrated first, in a copy if it is not ours. A damaged
+    one is read from a salvaged copy; :func:`recovery.damage_of` says what is lost.
 
     Raises:
         StorageError: it cannot be opened; the message says what to do.
@@ -64,7 +63,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Such a connection, closed at the end.
+    """A read-only connection, closed at the end.
 
     Raises:
         StorageError: the file cannot be opened or read; the message says what to do.
@@ -74,9 +73,9 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _version(path: Path) -> int | None:
-    """The schema of a file; None when it is too damaged to tell.
+    """The schema version of a file; None if it is too damaged to tell.
 
-    A file that was not closed cannot be read without being changed: 0.
+    0 for a file that was not closed, which cannot be read without changing it.
     """
     try:
         with closing(connect(path, "ro")) as connection:
@@ -97,7 +96,7 @@ def _needs_log(error: sqlite3.DatabaseError) -> bool:
 
 
 def _is_ours_to_change(path: Path) -> bool:
-    """Root may write everywhere, and should not all the same."""
+    """Whether we may write and own the file; root could write, but should not."""
     found = path.stat()
     writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
     ours = found.st_uid == os.geteuid() and found.st_mode & stat.S_IWUSR
@@ -113,10 +112,10 @@ def _migrated(stamp: Stamp) -> Path:
 
 
 def settle(path: Path, tidy: Callable[[sqlite3.Connection], None]) -> None:
-    """Fold in the log that a killed writer left: one plain file can be copied.
+    """Fold in the write-ahead log of a killed writer, so that the file can be copied.
 
-    ``tidy`` has the file first. Only of a file that is ours; while anybody has it open
-    the log stays.
+    ``tidy`` is called first. Only for files of ours; while anybody has it open, the log
+    stays.
     """
     with suppress(sqlite3.Error, OSError):
         if log_of(path).exists() and _is_ours_to_change(path):
@@ -128,7 +127,7 @@ def settle(path: Path, tidy: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def close_after_writing(connection: sqlite3.Connection) -> None:
-    """Leave one plain file, if nobody else has it open; else the last one will."""
+    """Leave one plain file, unless somebody else has it open."""
     with suppress(sqlite3.OperationalError):
         connection.execute("PRAGMA busy_timeout = 100")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -138,7 +137,7 @@ def close_after_writing(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def closed_on_failure(connection: sqlite3.Connection) -> Iterator[None]:
-    """For as long as nobody else would close it."""
+    """Close the connection if the block fails."""
     try:
         yield
     except BaseException:

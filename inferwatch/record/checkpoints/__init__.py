@@ -1,1 +1,1 @@
-"""Saved states along a session, so that any moment is near one."""
+"""Saved states of the Model along a session, so that seeking is quick."""

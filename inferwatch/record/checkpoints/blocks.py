@@ -1,9 +1,9 @@
-"""Sealed blocks of a Model's rows, each kept once, and what many of them add up to.
+"""Sealed blocks of a Model's rows, stored once, and histograms of many of them.
 
-The session's percentiles count every row since its start. So rows are also kept
-counted: after each sixteenth block, how many values of the latest sixteen are in which
-cell, and after each thirty-second, sixty-fourth ... of as many. A few of those and less
-than sixteen blocks make the counts as of any block.
+The session's percentiles count every row since its start. So histograms are stored as
+well: after every sixteenth block one of the latest sixteen, after every thirty-second
+one of thirty-two, and so on. A few of those and fewer than sixteen blocks give the
+counts as of any block.
 """
 
 import sqlite3
@@ -19,20 +19,20 @@ from inferwatch.metrics.series.quantiles import CellCounts, Ints, counts_of
 from inferwatch.metrics.series.recent_rows import Block
 
 HAS_LZMA = find_spec("_lzma") is not None
-"""Some Pythons are built without: then checkpoints are further apart."""
+"""Some Python builds lack it; checkpoints are then further apart."""
 if HAS_LZMA:
     import lzma
 
 CHECK_BYTES = 4
 LZMA, ZLIB = b"x", b"z"
-"""The first byte of what was compressed."""
+"""First byte of compressed data."""
 ZLIB_LEVEL = 6
 TIMED = 3
-"""Rows of a time, a duration and a weight: often the duration is the time's step."""
+"""Rows of time, duration and weight, where the duration is often the time's step."""
 
 
 def compress(content: bytes) -> bytes:
-    """An eighth less than zlib makes of it, nearly as fast."""
+    """Compress; an eighth smaller than zlib, and nearly as fast."""
     if not HAS_LZMA:
         return ZLIB + zlib.compress(content, ZLIB_LEVEL)
     held = lzma.compress(content, lzma.FORMAT_RAW, filters=_filters())
@@ -40,10 +40,10 @@ def compress(content: bytes) -> bytes:
 
 
 def decompress(packed: bytes) -> bytes:
-    """Give back what was compressed.
+    """Decompress.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the data is corrupt.
     """
     try:
         if packed[:1] == ZLIB:
@@ -71,7 +71,7 @@ def _check(content: bytes) -> bytes:
 
 
 def _filters() -> list[dict[str, Any]]:
-    """For some kilobytes, mostly numbers: quick to find what repeats."""
+    """Tuned for speed on a few kilobytes of mostly numbers."""
     return [
         {
             "id": lzma.FILTER_LZMA2,
@@ -93,16 +93,16 @@ def pack(columns: Ints) -> bytes:
 
 
 def unpack(packed: bytes, width: int) -> Ints:
-    """Give back the columns.
+    """Decompress columns.
 
     Raises:
-        ValueError: these are others.
+        ValueError: the data is corrupt.
     """
     return _unshuffled(decompress(packed), width)
 
 
 def _shuffled(columns: Ints) -> bytes:
-    """Differences from row to row, their bytes sorted by significance."""
+    """Differences between rows, with their bytes grouped by significance."""
     steps = np.diff(columns, axis=1, prepend=0)
     if len(columns) == TIMED:
         steps[1] = columns[1] - steps[0]
@@ -121,7 +121,7 @@ def _unshuffled(held: bytes, width: int) -> Ints:
 
 SHIFT = 40
 UNIT = 16
-"""Blocks counted together."""
+"""Blocks per stored histogram."""
 INSERT_BLOCK = "INSERT OR IGNORE INTO blocks VALUES (?, ?, ?, ?, ?, ?, ?)"
 INSERT_COUNTS = "INSERT OR IGNORE INTO counts VALUES (?, ?, ?, ?)"
 SELECT_BLOCKS = (
@@ -135,7 +135,7 @@ SELECT_COUNTS = "SELECT total, maximum, cells FROM counts WHERE place = ?"
 class StoredBlock:
     """A sealed block of a Model's rows in a file.
 
-    It knows what it adds up to; the rows are fetched when they are looked at.
+    Its sums are in memory; the rows are read on demand.
     """
 
     def __init__(self, connection: sqlite3.Connection, row: Sequence[Any]) -> None:
@@ -156,7 +156,7 @@ class StoredBlock:
 
 
 class BlockStore:
-    """The blocks of one kind of rows, in a file of checkpoints."""
+    """The blocks of one kind of rows in a checkpoint file."""
 
     def __init__(self, connection: sqlite3.Connection, number: int) -> None:
         self._connection = connection
@@ -167,10 +167,10 @@ class BlockStore:
         self.count = 0 if last is None else last - self._first + 1
 
     def between(self, begin: int, end: int) -> list[Block]:
-        """The blocks from a number up to another one.
+        """The blocks in a range of numbers.
 
         Raises:
-            ValueError: not all of them are there.
+            ValueError: some are missing.
         """
         asked = (self._first + begin, self._first + end)
         rows = self._connection.execute(SELECT_BLOCKS, asked).fetchall()
@@ -179,15 +179,16 @@ class BlockStore:
         return [StoredBlock(self._connection, row) for row in rows]
 
     def needed(self, upto: int, kept: int) -> tuple[int, int]:
-        """Places of the blocks that stand for those up to a number.
+        """Places of the blocks needed to restore the first ``upto`` blocks.
 
-        The latest are kept as they are; of the others only what is not yet counted.
+        The latest ``kept`` are needed themselves; of the others only those not in a
+        histogram yet.
         """
         begin = min(upto - kept, upto // UNIT * UNIT, upto - 1)
         return self._first + max(begin, 0), self._first + upto
 
     def add(self, blocks: Sequence[Block], cell: int | None) -> None:
-        """Add blocks; their values are counted where there are cells."""
+        """Add blocks, with histograms of their values if ``cell`` gives a cell size."""
         for block in blocks:
             row = (
                 self._first + self.count,
@@ -204,7 +205,7 @@ class BlockStore:
                 self._count(cell)
 
     def counts(self, upto: int, cell: int) -> list[CellCounts]:
-        """What the blocks before a number add up to."""
+        """Histograms of the first ``upto`` blocks, to be added up."""
         units = upto // UNIT
         found = [
             counts_of(block.columns[1], block.columns[2], cell)
@@ -212,7 +213,8 @@ class BlockStore:
         ]
         while units:
             found.append(self._counted(units))
-            units &= units - 1  # those of as many blocks as its lowest bit says
+            # the lowest set bit is the number of units in that histogram
+            units &= units - 1
         return found
 
     def _count(self, cell: int) -> None:

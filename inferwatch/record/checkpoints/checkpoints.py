@@ -1,7 +1,7 @@
-"""Checkpoints: the Model as of some places of a session, to go on from.
+"""Checkpoints: saved states of the Model at points of a session.
 
-Written by whoever folds a session from its start: the recorder while it is recorded, or
-a replay of one that has none.
+Written by whoever reads a session from its start: the recorder, or a replay of a
+session without any.
 """
 
 import sqlite3
@@ -23,9 +23,9 @@ from inferwatch.record.file.cursor import Cursor
 from inferwatch.record.file.sqlite import transaction
 
 SWEEP = 32
-"""Checkpoints looked at whenever one is kept: thinning never takes long."""
+"""Checkpoints examined per write, so that thinning never takes long."""
 SPARE = 32
-"""Of the pages a file may have, one in so many stays free while it is thinned."""
+"""One in so many pages of the file stays free while it is thinned."""
 FEWEST_SPARE = 16
 INSERT = "INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?, ?)"
 INSERT_PART = "INSERT INTO parts (content) VALUES (?)"
@@ -45,25 +45,25 @@ Row = tuple[int, int, bytes, bytes, bytes]
 Link = tuple[int, int, bytes, bytes]
 """Ordinal, number, reach and parts of a checkpoint."""
 Reach = dict[str, tuple[int, int]]
-"""By the name of the rows: from which to which place there are blocks it needs."""
+"""By name of rows: the range of blocks a checkpoint needs."""
 REFUSALS = (sqlite3.Error, msgspec.MsgspecError, ValueError, KeyError)
-"""What a file that is not as we wrote it may end in."""
+"""Errors of a corrupt file."""
 UNSAVABLE = (msgspec.MsgspecError, ValueError, OverflowError)
-"""What saving a Model may end in that holds what no file can."""
+"""Errors of saving a Model with values no file can hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A saved Model, and the last reading that it took in."""
+    """A saved Model, and the last reading it includes."""
 
     ordinal: int
     t_ns: int
-    """When that reading was there, see :mod:`inferwatch.metrics.load.receipt_clock`."""
+    """When that reading was received, see :mod:`inferwatch.metrics.load.receipt_clock`."""
     saved: SavedModel
 
 
 KeptCheckpoint = tuple[Checkpoint, tuple[int, ...]]
-"""A checkpoint and the requests that were open then."""
+"""A checkpoint, and the requests open at that time."""
 
 
 class Checkpoints:
@@ -73,46 +73,46 @@ class Checkpoints:
         self._connection = connection
         self._stores: dict[str, BlockStore] = {}
         self._last = -1
-        """Ordinal of the last one in the file, as far as we know."""
+        """Ordinal of the last one in the file, as far as known."""
         self._reach: Reach = {}
-        """Which blocks that one needs."""
+        """The blocks that one needs."""
         self._number = -1
-        """Of the last one that was made."""
+        """Number of the last one made."""
         self._known: dict[bytes, int] = {}
-        """Parts of that one by their digest."""
+        """Parts of that one by digest."""
         self._swept = -1
-        """Ordinal up to which they are as far apart as they are to be."""
+        """Ordinal up to which thinning is complete."""
 
     @classmethod
     def open(cls, path: Path, *, to_write: bool) -> Self:
         """Open the file.
 
         Raises:
-            OSError, sqlite3.Error: there are none.
+            OSError, sqlite3.Error: there is none, or it cannot be opened.
         """
         return cls(open_checkpoints(path, to_write=to_write))
 
     def close(self) -> None:
-        """Let go of the file, one plain file if nobody else has it."""
+        """Close the file, leaving one plain file if nobody else has it open."""
         with suppress(sqlite3.Error):
             self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
 
     @property
     def last(self) -> tuple[int, int] | None:
-        """Ordinal and moment of the last one."""
+        """Ordinal and time of the last checkpoint."""
         query = "SELECT ordinal, t_ns FROM checkpoints ORDER BY ordinal DESC LIMIT 1"
         row = self._connection.execute(query).fetchone()
         return None if row is None else (row[0], row[1])
 
     def keep(self, checkpoint: Checkpoint, open_requests: Sequence[int]) -> None:
-        """Write one, unless they are to be further apart; they come in order.
+        """Write a checkpoint, unless it is thinned out; they come in order.
 
-        Several may write the same ones: those that are there are left as they are.
+        Several processes may write the same ones: existing ones are left alone.
 
         Raises:
             sqlite3.Error: it cannot be written.
-            ValueError: too much happened since the last one.
+            ValueError: blocks since the last one are missing.
         """
         with transaction(self._connection):
             self._catch_up()
@@ -148,7 +148,7 @@ class Checkpoints:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """While one is read, whoever thins them takes nothing of it away."""
+        """Keep checkpoints from being thinned while one is read."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -158,16 +158,16 @@ class Checkpoints:
     def row_before(
         self, *, t_ns: int | None = None, ordinal: int | None = None
     ) -> Row | None:
-        """The last checkpoint up to a moment or a reading."""
+        """The last checkpoint up to a time or a reading."""
         query, asked = (BY_TIME, t_ns) if ordinal is None else (BY_ORDINAL, ordinal)
         row: Row | None = self._connection.execute(query, (asked,)).fetchone()
         return row
 
     def restore(self, row: Row) -> tuple[Model, Cursor]:
-        """The Model as it was.
+        """Restore the Model, and the cursor to continue from.
 
         Raises:
-            REFUSALS: the file is not as we wrote it.
+            REFUSALS: the file is corrupt.
         """
         ordinal, _, begun, state, parts = row
         numbers = msgspec.msgpack.decode(parts, type=list[int])
@@ -181,7 +181,7 @@ class Checkpoints:
         return model, Cursor(ordinal, open_requests)
 
     def _catch_up(self) -> None:
-        """With whoever else writes them, or wrote them before."""
+        """Read the state left by another writer."""
         row = self._connection.execute(SELECT_LAST).fetchone()
         if row is None or row[0] == self._last:
             return
@@ -210,7 +210,7 @@ class Checkpoints:
 
     @property
     def _stride(self) -> int:
-        """Every so manieth checkpoint stays: a power of two."""
+        """Only every n-th checkpoint is kept, n being a power of two."""
         return 1 << self._pragma("user_version")
 
     def _pragma(self, name: str) -> int:
@@ -218,10 +218,11 @@ class Checkpoints:
         return int(value)
 
     def _thin(self) -> None:
-        """Let some go that are too close together, and say when all will be."""
+        """Delete some checkpoints that are too close; double the stride when full."""
         rows = self._connection.execute(SELECT_NEXT, (self._swept, SWEEP)).fetchall()
         swept_all, stride = len(rows) < SWEEP, self._stride
-        while len(rows) > 2:  # the first stays, and the last, which others go on from
+        # the first stays, and the last, which the next one builds on
+        while len(rows) > 2:
             before, here, after = rows[:3]
             if here[1] % stride:
                 self._drop(before, here, after)
@@ -255,8 +256,9 @@ class Checkpoints:
         )
 
     def _drop_blocks(self, before: Reach, after: Reach) -> None:
-        """Delete the blocks that neither of two neighbouring checkpoints needs."""
-        kept = before.keys() & after.keys()  # rows of a load run go with its samples
+        """Delete blocks that neither of two neighbouring checkpoints needs."""
+        # rows of a load run disappear with its samples
+        kept = before.keys() & after.keys()
         between = [(before[name][1], after[name][0]) for name in kept]
         apart = [(begin, end) for begin, end in between if begin < end]
         self._connection.executemany(DELETE_BLOCKS, apart)
@@ -290,7 +292,7 @@ class Checkpoints:
 
 
 def no_checkpoints(error: Exception) -> str:
-    """That there are none beyond a moment, fit to show."""
+    """Explains to users that there are no checkpoints from here on."""
     reason = f"{error}" or repr(error)
     return f"no checkpoints from here on, so seeking takes longer: {reason}"
 
@@ -300,24 +302,24 @@ def _digest(content: bytes) -> bytes:
 
 
 class CheckpointWriter:
-    """Keeps checkpoints while a session is recorded; when it cannot, it says why.
+    """Writes checkpoints while a session is recorded, and reports a failure.
 
-    It opens the file with the first one; after a failure it keeps no more. Nothing is
-    lost by that: a replay makes those that are missing.
+    It opens the file with the first checkpoint and stops after a failure. Nothing is
+    lost by that, because a replay creates missing ones.
     """
 
     def __init__(self, database: Path) -> None:
         self._database = database
         self._checkpoints: Checkpoints | None = None
         self.given_up = False
-        """No more will be kept."""
+        """No more checkpoints are written."""
         self.trouble: str | None = None
-        """Why no more are kept, where that is a fault."""
+        """Why no more are written, if that is a failure."""
 
     def keep(
         self, session: int, started_ns: int, kept: Sequence[KeptCheckpoint]
     ) -> None:
-        """Write them; the readings up to there have been committed."""
+        """Write checkpoints; the readings up to there have been committed."""
         if self.given_up:
             return
         try:
@@ -330,13 +332,13 @@ class CheckpointWriter:
             self.give_up(no_checkpoints(error))
 
     def give_up(self, trouble: str) -> None:
-        """No more, for a reason that people should hear."""
+        """Write no more, and give users the reason."""
         if not self.given_up:
             self.trouble = trouble
         self.close()
 
     def close(self) -> None:
-        """No more."""
+        """Write no more."""
         self.given_up = True
         if self._checkpoints is not None:
             with suppress(sqlite3.Error):

@@ -1,8 +1,7 @@
-"""Where a session's checkpoints are: a file beside the record, free to be deleted.
+"""Files of checkpoints, beside the recording; they can be deleted at any time.
 
-It holds nothing that the record does not tell, only sooner. Another inferwatch, or one
-that computes or saves anything differently, does not know it by its name and makes its
-own.
+They hold nothing that is not in the recording. The name contains the version and a
+digest of the code, so that another inferwatch, or changed arithmetic, creates its own.
 """
 
 import sqlite3
@@ -18,16 +17,17 @@ from inferwatch.record.file.sqlite import connect
 
 FOLDER_END = "-replay"
 MOST_BYTES = 2_000_000_000
-"""Of all sessions' checkpoints in one place; the ones not used for longest go."""
+"""Total size of checkpoints of one recording file; the least recently used are
+deleted."""
 MOST_FILE_BYTES = MOST_BYTES // 2
-"""Of one session's. When that is reached, some checkpoints go, evenly: a longer session
-has them further apart."""
+"""Size of one session's checkpoints. When reached, they are thinned evenly, so that
+those of longer sessions are further apart."""
 PAGE_BYTES = 65536
-"""Blobs of a few kilobytes leave little of such a page empty."""
-SOURCES = (("inferwatch", "metrics"), ("collectors", "contract/readings.py"))
-"""What decides how a Model is made of readings, and how it is saved."""
+"""Suits blobs of a few kilobytes."""
+SOURCES = (("inferwatch", "metrics"), ("collectors", "readings.py"))
+"""Code that determines the Model and its saved form."""
 WORDING = "catalog"
-"""In there numbers are only named and explained."""
+"""Folder that only names and explains numbers."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS rows (       -- the Model's rows, by name
   number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT;
@@ -52,28 +52,28 @@ CREATE INDEX IF NOT EXISTS checkpoints_by_time ON checkpoints (t_ns);
 
 
 def checkpoint_path(database: Path, session: int, started_ns: int) -> Path:
-    """Where a session's checkpoints are, if there are any."""
+    """Path of a session's checkpoints, whether they exist or not."""
     named = f"{session} {started_ns} {__version__} {_arithmetic()} {SCHEMA}"
     name = blake2b(named.encode(), digest_size=6).hexdigest()
     return checkpoint_folder(database) / f"s{session}-{name}.db"
 
 
 def checkpoint_folder(database: Path) -> Path:
-    """Where the checkpoints of all sessions in a file are."""
+    """Folder with the checkpoints of all sessions in a recording file."""
     return database.with_name(database.name + FOLDER_END)
 
 
 def _mode_of_record(folder: Path) -> int:
-    """Who may read the record may read what stands beside it, and nobody else."""
+    """Permissions of the recording, which apply to files beside it."""
     record = folder.with_name(folder.name.removesuffix(FOLDER_END))
     return record.stat().st_mode & 0o666 if record.is_file() else 0o600
 
 
 def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
-    """A connection.
+    """Open a checkpoint file.
 
     Raises:
-        OSError, sqlite3.Error: there is none, or it is no such file.
+        OSError, sqlite3.Error: there is none, or it is corrupt.
     """
     if to_write:
         path.parent.mkdir(exist_ok=True)
@@ -83,7 +83,7 @@ def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
     if to_write:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = OFF")  # it can be made again
+        connection.execute("PRAGMA synchronous = OFF")  # it can be created again
         (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
         connection.execute(f"PRAGMA max_page_count = {MOST_FILE_BYTES // page_bytes}")
         connection.executescript(SCHEMA)
@@ -91,21 +91,21 @@ def open_checkpoints(path: Path, *, to_write: bool) -> sqlite3.Connection:
 
 
 def settle_checkpoints(path: Path) -> None:
-    """Leave one plain file, if nobody else has it: its last user could only read."""
+    """Fold in a write-ahead log left by a reader, if nobody else has the file open."""
     if path.with_name(path.name + "-wal").exists():
         with suppress(OSError, sqlite3.Error):
             open_checkpoints(path, to_write=True).close()
 
 
 def forget_checkpoints(database: Path, session: int) -> None:
-    """Delete the checkpoints of a session that is deleted."""
+    """Delete the checkpoints of a deleted session."""
     for path in checkpoint_folder(database).glob(f"s{session}-*"):
-        with suppress(OSError):  # then it goes when there is too much of it
+        with suppress(OSError):  # it is deleted later, when space is needed
             path.unlink()
 
 
 def checkpoint_sizes(database: Path) -> dict[int, int]:
-    """What the checkpoints of sessions take, of those that are gone too; in bytes."""
+    """Bytes of checkpoints by session, deleted sessions included."""
     sizes: dict[int, int] = {}
     for path in checkpoint_folder(database).glob("s*-*"):
         with suppress(OSError, ValueError):
@@ -115,7 +115,7 @@ def checkpoint_sizes(database: Path) -> dict[int, int]:
 
 
 def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Delete the oldest files while all of them take too much."""
+    """Delete the oldest files while their total is too large."""
     with suppress(OSError):
         known = [(each.stat(), each) for each in folder.glob("s*.db")]
         known.sort(key=lambda each: each[0].st_mtime)
@@ -123,7 +123,8 @@ def make_room(folder: Path, most_bytes: int = MOST_BYTES) -> None:
         for stat, path in known:
             if left <= most_bytes:
                 return
-            for end in ("-wal", "-shm", ""):  # a log that stays would be another's
+            # a log left behind would be used with another file
+            for end in ("-wal", "-shm", ""):
                 path.with_name(path.name + end).unlink(missing_ok=True)
             left -= stat.st_size
 
@@ -134,7 +135,7 @@ def _arithmetic() -> str:
 
 
 def digest_of(*sources: Traversable) -> str:
-    """Of all modules in them but the wording: another one for another arithmetic."""
+    """Digest of all modules except the wording: changes with the arithmetic."""
     digest = blake2b(digest_size=8)
     for source in sources:
         for module in _modules(source):

@@ -1,1 +1,1 @@
-"""The SQLite file itself: where it is, how it is opened, what may be wrong with it."""
+"""The SQLite file: its location, how it is opened, and what may be wrong with it."""

@@ -1,4 +1,4 @@
-"""Copies to read instead of a file that is not ours to change; gone when we end."""
+"""Temporary copies of files that we may not change, removed at exit."""
 
 import shutil
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Identifies a file as it is at a moment: once it changes, its stamp is another."""
+    """Identifies the content of a file at a time: it changes whenever the file does."""
 
     path: Path
     facts: tuple[tuple[int, int, int] | None, ...]
 
     @classmethod
     def of(cls, path: Path) -> "Stamp":
-        """The stamp of a file as it is now, its write-ahead log included."""
+        """The stamp of a file and its write-ahead log, as they are now."""
         return cls(path.resolve(), tuple(map(_facts, (path, log_of(path)))))
 
 
 def log_of(path: Path) -> Path:
-    """The write-ahead log beside a file that is open, or was when its writer died."""
+    """The write-ahead log of a file that is open, or whose writer died."""
     return path.with_name(path.name + "-wal")
 
 
 def copy_of(path: Path) -> Path:
-    """A copy that nobody else has, its log too.
+    """A private copy of a file and its log.
 
     Raises:
-        OSError: there is no room, or the file cannot be read.
+        OSError: there is no space, or the file cannot be read.
     """
     folder = Path(mkdtemp(dir=_folder().name))
     copy = folder / path.name

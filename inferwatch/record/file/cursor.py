@@ -1,4 +1,4 @@
-"""Where in a session reading can go on: between two readings."""
+"""A position between two readings of a session."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 class Cursor:
     """How far a session was read, in readings and in rows of requests.
 
-    A request's events stand in one row, which began before later ones came: the rows
-    that have events on both sides of the cursor are read again.
+    A request's events share one row, which is created with the first of them: rows with
+    events on both sides of the cursor are read again.
     """
 
     ordinal: int = -1
-    """Of the last reading before it; ordinals begin at 0 or 1."""
+    """Ordinal of the last reading before it; ordinals start at 0 or 1."""
     open_requests: tuple[int, ...] = ()
-    """Ordinals of the rows of requests that have events before and after."""
+    """Ordinals of request rows with events before and after."""
 
 
 START = Cursor()

@@ -1,4 +1,4 @@
-"""Where the record lies and how much disk it leaves to others."""
+"""Location of the recording file, and the disk space to leave free."""
 
 import os
 import shlex
@@ -13,40 +13,40 @@ from platformdirs import user_data_path
 
 @contextmanager
 def scratch_folder(purpose: str) -> Iterator[Path]:
-    """Under the temporary directory, until the end of the context."""
+    """A folder in the temporary directory, until the end of the context."""
     folder = TemporaryDirectory(prefix=f"inferwatch-{purpose}-")
     try:
         with folder:
             yield Path(folder.name)
     finally:
-        folder.cleanup()  # Ctrl-C may have cut off the first removal
+        folder.cleanup()  # Ctrl-C may have interrupted the first removal
 
 
 FREE_FLOOR_BYTES = 500_000_000
-"""Recording pauses when less than this is free; a full disk hurts everyone."""
+"""Recording pauses below this much free space: a full disk affects everyone."""
 
 
 def default_database() -> Path:
-    """The one file for all sessions; ``INFERWATCH_DB`` chooses another."""
+    """The file for all sessions; ``INFERWATCH_DB`` overrides it."""
     if chosen := os.environ.get("INFERWATCH_DB"):
         return Path(chosen).expanduser()
     return user_data_path("inferwatch") / "inferwatch.db"
 
 
 def db_option(path: Path) -> str:
-    """What a printed command needs after it to mean that file; empty for the usual."""
+    """Option that makes a printed command use this file; empty for the default."""
     same = path.absolute() == default_database().absolute()
     return "" if same else f" --db {shlex.quote(str(path))}"
 
 
 def free_floor_bytes() -> int:
-    """``INFERWATCH_MIN_FREE_MB`` sets it; nonsense there leaves the default."""
+    """The limit on free space; ``INFERWATCH_MIN_FREE_MB`` overrides it if valid."""
     chosen = os.environ.get("INFERWATCH_MIN_FREE_MB", "")
     return int(chosen) * 1_000_000 if chosen.isdecimal() else FREE_FLOOR_BYTES
 
 
 def too_little_room(path: Path, floor_bytes: int) -> str | None:
-    """Why the disk is too full to record, None when it is not."""
+    """Why the disk is too full to record; None if it is not."""
     free_bytes = shutil.disk_usage(path.parent).free
     if free_bytes >= floor_bytes:
         return None

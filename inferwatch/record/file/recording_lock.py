@@ -1,10 +1,10 @@
-"""Says beside the file which of its sessions are being recorded.
+"""Lock files that say which sessions are being recorded.
 
-A pid means something only in its own namespace, and containers share records on
-volumes. So whoever records a session holds a lock of its own on a small file, such as
-``inferwatch.db-s12.lock``, which the kernel lets go of when its process dies: everybody
-who shares the volume can ask. Where the file system cannot lock, that file still says
-in which namespace the pid counts.
+A PID is meaningful only in its own namespace, but containers share recordings on
+volumes. So the recorder of a session locks a small file, such as
+``inferwatch.db-s12.lock``, which the kernel unlocks when the process dies: everybody on
+the volume can check it. If the file system has no locks, the file still names the PID's
+namespace.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ MOST_BYTES = 256
 
 
 def lock_path(database: Path, session: int) -> Path:
-    """The file that is locked while that session is recorded."""
+    """Path of the file that is locked while a session is recorded."""
     whole = database.resolve()
     return whole.with_name(f"{whole.name}-s{session}.lock")
 
@@ -35,31 +35,31 @@ class RecordingLock:
 
     @classmethod
     def take(cls, database: Path, session: int) -> Self | None:
-        """Take the lock of a session that nobody else knows of yet.
+        """Lock a session that nobody else knows of yet.
 
-        None where the folder does not let us: then the session has its pid alone.
+        None if the folder does not allow it: then only the PID identifies the recorder.
         """
         path = lock_path(database, session)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
-            path.unlink(missing_ok=True)  # of another file that had this name
+            path.unlink(missing_ok=True)  # left by another file of this name
             descriptor = os.open(path, flags, 0o600)
         except OSError:
             return None
         said = UNLOCKED
-        with suppress(OSError):  # not every file system can
+        with suppress(OSError):  # not every file system supports locks
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             said = LOCKED
         with suppress(OSError):
             os.write(descriptor, f"{said} {pid_namespace() or ''}\n".encode())
-            # whoever may read the record may ask whether it goes on
+            # whoever may read the recording may check whether it continues
             os.fchmod(descriptor, database.stat().st_mode & 0o666)
         return cls(path, descriptor)
 
     def release(self, *, ended: bool) -> None:
-        """Let go; the file stays where the record does not say that the session ended.
+        """Unlock; the file stays if the recording does not say that the session ended.
 
-        Without the lock it then says that it is recorded no more.
+        An unlocked file then says that it is not being recorded any more.
         """
         if self._descriptor < 0:
             return
@@ -76,10 +76,10 @@ class RecordingLock:
 def still_recorded(
     database: Path, session: int, *, boot: object, pid: object, born: object
 ) -> bool | None:
-    """A session that was begun and not ended is still being recorded.
+    """Whether a session without an end is still being recorded.
 
-    By its lock; without one, by the process that its row names, which proves that it
-    runs, and that it does not only where pids count as they do here. None: unknown.
+    By its lock; else by the process in its row, whose death is only proven if its PID
+    is in our namespace. None: unknown.
     """
     locked, namespace = _lock_and_namespace(lock_path(database, session))
     if locked is not None:
@@ -92,13 +92,13 @@ def still_recorded(
 
 
 def forget_lock(database: Path, session: int) -> None:
-    """Remove what the lock of a dead recorder left."""
+    """Remove the lock file of a dead recorder."""
     with suppress(OSError):
         lock_path(database, session).unlink()
 
 
 def _lock_and_namespace(path: Path) -> tuple[bool | None, str]:
-    """Whether somebody holds the lock, and where its pid counts, as far as known."""
+    """Whether the lock is held, and the namespace of its PID, as far as known."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags)

@@ -1,4 +1,4 @@
-"""SQLite files as every part of the record uses them: opened, changed, explained."""
+"""SQLite connections, transactions and error messages."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ from inferwatch.errors import StorageError
 
 BUSY_TIMEOUT_S = 1.0
 OLDEST_SQLITE = (3, 38, 2)
-"""STRICT tables came with 3.37, which takes no whole REAL beside computed columns."""
+"""STRICT tables came with 3.37, whose REAL columns reject integers beside generated
+ones."""
 RECOVER = "`inferwatch sessions recover NEW.db` saves what can be read"
 _ADVICE = {
     sqlite3.SQLITE_FULL: "the disk is full: free some space",
@@ -25,11 +26,11 @@ _ADVICE = {
     sqlite3.SQLITE_NOTADB: "it is not an SQLite file: choose another with --db",
 }
 PRIMARY_CODE = 0xFF
-"""SQLite's extended codes carry the primary one in the lowest byte."""
+"""The primary code is the lowest byte of an extended code."""
 
 
 def check_sqlite() -> None:
-    """See that the SQLite this Python brings can read and write the record.
+    """Check that this Python's SQLite can read and write recordings.
 
     Raises:
         StorageError: it is too old; the message says what to do.
@@ -44,17 +45,17 @@ def check_sqlite() -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make an empty file for this user alone, where there is none.
+    """Create an empty file readable by this user only, unless it exists.
 
-    A record holds ids and settings. Whoever shares one says so by its mode, which is
-    left as it is.
+    A recording holds ids and settings. The mode of an existing file is left alone,
+    since it may be shared on purpose.
     """
-    with suppress(OSError):  # it is there, or SQLite says why it cannot be
+    with suppress(OSError):  # it exists, or SQLite will report the error
         path.touch(0o600, exist_ok=False)
 
 
 def connect(path: Path, mode: str) -> sqlite3.Connection:
-    """Transactions are ours to begin; threads take turns by their own locks."""
+    """Open a connection without implicit transactions; callers lock between threads."""
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode={mode}",
         uri=True,
@@ -72,10 +73,10 @@ def _text(held: bytes) -> str:
 
 
 def file_id(path: Path) -> tuple[int, int]:
-    """Device and inode: another file under the same name has others.
+    """Device and inode, which differ for another file of the same name.
 
     Raises:
-        OSError: there is none.
+        OSError: there is no such file.
     """
     found = path.stat()
     return found.st_dev, found.st_ino
@@ -83,9 +84,9 @@ def file_id(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction, whole or not at all.
+    """A transaction that is committed or rolled back as a whole.
 
-    It takes the write lock first, so that a busy file is known before any work.
+    It takes the write lock first, so that a busy file is noticed before any work.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -98,9 +99,9 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def explain(error: Exception, path: Path) -> str:
-    """The file, what is wrong with it and what helps, in one line fit to show."""
+    """The file, what is wrong with it and what helps, in one line for users."""
     code = getattr(error, "sqlite_errorcode", None)
-    if code == sqlite3.SQLITE_ERROR:  # a name in the schema has changed
+    if code == sqlite3.SQLITE_ERROR:  # a name in the schema was damaged
         return f"{path}: {error}; {RECOVER}"
     advice = None if code is None else _ADVICE.get(code & PRIMARY_CODE)
     return f"{path}: {advice or error}"

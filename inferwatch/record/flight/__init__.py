@@ -1,1 +1,1 @@
-"""A record of what led to something: kept in memory until it is wanted."""
+"""Recording that starts in the past: readings are kept in memory until needed."""

@@ -1,7 +1,7 @@
-"""A recorder that begins in the past: when told to, with the minutes before.
+"""A recorder that includes the minutes before it was started.
 
-What comes meanwhile is only kept in memory. Each time it begins there is a session of
-its own, with times of its own, which anything that knows sessions can open.
+Otherwise readings are only kept in memory. Each start creates a session with its own
+times, which is like any other session.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,14 @@ from inferwatch.record.writing.recorder import (
 from inferwatch.record.writing.session_writer import NewSession
 
 LATE_NS = NS_PER_S
-"""Readings come up to so much later than what they tell of: it is to be after zero."""
+"""Readings arrive up to this much after the times in them, which must not be
+negative."""
 
 
 class BegunQueue(ReadingQueue):
-    """Gives first what was kept, unpacked no sooner than it is written; then the rest.
+    """First the kept readings, decompressed as they are written, then new ones.
 
-    All is moved into the time of its session on the way out, in the writer's thread.
+    Times are converted to the session's on the way out, in the writer's thread.
     """
 
     def __init__(
@@ -40,18 +41,18 @@ class BegunQueue(ReadingQueue):
         self._readings = enumerate(readings, 1)
 
     def __len__(self) -> int:
-        """How many wait, kept ones included."""
+        """Number of waiting readings, kept ones included."""
         return self._kept + super().__len__()
 
     def take(self, limit: int) -> list[Queued]:
-        """Take out the oldest ones."""
+        """Take the oldest readings."""
         taken: list[Queued] = list(islice(self._readings, min(limit, self._kept)))
         self._kept -= len(taken)
         taken += super().take(limit - len(taken))
         return [(number, self._moved(each)) for number, each in taken]
 
     def shut(self) -> None:
-        """Nothing will be taken any more."""
+        """Refuse all readings from now on."""
         self.refused += self._kept
         self._kept = 0
         super().shut()
@@ -63,10 +64,10 @@ class BegunQueue(ReadingQueue):
 
 
 class FlightRecorder:
-    """Keeps the latest readings; a :class:`Recorder` in all that a pipeline asks."""
+    """Keeps the latest readings; has the interface of a :class:`Recorder`."""
 
     keeps = False
-    """No checkpoints: the Model knows what was before a session."""
+    """No checkpoints: the Model includes what preceded the session."""
     keeps_no_more = None
     ended_ns = None
 
@@ -80,35 +81,35 @@ class FlightRecorder:
         self._recorder: Recorder | None = None
         self._numbers = count(1)
         self._latest: Recorder | None = None
-        """Of the session that was begun last, whether it goes on or not."""
+        """The recorder of the last session, even if it has ended."""
         self._ended: list[str] = []
-        """Sessions before that one, and what became of their readings."""
+        """Ids of earlier sessions, and counts of their readings."""
         self._written = self._unrecorded = 0
         self.because: str | None = None
-        """What is recorded for; None while nothing is."""
+        """Why a session is recorded; None while none is."""
         self.since_ns: int | None = None
         self.zero_ns = 0
-        """What the times of the last session are counted from."""
+        """Start of the last session in our own session time."""
 
     @property
     def recording(self) -> bool:
-        """A session is being written."""
+        """Whether a session is being written."""
         return self._recorder is not None
 
     @property
     def session_id(self) -> str:
-        """Of the session being written; empty without one, or before it has its id."""
+        """Id of the session being written; empty without one or before it is known."""
         return self._recorder.session_id if self._recorder else ""
 
     @property
     def sessions(self) -> tuple[str, ...]:
-        """All that were begun, oldest first."""
+        """Ids of all sessions written, oldest first."""
         latest = self._latest.session_id if self._latest else ""
         return (*self._ended, latest) if latest else tuple(self._ended)
 
     @property
     def health(self) -> RecorderHealth:
-        """How recording goes, or went; of all sessions together."""
+        """State of recording, over all sessions together."""
         health = self._latest.health if self._latest else None
         message = health.message if health else None
         written, lost = (health.written, health.unrecorded) if health else (0, 0)
@@ -121,17 +122,17 @@ class FlightRecorder:
         )
 
     def put(self, ordinal: int, reading: AnyReading) -> None:
-        """Keep a reading, and record it while that goes on; never blocks."""
+        """Keep a reading, and record it if a session is being written; never blocks."""
         del ordinal  # each session counts its own
         self.kept.add(reading)
         if self._recorder is not None:
             self._recorder.put(next(self._numbers), reading)
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Nothing that could be kept; see ``keeps``."""
+        """Discard a checkpoint; see ``keeps``."""
 
     def begin(self, name: str, because: str, now_ns: int) -> None:
-        """Begin a session with all that is kept; never blocks, and goes on by itself.
+        """Start a session with everything kept; never blocks.
 
         Its id is known a moment later, see ``session_id``.
         """
@@ -148,20 +149,20 @@ class FlightRecorder:
         self._latest = self._recorder = Recorder.begin(self.path, about, queue)
 
     def _settle(self) -> None:
-        """Add up what the last session came to: another one begins."""
+        """Add up the counts of the last session before another one starts."""
         if self._latest is not None:
             self._ended += [self._latest.session_id] if self._latest.session_id else []
             self._written += self._latest.health.written
             self._unrecorded += self._latest.health.unrecorded
 
     def rest(self) -> Recorder | None:
-        """Record no more; who asked closes what is given back, which takes a moment."""
+        """Stop recording; the caller must close the returned recorder."""
         self.because = self.since_ns = None
         recorder, self._recorder = self._recorder, None
         return recorder
 
     def close(self, reason: str | None = None) -> None:
-        """Write what is left of a session that was begun; what is only kept is lost."""
+        """Finish a session being written; readings only kept are discarded."""
         recorder = self.rest()
         if recorder is not None:
             recorder.close(reason)

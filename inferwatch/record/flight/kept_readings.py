@@ -1,4 +1,4 @@
-"""The last minutes of all readings, packed: as they came, in bounded memory."""
+"""The readings of the last minutes, compressed, in bounded memory."""
 
 import zlib
 from collections import OrderedDict, deque
@@ -54,19 +54,19 @@ OF_NOW = (
     WatchedSlo,
     WorkerMemory,
 )
-"""True as of any moment until it is told anew."""
+"""Kinds valid at any time until replaced."""
 OF_THEN = (ClockAnchor, LoadPlanned)
-"""Likewise, but for its moment."""
+"""The same, except that their own time matters."""
 LIVES = {NoteKind.STARTED, NoteKind.LOST, NoteKind.RESTARTED, NoteKind.STOPPED}
 PARTS = ("rank", "worker", "device", "pid")
-"""What else than its source a reading is of."""
+"""Fields besides the source that identify what a reading is about."""
 MOST_FACTS = 5_000
 MOST_REQUESTS = 20_000
 Numbered = tuple[int, AnyReading]
 
 
 class Standing:
-    """Of readings that are let go of, those that still say something."""
+    """The readings among discarded ones that are still valid."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -75,7 +75,7 @@ class Standing:
         self._pools: dict[tuple[str, int], RankBlocks] = {}
 
     def take(self, reading: AnyReading) -> None:
-        """The next one that is let go of, in the order of receipt."""
+        """Take the next discarded reading, in order of receipt."""
         self._count += 1
         if isinstance(reading, RequestEvent):
             self._request(reading)
@@ -91,7 +91,7 @@ class Standing:
             self._hold((type(reading), reading.source, *parts), reading)
 
     def as_of(self, t_ns: int) -> list[AnyReading]:
-        """All of it in the order in which it came, facts as if told at that moment."""
+        """The valid readings in order of receipt, facts stamped with that time."""
         told = sorted(
             chain(self._facts.values(), *self._requests.values()),
             key=lambda each: each[0],
@@ -111,7 +111,7 @@ class Standing:
             self._facts.popitem(last=False)
 
     def _load(self, event: LoadEvent) -> None:
-        """A run that has stopped is over; of the others each kind's last stands."""
+        """Keep the last event of each kind, until the run stops."""
         if event.kind is LoadKind.STOPPED:
             for key in [key for key in self._facts if key[1] == event.source]:
                 if key[0] in {LoadEvent, LoadPlanned}:
@@ -120,7 +120,7 @@ class Standing:
             self._hold((LoadEvent, event.source, event.kind), event)
 
     def _request(self, event: RequestEvent) -> None:
-        """Of one that lives all is kept; one that ended is over."""
+        """Keep all events of a request, until it finishes."""
         key = event.source, event.request_id
         if event.kind is EventKind.FINISHED:
             self._requests.pop(key, None)
@@ -137,51 +137,51 @@ def _as_of(t_ns: int, reading: AnyReading) -> AnyReading:
 
 
 MOST_UNPACKED = 2_000
-"""Readings; mostly it is a second's."""
+"""Readings; usually those of a second."""
 QUICKLY = 1
-"""How hard to pack: a busy engine's second takes some milliseconds."""
+"""Compression level: a busy engine's second takes a few milliseconds."""
 UNPACKABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[AnyReading])
 
 
 class Pack(NamedTuple):
-    """Readings that came one after the other."""
+    """A run of consecutive readings."""
 
     end_ns: int
-    """When the last of them had come."""
+    """When the last of them was received."""
     readings_count: int
     packed: bytes
 
     def readings(self) -> list[AnyReading]:
-        """As they came."""
+        """The readings in order of receipt."""
         return _decoder.decode(zlib.decompress(self.packed))
 
 
 class KeptReadings:
-    """What came in the last minutes, and what stands from before.
+    """The readings of the last minutes, and earlier ones that are still valid.
 
-    It is let go of second by second: by the ticks, which say what time it is.
+    Old ones are discarded second by second, as ticks tell the time.
     """
 
     def __init__(self, keep_ns: int, most_bytes: int) -> None:
         self._keep_ns, self.most_bytes = keep_ns, most_bytes
         self.bytes = 0
-        """That the packs take."""
+        """Size of the packs."""
         self.since_ns = 0
-        """All that came since then is here."""
+        """Time from which on everything is kept."""
         self.cut_short = False
-        """Memory was short: less is here than was asked for."""
+        """Memory was short: less is kept than requested."""
         self.unpackable = 0
-        """Readings that hold what cannot be packed."""
+        """Number of readings that could not be serialised."""
         self.latest_ns = 0
-        """Of the last tick."""
+        """Time of the last tick."""
         self._standing = Standing()
         self._packs: deque[Pack] = deque()
         self._unpacked: list[AnyReading] = []
 
     def add(self, reading: AnyReading) -> None:
-        """Take what comes next."""
+        """Add the next reading."""
         self._unpacked.append(reading)
         if type(reading) is Tick:
             self.latest_ns = reading.t_ns
@@ -191,16 +191,16 @@ class KeptReadings:
 
     @property
     def keep_s(self) -> float:
-        """How long it is to go back."""
+        """Wanted time span."""
         return self._keep_ns / NS_PER_S
 
     @property
     def covered_s(self) -> float:
-        """How long it goes back."""
+        """Time span actually kept."""
         return (self.latest_ns - self.since_ns) / NS_PER_S
 
     def contents(self, as_of_ns: int) -> tuple[int, Iterator[AnyReading]]:
-        """How many there are, and what stands first; for any thread, as of now."""
+        """Number of readings and the readings, earlier ones first; thread-safe."""
         standing, packs = self._standing.as_of(as_of_ns), list(self._packs)
         rest = list(self._unpacked)
         count = len(standing) + sum(each.readings_count for each in packs) + len(rest)

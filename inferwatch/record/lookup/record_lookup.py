@@ -1,7 +1,7 @@
-"""Single readings of a recorded session, found without reading all before them.
+"""Looks up single readings of a recorded session without reading the rest.
 
-Rows stand in order of receipt. What happened in a span is found by halving: readings of
-one source come in order of time, those of several are late by seconds at most.
+Rows are in order of receipt. A time span is found by bisection: readings of one source
+are in order of time, those of several sources are late by seconds at most.
 """
 
 import re
@@ -37,12 +37,12 @@ from inferwatch.record.tables.steps import LISTS, STEP_COLUMNS
 from inferwatch.record.tables.table import PlainTable, ReadingTable, SourceNames
 
 MOST_STEPS = 20_000
-"""That are told at once."""
+"""Most steps returned at once."""
 LATEST_NS = 5 * NS_PER_S
-"""How much later than those of another source a step may have been heard."""
+"""How much later than those of another source a step may be received."""
 SESSION = "SELECT session FROM sessions WHERE id = ?"
 Table = tuple[str, str]
-"""Name of a table, and of its column that says when."""
+"""Name of a table, and of its time column."""
 IN_STEPS: Table = ("steps", "end_ns")
 IN_SAMPLES: Table = ("gpu_samples", "t_ns")
 STEPS = (
@@ -88,13 +88,13 @@ LOSSES = (
     "WHERE session = ? AND kind IN ('lost', 'dropped') ORDER BY ordinal"
 )
 _NUMBERED = re.compile(r"\[\d+\]$")
-"""A sequence's number behind an id."""
+"""Number of a sequence at the end of an id."""
 Lists = dict[str, Any]
 """Members, scheduled, produced and preempted of a step."""
 
 
 class HeldSteps(msgspec.Struct):
-    """The blob of a batch; lists stay as they are until somebody wants them."""
+    """A decoded blob of members; its lists are decoded on demand."""
 
     ordinals: list[int]
     members: list[msgspec.Raw]
@@ -104,10 +104,10 @@ class HeldSteps(msgspec.Struct):
 
 
 class RecordLookup:
-    """Asks one session of an open file."""
+    """Queries one session of an open file."""
 
     def __init__(self, connection: sqlite3.Connection, session_id: str) -> None:
-        """Raise LookupError where the file has no such session."""
+        """Raises LookupError if the file has no such session."""
         self._connection = connection
         found = connection.execute(SESSION, (session_id,)).fetchone()
         if found is None:
@@ -124,7 +124,7 @@ class RecordLookup:
         source: str | None = None,
         most: int = MOST_STEPS,
     ) -> list[Step]:
-        """Those that ended after the start and up to the end; the latest."""
+        """The latest steps that ended after the start and up to the end."""
         if source is not None and source not in self._numbers:
             return []
         first, last = self._ordinals(IN_STEPS, start_ns, end_ns)
@@ -140,7 +140,7 @@ class RecordLookup:
         return self._steps_of(asked)
 
     def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
-        """The latest that ended up to then, by their end."""
+        """The latest steps that ended up to a time, by their end."""
         if source not in self._numbers:
             return []
         _, last = self._ordinals(IN_STEPS, t_ns, t_ns)
@@ -172,7 +172,7 @@ class RecordLookup:
         return steps
 
     def events(self, key: str) -> list[RequestEvent]:
-        """What was told of a request."""
+        """All events of a request."""
         found: list[RequestEvent] = []
         for number, source in self.sources.items():
             if not key.startswith(f"{source}/"):
@@ -196,7 +196,7 @@ class RecordLookup:
     def names(
         self, source: str, ordinals: Collection[int], until_ns: int
     ) -> dict[int, Name]:
-        """What the members of steps are called that an engine had by then."""
+        """Key and name of requests that are members of steps, as known at that time."""
         wanted = set(ordinals)
         found: dict[int, Name] = {}
         if not wanted or source not in self._numbers:
@@ -213,7 +213,7 @@ class RecordLookup:
         return found
 
     def engines(self, source: str) -> list[EngineInfo]:
-        """What is known of the engines of a source."""
+        """All EngineInfo of a source."""
         table = PlainTable("engines", EngineInfo)
         rows = table.read(self._connection, self._session, self.sources)
         return [each for _, each in rows if each.source == source]  # type: ignore[misc]  # no other kind
@@ -221,7 +221,7 @@ class RecordLookup:
     def client(
         self, external_ids: Collection[str]
     ) -> tuple[RequestRecord | None, TokenTimes | None]:
-        """How a client of ours saw a request."""
+        """A request as seen by our own client."""
         record = self._called(
             PlainTable("client_requests", RequestRecord, renamed={"index": "number"}),
             external_ids,
@@ -244,7 +244,7 @@ class RecordLookup:
         return next(rows)[1]
 
     def gpu_samples(self, start_ns: int, end_ns: int) -> list[GpuSample]:
-        """Those of a span, in order of receipt."""
+        """GPU samples of a span in order of receipt."""
         first, last = self._ordinals(IN_SAMPLES, start_ns, end_ns)
         found: list[GpuSample] = []
         if last < first:
@@ -259,7 +259,7 @@ class RecordLookup:
         return found
 
     def losses(self, source: str) -> list[Note]:
-        """When readings of an engine, or itself, were lost."""
+        """Notes about lost readings of an engine, or the loss of the engine itself."""
         rows = self._connection.execute(LOSSES, (self._session,)).fetchall()
         return [
             Note(
@@ -274,15 +274,15 @@ class RecordLookup:
         ]
 
     def slowest(self, now_ns: int, most: int) -> list[str]:
-        """Keys of those with the longest TTFT of all that had their first token."""
+        """Keys of the requests with the longest TTFT so far."""
         rows = self._connection.execute(SLOWEST, (self._session, now_ns, most))
         return [f"{self.sources[number]}/{request}" for number, request in rows]
 
     def meant(self, wanted: str, most: int) -> list[Name]:
-        """Requests of that id, else those with it in theirs, the latest first.
+        """Requests with this id, else with it as part of theirs, latest first.
 
-        Of several with the very same id only the latest, which is most asked for: all
-        its sequences, or the one whose number stands behind the id.
+        Of several with the same id only the latest is meant: all its sequences, or the
+        one whose number follows the id.
         """
         base = _NUMBERED.sub("", wanted)
         for query, text in ((MEANT, wanted), (MEANT, base), (MEANT_IN_PART, wanted)):
@@ -305,11 +305,11 @@ class RecordLookup:
         return []
 
     since_ns: int | None = None
-    """All there ever was is here."""
+    """None: the whole session can be looked up."""
 
     def _ordinals(self, table: Table, start_ns: int, end_ns: int) -> tuple[int, int]:
-        """Between which ordinals the rows of a span stand."""
-        # One of both at once would read all rows; each alone reads one.
+        """The range of ordinals that contains the rows of a span."""
+        # Both in one query would read all rows; each alone reads one.
         ends = (
             f"SELECT (SELECT min(ordinal) FROM {table[0]} WHERE session = :session), "  # noqa: S608  our own names
             f"(SELECT max(ordinal) FROM {table[0]} WHERE session = :session)"
@@ -322,7 +322,7 @@ class RecordLookup:
         return begun, self._halved(table, begun, last + 1, end_ns + LATEST_NS)
 
     def _halved(self, table: Table, low: int, high: int, t_ns: int) -> int:
-        """Where rows begin to be later than that."""
+        """The first row later than a time, by bisection."""
         following = (
             f"SELECT ordinal, {table[1]} FROM {table[0]} "  # noqa: S608  our own names
             "WHERE session = ? AND ordinal >= ? ORDER BY ordinal LIMIT 1"
@@ -338,7 +338,7 @@ class RecordLookup:
         return low
 
     def _lists(self, ordinals: Sequence[int]) -> dict[int, Lists]:
-        """Who was in these steps, which rise; equal lists are one and the same."""
+        """Member lists of these steps (ascending); equal lists are shared objects."""
         if not ordinals:
             return {}
         asked = {
@@ -372,7 +372,7 @@ class RecordLookup:
 def _with_any(
     blobs: Iterator[tuple[int, bytes]], ordinals: Sequence[int]
 ) -> Iterator[bytes]:
-    """The blobs that hold any of these steps."""
+    """The blobs that contain any of these steps."""
     here = next(blobs, None)
     while here is not None:
         following = next(blobs, None)
@@ -386,7 +386,7 @@ def _with_any(
 
 
 def _decoded(raw: msgspec.Raw, seen: dict[bytes, list[int]]) -> list[int]:
-    """A list of numbers, which from step to step is mostly the same."""
+    """A list of numbers, cached because it is mostly equal from step to step."""
     text = bytes(raw)
     numbers = seen.get(text)
     if numbers is None:

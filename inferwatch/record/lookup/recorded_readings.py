@@ -1,4 +1,4 @@
-"""A recorded session as a source: the same readings, in the same order."""
+"""A collector of a recorded session: the same readings in the same order."""
 
 import asyncio
 import sqlite3
@@ -21,13 +21,13 @@ def chosen_readings(
     session: int,
     kinds: Collection[type[AnyReading]],
 ) -> Iterator[AnyReading]:
-    """Those of these kinds, kind by kind, each in order of receipt.
+    """The readings of these kinds, kind by kind, each in order of receipt.
 
-    The caller holds a transaction open. What other tables hold of them because it fits
-    into no row of theirs comes last.
+    The caller holds a transaction open. Readings kept in ``other_readings`` because
+    they do not fit their own table come last.
 
     Raises:
-        StorageError: at a row that makes no sense.
+        StorageError: a row is corrupt.
     """
     sources = SourceNames(connection.execute(SELECT_SOURCES, (session,)).fetchall())
     if LoadPlanned in kinds:
@@ -45,16 +45,17 @@ READINGS_AT_ONCE = 1_000
 
 
 class RecordedReadings:
-    """A recorded session as a collector: gives what its recorder was given.
+    """A collector that returns what was given to a session's recorder.
 
-    A session that is still being recorded is replayed as of the first batch.
+    A session that is still being recorded is replayed up to its state at the first
+    batch.
     """
 
     def __init__(self, path: Path, session_id: str) -> None:
-        """Find the session, by anything :func:`find` understands.
+        """Find the session by anything :func:`find` understands.
 
         Raises:
-            StorageError: no such file or no such session.
+            StorageError: there is no such file or session.
         """
         self.session = find(path, session_id)
         self._path = path
@@ -69,7 +70,7 @@ class RecordedReadings:
             while batch := await asyncio.to_thread(self._next, readings):
                 yield batch
         finally:
-            with self._reading:  # a cancelled wait leaves its thread reading on
+            with self._reading:  # after a cancelled wait, its thread is still reading
                 connection.close()
 
     async def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Damaged files: what can be read is saved, the rest is counted."""
+"""Damaged files: readable rows are saved, the rest is counted."""

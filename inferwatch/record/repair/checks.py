@@ -1,7 +1,7 @@
-"""Whether a file is as it should be, in SQLite's eyes and in ours.
+"""Checks a file's integrity, by SQLite's checks and our own.
 
-Bytes may be torn within a row where SQLite does not look; and SQLite's own mistakes are
-left out.
+Bytes may be damaged within a row, where SQLite does not look; false reports of SQLite
+are ignored.
 """
 
 import re
@@ -24,14 +24,14 @@ ALL_FAULTS = 2**31 - 1
 CLAIM = re.compile(
     r"(?:NULL|non-(?P<kind>\w+)) value in (?P<table>\w+)\.(?P<column>\w+)"
 )
-"""What SQLite says of a value that a column does not take."""
+"""SQLite's report of a value its column does not accept."""
 STORED = {"INT": "integer"}
-"""How SQLite calls a value of a column's type, where it is not the type's own name."""
+"""SQLite's name of a stored value, where it differs from the column type's."""
 
 
 @cache
 def _readers() -> Mapping[tuple[str, str], Reader]:
-    """By table and column, what reads the value and fails where it makes no sense."""
+    """By table and column, a function that reads a value and fails if it is invalid."""
     tables = every_table()
     words = {
         (table.name, column): enum
@@ -48,13 +48,13 @@ def _readers() -> Mapping[tuple[str, str], Reader]:
 
 @cache
 def _quick() -> Mapping[tuple[str, str], Reader]:
-    """What finds a changed byte sooner than reading the value does."""
+    """Functions that detect a changed byte faster than reading the value."""
     blobs = [blob for table in every_table() for blob in table.blobs]
     return {(blob.table, blob.column): blob.quick for blob in blobs if blob.quick}
 
 
 def first_unreadable_value(connection: sqlite3.Connection) -> str | None:
-    """A value that cannot be read, as its table and column; None when all can be.
+    """Table and column of a value that cannot be read; None if all can.
 
     Raises:
         sqlite3.DatabaseError: the file is too damaged to tell.
@@ -62,7 +62,7 @@ def first_unreadable_value(connection: sqlite3.Connection) -> str | None:
     known = set(connection.execute(COLUMNS))
     for (table, column), reader in _readers().items():
         if (table, column) not in known:
-            continue  # a later version brings it
+            continue  # added by a later version
         distinct = "DISTINCT " if isinstance(reader, type) else ""
         values = connection.execute(
             f"SELECT {distinct}{column} FROM {table} WHERE {column} IS NOT NULL"  # noqa: S608  our own names
@@ -74,11 +74,11 @@ def first_unreadable_value(connection: sqlite3.Connection) -> str | None:
 
 
 Checks = Sequence[tuple[int, Reader]]
-"""Places in a row, and what reads the values there."""
+"""Positions in a row, and functions that read the values there."""
 
 
 def checks_of(table: str, columns: Sequence[str]) -> Checks:
-    """The checks of a table's rows, as they are selected."""
+    """The checks for a table's rows, by position of the column."""
     return [
         (place, _readers()[table, name])
         for place, name in enumerate(columns)
@@ -87,7 +87,7 @@ def checks_of(table: str, columns: Sequence[str]) -> Checks:
 
 
 def makes_sense(checks: Checks, values: Sequence[object]) -> bool:
-    """Every value of the row that can be checked."""
+    """Whether every value of the row that can be checked is valid."""
     return all(
         values[place] is None or _reads(reader, values[place])
         for place, reader in checks
@@ -103,10 +103,10 @@ def _reads(reader: Reader, value: object) -> bool:
 
 
 def first_sqlite_fault(connection: sqlite3.Connection) -> str | None:
-    """What is wrong with the file, in SQLite's words; None when nothing is.
+    """A fault of the file in SQLite's words; None if there is none.
 
-    SQLite 3.40 looks into the wrong column of tables WITHOUT ROWID whose key does not
-    come first, and finds NULL there: what it says of values is looked at again.
+    SQLite 3.40 checks the wrong column of tables WITHOUT ROWID whose key is not first,
+    and finds NULL there, so its reports about values are verified.
 
     Raises:
         sqlite3.DatabaseError, UnicodeDecodeError: the file is too damaged to tell.
@@ -124,7 +124,7 @@ def first_sqlite_fault(connection: sqlite3.Connection) -> str | None:
 
 
 def _is_refuted(connection: sqlite3.Connection, said: str) -> bool:
-    """SQLite speaks of a value, and no row holds one such."""
+    """Whether SQLite reports a value that no row has."""
     claim = CLAIM.fullmatch(said)
     if claim is None:
         return False

@@ -1,4 +1,4 @@
-"""What of a damaged file could be read, and what is lost."""
+"""What could be read of a damaged file, and what is lost."""
 
 import sqlite3
 from collections.abc import Mapping
@@ -10,63 +10,63 @@ from inferwatch.record.file.location import db_option
 from inferwatch.record.file.sqlite import PRIMARY_CODE
 
 TOLD = {"step_members"}
-"""Tables whose lost rows show in the steps that lack them."""
+"""Tables whose lost rows are visible in steps without members."""
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def is_damage(error: Exception) -> bool:
-    """The bytes of the file are at fault, not its surroundings."""
+    """Whether the file's content is at fault, not its environment."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & PRIMARY_CODE in DAMAGED
 
 
 def rescue_command(path: Path) -> str:
-    """What people type to save what can be read of a file, to be pasted."""
+    """The command that saves what can be read of a file."""
     return f"`inferwatch sessions recover NEW.db{db_option(path)}`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDamage:
-    """What one session of a damaged file has lost."""
+    """The losses of one session in a damaged file."""
 
     id: str
     readings: int
-    """How many the session had, as far as anything tells."""
+    """Readings the session had, as far as known."""
     lost: int
-    """How many of them could not be read."""
+    """Readings that could not be read."""
     membersless: int
-    """Steps that are there, but not who was in them."""
+    """Steps whose members are lost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What a damaged file has lost, session by session."""
+    """The losses of a damaged file by session."""
 
     path: Path
     sessions: tuple[SessionDamage, ...]
     rows: Mapping[str, int]
-    """How many rows could be read, by table."""
+    """Rows that could be read, by table."""
     torn: tuple[str, ...]
-    """Tables of which some pages could not be read."""
+    """Tables with unreadable pages."""
 
     @property
     def lost(self) -> int:
-        """Readings that are lost, all sessions together."""
+        """Lost readings of all sessions."""
         return sum(session.lost for session in self.sessions)
 
     @property
     def membersless(self) -> int:
-        """Steps without their members, all sessions together."""
+        """Steps without members of all sessions."""
         return sum(session.membersless for session in self.sessions)
 
     @property
     def is_loss(self) -> bool:
-        """Something is gone; else only how the file is laid out is at fault."""
+        """Whether data is lost; otherwise only the file's layout is wrong."""
         return bool(not self.sessions or self.lost or self.membersless or self.torn)
 
     @property
     def sentence(self) -> str:
-        """What to show people."""
+        """A sentence for users."""
         if self.is_loss:
             return f"{self.path} is damaged: {self.losses}. What could be read is shown"
         return (
@@ -82,7 +82,7 @@ class Damage:
 
     @property
     def remedy(self) -> str:
-        """What to type, and what that does."""
+        """The command to type, and its effect."""
         saved = "what can be read" if self.is_loss else "all of it"
         return f"{rescue_command(self.path)} saves {saved}"
 
@@ -107,7 +107,7 @@ class Damage:
         return told
 
     def losses_of(self, session_id: str) -> str | None:
-        """What one session has lost, in few words; None when it has lost nothing."""
+        """The losses of one session in few words; None if there are none."""
         for each in self.sessions:
             if each.id == session_id and each.lost:
                 return f"damaged: {each.lost:,} of {each.readings:,} readings lost"
@@ -120,7 +120,7 @@ class Damage:
 
     @property
     def facts(self) -> dict[str, object]:
-        """What is lost, for machines."""
+        """The losses as plain data, for JSON."""
         return {
             "readings_lost": self.lost,
             "sessions": {

@@ -1,4 +1,4 @@
-"""Reads damaged files: what can be read goes into a sound copy, the rest is counted.
+"""Reads damaged files: copies readable rows into a sound file, counts the rest.
 
 The damaged file itself is never written to.
 """
@@ -28,32 +28,31 @@ from inferwatch.record.tables.migrations import (
 )
 from inferwatch.record.tables.session_state import SessionState
 
-# Makes the first page and the schema of a damaged copy readable again.
+# Restores the header and schema of a damaged copy.
 #
-# A file that was cut off says in its header how long it was, and SQLite refuses it; a
-# header that was overwritten can be written anew, because we know how we make our
-# files.
+# The header of a truncated file has a wrong length, which SQLite rejects; an overwritten
+# header can be written again, since we know how our files are made.
 #
-# So can the schema, when the copy's own cannot be read. Tables begin where they were
-# made: with ``auto_vacuum``, SQLite moves whatever is in the way, so the roots of all
-# tables lie one after the other, in the order of our migrations. A fresh file of the
-# same version therefore has the same first page, but for where the rest of the schema
-# lies; that is appended, and the first page told where it is now. Offsets are those of
-# https://www.sqlite.org/fileformat.html, sections 1.3 and 1.6.
+# The schema can be restored, too. With ``auto_vacuum``, SQLite moves other pages out of
+# the way of new tables, so the roots of all tables are consecutive, in the order of our
+# migrations. Hence an empty file of the same version has the same first page, except for
+# the location of the rest of the schema; that rest is appended, and the first page points
+# to it. Offsets are those of https://www.sqlite.org/fileformat.html, sections 1.3 and
+# 1.6.
 
 MAGIC = b"SQLite format 3\x00"
 PAGE_BYTES = 4096
-"""SQLite's default, which we leave as it is."""
+"""SQLite's default."""
 HEADER_BYTES = 100
 OURS = tuple(
     f"CREATE TABLE {name}".encode()
     for name in ("schema_versions", "step_members", "client_requests", "load_events")
 )
-"""Stand in every file of ours, wherever its schema lies; one page may be lost."""
+"""Occur in every file of ours, wherever its schema is; one page may be lost."""
 PAGE_COUNT_AT, FREELIST_AT, APPLICATION_AT = 28, 32, 68
 INTERIOR = 5
 CELL_COUNT_AT, LAST_CHILD_AT, CELLS_AT = 3, 8, 12
-"""Within the header of such a page."""
+"""Offsets in the header of an interior page."""
 COLUMNS = (
     "SELECT t.name, c.name FROM sqlite_master t, pragma_table_xinfo(t.name) c "
     "WHERE t.type = 'table'"
@@ -61,7 +60,7 @@ COLUMNS = (
 
 
 def is_ours(path: Path) -> bool:
-    """Its header says so, or it holds our schema."""
+    """Whether the header marks it as ours, or it contains our schema."""
     kept = b""
     with path.open("rb") as file:
         header = file.read(HEADER_BYTES)
@@ -76,7 +75,7 @@ def is_ours(path: Path) -> bool:
 
 
 def fix_header(path: Path) -> None:
-    """Let the header say what is true of the file as it is now."""
+    """Make the header match the file's actual size."""
     size_bytes = path.stat().st_size
     with path.open("r+b") as file:
         header = bytearray(file.read(HEADER_BYTES).ljust(HEADER_BYTES, b"\0"))
@@ -86,15 +85,16 @@ def fix_header(path: Path) -> None:
         pages = -(-size_bytes // page_bytes)
         change = header[24:28]
         struct.pack_into(">I", header, PAGE_COUNT_AT, pages)
-        struct.pack_into(">II", header, FREELIST_AT, 0, 0)  # a torn list helps nobody
-        header[92:96] = change  # the count of pages holds as of this change
+        # a damaged freelist is useless
+        struct.pack_into(">II", header, FREELIST_AT, 0, 0)
+        header[92:96] = change  # the page count is valid for this change counter
         file.seek(0)
         file.write(header)
         file.truncate(pages * page_bytes)
 
 
 def _page_bytes(header: bytes) -> int | None:
-    """What the header says, if that can be."""
+    """The page size in the header; None if it is invalid."""
     (said,) = struct.unpack_from(">H", header, 16)
     said = 65536 if said == 1 else said
     possible = said >= 512 and said & (said - 1) == 0
@@ -102,28 +102,29 @@ def _page_bytes(header: bytes) -> int | None:
 
 
 def _new_header() -> bytearray:
-    """As SQLite writes it into a file of ours."""
+    """The header SQLite writes into a file of ours."""
     header = bytearray(HEADER_BYTES)
     header[: len(MAGIC)] = MAGIC
     struct.pack_into(">HBBBBBB", header, 16, PAGE_BYTES, 1, 1, 0, 64, 32, 32)
     struct.pack_into(">I", header, 24, 1)
-    struct.pack_into(">III", header, 40, 1, 4, 0)  # schema cookie, format, cache
+    # schema cookie, schema format, cache size
+    struct.pack_into(">III", header, 40, 1, 4, 0)
     struct.pack_into(">I", header, 56, 1)  # UTF-8
     return header
 
 
 def has_whole_schema(copy: Path) -> bool:
-    """It can be read, and every column of its version is in it."""
-    version = _version(copy) or 1  # as long as it has the first tables, it will do
+    """Whether the schema is readable and has all columns of its version."""
+    version = _version(copy) or 1  # with an unknown version, the first tables suffice
     wanted = _columns(_fresh(copy, min(version, SCHEMA_VERSION)))
     return wanted is not None and wanted <= (_columns(copy) or set())
 
 
 def restore_schema(copy: Path) -> None:
-    """Put the schema of its version in place of what is there.
+    """Replace the schema by that of the file's version.
 
-    The version stands in a table that begins on the same page in all. Where that is
-    lost too, what the first version knew is all that can be found.
+    The version is in a table that starts on the same page in all versions. If that is
+    lost as well, only tables of the first version can be found.
     """
     _transplant(_fresh(copy, 1), copy)
     version = _version(copy)
@@ -149,7 +150,7 @@ def _columns(path: Path) -> set[tuple[str, str]] | None:
 
 
 def _fresh(copy: Path, version: int) -> Path:
-    """An empty file of that version, as we make it."""
+    """An empty file of a schema version."""
     path = copy.with_suffix(f".schema{version}")
     if path.exists():
         return path
@@ -162,7 +163,7 @@ def _fresh(copy: Path, version: int) -> Path:
 
 
 def _transplant(fresh: Path, copy: Path) -> None:
-    """The first page, and what it points to at the end of the copy."""
+    """Copy the first page, and append the pages it points to."""
     pages = fresh.read_bytes()
     first = bytearray(pages[:PAGE_BYTES])
     if first[HEADER_BYTES] == INTERIOR:
@@ -180,49 +181,49 @@ def _transplant(fresh: Path, copy: Path) -> None:
 
 
 def _children(first: bytes) -> list[int]:
-    """Where in the first page the numbers of others stand."""
+    """Offsets of page numbers in the first page."""
     (count,) = struct.unpack_from(">H", first, HEADER_BYTES + CELL_COUNT_AT)
     cells = struct.unpack_from(f">{count}H", first, HEADER_BYTES + CELLS_AT)
     return [*cells, HEADER_BYTES + LAST_CHILD_AT]
 
 
 CHECKED_UP_TO_BYTES = 32_000_000
-"""Larger files are not looked through whenever they are opened."""
+"""Larger files are not checked on every opening."""
 SALVAGED_UP_TO_BYTES = 500_000_000
-"""Larger ones are salvaged only when that is asked for: it takes minutes."""
+"""Larger files are salvaged only on request, as it takes minutes."""
 SESSIONS_LOOKED_FOR = 64
-"""When nothing tells which there are."""
+"""Session numbers tried if nothing tells which exist."""
 OF_NO_SESSION = ("tunes", "tune_trials")
-"""Tables whose rows stay when sessions go."""
+"""Tables whose rows stay when sessions are deleted."""
 
 
 def damage_of(path: Path) -> Damage | None:
-    """What a damaged file has lost; None for a sound one, as far as was looked.
+    """The losses of a damaged file; None if no damage was found.
 
     Raises:
-        StorageError: nothing at all can be read of it.
+        StorageError: nothing at all can be read.
     """
     found = readable_copy(path)
     return found[1] if found else None
 
 
 def damage_of_layout(path: Path) -> Damage | None:
-    """What is lost where SQLite finds fault itself: writing would make it worse.
+    """The losses of a file SQLite itself finds faulty, which writing would make worse.
 
     Raises:
-        StorageError: nothing at all can be read of it.
+        StorageError: nothing at all can be read.
     """
     sound = log_of(path).exists() or _is_laid_out(Stamp.of(path))
     return None if sound else damage_of(path)
 
 
 def readable_copy(path: Path, *, certain: bool = False) -> tuple[Path, Damage] | None:
-    """A sound copy of a damaged file, and what it lacks; None where there is no damage.
+    """A sound copy of a damaged file, and its losses; None without damage.
 
-    ``certain``: reading it has failed already.
+    ``certain``: reading the file has failed already.
 
     Raises:
-        StorageError: nothing at all can be read of it.
+        StorageError: nothing at all can be read.
     """
     stamp = Stamp.of(path)
     if not certain and (log_of(path).exists() or _is_sound(stamp)):
@@ -235,7 +236,7 @@ def readable_copy(path: Path, *, certain: bool = False) -> tuple[Path, Damage] |
 
 
 def recover_into(path: Path, into: Path) -> Damage:
-    """Save what can be read of a damaged file in a new one.
+    """Save what can be read of a damaged file in a new file.
 
     Raises:
         StorageError: nothing at all can be read, or the new file exists.
@@ -245,7 +246,7 @@ def recover_into(path: Path, into: Path) -> Damage:
     if not path.exists():
         raise StorageError(f"{path} does not exist")
     damage = _salvage(path, into)
-    with closing(connect(into, "rw")) as connection:  # into it nobody records
+    with closing(connect(into, "rw")) as connection:  # nobody records into the new file
         states = SessionState.INTERRUPTED, SessionState.RECORDING
         connection.execute("UPDATE sessions SET state = ? WHERE state = ?", states)
     return damage
@@ -253,7 +254,7 @@ def recover_into(path: Path, into: Path) -> Damage:
 
 @lru_cache(maxsize=64)
 def _is_sound(stamp: Stamp) -> bool:
-    """Neither SQLite nor we find fault, as far as looking takes no time."""
+    """Whether neither SQLite nor we find a fault, without checking large files."""
     return _is_laid_out(stamp) and _finds_nothing(stamp, first_unreadable_value)
 
 
@@ -295,7 +296,8 @@ def _salvage(path: Path, into: Path) -> Damage:
             restore_schema(copy)
         with closing(connect(copy, "rw")) as damaged:
             damaged.text_factory = lambda data: data.decode("utf-8", "replace")
-            damaged.execute("PRAGMA writable_schema = ON")  # reads what is torn
+            # allows reading a damaged schema
+            damaged.execute("PRAGMA writable_schema = ON")
             make_private(into)
             with _made_whole(into), closing(connect(into, "rwc")) as sound:
                 return _copied(path, damaged, sound)
@@ -305,7 +307,7 @@ def _salvage(path: Path, into: Path) -> Damage:
 
 @contextmanager
 def _made_whole(into: Path) -> Iterator[None]:
-    """A file made in part would be taken for all there is."""
+    """Remove a partial file, which could be mistaken for a complete one."""
     try:
         yield
     except BaseException:
@@ -338,7 +340,7 @@ def _copied(
 
 
 def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator[int]:
-    """The numbers of sessions there may be."""
+    """Numbers of sessions that may exist."""
     (known,) = sound.execute("SELECT max(session) FROM sessions").fetchone()
     last = max(known or 0, SESSIONS_LOOKED_FOR)
     with suppress(sqlite3.DatabaseError):
@@ -348,7 +350,7 @@ def _numbers(damaged: sqlite3.Connection, sound: sqlite3.Connection) -> Iterator
 
 
 def _refuse_newer(damaged: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file of a newer inferwatch: its tables may mean something else."""
+    """Reject files of a newer inferwatch, whose tables may have another meaning."""
     with suppress(sqlite3.DatabaseError):
         (version,) = damaged.execute(
             "SELECT max(version) FROM schema_versions"

@@ -1,10 +1,10 @@
-"""Reads what can be read of a damaged file, and makes it whole for every reader.
+"""Reads what can be read of a damaged file, and makes the result consistent.
 
-A table is read in the order of its key until a page is torn; then the next key that can
-be found is looked for in ever longer strides, and what lies between is read backwards,
-up to the torn page from its other side.
+A table is read in order of its key until a damaged page; the next readable key is then
+searched for in increasing strides, and the rows in between are read backwards, up to
+the damaged page.
 
-What cannot be had back is left out or said to be unknown: a session without its row, a
+What cannot be restored is left out or marked as unknown: a session without its row, a
 source without its name, a step without its members.
 """
 
@@ -38,9 +38,9 @@ NOBODY: dict[str, Any] = {name: [] for name in LISTS}
 
 @dataclass(frozen=True, slots=True)
 class DamagedTable:
-    """A table of the damaged file, and how its rows are asked for.
+    """A table of the damaged file, and how to query its rows.
 
-    Those without a rowid are read session by session.
+    Tables without a rowid are read session by session.
     """
 
     name: str
@@ -50,7 +50,7 @@ class DamagedTable:
     by_session: bool
 
     def select(self, condition: str, order: str = "ASC") -> str:
-        """Rows, their key first; not by an index: it may be torn when they are not."""
+        """A query of rows, key first; without indexes, which may be damaged."""
         only = "session = :session AND " if self.by_session else ""
         hint = "" if self.by_session else "NOT INDEXED "
         columns = ", ".join((self.key, *self.columns))
@@ -61,7 +61,7 @@ class DamagedTable:
 
 
 def damaged_table(connection: sqlite3.Connection, name: str) -> DamagedTable | None:
-    """How to read a table; None when the file has none of that name.
+    """How to read a table; None if the file has no such table.
 
     Raises:
         sqlite3.DatabaseError: not even the schema can be read.
@@ -90,7 +90,7 @@ class Salvage:
         self.rows: dict[str, int] = {}
 
     def copy(self, name: str, sessions: Sequence[int]) -> None:
-        """Copy the rows of a table that can be read and mean something."""
+        """Copy the readable, valid rows of a table."""
         table = damaged_table(self._damaged, name)
         if table is None:
             return
@@ -116,7 +116,7 @@ class Salvage:
             self.torn.append(name)
 
     def _walk(self, table: DamagedTable, session: int) -> Iterator[Row]:
-        """Forwards, over the torn pages, to the end."""
+        """All readable rows, skipping damaged pages."""
         reached = -FARTHEST
         while True:
             try:
@@ -137,7 +137,7 @@ class Salvage:
             reached = beyond
 
     def _next(self, table: DamagedTable, session: int, reached: int) -> int | None:
-        """A key from which reading can go on; None when there is none."""
+        """A key from which reading can continue; None if there is none."""
         stride, start = 1, max(reached, 0)
         while stride < FARTHEST:
             with suppress(sqlite3.DatabaseError):
@@ -160,7 +160,7 @@ class Salvage:
 
 
 def fill_holes(connection: sqlite3.Connection) -> list[SessionDamage]:
-    """Fill the holes; what each session has lost."""
+    """Make the file consistent; returns the losses of each session."""
     tables = session_tables(connection)
     _name_sessions(connection, tables)
     _name_sources(connection, tables)
@@ -173,7 +173,7 @@ def fill_holes(connection: sqlite3.Connection) -> list[SessionDamage]:
 
 
 def _name_sessions(connection: sqlite3.Connection, tables: list[str]) -> None:
-    """Give sessions a row whose own is lost while readings of theirs are there."""
+    """Create rows for sessions that have readings but no row."""
     found = " UNION ".join(f"SELECT session FROM {table}" for table in tables)  # noqa: S608  our own names
     lost = connection.execute(
         f"SELECT session FROM ({found}) WHERE session NOT IN "  # noqa: S608  our own names
@@ -190,7 +190,7 @@ def _name_sessions(connection: sqlite3.Connection, tables: list[str]) -> None:
 
 
 def _began(connection: sqlite3.Connection, number: int) -> tuple[int, int]:
-    """Unix time of the start by a clock anchor; 0 when there is none."""
+    """Unix time of the start by a clock anchor; 0 without one."""
     found = connection.execute(
         "SELECT wall_ns - t_ns FROM clock_anchors WHERE session = ? ORDER BY t_ns",
         (number,),
@@ -199,7 +199,7 @@ def _began(connection: sqlite3.Connection, number: int) -> tuple[int, int]:
 
 
 def _extent(connection: sqlite3.Connection, number: int) -> tuple[int, int]:
-    """How long the session was and how many readings it had, at least."""
+    """Lower bounds of a session's duration and number of readings."""
     upto_ns, ordinal = connection.execute(
         "SELECT max(t_ns), max(ordinal) FROM ("
         "SELECT end_ns t_ns, ordinal FROM steps WHERE session = :n UNION ALL "
@@ -244,7 +244,7 @@ def _repair_session(
 
 
 def _readings(connection: sqlite3.Connection, number: int) -> int:
-    """How many readings of a session there are."""
+    """Number of readings of a session."""
     count = [
         f"SELECT {table.readings} FROM {table.name} WHERE session = ?"  # noqa: S608  our own names
         for table in every_table()
@@ -253,7 +253,7 @@ def _readings(connection: sqlite3.Connection, number: int) -> int:
 
 
 def _drop_members(connection: sqlite3.Connection, number: int) -> None:
-    """Drop the members of steps that are lost themselves."""
+    """Drop members of steps that are lost themselves."""
     steps = {
         ordinal
         for (ordinal,) in connection.execute(
@@ -277,7 +277,7 @@ def _drop_members(connection: sqlite3.Connection, number: int) -> None:
 def _without_members(
     connection: sqlite3.Connection, number: int
 ) -> Iterator[list[int]]:
-    """Runs of steps whose blob is lost: no blob may come between them."""
+    """Runs of steps whose blob is lost, with no other blob in between."""
     covered: set[int] = set()
     for (blob,) in connection.execute(
         "SELECT members FROM step_members WHERE session = ?", (number,)
@@ -297,7 +297,7 @@ def _without_members(
 
 
 def _pack(held: dict[int, dict[str, Any]]) -> bytes:
-    """Members of steps, as they are kept."""
+    """Members of steps in their stored form."""
     differences = [after - before for before, after in pairwise([0, *held])]
     packed: dict[str, object] = {"ordinals": differences}
     packed |= {name: [lists[name] for lists in held.values()] for name in LISTS}

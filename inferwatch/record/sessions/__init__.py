@@ -1,1 +1,1 @@
-"""What people do with recorded sessions: list, name, delete, keep small."""
+"""Management of recorded sessions: listing, naming, deleting, pruning."""

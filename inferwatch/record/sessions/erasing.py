@@ -1,7 +1,7 @@
-"""Deletes sessions for good and gives their space back to the disk.
+"""Deletes sessions permanently and returns their space to the disk.
 
-Both go in slices, each a short transaction with a pause after it, so that who records
-into the same file meanwhile never waits long.
+Both work in short transactions with pauses in between, so that a recorder of the same
+file never waits long.
 """
 
 import sqlite3
@@ -19,14 +19,14 @@ from inferwatch.record.tables.migrations import session_tables
 from inferwatch.record.tables.session_state import SessionState
 
 Told = Callable[[float], None]
-"""Hears how far we are, 0 to 1."""
+"""Receives the progress, 0 to 1."""
 SLICE_S = 0.05
 FIRST_SLICE = 500
 PAGES_A_SLICE = 500
 
 
 def cut_short(path: Path) -> list[int]:
-    """The sessions whose deletion was begun and not ended.
+    """Sessions whose deletion was started but not finished.
 
     Raises:
         StorageError: the file cannot be read.
@@ -36,13 +36,13 @@ def cut_short(path: Path) -> list[int]:
 
 
 def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> int:
-    """Delete sessions for good; how many rows went.
+    """Delete sessions permanently; returns the number of rows deleted.
 
-    Once begun, the rest is gone for everyone: a deletion cut short is ended by the
-    next one.
+    From the start they are hidden from everyone: an interrupted deletion is finished by
+    the next one.
 
     Raises:
-        StorageError: one is being recorded or may be, or the file does not let us.
+        StorageError: one is or may be being recorded, or the file cannot be written.
     """
     wanted = list(numbers)
     gone = 0
@@ -65,10 +65,10 @@ def erase(path: Path, numbers: Iterable[int], told: Told = lambda _: None) -> in
 
 
 def vacuum(path: Path, told: Told = lambda _: None) -> int:
-    """Give free pages back to the disk; how many bytes.
+    """Return free pages to the disk; returns their size in bytes.
 
     Raises:
-        StorageError: the file does not let us.
+        StorageError: the file cannot be written.
     """
     before = path.stat().st_size if path.exists() else 0
     for number in _gone(path):
@@ -77,14 +77,14 @@ def vacuum(path: Path, told: Told = lambda _: None) -> int:
         (mode,) = connection.execute("PRAGMA auto_vacuum").fetchone()
         if mode:
             _give_back(connection, told)
-        else:  # a file that another tool has copied
+        else:  # a file copied by another tool
             connection.execute("VACUUM")
     told(1.0)
     return max(before - path.stat().st_size, 0)
 
 
 def beside(path: Path, numbers: Iterable[int]) -> int:
-    """What goes with sessions beside the file, and with a vacuum; in bytes.
+    """Bytes freed beside the file when sessions are deleted and it is vacuumed.
 
     Raises:
         StorageError: the file cannot be read.
@@ -95,7 +95,7 @@ def beside(path: Path, numbers: Iterable[int]) -> int:
 
 
 def _gone(path: Path) -> set[int]:
-    """Sessions of which nothing is left but checkpoints; looked for in this order."""
+    """Sessions that only have checkpoints left."""
     found = checkpoint_sizes(path).keys()
     return found - {row.session for row in list_sessions(path, bin_too=True)}
 
@@ -106,7 +106,7 @@ def _going(connection: sqlite3.Connection) -> list[int]:
 
 
 def _slices(connection: sqlite3.Connection, table: str, number: int) -> Iterator[int]:
-    """Delete the session's rows of a table; how many, slice by slice."""
+    """Delete the session's rows of a table; yields the number per transaction."""
     keys = ", ".join(_key(connection, table))
     delete = (
         f"DELETE FROM {table} WHERE ({keys}) IN "  # noqa: S608  our own names

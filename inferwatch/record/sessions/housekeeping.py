@@ -1,9 +1,8 @@
-"""Names, tags, the bin, imports: what people do to sessions after they were recorded.
+"""Names, tags, the bin, imports: changes to recorded sessions.
 
-Nothing here takes anything away for good:
-:mod:`inferwatch.record.sessions.erasing` does.
-Another program may be recording into the same file meanwhile: every change is one
-short transaction.
+Nothing is deleted permanently here; :mod:`inferwatch.record.sessions.erasing` does
+that. Another program may be recording into the same file, so every change is one short
+transaction.
 """
 
 import re
@@ -22,7 +21,7 @@ from inferwatch.record.tables.migrations import session_tables
 from inferwatch.record.tables.session_state import SessionState
 
 PATIENCE_MS = 5_000
-"""A recorder holds the file for milliseconds at a time."""
+"""A recorder locks the file for milliseconds at a time."""
 LONGEST_NAME = 80
 LOOKS_LIKE_AN_ID = re.compile(r"s\d+")
 TAG = re.compile(r"[\w.:+/=-]{1,40}")
@@ -32,10 +31,10 @@ KEEP = "keep"
 
 @contextmanager
 def changing(path: Path) -> Iterator[sqlite3.Connection]:
-    """An open file to change, one plain file again afterwards.
+    """Open the file for changes; it is one plain file again afterwards.
 
     Raises:
-        StorageError: the file does not let us; the message says what to do.
+        StorageError: the file cannot be written; the message says what to do.
     """
     if not path.exists():
         raise StorageError(f"Nothing is recorded in {path} yet: try `inferwatch demo`")
@@ -52,10 +51,10 @@ def changing(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def checked_name(name: str) -> str | None:
-    """A name as it is kept; None when nothing is left of it.
+    """A name as it is stored; None if it is empty.
 
     Raises:
-        UsageError: it would be mistaken for something else.
+        UsageError: it is reserved, too long or not printable.
     """
     name = " ".join(name.split())
     if name == LAST or LOOKS_LIKE_AN_ID.fullmatch(name):
@@ -66,7 +65,7 @@ def checked_name(name: str) -> str | None:
 
 
 def fitting_name(text: str) -> str | None:
-    """The name that comes nearest to a text nobody chose, such as a file's name."""
+    """The valid name closest to a text such as a file name."""
     plain = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if plain == LAST or LOOKS_LIKE_AN_ID.fullmatch(plain):
         plain = f"file {plain}"
@@ -74,7 +73,7 @@ def fitting_name(text: str) -> str | None:
 
 
 def checked_tags(words: Iterable[str]) -> list[str]:
-    """Tags as they are kept: each once, in the order given.
+    """Tags as they are stored: each once, in the given order.
 
     Raises:
         UsageError: a word cannot be a tag.
@@ -89,11 +88,11 @@ def checked_tags(words: Iterable[str]) -> list[str]:
 
 
 def rename(path: Path, number: int, name: str) -> None:
-    """Give a session a name, or take it away with an empty one.
+    """Name a session, or remove its name if empty.
 
     Raises:
-        UsageError: it cannot be a name.
-        StorageError: the file does not let us.
+        UsageError: the name is invalid.
+        StorageError: the file cannot be written.
     """
     _set(path, "name = ?", [(checked_name(name), number)])
 
@@ -101,11 +100,11 @@ def rename(path: Path, number: int, name: str) -> None:
 def retag(
     path: Path, number: int, change: Callable[[Sequence[str]], Iterable[str]]
 ) -> list[str]:
-    """Change the tags of a session by what they are; what they are then.
+    """Replace the tags of a session by ``change`` of them; returns the new ones.
 
     Raises:
         UsageError: a word cannot be a tag.
-        StorageError: the file does not let us.
+        StorageError: the file cannot be written.
     """
     with changing(path) as connection, transaction(connection):
         row = connection.execute(
@@ -119,10 +118,10 @@ def retag(
 
 
 def put_away(path: Path, numbers: Iterable[int]) -> None:
-    """Put sessions into the bin: they are listed no more, and can be restored.
+    """Put sessions into the bin: they are no longer listed, but can be restored.
 
     Raises:
-        StorageError: one is being recorded, or the file does not let us.
+        StorageError: one is being recorded, or the file cannot be written.
     """
     wanted = list(numbers)
     with changing(path) as connection, transaction(connection):
@@ -134,20 +133,20 @@ def put_away(path: Path, numbers: Iterable[int]) -> None:
 
 
 def restore(path: Path, numbers: Iterable[int]) -> None:
-    """Take sessions out of the bin, as they were.
+    """Take sessions out of the bin.
 
     Raises:
-        StorageError: the file does not let us.
+        StorageError: the file cannot be written.
     """
     rows = [(None, number) for number in numbers]
     _set(path, "deleted_ns = ?", rows)
 
 
 def not_recorded(rows: Iterable[SessionRow], numbers: Iterable[int]) -> None:
-    """Refuse when one of these is being recorded, or may be.
+    """Refuse if one of these is or may be being recorded.
 
     Raises:
-        StorageError: it names the session.
+        StorageError: the message names the session.
     """
     wanted = set(numbers)
     for row in rows:
@@ -172,12 +171,12 @@ def _set(path: Path, what: str, rows: Sequence[tuple[object, ...]]) -> None:
 
 
 def adopt(path: Path, other: Path) -> list[int]:
-    """Copy every session of another file into this one, in order; their numbers here.
+    """Copy every session of another file, in order; returns their numbers here.
 
-    It is one transaction: whatever ends us on the way, none has come.
+    It is one transaction: after an interruption, none is copied.
 
     Raises:
-        StorageError: the file does not let us; the message says what to do.
+        StorageError: the file cannot be written; the message says what to do.
     """
     try:
         with closing(open_for_writing(path)) as connection:
@@ -205,7 +204,7 @@ def _adopt(connection: sqlite3.Connection, session: int) -> int:
 def _copy(
     connection: sqlite3.Connection, table: str, number: str, session: int
 ) -> sqlite3.Cursor:
-    """A session's rows of a table, under another number; generated columns are not."""
+    """Copy a session's rows under another number, without generated columns."""
     rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
     names = [name for (name,) in rows if name != "session"]
     return connection.execute(

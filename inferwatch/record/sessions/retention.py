@@ -1,8 +1,7 @@
-"""Which sessions go when the record is to be smaller, and how they go unasked.
+"""Chooses sessions to prune, and prunes in the background if configured.
 
-While a session is recorded nobody is there to confirm it. Where a setting asks for
-pruning it goes through the bin: what is over the limits is put there, and deleted for
-good only once it has lain there for a week.
+While recording, nobody can confirm a deletion. So automatic pruning uses the bin:
+sessions over the limits are put there, and deleted permanently after a week.
 """
 
 import os
@@ -24,30 +23,30 @@ from inferwatch.record.tables.session_state import SessionState
 DAY_S = 86_400.0
 AGES_S = {"h": 3_600.0, "d": DAY_S, "w": 7 * DAY_S}
 SIZES = {"MB": 10**6, "GB": 10**9}
-"""No unit stands for an age and for a size: ``500M`` means neither."""
+"""No unit is both an age and a size; ``500M`` is neither."""
 AGE_FORMS = "36h, 30d or 4w"
 SIZE_FORMS = "500MB or 5GB"
 SETTING = "INFERWATCH_RETENTION"
 IN_BIN_S = 7 * DAY_S
-"""So long what was pruned by itself can be restored."""
+"""How long automatically pruned sessions can be restored."""
 _AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?([A-Za-z]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What is kept; None sets no limit."""
+    """What is kept; None is no limit."""
 
     older_than_s: float | None = None
     max_bytes: int | None = None
 
 
 DEFAULT = Limits(older_than_s=7 * DAY_S, max_bytes=5_000_000_000)
-"""What pruning keeps unless told; nothing is pruned without being asked."""
+"""Limits of a requested prune; nothing is pruned by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionToPrune:
-    """A session that is over the limits, and why."""
+    """A session over the limits, and why."""
 
     row: SessionRow
     size_bytes: int
@@ -55,7 +54,7 @@ class SessionToPrune:
 
 
 def age_s(text: str) -> float | None:
-    """``36h``, ``30d``, ``4w`` in seconds; None when it is no age.
+    """Seconds of an age such as ``36h``, ``30d`` or ``4w``; None if malformed.
 
     >>> age_s("30d")
     2592000.0
@@ -66,7 +65,7 @@ def age_s(text: str) -> float | None:
 
 
 def size_bytes(text: str) -> int | None:
-    """``500MB``, ``5GB`` in bytes, decimal; None when it is no size.
+    """Bytes of a decimal size such as ``500MB`` or ``5GB``; None if malformed.
 
     >>> size_bytes("5GB")
     5000000000
@@ -77,7 +76,7 @@ def size_bytes(text: str) -> int | None:
 
 
 def limits_of(setting: str) -> Limits | None:
-    """``30d``, ``5GB`` or ``30d,5GB``; None when it means nothing, or two things.
+    """Parse limits such as ``30d``, ``5GB`` or ``30d,5GB``; None if malformed.
 
     >>> limits_of("30d,5GB")
     Limits(older_than_s=2592000.0, max_bytes=5000000000)
@@ -95,10 +94,10 @@ def limits_of(setting: str) -> Limits | None:
 def choose(
     rows: Iterable[SessionRow], sizes: Sizes, limits: Limits, now_ns: int
 ) -> list[SessionToPrune]:
-    """The sessions that must go, oldest first.
+    """The sessions to prune, oldest first.
 
-    Those over age, then the oldest until the rest is small enough, the bin's first.
-    What is being recorded or may be, or is tagged ``keep``, stays.
+    Those over age, then the oldest until the rest is small enough, those in the bin
+    first. Sessions that are or may be being recorded, or are tagged ``keep``, stay.
     """
     may_go = [row for row in rows if _may_go(row)]
     may_go.sort(key=lambda row: (row.deleted_ns is None, row.started_ns, row.session))
@@ -126,9 +125,9 @@ def _may_go(row: SessionRow) -> bool:
 
 
 def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:
-    """By its end: a session is as old as what was last seen in it.
+    """Why a session is too old, judging by its end.
 
-    Of what was salvaged it may be unknown when that was.
+    The time of a salvaged session may be unknown.
     """
     if limits.older_than_s is None or row.started_ns <= 0:
         return None
@@ -149,10 +148,10 @@ def to_go(path: Path, limits: Limits) -> list[SessionToPrune]:
 
 
 def set_limits() -> Limits | None:
-    """What the environment sets; None without it: nothing is pruned by itself.
+    """Limits set in the environment; None: no automatic pruning.
 
     Raises:
-        UsageError: it sets something that means nothing.
+        UsageError: the setting is malformed.
     """
     setting = os.environ.get(SETTING, "")
     if not setting:
@@ -168,14 +167,14 @@ def set_limits() -> Limits | None:
 
 
 def prune_beside(path: Path, limits: Limits) -> Thread:
-    """Prune in a thread of its own; what it does not finish, the next one will."""
+    """Prune in a background thread; what it does not finish, the next one will."""
     thread = Thread(target=_prune, args=(path, limits), name="pruning", daemon=True)
     thread.start()
     return thread
 
 
 def _prune(path: Path, limits: Limits) -> None:
-    with suppress(StorageError, OSError):  # the recorder says what is wrong
+    with suppress(StorageError, OSError):  # the recorder reports the problem
         going = to_go(path, limits)
         if listed := [e.row.session for e in going if e.row.deleted_ns is None]:
             put_away(path, listed)

@@ -1,4 +1,4 @@
-"""The sessions of a record: listed, found, begun and ended."""
+"""Lists and finds the sessions of a recording file."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -17,19 +17,20 @@ from inferwatch.record.tables.session_state import SessionState
 
 LAST = "last"
 LONGEST_SILENCE_S = 86_400.0
-"""A recorder that lives commits every second or so, if only what its host does."""
+"""A live recorder commits about every second, at least its host's samples."""
 THERE = "SELECT 1 FROM sessions WHERE session = ? AND id = ? AND state <> ?"
 BEGAN_BY_LAST_ANCHOR = """coalesce((
   SELECT wall_ns - t_ns FROM clock_anchors AS anchor
   WHERE anchor.session = sessions.session AND anchor.boot_id = sessions.boot_id
   ORDER BY t_ns DESC LIMIT 1
 ), started_ns)"""
-"""Unix time of the end, less the duration: not the start where the clocks parted."""
+"""Unix time of the end minus the duration, which differs from the start if the clocks
+diverged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRow:
-    """What is known of a session without reading it."""
+    """What is known about a session without reading it."""
 
     session: int
     """Its number in the file."""
@@ -39,35 +40,34 @@ class SessionRow:
     model: str | None
     state: SessionState
     reason: str | None
-    """Why it ended, where that is known."""
+    """Why it ended, where known."""
     started_ns: int
-    """Unix time, as the end; the duration is measured by the monotonic clock."""
+    """Unix time, like the end; the duration is measured by the monotonic clock."""
     ended_ns: int | None
-    """None while it goes on, or may."""
+    """None while it goes on, or may go on."""
     duration_ns: int
     readings: int
     steps: int
     requests: int
-    """That an engine worked on, as its probe told."""
+    """Requests reported by an engine's probe."""
     client_requests: int = 0
-    """Where no engine told of any: those of load runs, as their client told."""
+    """If an engine reported none: requests reported by the client of load runs."""
     unrecorded: int
-    """Readings that should be in the record and are not."""
+    """Readings that are missing in the recording."""
     inferwatch_version: str
     tags: str
-    """Words, one space apart."""
+    """Words separated by single spaces."""
     deleted_ns: int | None
     """Unix time at which it was put into the bin; None: it is not there."""
     imported_from: str | None
-    """Tool and file it came from; None: we watched it."""
+    """Tool and file it was imported from; None: it was recorded by us."""
 
     @property
     def duration_s(self) -> float:
-        """How long it was watched."""
         return self.duration_ns / NS_PER_S
 
     def began_text(self, form: str = "%Y-%m-%d %H:%M") -> str:
-        """Local time; of what was salvaged it may be unknown."""
+        """The start in local time; a dash if a salvaged session's is unknown."""
         if self.started_ns <= 0:
             return "–"
         return (
@@ -81,7 +81,7 @@ _CLIENT = """CASE WHEN requests = 0 THEN (
 ) ELSE 0 END AS client_requests"""
 _NUMBERS = ("session", "started_ns", "duration_ns", "readings", "steps", "requests")
 _TEXTS = ("id", "command", "inferwatch_version", "tags")
-"""What is never unknown."""
+"""Columns that are never NULL."""
 _ENDED = f"""CASE WHEN ended_ns IS NULL THEN duration_ns + {BEGAN_BY_LAST_ANCHOR}
 ELSE ended_ns END AS ended_ns"""
 _COMPUTED = {"client_requests": _CLIENT, "ended_ns": _ENDED}
@@ -90,7 +90,7 @@ _LIST = f"SELECT {', '.join(_WANTED)}, boot_id, pid, birth FROM sessions "  # no
 
 
 def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
-    """The sessions of a file, newest first; those in the bin only when asked for.
+    """The sessions of a file, newest first; with ``bin_too`` also those in the bin.
 
     Raises:
         StorageError: there is no such file, or it cannot be read.
@@ -105,9 +105,9 @@ def list_sessions(path: Path, *, bin_too: bool = False) -> list[SessionRow]:
 def rows_of(
     connection: sqlite3.Connection, path: Path, *, bin_too: bool
 ) -> list[SessionRow]:
-    """The sessions of an open file, newest first; ``path`` is the file's own name.
+    """The sessions of an open file, newest first; ``path`` is the original file's.
 
-    What is open may be a copy, and who records is known by the name.
+    What is open may be a copy, but recorders are found by the original name.
     """
     found = connection.execute(_LIST + "ORDER BY session DESC").fetchall()
     rows = (
@@ -122,34 +122,34 @@ def rows_of(
 
 
 def is_gone(connection: sqlite3.Connection, session: SessionRow) -> bool:
-    """It was deleted for good since it was found; another may have its number."""
+    """Whether the session was deleted permanently since; its number may be reused."""
     asked = (session.session, session.id, SessionState.GOING)
     return connection.execute(THERE, asked).fetchone() is None
 
 
 def gone(session: SessionRow) -> str:
-    """What to say of one that was deleted."""
+    """Message that a session was deleted."""
     return f"session {session.id} was deleted meanwhile"
 
 
 def find(path: Path, wanted: str) -> SessionRow:
-    """The session of that id or name, or of the only one that begins so, or ``last``.
+    """The session with this id, name, unique prefix of either, or ``last``.
 
-    A name given to several sessions means the newest of them. Those in the bin are
-    not found: they can be restored.
+    Of several sessions with the same name, the newest is meant. Those in the bin are
+    not found; they can be restored.
 
     Raises:
-        NoSuchSessionError: there is none, or several begin so.
+        NoSuchSessionError: there is none, or the prefix is ambiguous.
         StorageError: there is no such file, or it cannot be read.
     """
     return pick(list_sessions(path), wanted, path)
 
 
 def pick(rows: Sequence[SessionRow], wanted: str, path: Path) -> SessionRow:
-    """The session that is wanted, of these, newest first.
+    """The wanted session among these, which are newest first.
 
     Raises:
-        NoSuchSessionError: there is none, or several begin so.
+        NoSuchSessionError: there is none, or the prefix is ambiguous.
     """
     if wanted == LAST and rows:
         return rows[0]
@@ -196,9 +196,9 @@ def _row(columns: dict[str, Any], path: Path, owner: Sequence[object]) -> Sessio
 def _state_now(
     path: Path, session: int, owner: Sequence[object], last_ns: int
 ) -> SessionState:
-    """What became of a session whose row says that it is recorded.
+    """State of a session whose row says that it is being recorded.
 
-    ``owner``: boot, pid and birth; ``last_ns``: Unix time of its last commit.
+    ``owner``: boot id, PID and start time; ``last_ns``: Unix time of its last commit.
     """
     boot, pid, born = owner
     goes_on = still_recorded(path, session, boot=boot, pid=pid, born=born)
@@ -210,7 +210,7 @@ def _state_now(
 
 
 def mark_interrupted(connection: sqlite3.Connection, path: Path) -> None:
-    """Note the sessions whose recorder died; they end where their last commit was."""
+    """Mark sessions whose recorder died as interrupted at their last commit."""
     query = (
         f"SELECT session, boot_id, pid, birth, {_ENDED} "  # noqa: S608  our own words
         "FROM sessions WHERE state = ?"

@@ -1,4 +1,4 @@
-"""How much of the file a session takes: an estimate, since sessions share pages."""
+"""Estimated size of each session in the file; sessions share pages."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -46,29 +46,29 @@ SELECT sum(firsts), sum(spent_s), sum(tokens), min(since_ns), max(t_ns) FROM (
   WINDOW life AS (PARTITION BY source, rank ORDER BY ordinal)
 ) WHERE since_ns IS NOT NULL AND coalesce(tokens, 0) >= 0 AND coalesce(firsts, 0) >= 0
 """
-"""What its counters gained; where one fell, the server had begun anew."""
+"""Increases of a server's counters; a decrease means a restart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionSummary:
-    """What a list says of a whole session beyond its row."""
+    """What a list shows about a whole session besides its row."""
 
     vantage: Vantage
-    """Who measured: the server's front end, else the client, its warm-up left out."""
+    """Who measured: the server's front end, else the client without its warm-up."""
     n: int = 0
     """Requests with a first token."""
     ttft_mean_s: float | None = None
-    """Where nobody saw requests singly: of them all, exact."""
+    """Exact mean, where single requests are unknown."""
     ttft_p99_s: float | None = None
     """The observation at rank ceil(0.99 n), as everywhere."""
     output_tokens_per_s: float | None = None
-    """From the first arrival to the last finish; of counters, while watched."""
+    """From the first arrival to the last finish; by counters: while watched."""
 
 
 def summarise(path: Path, number: int) -> SessionSummary:
-    """What the server saw; of a load, or where nobody looked into it, the client.
+    """The server's view; for a load run, or without a probe, the client's.
 
-    Where neither did it is what servers count.
+    Without either, the server's counters are used.
 
     Raises:
         StorageError: there is no such file, or it cannot be read.
@@ -83,7 +83,7 @@ def summarise(path: Path, number: int) -> SessionSummary:
 
 
 def _scraped(connection: sqlite3.Connection, number: int) -> SessionSummary | None:
-    """What servers counted; None of a session that asked none."""
+    """Summary from servers' counters; None without scrapes."""
     row = connection.execute(SCRAPED, (number,)).fetchone()
     n, spent_s, tokens, first_ns, last_ns = row
     if first_ns is None:
@@ -118,32 +118,31 @@ def _seen(
 
 
 COUNTED_UP_TO_BYTES = 100_000_000
-"""Rows of larger files are not counted: that would read the whole file."""
+"""Rows of larger files are not counted, as that reads the whole file."""
 
 
 class SizedBy(StrEnum):
     """How a size was estimated."""
 
     TABLES = "tables"
-    """The pages of each table, shared out by rows."""
+    """Pages of each table, divided by rows."""
     READINGS = "readings"
-    """The pages of the file, shared out by readings."""
+    """Pages of the file, divided by readings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """What each session takes, by its number."""
+    """Size of each session, by its number."""
 
     by: SizedBy
     used_bytes: int
     """All sessions together."""
     free_bytes: int
-    """Left by what was deleted: vacuum gives it back to the disk."""
+    """Left by deletions; vacuum returns it to the disk."""
     of: dict[int, int]
 
     @property
     def file_bytes(self) -> int:
-        """What the file takes."""
         return self.used_bytes + self.free_bytes
 
 
@@ -158,7 +157,6 @@ def sizes_in(path: Path) -> Sizes:
 
 
 def sizes(connection: sqlite3.Connection) -> Sizes:
-    """The sizes of all sessions of an open file."""
     page_bytes = _pragma(connection, "page_size")
     free_bytes = _pragma(connection, "freelist_count") * page_bytes
     used_bytes = _pragma(connection, "page_count") * page_bytes - free_bytes
@@ -185,7 +183,7 @@ def _by_tables(connection: sqlite3.Connection, numbers: list[int]) -> dict[int, 
 
 
 def _table_bytes(connection: sqlite3.Connection) -> Iterator[tuple[str, int]]:
-    """Each table with its indexes."""
+    """Size of each table with its indexes."""
     yield from connection.execute(
         "SELECT m.tbl_name, sum(s.pgsize) FROM dbstat s "
         "JOIN sqlite_master m USING (name) WHERE s.aggregate = TRUE GROUP BY m.tbl_name"

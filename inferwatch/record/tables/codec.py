@@ -1,4 +1,4 @@
-"""All tables together: readings into rows, and rows into readings again."""
+"""Converts readings to rows and back, over all tables."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator
@@ -23,15 +23,15 @@ from inferwatch.record.tables.table import (
 )
 
 Queued = Numbered | tuple[int, Checkpoint]
-"""What waits to be written: a reading, or a Model as of one, by ordinal."""
+"""To be written: a reading or a Model, by ordinal."""
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, OverflowError)
-"""What turning a reading into a row may end in, when it holds what no row can."""
+"""Errors of converting a reading that does not fit into a row."""
 INSERT_SOURCE = "INSERT INTO sources (session, source, name) VALUES (?, ?, ?)"
 SELECT_SOURCES = "SELECT source, name FROM sources WHERE session = ?"
 
 
 class ReadingEncoder:
-    """Turns the readings of one session into rows; remembers what spans batches."""
+    """Converts the readings of one session to rows, keeping state between batches."""
 
     def __init__(self, session: int) -> None:
         self._session = session
@@ -77,8 +77,8 @@ class ReadingEncoder:
 class ReadingDecoder:
     """The readings of a session after a cursor, in order of receipt.
 
-    It needs bounded memory. The caller holds a transaction open, so that all tables
-    show the same moment. At a row that makes no sense, reading on raises StorageError.
+    Memory is bounded. The caller holds a transaction open, so that all tables are at
+    the same state. A corrupt row raises StorageError.
     """
 
     def __init__(
@@ -96,11 +96,11 @@ class ReadingDecoder:
         )
 
     def __iter__(self) -> Iterator[Numbered]:
-        """The readings; they can be had once."""
+        """The readings; can be iterated once."""
         return self._readings
 
     def cursor(self, ordinal: int, *, growing: bool = False) -> Cursor:
-        """After the last reading that was taken; the session may be growing."""
+        """The cursor after the last reading taken; the session may be growing."""
         unread = self._requests.unread
         return Cursor(ordinal, unread.open_after(ordinal, growing=growing))
 
@@ -108,7 +108,7 @@ class ReadingDecoder:
 def recorded(
     connection: sqlite3.Connection, session: int, after: Cursor = START
 ) -> Iterator[Numbered]:
-    """The readings of a session, as :class:`ReadingDecoder` gives them."""
+    """The readings of a session, as from :class:`ReadingDecoder`."""
     return iter(ReadingDecoder(connection, session, after))
 
 

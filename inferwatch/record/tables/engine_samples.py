@@ -1,14 +1,14 @@
-"""Scrapes: a row each, and of histograms only what changed since the scrape before.
+"""Scrapes: one row each, with only those histograms that changed.
 
-A server says some two hundred numbers whenever it is asked, and few of them change from
-one second to the next. What is always the same (names, bounds) is a *layout*, stored
-once; the rest is groups of numbers: requests by how they ended; what only the family
-has; then each histogram as its sum and its counts by bucket. ``changes`` holds the
-groups that changed as ``[number of the group, ...]``: differences of counts (zeros at
-the end left out), sums and what only the family has as they are.
+A server reports about two hundred numbers per scrape, few of which change from one
+second to the next. Constant parts (names, bounds) form a *layout*, which is stored
+once; the rest is groups of numbers: requests by finish reason; family-specific metrics;
+then each histogram as its sum and its counts per bucket. ``changes`` holds the changed
+groups as ``[number of the group, ...]``: counts as differences (trailing zeros left
+out), sums and family-specific metrics as they are.
 
-What a rank says in one layout is a chain of rows, ``place`` 0, 1, 2 ...; now and then
-all chains begin anew, at the ordinal ``base``, so that reading can begin there.
+The rows of a rank with one layout form a chain with ``place`` 0, 1, 2 ...; now and then
+all chains restart, at the ordinal ``base``, so that reading can start there.
 """
 
 import json
@@ -35,16 +35,16 @@ from inferwatch.record.tables.table import (
 )
 
 LONGEST_CHAIN = 100
-"""Rows: what is lost with one that is damaged, at most."""
+"""Rows: the most that one damaged row makes unreadable."""
 MOST_AT_ONCE = 2_000
-"""Rows of all chains together: what reading from any place on has to go back."""
+"""Rows of all chains together: the most to read before any position."""
 MOST_LAYOUTS = 1_000
-"""Remembered; a server that always says something else costs room, never memory."""
+"""Layouts remembered: a server that keeps changing costs disk space, not memory."""
 LARGEST = 2**63
 
 Groups = list[list[Any]]
 Layout = tuple[Any, ...]
-"""Model; ways of ending; other names; keys, lengths and bounds of the histograms."""
+"""Model; finish reasons; other names; keys, lengths and bounds of histograms."""
 
 Of = tuple[int, str, int]
 """Source, rank and layout."""
@@ -65,7 +65,7 @@ SELECT = (
     "  WHERE session = :session AND ordinal > :ordinal ORDER BY ordinal LIMIT 1)"
     "ORDER BY ordinal"
 )
-"""From where the chain begins of the first row after an ordinal."""
+"""From the start of the chains that contain the first row after an ordinal."""
 SELECT_LAYOUT = (
     "SELECT model, finished, others, histograms FROM sample_layouts "
     "WHERE session = ? AND layout = ?"
@@ -78,16 +78,16 @@ MEND = (
     "  WHERE nth <> place + 1 OR layout NOT IN ("
     "    SELECT layout FROM sample_layouts WHERE session = :session))"
 )
-"""Rows tell nothing where one before them is lost."""
+"""Deletes rows that depend on a lost row."""
 
 
 def pack(changes: Groups) -> bytes:
-    """Groups of numbers, infinite ones included."""
+    """Serialise groups of numbers, which may be infinite."""
     return zlib.compress(json.dumps(changes, separators=(",", ":")).encode())
 
 
 def unpack(blob: bytes) -> Groups:
-    """The groups again."""
+    """Deserialise groups."""
     groups: Groups = json.loads(zlib.decompress(blob))
     return groups
 
@@ -143,14 +143,14 @@ def _changed(before: Groups, changes: Groups) -> Groups:
 
 @dataclass(slots=True)
 class Chain:
-    """How far the rows of a source and rank have come."""
+    """State of the chain of a source, rank and layout."""
 
     groups: Groups
     place: int = -1
 
 
 class EngineSampleRows(ReadingTable[EngineSample]):
-    """Writes a scrape's row with what changed since its source's last."""
+    """Writes a scrape as a row of changes against the previous one."""
 
     name = "engine_samples"
     kind = EngineSample
@@ -172,11 +172,11 @@ class EngineSampleRows(ReadingTable[EngineSample]):
         self._rows = 0
 
     def add(self, batch: Batch, key: Key, reading: EngineSample) -> None:
-        """Add the row, and its layout where that is new.
+        """Add the row, and its layout if new.
 
         Raises:
-            OverflowError, UnicodeEncodeError: no row can hold it: the next must not
-                build on it.
+            OverflowError, UnicodeEncodeError: no row can hold it, so the next row must
+                not depend on it.
         """
         values = (*_columns.values(reading), *_means(reading))
         if any(type(each) is int and abs(each) >= LARGEST for each in values):
@@ -221,7 +221,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Rows, each with what the rows before it tell."""
+        """Readings, each rebuilt from the rows of its chain."""
         layouts: dict[int, Layout | None] = {}
         chains: dict[Of, Chain] = {}
         base = None
@@ -236,7 +236,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
                 layouts[number] = _read_layout(connection, session, number)
             layout = layouts[number]
             if layout is None:
-                continue  # lost with the damaged part of a file
+                continue  # lost in a damaged file
             of = (source, fields["rank"], number)
             chain = chains.get(of)
             if place == 0:
@@ -250,7 +250,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
 
     @staticmethod
     def _values(sample: EngineSample) -> Iterator[Row]:
-        """What is in no column: histograms, ways of ending, what one family has."""
+        """Exported rows of what has no column: histograms, finish reasons, others."""
         about = (sample.t_ns, sample.rank)
         for way, count in sample.finished.items():
             yield *about, f"finished {way}", count, None, None
@@ -272,7 +272,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
 
 
 def _means(sample: EngineSample) -> tuple[float | int | None, ...]:
-    """Sum and count of what is asked for most."""
+    """Sum and count of the most frequently queried histograms."""
     found = (sample.histograms.get(key) for key in MEANS)
     return tuple(
         part
@@ -294,7 +294,7 @@ def _read_layout(
 
 
 def _told(layout: Layout, groups: Groups) -> dict[str, Any]:
-    """The fields that the groups hold."""
+    """The fields stored in groups."""
     model, finished, others, histograms = layout
     ended, family, *numbers = groups
     return {

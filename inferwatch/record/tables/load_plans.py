@@ -1,4 +1,4 @@
-"""Load plans in a record; before they were readings of their own, notes held them."""
+"""Load plans in recordings; earlier versions stored them as notes."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from inferwatch.record.file.cursor import START, Cursor
 from inferwatch.record.tables.table import Numbered, PlainTable, SessionPart
 
 NOTED = "load plan "
-"""A note of an earlier version that begins so, and goes on with JSON, is a plan."""
+"""Prefix of a note of an earlier version that holds a plan as JSON."""
 FIND_NOTED = (
     f"SELECT ordinal, t_ns, text FROM notes "  # noqa: S608  our own names
     f"WHERE session = ? AND text LIKE '{NOTED}{{%'"
@@ -34,7 +34,6 @@ class NoteRows(PlainTable):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """One reading a row."""
         for ordinal, reading in super().read(connection, session, sources, after):
             if isinstance(reading, Note) and reading.text.startswith(f"{NOTED}{{"):
                 plan = reading.text.removeprefix(NOTED)
@@ -45,7 +44,7 @@ class NoteRows(PlainTable):
 
 
 def load_plans(connection: sqlite3.Connection, session: int) -> list[LoadPlanned]:
-    """The load plans of a session in order of receipt, without reading all of it."""
+    """The load plans of a session in order of receipt, without reading the rest."""
     found = [
         (ordinal, LoadPlanned(t_ns=t_ns, plan=text.removeprefix(NOTED)))
         for ordinal, t_ns, text in connection.execute(FIND_NOTED, (session,))
@@ -54,5 +53,5 @@ def load_plans(connection: sqlite3.Connection, session: int) -> list[LoadPlanned
         try:
             found.append((ordinal, msgspec.msgpack.decode(blob, type=LoadPlanned)))
         except msgspec.MsgspecError:
-            continue  # of a damaged file
+            continue  # damaged file
     return [planned for _, planned in sorted(found, key=lambda each: each[0])]

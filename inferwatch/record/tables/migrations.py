@@ -1,7 +1,7 @@
-"""The schema: its migrations, and what a file says of its own.
+"""The schema: its migrations, and the version of a file.
 
-A migration is a script beside this module; the one with the highest number says which
-version this inferwatch speaks.
+A migration is a script beside this module; the highest number is the version of this
+inferwatch.
 """
 
 import re
@@ -17,7 +17,7 @@ from inferwatch.errors import NewerSchemaError, StorageError
 from inferwatch.record.file.sqlite import transaction
 
 SCRIPTS = files("inferwatch.record.tables")
-"""Where the migrations are: ``schema_N.sql`` brings a file to version N."""
+"""Location of migrations: ``schema_N.sql`` brings a file to version N."""
 SCHEMA_VERSION = max(
     int(found[1])
     for each in SCRIPTS.iterdir()
@@ -28,7 +28,7 @@ APPLICATION_ID = 0x69776174
 
 
 def schema_version(connection: sqlite3.Connection, path: Path) -> int:
-    """The file's version, 0 for an empty file.
+    """The file's version; 0 for an empty file.
 
     Raises:
         NewerSchemaError: a newer inferwatch wrote it.
@@ -55,7 +55,7 @@ def schema_version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the file to our version; two programs may try at once."""
+    """Migrate the file to our version; safe when two programs try at once."""
     if schema_version(connection, path) == SCHEMA_VERSION:
         return
     with transaction(connection):
@@ -69,7 +69,7 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _statements(text: str) -> Iterator[str]:
-    """The statements of a script; ``executescript`` would commit before it begins."""
+    """The statements of a script; ``executescript`` would commit first."""
     statement = ""
     for line in text.splitlines(keepends=True):
         statement += line
@@ -93,7 +93,7 @@ for _version in range(1, SCHEMA_VERSION + 1):
 
 
 def session_tables(connection: sqlite3.Connection) -> list[str]:
-    """The tables whose rows belong to sessions, whichever version made them."""
+    """Tables with rows of sessions, of any schema version."""
     query = (
         "SELECT DISTINCT t.name FROM sqlite_master t, pragma_table_info(t.name) c "
         "WHERE t.type = 'table' AND c.name = 'session' AND c.type = 'INTEGER' "

@@ -1,7 +1,7 @@
-"""Which table keeps which kind of reading: the list, and the small tables themselves.
+"""The list of tables by kind of reading, and the simpler tables themselves.
 
 A new kind of reading needs a migration (``schema_N.sql``) and a line in the list; one
-that is more than a row of plain columns needs a class of its own as well.
+that does not fit a row of plain columns also needs its own class.
 """
 
 import sqlite3
@@ -70,7 +70,7 @@ LIMIT_ROWS = PlainTable("live_limits", LiveLimits, renamed={"by": "changed_by"})
 
 
 def every_table() -> list[ReadingTable[Any]]:
-    """A table for each kind of reading, the last for what has no row in the others."""
+    """A table for each kind of reading; the last takes what does not fit the others."""
     other = OtherReadings()
     return [
         StepRows(),
@@ -179,7 +179,7 @@ def every_table() -> list[ReadingTable[Any]]:
 
 
 class HostSampleRows(ReadingTable[HostSample]):
-    """A row for a sample of the host, and one for each process in it."""
+    """Host samples: one row each, and one per process in it."""
 
     name = "host_samples"
     kind = HostSample
@@ -212,7 +212,7 @@ class HostSampleRows(ReadingTable[HostSample]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Samples are a second apart, so their processes are looked up one by one."""
+        """Processes are queried per sample, since samples are a second apart."""
         samples = connection.execute(self.SELECT, (session, after.ordinal))
         for ordinal, source, *values in samples:
             rows = connection.execute(self.SELECT_PROCESSES, (session, ordinal))
@@ -229,7 +229,7 @@ def _gaps(blob: bytes) -> list[int]:
 
 
 def _chunks(times: TokenTimes) -> Iterator[Row]:
-    """When each chunk of a client request came."""
+    """Arrival time of each chunk of a client request."""
     t_ns = times.first_ns
     for chunk, gap_ns in enumerate((0, *times.gaps_ns)):
         t_ns += gap_ns
@@ -237,7 +237,7 @@ def _chunks(times: TokenTimes) -> Iterator[Row]:
 
 
 class TokenTimesRows(ReadingTable[TokenTimes]):
-    """A row for each client request, the gaps between its chunks as compressed JSON."""
+    """One row per client request, with the gaps between chunks as compressed JSON."""
 
     name = "token_times"
     kind = TokenTimes
@@ -255,7 +255,6 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
     SELECT = select_sql(name, ("source", "gaps_ns", *COLUMNS.names))
 
     def add(self, batch: Batch, key: Key, reading: TokenTimes) -> None:
-        """Add the row."""
         blob = zlib.compress(msgspec.json.encode(reading.gaps_ns))
         values = self.COLUMNS.values(reading)
         batch.add(self.INSERT, (*key, *values, len(reading.gaps_ns), blob))
@@ -267,7 +266,6 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """One reading a row."""
         rows = connection.execute(self.SELECT, (session, after.ordinal))
         for ordinal, source, blob, *values in rows:
             gaps_ns = msgspec.json.decode(zlib.decompress(blob))
@@ -279,7 +277,7 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
 
 
 class PackedRows(ReadingTable[Any]):
-    """A row for a reading, with its lists as one compressed JSON object."""
+    """One row per reading, with its lists as one compressed JSON object."""
 
     def __init__(  # noqa: PLR0913 - a declaration
         self,
@@ -293,11 +291,11 @@ class PackedRows(ReadingTable[Any]):
         counts: Mapping[str, str] | None = None,
         renamed: Mapping[str, str] | None = None,
     ) -> None:
-        """What stands in columns, and how the lists are packed.
+        """Declare the columns, and how lists are packed.
 
-        ``gaps``: lists, or lists of these, that are kept as how much each number is
-        above the one before it: neighbours then pack well. ``counts``: columns that say
-        how long a list is, for who asks in SQL.
+        ``gaps``: lists, or lists of lists, stored as differences between neighbours,
+        which compress well. ``counts``: columns with the length of a list, for SQL
+        queries.
         """
         self.name, self.kind, self.unpacked = name, kind, unpacked
         self._lists = msgspec.json.Decoder(_struct_of(kind, lists))
@@ -314,7 +312,6 @@ class PackedRows(ReadingTable[Any]):
         self._select = select_sql(name, ("source", column, *self._columns.names))
 
     def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
-        """Add the row."""
         lists = {name: held for name in self._names if (held := getattr(reading, name))}
         counts = [len(lists.get(name, ())) for name in self._counts.values()]
         lists |= {name: _gaps_of(lists[name]) for name in self._gaps if name in lists}
@@ -329,7 +326,6 @@ class PackedRows(ReadingTable[Any]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """One reading a row."""
         rows = connection.execute(self._select, (session, after.ordinal))
         for ordinal, source, blob, *values in rows:
             fields = self._columns.restore(values) | self._held(blob)
@@ -341,7 +337,7 @@ class PackedRows(ReadingTable[Any]):
 
 
 def _gaps_of(numbers: list[Any]) -> list[Any]:
-    """Of each number how much it is above the one before, the first above 0."""
+    """Differences of each number to the one before, the first to 0."""
     if numbers and isinstance(numbers[0], list):
         return [_gaps_of(each) for each in numbers]
     return [*map(sub, numbers, (0, *numbers))]
@@ -354,7 +350,7 @@ def _summed(gaps: list[Any]) -> list[Any]:
 
 
 def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.Struct]:
-    """Some fields of a reading: whatever else a damaged blob holds is none of them."""
+    """A Struct of some fields of a reading, to validate a blob that may be damaged."""
     known = {field.name: field for field in msgspec.structs.fields(kind)}
     fields: list[Any] = [
         (name, known[name].type, msgspec.field(default_factory=list)) for name in lists
@@ -363,7 +359,7 @@ def _struct_of(kind: type[AnyReading], lists: tuple[str, ...]) -> type[msgspec.S
 
 
 def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
-    """Each block that was cached, after which other, or forgotten."""
+    """Blocks stored, each with its parent, and blocks removed."""
     about = (events.t_ns, events.rank)
     for block in events.removed:
         yield *about, "removed", block, None
@@ -372,9 +368,9 @@ def _cached_blocks(events: KvCacheEvents) -> Iterator[Row]:
 
 
 def _map_changes(blocks: BlockMap) -> Iterator[Row]:
-    """Content that went, who went, each list that changed, content that came.
+    """Content lost, requests gone, changed lists, content gained.
 
-    Of a list the first is how many blocks are kept of it, then those that follow.
+    A list starts with the number of its blocks that are kept, followed by the new ones.
     """
     about = (blocks.t_ns, blocks.rank, blocks.sequence)
     for block in blocks.uncached:
@@ -405,10 +401,10 @@ def _as_json(reading: AnyReading) -> Iterator[Row]:
 
 
 class OtherReadings(ReadingTable[AnyReading]):
-    """What has no row elsewhere, whole as on the wire, so that no reading is lost."""
+    """Readings that fit no other table, serialised as on the wire, so none is lost."""
 
     KNOWN = frozenset(kind.__name__ for kind in get_args(AnyReading))
-    """Others were written by an inferwatch that knows more kinds than this one."""
+    """Other kinds were written by a newer inferwatch."""
     DECODER = msgspec.msgpack.Decoder(AnyReading)
 
     name = "other_readings"
@@ -421,7 +417,6 @@ class OtherReadings(ReadingTable[AnyReading]):
     SELECT = select_sql(name, ("source", "kind", "reading"))
 
     def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
-        """Add one row."""
         bare = msgspec.structs.replace(reading, source="")
         row = (*key, type(reading).__name__, msgspec.msgpack.encode(bare))
         batch.add(self.INSERT, row)
@@ -433,7 +428,6 @@ class OtherReadings(ReadingTable[AnyReading]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """One reading a row."""
         rows = connection.execute(self.SELECT, (session, after.ordinal))
         for ordinal, source, kind, blob in rows:
             if kind not in self.KNOWN:

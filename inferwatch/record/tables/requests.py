@@ -1,9 +1,9 @@
 """Requests: front-end and engine events of a request, merged into one row.
 
-Each event leaves its moment, its ordinal and a bit mask of the optional fields it
-carried, so that replay can take the row apart again. What does not fit (a second
-finish, two events that contradict each other) goes whole to ``other_readings``; where
-it only contradicts, the row still gets its moment and what was unknown before.
+Each event leaves its time, its ordinal and a bit mask of the optional fields it had, so
+that replay can take the row apart again. What does not fit (a second finish, two
+contradicting events) goes to ``other_readings`` as a whole; if it only contradicts, the
+row still gets its time and fields that were unknown before.
 """
 
 import sqlite3
@@ -28,7 +28,7 @@ from inferwatch.record.tables.table import (
 )
 
 LIVE_LIMIT = 10_000
-"""Requests remembered for merging; one forgotten starts a second row."""
+"""Requests remembered for merging; an evicted one starts a second row."""
 
 ALWAYS = {"source", "t_ns", "kind", "vantage", "request_id"}
 BOTH_SAY = {"output_tokens", "reason"}
@@ -83,7 +83,7 @@ MARKS = [
 ]
 NAMES = (*KEY, "request_id", *SHARED, *MARKS)
 HELD = " + ".join(f"({event.ordinal} IS NOT NULL)" for event in EVENTS.values())
-"""How many events a row holds."""
+"""Number of events in a row."""
 
 UPSERT = insert_sql("requests", NAMES, "INSERT OR REPLACE")
 SELECT = select_sql("requests", NAMES[2:])
@@ -94,7 +94,7 @@ SELECT_ONE = (
 
 
 class RequestRows(ReadingTable[RequestEvent]):
-    """Merges the events of live requests, writes each changed row once a batch."""
+    """Merges events of running requests; writes each changed row once per batch."""
 
     name = "requests"
     kind = RequestEvent
@@ -110,14 +110,14 @@ class RequestRows(ReadingTable[RequestEvent]):
         self._live: OrderedDict[tuple[int, str], Fields] = OrderedDict()
         self._changed: dict[tuple[int, str], Fields] = {}
         self.unread = UnreadEvents()
-        """What ``read`` has in hand."""
+        """State of ``read``."""
 
     def open_requests(self) -> tuple[int, ...]:
-        """Ordinals of rows, of what was added, that may get more events."""
+        """Ordinals of rows that may get more events."""
         return tuple(row["ordinal"] for row in self._live.values())
 
     def add(self, batch: Batch, key: Key, reading: RequestEvent) -> None:
-        """Merge an event into its request's row, or keep it whole."""
+        """Merge an event into its request's row, or store it as a whole."""
         event = EVENTS.get((reading.kind, reading.vantage))
         identity = (key[2], reading.request_id)
         row = self._live.get(identity)
@@ -135,7 +135,7 @@ class RequestRows(ReadingTable[RequestEvent]):
             self._other.add(batch, key, reading)
 
     def complete(self, batch: Batch) -> None:
-        """Write what changed; forget what ended, and the oldest when too many live."""
+        """Write changed rows; forget finished requests, and the oldest of too many."""
         for identity, row in self._changed.items():
             batch.add(UPSERT, tuple(map(row.get, NAMES)))
             if "finished_ns" in row and "engine_finished_ns" in row:
@@ -151,7 +151,7 @@ class RequestRows(ReadingTable[RequestEvent]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Later events of a row wait for their turn; as many as requests were live."""
+        """Events of rows in order of receipt, holding back later ones of each row."""
         unread = self.unread
         for begun in after.open_requests:
             for values in connection.execute(SELECT_ONE, (session, begun)):
@@ -163,7 +163,7 @@ class RequestRows(ReadingTable[RequestEvent]):
 
 
 class UnreadEvents:
-    """Events of rows that were read, kept until it is their turn."""
+    """Events of rows already read, held back until it is their turn."""
 
     def __init__(self) -> None:
         self._events: list[tuple[int, int, AnyReading]] = []
@@ -183,17 +183,17 @@ class UnreadEvents:
         self._rows[begun] = last, ended
 
     def before(self, ordinal: int | None) -> Iterator[Numbered]:
-        """Yield those whose turn it is, all when there are no more rows."""
+        """Yield the events before an ordinal, or all if there are no more rows."""
         events = self._events
         while events and (ordinal is None or events[0][0] < ordinal):
             turn, begun, event = heappop(events)
             yield turn, event
-            # We are asked for the next one, so this one was taken.
+            # The consumer asks for the next event, so this one was taken.
             if self._rows[begun] == (turn, True):
                 del self._rows[begun]
 
     def open_after(self, ordinal: int, *, growing: bool) -> tuple[int, ...]:
-        """Ordinals of rows that have events after that, or may yet get some."""
+        """Ordinals of rows with events after an ordinal, or that may still get some."""
         return tuple(
             begun
             for begun, (last, ended) in self._rows.items()
@@ -204,7 +204,7 @@ class UnreadEvents:
 def events_of(
     values: Sequence[Any], sources: Mapping[int, str]
 ) -> Iterator[tuple[int, RequestEvent]]:
-    """The events of a row that was found by SELECT_ONE."""
+    """The events of a row found by SELECT_ONE."""
     row = dict(zip(NAMES[1:], values, strict=True))
     yield from _events(row, sources[row["source"]])
 
@@ -212,7 +212,7 @@ def events_of(
 def _merge(
     row: Fields, event: EventColumns, ordinal: int, reading: RequestEvent
 ) -> bool:
-    """Whether the event can be had back from the row."""
+    """Merge an event; returns whether it can be restored from the row."""
     carried, agrees = 0, True
     for bit, field, default, column in event.fields:
         value = getattr(reading, field)

@@ -1,16 +1,16 @@
-"""Where a session stands."""
+"""The states of a session."""
 
 from enum import StrEnum
 
 
 class SessionState(StrEnum):
-    """Where a session stands, as its row says and as its recorder still runs or not."""
+    """State of a session, by its row and by whether its recorder is alive."""
 
     RECORDING = "recording"
     COMPLETE = "complete"
     INTERRUPTED = "interrupted"
-    """Its recorder died: it ends where the last commit left it."""
+    """Its recorder died: it ends with the last commit."""
     UNKNOWN = "unknown"
-    """Whether its recorder still runs cannot be seen from here; in no file."""
+    """Whether its recorder is alive cannot be determined here; never stored."""
     GOING = "going"
-    """It is being deleted for good: part of it is gone, so nobody is shown it."""
+    """It is being deleted permanently and partly gone, so it is hidden."""

@@ -1,7 +1,7 @@
-"""Steps: a row each, and who was in them: a compressed blob per batch.
+"""Steps: one row each, with their members in a compressed blob per batch.
 
-All tokens of a step came out at its ``end_ns``, so this gives every token time of
-every request (``db`` is an ``sqlite3`` connection)::
+All tokens of a step have its ``end_ns`` as their time, so this returns every token time
+of every request (``db`` is an ``sqlite3`` connection)::
 
     import json, zlib
     from collections import defaultdict
@@ -21,8 +21,8 @@ every request (``db`` is an ``sqlite3`` connection)::
                     times[source, rank, member] += [end_ns] * tokens
         return times
 
-Consecutive steps have nearly the same members; standing side by side as JSON they
-compress to about a fifth of a byte per token, and anyone can read them.
+Consecutive steps have nearly the same members, so their JSON compresses to about a
+fifth of a byte per token and is easy to read.
 """
 
 import sqlite3
@@ -52,7 +52,7 @@ from inferwatch.record.tables.table import (
 )
 
 LISTS = ("members", "scheduled", "produced", "preempted")
-RENAMED = {"index": "step"}  # INDEX is a word of SQL
+RENAMED = {"index": "step"}  # INDEX is a keyword of SQL
 DERIVED = ("overlap_ns", "output_tokens", "preemptions")
 
 _written = Columns(Step, without=(*LISTS, "start_ns"), renamed=RENAMED)
@@ -67,11 +67,11 @@ SELECT_MEMBERS = (
     "  SELECT coalesce(max(ordinal), 0) FROM step_members"
     "  WHERE session = :session AND ordinal <= :ordinal) ORDER BY ordinal"
 )
-"""From the blob on that may hold the step after an ordinal."""
+"""Starts at the blob that may hold the step after an ordinal."""
 
 
 def pack(steps: list[tuple[int, Step]]) -> bytes:
-    """The lists of numbered steps, steps of the same engine side by side."""
+    """The lists of numbered steps, steps of the same engine next to each other."""
     ordered = sorted(steps, key=lambda each: (each[1].source, each[1].rank, each[0]))
     ordinals = [0, *(ordinal for ordinal, _ in ordered)]
     differences = [after - before for before, after in pairwise(ordinals)]
@@ -82,7 +82,7 @@ def pack(steps: list[tuple[int, Step]]) -> bytes:
 
 
 def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
-    """By ordinal, the lists of each step."""
+    """The lists of each step, by ordinal."""
     held = msgspec.json.decode(zlib.decompress(blob))
     lists = zip(*itemgetter(*LISTS)(held), strict=True)
     return {
@@ -92,7 +92,7 @@ def unpack(blob: bytes) -> dict[int, dict[str, Any]]:
 
 
 def _members(step: Step) -> Iterator[Row]:
-    """Who was in the step: the engine's token times."""
+    """Members of a step as rows: the engine's token times."""
     about = (step.rank, step.index, step.end_ns)
     preempted = {*step.preempted}
     present = zip(step.members, step.scheduled, step.produced, strict=True)
@@ -139,7 +139,7 @@ class StepRows(ReadingTable[Step]):
         self._steps: list[tuple[int, Step]] = []
 
     def add(self, batch: Batch, key: Key, reading: Step) -> None:
-        """Add the row; what others tell is not stored, or costs nothing."""
+        """Add the row, with derived columns for SQL queries."""
         batch.steps += 1
         overlap_ns = reading.end_ns - reading.start_ns - reading.duration_ns
         derived = (overlap_ns, reading.output_tokens, len(reading.preempted))
@@ -161,10 +161,10 @@ class StepRows(ReadingTable[Step]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """Rows and members, joined again.
+        """Steps with their members.
 
         Raises:
-            KeyError: nothing tells who was in a step.
+            KeyError: the members of a step are missing.
         """
         named = {"session": session, "ordinal": after.ordinal + 1}
         blobs = connection.execute(SELECT_MEMBERS, named)

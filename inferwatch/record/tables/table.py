@@ -1,7 +1,7 @@
-"""What a table declares of itself: a kind of reading as rows, both ways round.
+"""Declarations of tables: a kind of reading as rows, in both directions.
 
-Recording, replay, export, the check of a file and the recovery of a damaged one go by
-these declarations and by the schema; nothing else names the tables.
+Recording, replay, export, integrity checks and recovery rely on these declarations and
+on the schema; nothing else names the tables.
 """
 
 import sqlite3
@@ -24,7 +24,7 @@ from inferwatch.record.file.cursor import START, Cursor
 from inferwatch.record.file.sqlite import RECOVER
 
 Key = tuple[int, int, int]
-"""Session, ordinal, source: how the rows of most tables begin."""
+"""Session, ordinal and source: the first columns of most tables."""
 Row = tuple[object, ...]
 
 UNSTORABLE = (
@@ -34,35 +34,34 @@ UNSTORABLE = (
     sqlite3.InterfaceError,
     sqlite3.ProgrammingError,
 )
-"""The row itself is to blame; trying again later cannot help."""
+"""Errors caused by the row itself, so retrying cannot help."""
 
 
 class Batch:
-    """The rows of one transaction by the statement that inserts them, and counts."""
+    """The rows of one transaction by INSERT statement, with counts."""
 
     def __init__(self) -> None:
         self.readings = 0
-        """How many readings became rows."""
+        """Readings that became rows."""
         self.lost = 0
-        """How many could not."""
+        """Readings that could not become rows."""
         self.steps = 0
         self.requests = 0
         self.model: str | None = None
         self.checkpoints: list[tuple[Checkpoint, tuple[int, ...]]] = []
-        """With the requests that were open then; see :class:`Cursor`."""
+        """With the requests open at that time; see :class:`Cursor`."""
         self._rows: defaultdict[str, list[Row]] = defaultdict(list)
 
     def add(self, statement: str, row: Row) -> None:
-        """Add a row."""
         self._rows[statement].append(row)
 
     def insert(self, connection: sqlite3.Connection) -> None:
-        """Insert all rows; runs inside the caller's transaction."""
+        """Insert all rows within the caller's transaction."""
         for statement, rows in self._rows.items():
             connection.executemany(statement, rows)
 
     def insert_what_can_be(self, connection: sqlite3.Connection) -> int:
-        """Insert the rows one by one; how many could not be stored."""
+        """Insert the rows one by one; returns how many could not be stored."""
         return sum(
             not _inserted(connection, statement, row)
             for statement, rows in self._rows.items()
@@ -81,11 +80,11 @@ def _inserted(connection: sqlite3.Connection, statement: str, row: Row) -> bool:
 Numbered = tuple[int, AnyReading]
 """A reading with its ordinal."""
 Reader = Callable[..., object]
-"""Reads the value of a column, and fails where it is unreadable."""
+"""Reads a column's value, and fails if it is invalid."""
 KEY = ("session", "ordinal", "source")
 Kind = TypeVar("Kind")
 STORED = (str, int, float, NoneType)
-"""All that is written into a column; a truth is a number."""
+"""Types written into columns; bools are stored as integers."""
 UNREADABLE = (
     msgspec.MsgspecError,
     zlib.error,
@@ -95,79 +94,79 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What making a reading of a row may end in whose bytes have changed."""
+"""Errors of reading a row whose bytes are damaged."""
 
 
 class SessionPart(StrEnum):
-    """A part of a session, as people ask for it when they export."""
+    """A part of a session that can be exported."""
 
     REQUESTS = "requests"
     STEPS = "steps"
     CAUSES = "causes"
-    """Why requests were late: told by the Model of the record, no table of it."""
+    """Why requests were late: computed by the Model, not stored in a table."""
     GPU = "gpu"
     """GPUs and the host's processes."""
     NOTES = "notes"
     CLIENT = "client"
-    """What the load generator did and saw."""
+    """The load generator's own readings."""
     ALL = "all"
-    """Tables of no other part come with the whole session alone."""
+    """Tables of no other part are exported only with the whole session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """A column of values that SQL cannot look into, and what reads them."""
+    """A column of values opaque to SQL, and how to read them."""
 
     table: str
     column: str
     reader: Reader
     quick: Reader | None = None
-    """Finds a changed byte sooner than reading the value does: a checksum."""
+    """Detects a damaged byte faster than reading the value: a checksum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unpacked:
-    """What a table keeps in blobs, as rows that can be exported."""
+    """What a table keeps in blobs, as rows for export."""
 
     name: str
     columns: tuple[str, ...]
-    """After the ordinal and the source."""
+    """Columns after the ordinal and the source."""
     rows: Callable[[Any], Iterator[Row]]
-    """Those of one reading."""
+    """The rows of one reading."""
     moment: str | None = None
-    """The field of the reading that says when it was; None: it is exported always."""
+    """The field of the reading with its time; None: it is always exported."""
     on_request: bool = True
-    """There are many of them: ``--token-times`` asks for them."""
+    """Exported only with ``--token-times``, as there are many rows."""
 
 
 class ReadingTable(ABC, Generic[Kind]):
-    """Keeps the readings of one kind; declares how they are exported and checked."""
+    """Stores the readings of one kind; declares how they are exported and checked."""
 
     name: str
-    """In SQL."""
+    """Name in SQL."""
     kind: type[AnyReading] | None = None
-    """The reading that is a row of it; None takes any."""
+    """The reading stored as a row; None takes any."""
     part: SessionPart = SessionPart.ALL
     with_it: tuple[str, ...] = ()
     """Other tables of the same part."""
     moment: str = "t_ns"
-    """An expression in SQL that says when a row was."""
+    """SQL expression for the time of a row."""
     readings: str = "count(*)"
-    """An expression in SQL that says how many readings its rows hold."""
+    """SQL expression for the number of readings in its rows."""
     enums: Mapping[str, type[Enum]] = {}
-    """Columns that hold the words of an enumeration."""
+    """Columns that hold values of an enumeration."""
     blobs: tuple[Blob, ...] = ()
     unpacked: Unpacked | None = None
     mend: tuple[str, ...] = ()
-    """Statements that take away what rows lost with a damaged part leave without
-    meaning; ``:session`` is the session."""
+    """Statements that delete rows made useless by lost ones; ``:session`` is the
+    session."""
 
     @abstractmethod
     def add(self, batch: Batch, key: Key, reading: Kind) -> None:
         """Turn a reading into rows, now or when the batch is complete."""
 
     def complete(self, batch: Batch) -> None:
-        """Add the rows that waited until the batch has no more readings."""
+        """Add rows that were deferred to the end of the batch."""
 
     @abstractmethod
     def read(
@@ -181,7 +180,7 @@ class ReadingTable(ABC, Generic[Kind]):
 
 
 class PlainTable(ReadingTable[AnyReading]):
-    """Keeps a reading as a row, each field in a column."""
+    """Stores a reading as a row, each field in a column."""
 
     def __init__(
         self,
@@ -206,7 +205,6 @@ class PlainTable(ReadingTable[AnyReading]):
         self._select = select_sql(name, ("source", *self._columns.names))
 
     def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
-        """Add one row."""
         batch.add(self._insert, key + self._columns.values(reading))
 
     def read(
@@ -216,7 +214,6 @@ class PlainTable(ReadingTable[AnyReading]):
         sources: Mapping[int, str],
         after: Cursor = START,
     ) -> Iterator[Numbered]:
-        """One reading a row."""
         rows = connection.execute(self._select, (session, after.ordinal))
         for ordinal, source, *values in rows:
             fields = self._columns.restore(values)
@@ -224,9 +221,9 @@ class PlainTable(ReadingTable[AnyReading]):
 
 
 class Columns:
-    """Which field of a kind of Struct stands in which column, in its order.
+    """The columns of a Struct's fields, in order.
 
-    A list or a dictionary stands there as JSON.
+    Lists and dictionaries are stored as JSON.
     """
 
     def __init__(
@@ -255,20 +252,20 @@ class Columns:
             for name, restorer in self._restorers
             if issubclass(restorer, Enum)
         }
-        """The columns that hold the words of an enumeration."""
+        """Columns that hold values of an enumeration."""
         self._json = {
             place: msgspec.json.Decoder(field.type)
             for place, field in enumerate(fields)
             if _is_json(field.type)
         }
         self.json = tuple(self.names[place] for place in self._json)
-        """The columns that hold JSON."""
+        """Columns that hold JSON."""
         self._allowed = [_stored_as(field.type) for field in fields]
         self._known: set[tuple[type, ...]] = set()
-        """Kinds of rows that were found to be right: there are few."""
+        """Combinations of types that were found valid; there are few."""
 
     def values(self, struct: object) -> tuple[Any, ...]:
-        """What goes into the columns."""
+        """The values of the columns."""
         values: tuple[Any, ...] = self._get(struct)
         if self._json:
             texts = [*values]
@@ -278,10 +275,10 @@ class Columns:
         return values if len(self.fields) > 1 else (values,)
 
     def restore(self, values: Sequence[object]) -> dict[str, Any]:
-        """The fields again, from what the columns hold.
+        """The fields, from the columns' values.
 
         Raises:
-            TypeError: a column holds what was never written there.
+            TypeError: a column holds a value of a type never written.
         """
         kinds = tuple(map(type, values))
         if kinds not in self._known:
@@ -307,7 +304,7 @@ def _is_json(annotation: object) -> bool:
 
 
 def _stored_as(annotation: object) -> frozenset[type]:
-    """What SQLite holds of it; nothing in records from before there was the field."""
+    """SQLite types a field may have; NULL occurs in recordings older than the field."""
     if _is_json(annotation):
         return frozenset({str, NoneType})
     found: set[type] = {NoneType}
@@ -317,7 +314,7 @@ def _stored_as(annotation: object) -> frozenset[type]:
 
 
 def _restorer(annotation: object) -> type[Any] | None:
-    """SQLite knows neither enums nor booleans."""
+    """The enum or bool to restore, as SQLite has neither."""
     if _is_json(annotation):
         return None
     (kind,) = {*(get_args(annotation) or (annotation,))} - {NoneType}
@@ -331,7 +328,7 @@ def insert_sql(table: str, names: Sequence[str], verb: str = "INSERT") -> str:
 
 
 def select_sql(table: str, names: Sequence[str]) -> str:
-    """The query for a session's rows after an ordinal, in order, the ordinal first."""
+    """The query for a session's rows after an ordinal, in order, ordinal first."""
     return (
         f"SELECT ordinal, {', '.join(names)} FROM {table} "  # noqa: S608  our own names
         "WHERE session = ? AND ordinal > ? ORDER BY ordinal"
@@ -339,18 +336,18 @@ def select_sql(table: str, names: Sequence[str]) -> str:
 
 
 class SourceNames(dict[int, str]):
-    """The sources of a session by number; one whose name is lost is unknown."""
+    """The sources of a session by number; ``unknown-N`` if the name is lost."""
 
     def __missing__(self, number: int) -> str:
-        """As it is called in what is saved of a damaged file."""
+        """The name used in files salvaged from damaged ones."""
         return f"unknown-{number}"
 
 
 def readable(rows: Iterator[Numbered]) -> Iterator[Numbered]:
-    """The same readings, up to the first that is unreadable.
+    """The readings, up to the first that is unreadable.
 
     Raises:
-        StorageError: it has come to that.
+        StorageError: a row is unreadable.
     """
     ordinal = None
     try:

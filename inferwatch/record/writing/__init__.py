@@ -1,1 +1,1 @@
-"""The recorder: takes readings without blocking, writes them in its own thread."""
+"""The recorder: accepts readings without blocking, writes them in its own thread."""

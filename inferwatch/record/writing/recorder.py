@@ -1,8 +1,8 @@
-"""The recorder: takes readings without ever blocking, writes them in its own thread.
+"""The recorder: accepts readings without blocking, writes them in its own thread.
 
-The thread commits a transaction every 200 ms, and has patience when that fails: a fault
-(disk full, file locked, read-only) is said and tried again; the batch in hand is kept
-and new readings wait in the queue, so what ends in time costs nothing.
+The thread commits a transaction every 200 ms. A failure (disk full, file locked,
+read-only) is reported and retried: the current batch is kept and new readings wait in
+the queue, so a temporary failure loses nothing.
 """
 
 import sqlite3
@@ -31,61 +31,61 @@ QUEUE_CAPACITY = 50_000
 """Readings: about four minutes of a busy engine."""
 INTERVAL_S = 0.2
 LONGEST_WAIT_S = 2.0
-"""Between two tries while a fault lasts."""
+"""Longest pause between attempts while a failure lasts."""
 BATCH_LIMIT = 5_000
 
 
 class ReadingQueue:
-    """Readings that wait to be written, bounded: memory is not the record's to take.
+    """A bounded queue of readings to be written.
 
     One thread fills it, another empties it; deque's ends are atomic.
     """
 
     def __init__(self, capacity: int = QUEUE_CAPACITY) -> None:
         self.refused = 0
-        """Readings that found no room, or came after the end."""
+        """Readings that found no space, or came after the end."""
         self._capacity = capacity
         self._waiting: deque[Queued] = deque()
 
     def put(self, numbered: Numbered) -> None:
-        """Let it wait, or count it as refused; returns at once either way."""
+        """Queue a reading, or count it as refused; never blocks."""
         if len(self._waiting) < self._capacity:
             self._waiting.append(numbered)
         else:
             self.refused += 1
 
     def put_if_room(self, numbered: tuple[int, Checkpoint]) -> None:
-        """What nobody misses when there is none."""
+        """Queue a checkpoint if there is space; it can be created later."""
         if len(self._waiting) < self._capacity:
             self._waiting.append(numbered)
 
     def take(self, limit: int) -> list[Queued]:
-        """Take out the oldest ones."""
+        """Take the oldest readings."""
         count = min(limit, len(self._waiting))
         return [self._waiting.popleft() for _ in range(count)]
 
     def shut(self) -> None:
-        """Nothing will be taken any more: what waits and what comes is refused."""
+        """Refuse all readings, waiting ones included."""
         self._capacity = 0
         for _, each in self.take(len(self._waiting)):
             self.refused += not isinstance(each, Checkpoint)
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Number of waiting readings."""
         return len(self._waiting)
 
 
 class RecordingLoop:
-    """What the recorder's thread does: commits queued readings as rows of a session."""
+    """The work of the recorder's thread: commits queued readings as rows."""
 
     def __init__(
         self, path: Path, about: NewSession, queue: ReadingQueue, free_floor_bytes: int
     ) -> None:
         self.message: str | None = None
-        """What is wrong; None when all is well."""
+        """The current failure; None while all is well."""
         self.written = 0
         self.session: SessionWriter | None = None
-        """None until the file lets us begin."""
+        """None until the file could be opened."""
         self.closing = Event()
         self.reason: str | None = None
         """Why the session ends; set before ``closing``."""
@@ -99,11 +99,11 @@ class RecordingLoop:
 
     @property
     def unrecorded(self) -> int:
-        """Readings that will not be in the record."""
+        """Readings that will be missing in the recording."""
         return self._queue.refused + self._lost
 
     def run(self) -> None:
-        """What the thread does, until told to close."""
+        """Run until told to close."""
         try:
             self._until_closing()
         except Exception as error:  # noqa: BLE001  a mistake of ours must be seen
@@ -112,7 +112,7 @@ class RecordingLoop:
             self._let_go()
 
     def turn(self) -> bool:
-        """Write what has come; False while a fault prevents it."""
+        """Write everything queued; False while a failure prevents it."""
         try:
             self._write_all()
         except SessionDeletedError as error:
@@ -130,7 +130,7 @@ class RecordingLoop:
         while not self.closing.wait(wait_s):
             wait_s = INTERVAL_S if self.turn() else min(wait_s * 2, LONGEST_WAIT_S)
         if not self.turn():
-            self.turn()  # a lock may have gone; what else is wrong, nobody waits for
+            self.turn()  # a lock may be gone by now; other failures are not waited for
 
     def _write_all(self) -> None:
         if self.session is None:
@@ -149,7 +149,7 @@ class RecordingLoop:
                 self.checkpoint_writer.keep(session.number, session.started_ns, kept)
 
     def _check_file(self, opened: tuple[int, int]) -> None:
-        """SQLite writes on into a file that has lost its name."""
+        """Detect a removed or replaced file, to which SQLite would keep writing."""
         try:
             found = file_id(self._path)
         except FileNotFoundError:
@@ -162,14 +162,14 @@ class RecordingLoop:
                 "again to record"
             )
         if message := too_little_room(self._path, self._free_floor_bytes):
-            # what can be made again goes first
+            # delete first what can be created again
             self.checkpoint_writer.give_up(no_checkpoints(StorageError(message)))
             make_room(checkpoint_folder(self._path), 0)
         if message := too_little_room(self._path, self._free_floor_bytes):
             raise StorageError(message)
 
     def _let_go(self) -> None:
-        """Count what can no longer be written, and end the session."""
+        """Count what cannot be written any more, and end the session."""
         self._lost += self._batch.readings if self._batch else 0
         self._batch = None
         self._queue.shut()
@@ -181,7 +181,7 @@ class RecordingLoop:
                 self._count_deleted(error)
 
     def _count_deleted(self, error: SessionDeletedError) -> None:
-        """What was written is gone with the session."""
+        """What was written is lost with the session."""
         self._lost += self.written
         self.written = 0
         self.message = str(error)
@@ -189,24 +189,25 @@ class RecordingLoop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderHealth:
-    """How recording goes, as the header and the summary show it."""
+    """State of recording, as shown in the header and summary."""
 
     ok: bool
     message: str | None
-    """What is wrong and what to do; None when all is well."""
+    """What is wrong and what to do; None while all is well."""
     written: int
     """Readings committed."""
     unrecorded: int
-    """Readings that will not be in the record."""
+    """Readings that will be missing in the recording."""
     file_bytes: int
-    """The file and its write-ahead log."""
+    """Size of the file and its write-ahead log."""
 
 
 class Recorder:
     """Records one session.
 
-    A fault never stops what is watched: it shows in ``health``, readings wait while
-    there is room and are counted when there is none, and recording resumes by itself.
+    A failure never affects what is watched: it is shown in ``health``, readings wait
+    while there is space and are counted when there is none, and recording resumes by
+    itself.
     """
 
     def __init__(self, path: Path, loop: RecordingLoop, queue: ReadingQueue) -> None:
@@ -227,7 +228,7 @@ class Recorder:
         floor_bytes: int | None = None,
         capacity: int = QUEUE_CAPACITY,
     ) -> Self:
-        """Begin a session in that file; what is wrong with it shows in ``health``."""
+        """Start a session in a file; failures are shown in ``health``."""
         queue = ReadingQueue(capacity)
         about = NewSession(clock=clock or SessionClock(), name=name, command=command)
         floor_bytes = free_floor_bytes() if floor_bytes is None else floor_bytes
@@ -239,7 +240,7 @@ class Recorder:
 
     @classmethod
     def begin(cls, path: Path, about: NewSession, queue: ReadingQueue) -> Self:
-        """The same for those who cannot wait, with readings that wait already.
+        """Start without waiting for the file, with readings already queued.
 
         The session has its id a moment later.
         """
@@ -250,13 +251,13 @@ class Recorder:
 
     @property
     def session_id(self) -> str:
-        """What people type to mean this session; empty until the file lets us begin."""
+        """The id users type for this session; empty until the file could be opened."""
         session = self._loop.session
         return "" if session is None else f"s{session.number}"
 
     @property
     def health(self) -> RecorderHealth:
-        """How recording goes right now."""
+        """The current state of recording."""
         message = self._loop.message
         return RecorderHealth(
             ok=message is None,
@@ -272,26 +273,26 @@ class Recorder:
 
     @property
     def keeps(self) -> bool:
-        """Checkpoints are written; not of a record that lacks readings."""
+        """Whether checkpoints are written; not if readings are missing."""
         return self._loop.unrecorded == 0 and not self._loop.checkpoint_writer.given_up
 
     @property
     def keeps_no_more(self) -> str | None:
-        """Why no checkpoints are written any more; None when all is well."""
+        """Why no more checkpoints are written; None while all is well."""
         return self._loop.checkpoint_writer.trouble
 
     def keep(self, checkpoint: Checkpoint) -> None:
-        """Keep a Model that took in exactly what was put so far, if there is room."""
+        """Store a Model that includes exactly the readings so far, if possible."""
         self._queue.put_if_room((checkpoint.ordinal, checkpoint))
 
     @property
     def ended_ns(self) -> int | None:
-        """When the session ended, as the record says; None while it goes on."""
+        """When the session ended, as recorded; None while it goes on."""
         session = self._loop.session
         return session.ended_ns if session else None
 
     def close(self, reason: str | None = None) -> None:
-        """Write what waits and end the session; takes a moment, safe to call twice."""
+        """Write what is queued and end the session; blocks, safe to call twice."""
         if not self._loop.closing.is_set():
             self._loop.reason = reason
             self._loop.closing.set()

@@ -1,4 +1,4 @@
-"""A session in an open file, as its recorder writes it."""
+"""Writes the rows of a session into an open file."""
 
 import os
 import sqlite3
@@ -42,7 +42,7 @@ IS_THERE = f"WHERE session = ? AND state <> '{SessionState.GOING}'"
 PROGRESS = (
     "UPDATE sessions SET duration_ns = ?, readings = readings + ?, steps = steps + ?, "  # noqa: S608  our own words
     "requests = requests + ?, unrecorded = ?, model = coalesce(?, model), "
-    # an older inferwatch that does not see us may have called us interrupted
+    # an older inferwatch that cannot see us may have marked us interrupted
     f"state = '{SessionState.RECORDING}', ended_ns = NULL {IS_THERE}"
 )
 END = (
@@ -53,7 +53,7 @@ END = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSession:
-    """What is known of a session before its recording begins."""
+    """What is known about a session before it is recorded."""
 
     clock: SessionClock
     name: str | None
@@ -61,7 +61,7 @@ class NewSession:
 
 
 class SessionWriter:
-    """Writes the rows of a session into an open file, from its beginning to its end."""
+    """Writes the rows of a session into an open file, from start to end."""
 
     def __init__(
         self,
@@ -72,10 +72,11 @@ class SessionWriter:
         lock: RecordingLock | None,
     ) -> None:
         self.file = file
-        """Which one is open, see :func:`file_id`: its name may be another's by now."""
+        """The open file, see :func:`file_id`, as its name may refer to another by
+        now."""
         self.number = number
         self.ended_ns: int | None = None
-        """None while it goes on."""
+        """None while the session goes on."""
         self._connection = connection
         self._clock = clock
         self._lock = lock
@@ -83,10 +84,10 @@ class SessionWriter:
 
     @classmethod
     def begin(cls, path: Path, about: NewSession) -> Self:
-        """A new session; those whose recorder died are marked first.
+        """Create a session, after marking those whose recorder died.
 
         Raises:
-            StorageError, sqlite3.Error, OSError: the file does not let us.
+            StorageError, sqlite3.Error, OSError: the file cannot be written.
         """
         connection = open_for_writing(path)
         with closed_on_failure(connection):
@@ -100,23 +101,23 @@ class SessionWriter:
 
     @property
     def started_ns(self) -> int:
-        """Unix time, as the record says."""
+        """Recorded start of the session, in Unix time."""
         query = "SELECT started_ns FROM sessions WHERE session = ?"
         (started_ns,) = self._connection.execute(query, (self.number,)).fetchone()
         return int(started_ns)
 
     def batch(self, readings: Iterable[Queued]) -> Batch:
-        """Their rows."""
+        """The rows of these readings."""
         return self._encoder.batch(readings)
 
     def write(self, batch: Batch, unrecorded: int) -> int:
-        """Commit a batch, or what of it can be stored; how many rows cannot.
+        """Commit a batch, or as much of it as can be stored; returns rows lost.
 
-        ``unrecorded``: readings that are lost already, those of the batch included.
+        ``unrecorded``: readings lost already, those of the batch included.
 
         Raises:
-            SessionDeletedError: another program deleted the session.
-            sqlite3.Error: the file is at fault; the same batch may be tried again.
+            SessionDeletedError: another program deleted the session. sqlite3.Error: the
+                file is at fault; the same batch may be retried.
         """
         with suppress(*UNSTORABLE), transaction(self._connection):
             batch.insert(self._connection)
@@ -128,7 +129,7 @@ class SessionWriter:
         return lost
 
     def end(self, unrecorded: int, reason: str | None) -> None:
-        """Complete the session and leave one plain file, as far as the file lets us.
+        """Mark the session as complete and leave one plain file, if possible.
 
         Raises:
             SessionDeletedError: another program deleted the session.
@@ -147,7 +148,7 @@ class SessionWriter:
                 self._lock.release(ended=ended)
 
     def _progress(self, batch: Batch, readings: int, unrecorded: int) -> None:
-        """Update the session's row, so that it is right whenever the recorder dies."""
+        """Update the session's row, to be correct whenever the recorder dies."""
         counts = (readings, batch.steps, batch.requests, unrecorded, batch.model)
         row = (self._clock.now_ns(), *counts, self.number)
         self._update(PROGRESS, row)
