@@ -15,7 +15,7 @@ import pynvml as nv
 
 from collectors.contract.readings import GpuSample
 from collectors.hardware.gpm import GpmSampler
-from collectors.hardware.gpu_source import GpuOptions, Pace
+from collectors.hardware.gpu_source import GpuOptions, ReadInterval
 from collectors.hardware.nvml import NvmlSource
 from collectors.hardware.nvml_readings import DIRECT, FIELDS, PROCESS_LISTS
 from tests.fake_nvml import FakeNvml, NoCompilerError, library
@@ -23,12 +23,12 @@ from tests.fake_nvml import FakeNvml, NoCompilerError, library
 GPUS = 8
 SWEEPS = 400
 LIMIT_MS = 2.0
-FAST = {Pace.EACH}
-USUAL = {Pace.EACH, Pace.SECOND}
+FAST = {ReadInterval.EACH}
+USUAL = {ReadInterval.EACH, ReadInterval.SECOND}
 SWEPT = {
     "ten a second": (0.1, FAST),
     "each second": (1.0, USUAL),
-    "with what is slow": (30.0, set(Pace)),
+    "with what is slow": (30.0, set(ReadInterval)),
 }
 
 
@@ -56,7 +56,7 @@ class Peer:
         self._handles = [nv.nvmlDeviceGetHandleByIndex(n) for n in range(GPUS)]
         self._samplers = [GpmSampler(handle, now_ns) for handle in self._handles]
 
-    def read(self, due: Collection[Pace]) -> None:
+    def read(self, due: Collection[ReadInterval]) -> None:
         """One sweep."""
         ids = [each.id for each in FIELDS if each.pace in due]
         direct = [
@@ -69,7 +69,7 @@ class Peer:
             nv.nvmlDeviceGetFieldValues(handle, ids)
             for call in direct:
                 call(handle)
-            if Pace.FEW_SECONDS in due:
+            if ReadInterval.FEW_SECONDS in due:
                 PROCESS_LISTS[0](handle)
 
     def close(self) -> None:
@@ -106,9 +106,11 @@ def main() -> None:
     clock = Clock(fake)
     source = NvmlSource(clock.now_ns, GpuOptions(), print, {})
     source.probe()
-    source.read(set(Pace))
+    source.read(set(ReadInterval))
     clock.pass_(1)
-    told = [each for each in source.read(set(Pace)) if isinstance(each, GpuSample)]
+    told = [
+        each for each in source.read(set(ReadInterval)) if isinstance(each, GpuSample)
+    ]
     assert len(told) == GPUS  # noqa: S101 - else it measures nothing
     assert all(each.dram_active is not None for each in told)  # noqa: S101
     peer = Peer(clock.now_ns)

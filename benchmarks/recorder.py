@@ -26,7 +26,7 @@ from collectors.contract.readings import (
 from inferwatch.record.connections import close_after_writing, open_for_writing
 from inferwatch.record.file.sqlite import transaction
 from inferwatch.record.tables.codec import ReadingEncoder
-from inferwatch.record.tables.table import Batch
+from inferwatch.record.tables.table import RowBatch
 from inferwatch.record.writing.recorder import INTERVAL_S, ReadingQueue, RecordingLoop
 from inferwatch.record.writing.session_writer import NewSession
 
@@ -171,7 +171,7 @@ def record(path: Path, batches: list[list[tuple[int, AnyReading]]]) -> float:
     return elapsed_s
 
 
-def insert_bare(path: Path, batches: list[Batch]) -> float:
+def insert_bare(path: Path, batches: list[RowBatch]) -> float:
     """Seconds SQLite needs for the same rows, ready made."""
     connection = open_for_writing(path)
     began_s = perf_counter()

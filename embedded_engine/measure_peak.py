@@ -43,7 +43,7 @@ LEAST_RUNS = 3
 FLOAT = 4
 
 
-class Cores:
+class CoreThreads:
     """A thread for each core we may use."""
 
     def __init__(self, seconds: float) -> None:
@@ -66,7 +66,7 @@ class Cores:
 
 def main(*, quick: bool) -> None:
     """Run all measurements and print the results."""
-    cores = Cores(0.12 if quick else 0.4)
+    cores = CoreThreads(0.12 if quick else 0.4)
     large = memory_bytes(quick=quick)
     say(f"memory, {large // MIB} MiB at a time")
     buffers = [
@@ -116,7 +116,7 @@ def largest_cache() -> int:
     return max(sizes)
 
 
-def reading(cores: Cores, buffers: list[np.ndarray], size: int) -> float:
+def reading(cores: CoreThreads, buffers: list[np.ndarray], size: int) -> float:
     """Read bandwidth in bytes/s of a working set shared by all cores."""
     each = size // cores.count // FLOAT // 2 * 2
     times = math.ceil(READ_AT_LEAST / size)
@@ -136,7 +136,7 @@ def reading(cores: Cores, buffers: list[np.ndarray], size: int) -> float:
     return max(cores.best(one, read), cores.best(two, read))
 
 
-def products(cores: Cores) -> float:
+def products(cores: CoreThreads) -> float:
     """FLOP/s of float32 matrix products in numpy's BLAS."""
     ones = [np.ones((EDGE, EDGE), np.float32) for _ in range(cores.count)]
     out = [np.empty_like(each) for each in ones]

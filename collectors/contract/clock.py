@@ -55,7 +55,7 @@ def wall_offset_ns() -> int:
     return time.time_ns() - time.monotonic_ns()
 
 
-class Anchors:
+class WallClockAnchors:
     """Wall-clock anchors of a session; a new one whenever the two clocks diverge.
 
     They diverge when the host is suspended, since the monotonic clock stops then, and

@@ -76,7 +76,7 @@ def encode_reading(reading: AnyReading) -> msgspec.Raw:
     return msgspec.Raw(_encoder.encode(reading))
 
 
-class Sender:
+class EnvelopePacker:
     """Numbers and packs the messages of one stream."""
 
     def __init__(self, source: str, stream: str | None = None) -> None:

@@ -32,10 +32,10 @@ from collectors.hardware.dcgm_page import (
     DcgmPage,
     why_missing,
 )
-from collectors.hardware.gpu_selection import NONE, Selection
+from collectors.hardware.gpu_selection import NONE, GpuSelection
 from collectors.hardware.gpu_source import GpuOptions
-from collectors.hardware.peaks import Peak, peak_of
-from collectors.http.bounded_get import Answer, NoAnswerError, get
+from collectors.hardware.peaks import BandwidthPeak, peak_of
+from collectors.http.bounded_get import NoAnswerError, TimedResponse, get
 from collectors.http.http_client import ProxyError, goes_direct
 from collectors.http.server import Server, ServerError
 from collectors.servers.discover import SWITCH
@@ -77,7 +77,7 @@ def dcgm_server(url: str, every_s: float = 1.0) -> Server:
     )
 
 
-class Part(Enum):
+class DcgmScope(Enum):
     """Which values of a GPU an exporter reports."""
 
     ALL = "all"
@@ -86,7 +86,7 @@ class Part(Enum):
     NOTHING = "nothing"
 
 
-class Measured:
+class GpuSourceArbiter:
     """Decides which source reports which GPU, so nothing is reported twice.
 
     For each GPU the richest source wins: NVML with GPM, local or from an agent; else
@@ -127,16 +127,16 @@ class Measured:
         here = [each for each in self._nvml.values() if each.host is None]
         return not here or any(map(_lacks_averages, here))
 
-    def part(self, gpu: DcgmGpu, exporter: object) -> Part:
+    def part(self, gpu: DcgmGpu, exporter: object) -> DcgmScope:
         """Which values of a GPU this exporter should report."""
         if self._exporters.setdefault(gpu.source, exporter) is not exporter:
-            return Part.NOTHING
+            return DcgmScope.NOTHING
         known = self._nvml.get(gpu.uuid)
         if known is None or (known.host and known.lost_because):
-            return Part.ALL  # a lost agent reports nothing
+            return DcgmScope.ALL  # a lost agent reports nothing
         if gpu.instance:
-            return Part.NOTHING if gpu.uuid in self._slices_of else Part.ALL
-        return Part.AVERAGES if _lacks_averages(known) else Part.NOTHING
+            return DcgmScope.NOTHING if gpu.uuid in self._slices_of else DcgmScope.ALL
+        return DcgmScope.AVERAGES if _lacks_averages(known) else DcgmScope.NOTHING
 
     def known(self, source: str) -> GpuInfo | None:
         """NVML's GpuInfo of a GPU, if it has it."""
@@ -195,7 +195,7 @@ class DcgmScraper:
         self,
         clock: SessionClock,
         server: Server,
-        measured: Measured | None = None,
+        measured: GpuSourceArbiter | None = None,
         *,
         options: GpuOptions | None = None,
         asked: bool = True,
@@ -203,7 +203,7 @@ class DcgmScraper:
         """Without ``asked``, it is looked for silently, and only while useful."""
         self._clock = clock
         self.server = server
-        self._measured = measured or Measured()
+        self._measured = measured or GpuSourceArbiter()
         self._options = options or GpuOptions()
         self._asked = asked
         self._page = DcgmPage()
@@ -278,7 +278,7 @@ class DcgmScraper:
         t_ns = answer.sent_ns + half_ns - self._clock.start_ns
         return [*self._came(gpus, t_ns), *self._told(gpus, t_ns)]
 
-    async def _read(self, answer: Answer) -> list[DcgmGpu]:
+    async def _read(self, answer: TimedResponse) -> list[DcgmGpu]:
         text = answer.text
         if text.lstrip()[:1] == "<":
             raise NoAnswerError(
@@ -349,18 +349,18 @@ class DcgmScraper:
             if gpu.source not in self._followed and len(self._followed) >= MOST_GPUS:
                 continue  # the page keeps inventing GPUs
             part = self._measured.part(gpu, self)
-            board_of_slices = part is Part.AVERAGES and gpu.source in sliced
-            if part is Part.NOTHING or board_of_slices:
+            board_of_slices = part is DcgmScope.AVERAGES and gpu.source in sliced
+            if part is DcgmScope.NOTHING or board_of_slices:
                 self._followed.pop(gpu.source, None)
                 continue
             followed = self._followed.setdefault(gpu.source, _Followed())
-            if part is Part.ALL:
+            if part is DcgmScope.ALL:
                 info = self._info(gpu, followed, t_ns, sliced=gpu.source in sliced)
                 readings += followed.news(info)
                 readings += self._xid(gpu, followed, t_ns)
             elif known := self._measured.known(gpu.source):
                 readings += followed.news(_completed(known, gpu, t_ns))
-            tells = part is Part.ALL or gpu.values.keys() & AVERAGES.keys()
+            tells = part is DcgmScope.ALL or gpu.values.keys() & AVERAGES.keys()
             if followed.take(gpu.values, t_ns) and tells:
                 readings.append(_sample(gpu, followed, part, t_ns))
         absent = [source for source in self._followed if source not in listed]
@@ -378,7 +378,7 @@ class DcgmScraper:
         peak = (
             peak_of(name, given_gbps=self._options.peak_gbps)
             if whole
-            else Peak(*[None] * 3)
+            else BandwidthPeak(*[None] * 3)
         )
         return msgspec.structs.replace(
             _identity(gpu),
@@ -421,7 +421,7 @@ class DcgmScraper:
         if not self._here:
             return gpus
         names = [gpu.labels.get("modelName", "") for gpu in gpus]
-        selection = Selection(self._options.gpus, os.environ, names)
+        selection = GpuSelection(self._options.gpus, os.environ, names)
         meant = {gpu.uuid for gpu in gpus if selection.takes(_identity(gpu))}
         return [gpu for gpu in gpus if gpu.uuid in meant]
 
@@ -438,7 +438,7 @@ class DcgmScraper:
 
 
 def dcgm_scrapers(
-    clock: SessionClock, options: GpuOptions, measured: Measured
+    clock: SessionClock, options: GpuOptions, measured: GpuSourceArbiter
 ) -> list[DcgmScraper]:
     """Scrapers of the configured exporters, else of those that may run here."""
     named = [
@@ -473,12 +473,12 @@ def _identity(gpu: DcgmGpu) -> GpuInfo:
     )
 
 
-def _sample(gpu: DcgmGpu, followed: _Followed, part: Part, t_ns: int) -> GpuSample:
+def _sample(gpu: DcgmGpu, followed: _Followed, part: DcgmScope, t_ns: int) -> GpuSample:
     names = [*AVERAGES]
-    if part is Part.ALL:
+    if part is DcgmScope.ALL:
         names += [*MEMORY, *BOARD]
     fields: dict[str, object] = dict(gpu.readings(iter(names)))
-    if part is Part.ALL:
+    if part is DcgmScope.ALL:
         fields["throttled_ns"] = {
             name: round(gpu.values[name]) for name in THROTTLED if name in gpu.values
         }

@@ -19,7 +19,12 @@ from collectors.contract.readings import (
     Note,
     NoteKind,
 )
-from collectors.hardware.gpu_source import CLOSELY_HZ, GpuOptions, GpuSource, Pace
+from collectors.hardware.gpu_source import (
+    CLOSELY_HZ,
+    GpuOptions,
+    GpuSource,
+    ReadInterval,
+)
 
 BUSY_SHARE = 0.2
 """Largest share of time that driver calls may take."""
@@ -147,11 +152,11 @@ class GpuCollector:
             source.close()
 
     def _sweep(self, source: GpuSource) -> None:
-        due_s = dict.fromkeys(Pace, 0.0)
+        due_s = dict.fromkeys(ReadInterval, 0.0)
         before_s, slow, told = 0.0, 0, False
         while not self._over.is_set():
             began_s = time.monotonic()
-            due = {pace for pace in Pace if began_s >= due_s[pace]}
+            due = {pace for pace in ReadInterval if began_s >= due_s[pace]}
             due_s |= {pace: began_s + SLACK * pace.value for pace in due}
             self._put(*source.read(due))
             took_s = time.monotonic() - began_s

@@ -14,7 +14,7 @@ UNCLEAR = (
 )
 
 
-class Selection:
+class GpuSelection:
     """Decides for each GPU and MIG slice whether it is selected."""
 
     def __init__(

@@ -12,7 +12,7 @@ from typing import Protocol
 from collectors.contract.readings import AnyReading
 
 
-class Kind(StrEnum):
+class GpuValueKind(StrEnum):
     """What a GPU value measures, so that different kinds are never mixed up."""
 
     BANDWIDTH = "share of what the memory could move"
@@ -24,36 +24,36 @@ class Kind(StrEnum):
 
 
 KINDS = {
-    "dram_active": Kind.BANDWIDTH,
-    "sm_active": Kind.CYCLES,
-    "sm_occupancy": Kind.CYCLES,
-    "tensor_active": Kind.CYCLES,
-    "gpu_busy": Kind.TIME,
-    "memory_busy": Kind.TIME,
-    "peak_bytes_per_s": Kind.RATE,
-    "pcie_tx_bytes_per_s": Kind.RATE,
-    "pcie_rx_bytes_per_s": Kind.RATE,
-    "nvlink_tx_bytes_per_s": Kind.RATE,
-    "nvlink_rx_bytes_per_s": Kind.RATE,
-    "power_w": Kind.LEVEL,
-    "power_limit_w": Kind.LEVEL,
-    "sm_clock_mhz": Kind.LEVEL,
-    "memory_clock_mhz": Kind.LEVEL,
-    "throttle_reasons": Kind.LEVEL,
-    "temperature_c": Kind.LEVEL,
-    "memory_temperature_c": Kind.LEVEL,
-    "memory_used_bytes": Kind.LEVEL,
-    "memory_reserved_bytes": Kind.LEVEL,
-    "energy_mj": Kind.COUNTER,
-    "throttled_ns": Kind.COUNTER,
-    "ecc_corrected": Kind.COUNTER,
-    "ecc_uncorrected": Kind.COUNTER,
+    "dram_active": GpuValueKind.BANDWIDTH,
+    "sm_active": GpuValueKind.CYCLES,
+    "sm_occupancy": GpuValueKind.CYCLES,
+    "tensor_active": GpuValueKind.CYCLES,
+    "gpu_busy": GpuValueKind.TIME,
+    "memory_busy": GpuValueKind.TIME,
+    "peak_bytes_per_s": GpuValueKind.RATE,
+    "pcie_tx_bytes_per_s": GpuValueKind.RATE,
+    "pcie_rx_bytes_per_s": GpuValueKind.RATE,
+    "nvlink_tx_bytes_per_s": GpuValueKind.RATE,
+    "nvlink_rx_bytes_per_s": GpuValueKind.RATE,
+    "power_w": GpuValueKind.LEVEL,
+    "power_limit_w": GpuValueKind.LEVEL,
+    "sm_clock_mhz": GpuValueKind.LEVEL,
+    "memory_clock_mhz": GpuValueKind.LEVEL,
+    "throttle_reasons": GpuValueKind.LEVEL,
+    "temperature_c": GpuValueKind.LEVEL,
+    "memory_temperature_c": GpuValueKind.LEVEL,
+    "memory_used_bytes": GpuValueKind.LEVEL,
+    "memory_reserved_bytes": GpuValueKind.LEVEL,
+    "energy_mj": GpuValueKind.COUNTER,
+    "throttled_ns": GpuValueKind.COUNTER,
+    "ecc_corrected": GpuValueKind.COUNTER,
+    "ecc_uncorrected": GpuValueKind.COUNTER,
 }
 """By field of :class:`collectors.contract.readings.GpuSample`. On AMD, for example,
 activity of the memory controller is a share of time."""
 
 
-class Pace(Enum):
+class ReadInterval(Enum):
     """Shortest interval between two reads; expensive values are read rarely."""
 
     EACH = 0.0
@@ -107,7 +107,7 @@ class GpuSource(Protocol):
         """Open the driver; the GPUs found, or one reading with the reason for none."""
         ...
 
-    def read(self, due: Collection[Pace]) -> Sequence[AnyReading]:
+    def read(self, due: Collection[ReadInterval]) -> Sequence[AnyReading]:
         """One sweep: values that are due, GPUs that were lost or returned."""
         ...
 

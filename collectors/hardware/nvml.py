@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import AnyReading, GpuInfo, GpuSample, Note, NoteKind
 from collectors.hardware.gpm import free
-from collectors.hardware.gpu_selection import Selection
-from collectors.hardware.gpu_source import Gpm, GpuOptions, Pace
+from collectors.hardware.gpu_selection import GpuSelection
+from collectors.hardware.gpu_source import Gpm, GpuOptions, ReadInterval
 from collectors.hardware.nvml_errors import (
     DRIVER_NOT_LOADED,
     FAILURES,
@@ -77,7 +77,7 @@ MOST_REOPENED = 5
 PCI, NVIDIA, DISPLAY = Path("/sys/bus/pci/devices"), "0x10de", "0x03"
 
 
-class Lost(NamedTuple):
+class LostGpu(NamedTuple):
     """A GPU that does not answer, and when to try it again."""
 
     info: GpuInfo
@@ -116,11 +116,11 @@ class NvmlSource:
         """Whole GPUs by UUID."""
         self._slices: dict[str, dict[str, NvmlGpu]] = {}
         """MIG slices by UUID of their GPU and their own."""
-        self._lost: dict[str, Lost] = {}
+        self._lost: dict[str, LostGpu] = {}
         self._closed: dict[int, int] = {}
         """When to retry GPUs that could not be opened, by NVML index."""
         self._why_closed: dict[int, str] = {}
-        self._selection = Selection((), {}, ())
+        self._selection = GpuSelection((), {}, ())
         self._events: EventWatch | None = None
         self._uncorrected: dict[str, int] = {}
         self._moved = False
@@ -149,7 +149,7 @@ class NvmlSource:
             self.close()
             return self._absent(error.code)
 
-    def read(self, due: Collection[Pace]) -> list[AnyReading]:
+    def read(self, due: Collection[ReadInterval]) -> list[AnyReading]:
         """One sweep: values that are due, GPUs that were lost or returned."""
         if not self._open:
             return [] if self.idle_s else self.probe()
@@ -161,9 +161,9 @@ class NvmlSource:
             return [*readings, *self._gone(error.code)]
         return [*readings, *self._reopen()]
 
-    def _sweep(self, due: Collection[Pace]) -> Iterator[list[AnyReading]]:
+    def _sweep(self, due: Collection[ReadInterval]) -> Iterator[list[AnyReading]]:
         yield self._look_for_lost()
-        if Pace.HALF_MINUTE in due or self._moved:
+        if ReadInterval.HALF_MINUTE in due or self._moved:
             self._moved = False
             for gpu in list(self._gpus.values()):
                 yield self._scan(gpu)
@@ -254,7 +254,7 @@ class NvmlSource:
     def _shut(self) -> None:
         """Close NVML, keeping its GPUs as lost ones."""
         now_ns = self._now_ns()
-        self._lost |= {each.uuid: Lost(each.info, now_ns) for each in self._every()}
+        self._lost |= {each.uuid: LostGpu(each.info, now_ns) for each in self._every()}
         self.close()
 
     def _find(self) -> list[AnyReading]:
@@ -266,7 +266,7 @@ class NvmlSource:
             readings += self._open_one(number)
         gpus = list(self._gpus.values())
         names = [each.info.name or "" for each in gpus]
-        self._selection = Selection(self._options.gpus, self._environment, names)
+        self._selection = GpuSelection(self._options.gpus, self._environment, names)
         for gpu in gpus:
             readings += self._scan(gpu)
         self._select()
@@ -298,7 +298,7 @@ class NvmlSource:
         for uuid, lost in self._lost.items():
             because = lost.info.lost_because or LOST[GPU_NOT_FOUND]
             info = _lost(lost.info, because, self._now_ns())
-            self._lost[uuid] = Lost(info, self._now_ns() + LATER_NS)
+            self._lost[uuid] = LostGpu(info, self._now_ns() + LATER_NS)
             readings.append(info)
         self._listen()
         return readings
@@ -352,7 +352,9 @@ class NvmlSource:
             each.close()
         return dropped
 
-    def _read_one(self, gpu: NvmlGpu, due: Collection[Pace]) -> list[AnyReading]:
+    def _read_one(
+        self, gpu: NvmlGpu, due: Collection[ReadInterval]
+    ) -> list[AnyReading]:
         """Read one GPU or slice; a lost GPU takes its slices along."""
         try:
             readings = gpu.read(due)
@@ -372,7 +374,7 @@ class NvmlSource:
             info = each.lost(because)
             readings.append(info)
             if each.place is None:
-                self._lost[uuid] = Lost(info, again_ns)
+                self._lost[uuid] = LostGpu(info, again_ns)
                 text = f"{_called(info)} is lost: {because}"
                 readings.insert(0, self._note(text, uuid))
         return readings
@@ -383,7 +385,7 @@ class NvmlSource:
         readings: list[AnyReading] = []
         for uuid, lost in list(self._lost.items()):
             if lost.info.parent_uuid is None and now_ns >= lost.again_ns:
-                self._lost[uuid] = Lost(lost.info, now_ns + LATER_NS)
+                self._lost[uuid] = LostGpu(lost.info, now_ns + LATER_NS)
                 readings += self._try_again(uuid, lost.info)
         for number, again_ns in list(self._closed.items()):
             if now_ns >= again_ns:
@@ -402,7 +404,7 @@ class NvmlSource:
         except (*FAILURES, GpuLostError):
             return []
         try:
-            readings = gpu.read({Pace.EACH, Pace.SECOND})
+            readings = gpu.read({ReadInterval.EACH, ReadInterval.SECOND})
         except GpuLostError:
             gpu.close()
             return []

@@ -129,7 +129,7 @@ def why_no_counters() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class MissingReading:
     """Why a reading is unavailable, and when to retry it."""
 
     because: str
@@ -138,7 +138,7 @@ class Missing:
     wait_ns: int = 0
 
 
-class Attempts:
+class ReadingAttempts:
     """Tracks which readings of a GPU fail; each is retried with its own backoff."""
 
     def __init__(
@@ -147,7 +147,7 @@ class Attempts:
         self._now_ns = now_ns
         self._explain = explain
         """Explains a reading's error to users."""
-        self._missing: dict[str, Missing] = {}
+        self._missing: dict[str, MissingReading] = {}
         self._codes: set[int] = set()
         self.changes = 0
         """Number of times a reading became unavailable or available again."""
@@ -219,20 +219,20 @@ class Attempts:
         self.changes += 1
         because = self._explain(name, code)
         if code in NEVER:
-            self._missing[name] = Missing(because)
+            self._missing[name] = MissingReading(because)
             return
         before = self._missing.get(name)
         wait_ns = min(2 * before.wait_ns, LONGEST_WAIT_NS) if before else FIRST_WAIT_NS
         again_ns = self._now_ns() + wait_ns
-        self._missing[name] = Missing(because, again_ns, wait_ns)
+        self._missing[name] = MissingReading(because, again_ns, wait_ns)
 
     def lack(self, name: str, because: str) -> None:
         """Mark a reading as unavailable for now, without backoff."""
         self.changes += 1
-        self._missing[name] = Missing(because, self._now_ns())
+        self._missing[name] = MissingReading(because, self._now_ns())
 
     def give_up(self, names: Collection[str], because: str) -> None:
         """Mark readings as permanently unavailable, for a reason of our own."""
         self.changes += 1
         for name in names:
-            self._missing[name] = Missing(because)
+            self._missing[name] = MissingReading(because)

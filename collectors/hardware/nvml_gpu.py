@@ -12,7 +12,7 @@ import pynvml
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import AnyReading, GpuInfo, GpuProcesses, GpuSample
 from collectors.hardware.gpm import METRICS, GpmSampler, GpmWindow
-from collectors.hardware.gpu_source import Gpm, GpuOptions, Pace
+from collectors.hardware.gpu_source import Gpm, GpuOptions, ReadInterval
 from collectors.hardware.nvml_errors import (
     FAILURES,
     FUNCTION_NOT_FOUND,
@@ -22,9 +22,9 @@ from collectors.hardware.nvml_errors import (
     NO_PERMISSION,
     NOT_SUPPORTED,
     UNREADABLE,
-    Attempts,
     DriverGoneError,
     GpuLostError,
+    ReadingAttempts,
     code_of,
     why,
     why_no_counters,
@@ -42,8 +42,8 @@ from collectors.hardware.nvml_readings import (
     PROCESS_LISTS,
     PROCESSES,
     SLOWDOWNS,
-    Direct,
-    Field,
+    CallReading,
+    FieldReading,
     Values,
     metric_name,
     slowdown_shift,
@@ -86,7 +86,7 @@ SPECIAL = {
 """Reasons more specific than the NVML error alone, by reading and error."""
 
 
-class Slice(NamedTuple):
+class MigSlice(NamedTuple):
     """The parent GPU of a MIG slice, and the id of its GPU instance."""
 
     parent: GpuInfo
@@ -111,7 +111,7 @@ class NvmlGpu:
         now_ns: Callable[[], int],
         options: GpuOptions,
         told: Mapping[str, Any],
-        place: Slice | None = None,
+        place: MigSlice | None = None,
     ) -> None:
         """Read the identity; ``told`` holds further fields of GpuInfo.
 
@@ -123,7 +123,7 @@ class NvmlGpu:
         self.handle, self.place = handle, place
         self.has_mig = False
         self._now_ns, self._options = now_ns, options
-        self._attempts = Attempts(now_ns, self._explain)
+        self._attempts = ReadingAttempts(now_ns, self._explain)
         self._seen_changes = -1
         self._ways: dict[str, int] = {}
         """Index of the working call of a Direct reading, where it is not the first."""
@@ -163,7 +163,7 @@ class NvmlGpu:
         self.close()
         self._attempts.give_up([GPM], because)
 
-    def read(self, due: Collection[Pace]) -> list[AnyReading]:
+    def read(self, due: Collection[ReadInterval]) -> list[AnyReading]:
         """Read what is due: a GpuInfo if it changed, a sample, and processes.
 
         Raises:
@@ -184,7 +184,7 @@ class NvmlGpu:
             values["peak_bytes_per_s"] = self._peak_now()
         if values:
             readings.append(GpuSample(source=self.uuid, t_ns=now_ns, **values))
-        if Pace.FEW_SECONDS in due:
+        if ReadInterval.FEW_SECONDS in due:
             readings += self._processes(now_ns)
         return [*self._changed(now_ns), *readings]
 
@@ -211,7 +211,7 @@ class NvmlGpu:
                     yield before
                     continue
                 told = {"driver": self.info.driver}
-                place = Slice(self.info, self.handle, instance)
+                place = MigSlice(self.info, self.handle, instance)
                 yield NvmlGpu(handle, self._now_ns, options, told, place)
             except FAILURES:
                 continue  # removed in the meantime
@@ -375,7 +375,7 @@ class NvmlGpu:
         _, parent, instance = self.place
         return GpmSampler(parent, self._now_ns, instance)
 
-    def _read_fields(self, due: Collection[Pace], values: Values) -> None:
+    def _read_fields(self, due: Collection[ReadInterval], values: Values) -> None:
         """Read all due fields by one nvmlDeviceGetFieldValues; each may fail alone."""
         attempts = self._attempts
         wanted = [
@@ -409,14 +409,16 @@ class NvmlGpu:
             self._attempts.give_up(names, why(FUNCTION_NOT_FOUND))
         return {each: each + (shift or 0) for each in SLOWDOWNS}
 
-    def _links(self) -> Sequence[Field]:
+    def _links(self) -> Sequence[FieldReading]:
         """PCIe and NVLink counters that GPM does not provide."""
         lacks = self._attempts.lacks
         if lacks(GPM):
             return LINKS
         return [each for each in LINKS if lacks(metric_name(each.field))]
 
-    def _take_field(self, field: Field, told: Any, now_ns: int, into: Values) -> None:
+    def _take_field(
+        self, field: FieldReading, told: Any, now_ns: int, into: Values
+    ) -> None:
         amount = getattr(told.value, MEMBERS[told.valueType])
         if amount > MOST:
             return
@@ -432,7 +434,7 @@ class NvmlGpu:
                 span_s = (now_ns - before[0]) / NS_PER_S
                 into[field.field] = (amount - before[1]) * field.unit / span_s
 
-    def _read_direct(self, due: Collection[Pace], values: Values) -> None:
+    def _read_direct(self, due: Collection[ReadInterval], values: Values) -> None:
         for each in (MEMORY,) if self.place else DIRECT:
             if each.pace in due and self._needs(each):
                 values |= self._by_ways(each.name, each.ways) or {}
@@ -441,7 +443,7 @@ class NvmlGpu:
             self._attempts.give_up(["memory_reserved_bytes"], RESERVED_IN_USED)
         self._clock_mhz = values.get("memory_clock_mhz") or self._clock_mhz
 
-    def _needs(self, each: Direct) -> bool:
+    def _needs(self, each: CallReading) -> bool:
         return each.instead_of is None or self._attempts.dead(each.instead_of)
 
     def _by_ways(self, name: str, ways: Sequence[Callable[[Any], Any]]) -> Any:

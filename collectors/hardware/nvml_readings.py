@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from collectors.hardware.gpm import METRICS
-from collectors.hardware.gpu_source import Pace
+from collectors.hardware.gpu_source import ReadInterval
 from collectors.hardware.nvml_errors import NOT_SUPPORTED
 
 Values = dict[str, Any]
@@ -21,12 +21,12 @@ FIELD_CALL = "fields"
 PROCESSES = "processes"
 
 
-class Field(NamedTuple):
+class FieldReading(NamedTuple):
     """A field id read by nvmlDeviceGetFieldValues."""
 
     id: int
     field: str
-    pace: Pace
+    pace: ReadInterval
     unit: int = 1
     scope: int = 0
     key: str | None = None
@@ -43,22 +43,26 @@ class Field(NamedTuple):
 
 
 FIELDS = (
-    Field(186, "power_w", Pace.EACH, per=1000),
-    Field(83, "energy_mj", Pace.EACH),
-    Field(74, "throttled_ns", Pace.SECOND, key="power_cap"),
-    Field(76, "throttled_ns", Pace.SECOND, key="sync_boost"),
-    Field(269, "throttled_ns", Pace.SECOND, key="thermal"),
-    Field(270, "throttled_ns", Pace.SECOND, key="hw_thermal"),
-    Field(271, "throttled_ns", Pace.SECOND, key="power_brake"),
-    Field(82, "memory_temperature_c", Pace.FEW_SECONDS),
-    Field(3, "ecc_corrected", Pace.HALF_MINUTE),
-    Field(4, "ecc_uncorrected", Pace.HALF_MINUTE),
+    FieldReading(186, "power_w", ReadInterval.EACH, per=1000),
+    FieldReading(83, "energy_mj", ReadInterval.EACH),
+    FieldReading(74, "throttled_ns", ReadInterval.SECOND, key="power_cap"),
+    FieldReading(76, "throttled_ns", ReadInterval.SECOND, key="sync_boost"),
+    FieldReading(269, "throttled_ns", ReadInterval.SECOND, key="thermal"),
+    FieldReading(270, "throttled_ns", ReadInterval.SECOND, key="hw_thermal"),
+    FieldReading(271, "throttled_ns", ReadInterval.SECOND, key="power_brake"),
+    FieldReading(82, "memory_temperature_c", ReadInterval.FEW_SECONDS),
+    FieldReading(3, "ecc_corrected", ReadInterval.HALF_MINUTE),
+    FieldReading(4, "ecc_uncorrected", ReadInterval.HALF_MINUTE),
 )
 LINKS = (
-    Field(197, "pcie_tx_bytes_per_s", Pace.SECOND, counts=True),
-    Field(198, "pcie_rx_bytes_per_s", Pace.SECOND, counts=True),
-    Field(138, "nvlink_tx_bytes_per_s", Pace.SECOND, KIB, ALL_LINKS, counts=True),
-    Field(139, "nvlink_rx_bytes_per_s", Pace.SECOND, KIB, ALL_LINKS, counts=True),
+    FieldReading(197, "pcie_tx_bytes_per_s", ReadInterval.SECOND, counts=True),
+    FieldReading(198, "pcie_rx_bytes_per_s", ReadInterval.SECOND, counts=True),
+    FieldReading(
+        138, "nvlink_tx_bytes_per_s", ReadInterval.SECOND, KIB, ALL_LINKS, counts=True
+    ),
+    FieldReading(
+        139, "nvlink_rx_bytes_per_s", ReadInterval.SECOND, KIB, ALL_LINKS, counts=True
+    ),
 )
 """Read where GPM does not provide them."""
 SLOWDOWNS = range(269, 272)
@@ -82,11 +86,11 @@ MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of the value union, by NVML value type."""
 
 
-class Direct(NamedTuple):
+class CallReading(NamedTuple):
     """A reading with an NVML call of its own, and alternatives for older drivers."""
 
     name: str
-    pace: Pace
+    pace: ReadInterval
     ways: tuple[Callable[[Any], Values], ...]
     tells: tuple[str, ...] = ()
     """GpuSample fields it provides; empty: the one of its name."""
@@ -160,22 +164,24 @@ def _temperature_of_old(handle: Any) -> Values:
     return {"temperature_c": pynvml.nvmlDeviceGetTemperature(handle, core)}
 
 
-MEMORY = Direct(
+MEMORY = CallReading(
     "memory_used_bytes",
-    Pace.SECOND,
+    ReadInterval.SECOND,
     (_memory, _memory_of_old),
     ("memory_used_bytes", "memory_reserved_bytes"),
 )
 DIRECT = (
-    Direct("power_w", Pace.EACH, (_power,), instead_of="power_w 186"),
-    Direct("energy_mj", Pace.EACH, (_energy,), instead_of="energy_mj 83"),
-    Direct("gpu_busy", Pace.SECOND, (_busy,), ("gpu_busy", "memory_busy")),
-    Direct("sm_clock_mhz", Pace.SECOND, (_sm_clock,)),
-    Direct("memory_clock_mhz", Pace.SECOND, (_memory_clock,)),
-    Direct("throttle_reasons", Pace.SECOND, (_reasons, _reasons_of_old)),
+    CallReading("power_w", ReadInterval.EACH, (_power,), instead_of="power_w 186"),
+    CallReading("energy_mj", ReadInterval.EACH, (_energy,), instead_of="energy_mj 83"),
+    CallReading("gpu_busy", ReadInterval.SECOND, (_busy,), ("gpu_busy", "memory_busy")),
+    CallReading("sm_clock_mhz", ReadInterval.SECOND, (_sm_clock,)),
+    CallReading("memory_clock_mhz", ReadInterval.SECOND, (_memory_clock,)),
+    CallReading("throttle_reasons", ReadInterval.SECOND, (_reasons, _reasons_of_old)),
     MEMORY,
-    Direct("power_limit_w", Pace.FEW_SECONDS, (_limit,)),
-    Direct("temperature_c", Pace.FEW_SECONDS, (_temperature, _temperature_of_old)),
+    CallReading("power_limit_w", ReadInterval.FEW_SECONDS, (_limit,)),
+    CallReading(
+        "temperature_c", ReadInterval.FEW_SECONDS, (_temperature, _temperature_of_old)
+    ),
 )
 PROCESS_LISTS = (
     pynvml.nvmlDeviceGetComputeRunningProcesses_v3,

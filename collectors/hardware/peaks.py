@@ -64,7 +64,7 @@ _SHEETS = {
 because names of MIG and vGPU parts begin alike."""
 
 
-class Peak(NamedTuple):
+class BandwidthPeak(NamedTuple):
     """A peak memory bandwidth and its origin; all None for an unknown GPU."""
 
     bytes_per_s: float | None
@@ -80,7 +80,7 @@ def peak_of(
     memory_clock_mhz: float | None = None,
     bus_bits: int | None = None,
     given_gbps: float | None = None,
-) -> Peak:
+) -> BandwidthPeak:
     """Peak memory bandwidth of a whole GPU, reads and writes together.
 
     Not for a MIG slice: it has part of the memory, but NVML reports the width of the
@@ -88,11 +88,11 @@ def peak_of(
     """
     sheet = sheet_bytes_per_s(name)
     if given_gbps is not None:
-        return Peak(given_gbps * GB, BY_YOU, sheet)
+        return BandwidthPeak(given_gbps * GB, BY_YOU, sheet)
     computed = formula_bytes_per_s(memory_clock_mhz, bus_bits)
     if computed is not None:
-        return Peak(computed, BY_FORMULA, sheet)
-    return Peak(sheet, BY_SHEET if sheet is not None else None, sheet)
+        return BandwidthPeak(computed, BY_FORMULA, sheet)
+    return BandwidthPeak(sheet, BY_SHEET if sheet is not None else None, sheet)
 
 
 def formula_bytes_per_s(

@@ -48,7 +48,7 @@ class TooLargeError(NoAnswerError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class TimedResponse:
     """A complete response and when it was received."""
 
     status: int
@@ -72,7 +72,7 @@ async def get(
     *,
     timeout_s: float,
     most_bytes: int = MOST_BYTES,
-) -> Answer:
+) -> TimedResponse:
     """GET a path and return the complete response.
 
     Redirects are followed on the same host only, since another host would receive our
@@ -91,7 +91,7 @@ async def post(
     *,
     timeout_s: float,
     most_bytes: int = MOST_BYTES,
-) -> Answer:
+) -> TimedResponse:
     """POST a JSON body and return the complete response; it may be sent twice.
 
     Raises:
@@ -107,7 +107,7 @@ async def _asked(
     asked: object,
     timeout_s: float,
     most_bytes: int,
-) -> Answer:
+) -> TimedResponse:
     try:
         async with asyncio.timeout(timeout_s):
             try:
@@ -128,7 +128,7 @@ async def _asked(
 
 async def _follow(
     client: httpx.AsyncClient, method: str, path: str, asked: object, most_bytes: int
-) -> Answer:
+) -> TimedResponse:
     for _ in range(MOST_HOPS + 1):
         sent_ns = monotonic_ns()
         request = client.build_request(method, path, json=asked, headers=UNPACKED)
@@ -144,7 +144,7 @@ async def _follow(
             body = await read_body(response, most_bytes)
         finally:
             await response.aclose()
-        return Answer(
+        return TimedResponse(
             status=response.status_code,
             body=body,
             headers=response.headers,

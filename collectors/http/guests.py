@@ -32,7 +32,7 @@ AT_THE_DOOR = 16
 """Backlog of the listening socket: connections that may wait to be accepted."""
 
 
-class Guests:
+class ConnectionLimit:
     """A bounded set of connections; beyond the limit, an older one is aborted.
 
     The connection idle for longest is aborted first, else the oldest one. Clients that

@@ -20,7 +20,7 @@ HELD_LIMIT = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class StreamPosition:
     """How far a stream has been received."""
 
     seq: int
@@ -29,9 +29,9 @@ class Position:
     """Readings emitted or dropped before it."""
 
 
-def position_after(envelope: Envelope) -> Position:
+def position_after(envelope: Envelope) -> StreamPosition:
     """The position right after an envelope."""
-    return Position(envelope.seq + 1, envelope.emitted + envelope.dropped)
+    return StreamPosition(envelope.seq + 1, envelope.emitted + envelope.dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,13 @@ class Reception:
         self,
         *,
         backfill: bool,
-        positions: Mapping[str, Position] | None = None,
+        positions: Mapping[str, StreamPosition] | None = None,
         topic: bytes | None = None,
         prefix: bytes = b"",
     ) -> None:
         """``prefix`` is the prefix of the sender's topics."""
         self.hello: Hello | None = None
-        self.position = Position(0, 0)
+        self.position = StreamPosition(0, 0)
         """How far the stream has been received."""
         self._prefix = prefix
         self._live_topic = prefix + LIVE
@@ -127,9 +127,9 @@ class Reception:
         self.hello = hello
         past = self._backfill and hello.ring_seq < hello.seq
         began = (
-            Position(hello.ring_seq, hello.ring_accounted)
+            StreamPosition(hello.ring_seq, hello.ring_accounted)
             if past
-            else Position(hello.seq, hello.accounted)
+            else StreamPosition(hello.seq, hello.accounted)
         )
         holds = hello.before(began.seq)
         if (heard := self._positions.get(hello.stream)) is not None:

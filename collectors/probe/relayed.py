@@ -43,7 +43,7 @@ LONGEST_MESSAGE = 64_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ProbeEndpoint:
     """The endpoint of a relay or agent, and the key to connect with."""
 
     address: str
@@ -60,7 +60,7 @@ class Place:
     engine_id: str = ""
 
     @classmethod
-    def of(cls, server: Server) -> "Place":
+    def of(cls, server: Server) -> "ProbeEndpoint":
         """The endpoint in ``server.probe``: ``tcp://host:port[/engine-id]``."""
         scheme, _, rest = server.probe.partition("://")
         host, _, engine_id = rest.partition("/")
@@ -85,7 +85,7 @@ class RelayedStream(ProbeStream):
     def __init__(
         self,
         clock: SessionClock,
-        place: Place,
+        place: ProbeEndpoint,
         *,
         source: str = "",
         memory: ProbeMemory | None = None,

@@ -42,7 +42,7 @@ from collectors.probe.discover import (
     probe_at,
 )
 from collectors.probe.hello import Hello
-from collectors.probe.relayed import Place, RelayedStream
+from collectors.probe.relayed import ProbeEndpoint, RelayedStream
 from collectors.probe.stream import ProbeMemory, ProbeStream
 
 LOOK_AGAIN_S, LOOK_AT_LEAST_S = 1.0, 5.0
@@ -143,7 +143,7 @@ class ServerProbe:
         """
         server = self.server
         if server.probe.startswith(TCP):
-            place = Place.of(server)
+            place = ProbeEndpoint.of(server)
             self._stream = RelayedStream(
                 self._clock, place, source=server.source, memory=self._memory
             )

@@ -26,10 +26,10 @@ from collectors.contract.runtime_dir import ProbeSocket, probe_sockets
 from collectors.contract.wire import UNREADABLE
 from collectors.probe.hello import Hello, Role
 from collectors.probe.reception import (
-    Position,
     ProbeMessage,
     Reception,
     SendingOrder,
+    StreamPosition,
     position_after,
 )
 
@@ -63,7 +63,7 @@ class ProbeMemory:
     """State of a server's probe that outlives a connection."""
 
     def __init__(self) -> None:
-        self.positions: dict[str, Position] = {}
+        self.positions: dict[str, StreamPosition] = {}
         """How far each stream was received, so that nothing is returned twice."""
         self.clocks = ClockRelation()
 

@@ -36,7 +36,7 @@ from collectors.contract.wire import TCP, has_host_and_port
 from collectors.http.server import Server
 from collectors.probe.hello import AGENT
 from collectors.probe.reception import ProbeMessage, Reception
-from collectors.probe.relayed import Place, RelayedStream
+from collectors.probe.relayed import ProbeEndpoint, RelayedStream
 from collectors.probe.stream import ProbeMemory
 
 UNIX = "unix:"
@@ -103,10 +103,10 @@ class RemoteAgent:
         return Path(self.address.removeprefix(UNIX).removeprefix("//"))
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ProbeEndpoint:
         """The endpoint to connect the stream to."""
         at = self.address if self.path is None else f"ipc://{self.path}"
-        return Place(address=at, key=self.key, who="agent", prefix=AGENT)
+        return ProbeEndpoint(address=at, key=self.key, who="agent", prefix=AGENT)
 
     @property
     def may_be_there(self) -> bool:

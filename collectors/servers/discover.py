@@ -19,7 +19,7 @@ import psutil
 from collectors.http.bounded_get import NoAnswerError, get
 from collectors.http.http_client import http_client
 from collectors.servers.families import by_answers, by_metrics
-from collectors.servers.families.family import Family, model_names
+from collectors.servers.families.family import ServerFamily, model_names
 
 SWITCH = "INFERWATCH_PORTS"
 """Ports to ask, as ``8000,8001``; set but empty: none."""
@@ -46,7 +46,7 @@ INNER = re.compile(r"VLLM::(?!api)|sglang::|ray::", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listener:
+class ListeningPort:
     """A listening TCP port of this host that may be asked."""
 
     port: int
@@ -92,9 +92,9 @@ async def found_servers() -> list[FoundServer]:
     return sorted(filter(None, found), key=lambda each: each.port)
 
 
-def listening() -> list[Listener]:
+def listening() -> list[ListeningPort]:
     """Ports worth asking, likely servers first, at most MOST_PORTS."""
-    found: dict[int, Listener] = {}
+    found: dict[int, ListeningPort] = {}
     for each in _connections():
         host = _reachable(each.laddr.ip)
         port = each.laddr.port
@@ -102,7 +102,7 @@ def listening() -> list[Listener]:
         if each.status == psutil.CONN_LISTEN and host and not odd:
             command = _command(each.pid) if each.pid else ""
             found.setdefault(
-                port, Listener(port=port, host=host, pid=each.pid, command=command)
+                port, ListeningPort(port=port, host=host, pid=each.pid, command=command)
             )
     asked = [each for each in found.values() if _may_ask(each)]
     doors = {each.pid for each in asked if each.is_engine and each.is_named}
@@ -110,7 +110,7 @@ def listening() -> list[Listener]:
     return sorted(asked, key=_likelihood)[:MOST_PORTS]
 
 
-def _may_ask(each: Listener) -> bool:
+def _may_ask(each: ListeningPort) -> bool:
     chosen = os.environ.get(SWITCH)
     if chosen is not None and str(each.port) not in chosen.replace(",", " ").split():
         return False
@@ -142,11 +142,13 @@ def _command(pid: int) -> str:
         return ""
 
 
-def _likelihood(each: Listener) -> tuple[bool, bool, int]:
+def _likelihood(each: ListeningPort) -> tuple[bool, bool, int]:
     return not each.is_engine, not each.is_named, each.port
 
 
-async def _ask(client: httpx.AsyncClient, listener: Listener) -> FoundServer | None:
+async def _ask(
+    client: httpx.AsyncClient, listener: ListeningPort
+) -> FoundServer | None:
     """The server behind a port, if it is one."""
     root = f"http://{listener.host}:{listener.port}"
     try:
@@ -164,7 +166,7 @@ async def _ask(client: httpx.AsyncClient, listener: Listener) -> FoundServer | N
 
 async def _identify(
     client: httpx.AsyncClient, root: str
-) -> tuple[Family, Sequence[str]] | None:
+) -> tuple[ServerFamily, Sequence[str]] | None:
     answers = {"/v1/models": _json(await _text(client, f"{root}/v1/models"))}
     if family := by_answers(answers):
         return family, model_names(answers)
@@ -193,7 +195,7 @@ def _json(text: str) -> object:
         return None
 
 
-def _too_busy(listener: Listener) -> FoundServer | None:
+def _too_busy(listener: ListeningPort) -> FoundServer | None:
     """A server recognised by its command line because it did not answer in time."""
     said = ENGINES.search(listener.command)
     if said is None or not listener.is_named:
@@ -206,7 +208,7 @@ def _too_busy(listener: Listener) -> FoundServer | None:
     )
 
 
-def _url(listener: Listener) -> str:
+def _url(listener: ListeningPort) -> str:
     """The URL as people would type it."""
     host = "localhost" if listener.host == "127.0.0.1" else listener.host
     return f"http://{host}:{listener.port}"

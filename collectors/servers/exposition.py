@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.contract.readings import EngineSample, Histogram
-from collectors.servers.families.family import Family, Names
+from collectors.servers.families.family import Names, ServerFamily
 
 MOST_SERIES = 50_000
 MOST_RANKS = 1_024
@@ -68,7 +68,7 @@ _Rank = dict[_Place, _Parts]
 """The series of one rank, by place."""
 
 
-class Scraped(NamedTuple):
+class ScrapedPage(NamedTuple):
     """Result of reading one ``/metrics`` page."""
 
     samples: list[EngineSample]
@@ -81,7 +81,7 @@ class Scraped(NamedTuple):
 class Exposition:
     """Reads the metrics a server of one family exposes, scrape after scrape."""
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: ServerFamily) -> None:
         self.family = family
         self.labels: Mapping[str, str] = {}
         """Labels of the info metric: the engine's configuration."""
@@ -102,7 +102,7 @@ class Exposition:
 
     def read(
         self, text: str, *, t_ns: int = 0, uncertainty_ns: int = 0, source: str = ""
-    ) -> Scraped:
+    ) -> ScrapedPage:
         """Samples of a complete page; invalid values are discarded and listed.
 
         Raises:
@@ -137,7 +137,7 @@ class Exposition:
         t_ns: int = 0,
         uncertainty_ns: int = 0,
         source: str = "",
-    ) -> Scraped:
+    ) -> ScrapedPage:
         """Samples of one scrape, from registered series and their value texts."""
         self._begin()
         for series, number in values:
@@ -149,7 +149,7 @@ class Exposition:
         self._scrape += 1
         self._wrong.clear()
 
-    def _scraped(self, t_ns: int, uncertainty_ns: int, source: str) -> Scraped:
+    def _scraped(self, t_ns: int, uncertainty_ns: int, source: str) -> ScrapedPage:
         samples = [
             EngineSample(
                 source=source,
@@ -168,7 +168,7 @@ class Exposition:
         for why, series in self._left_out.items():
             if series.scrape == self._scrape:
                 self._wrong[why] = None
-        return Scraped(samples, started_s, list(self._wrong))
+        return ScrapedPage(samples, started_s, list(self._wrong))
 
     def _take(self, line: str) -> tuple[ExposedSeries | None, float | None]:
         """The series of a line and its value; None for series that are not kept."""
@@ -434,7 +434,7 @@ def _short(text: str) -> str:
     return text[:LONGEST_LABEL]
 
 
-def _places(family: Family) -> Iterator[tuple[str, _Place]]:
+def _places(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
     """Every series name of a family, with where its values belong."""
     yield STARTED, _Place("started")
     for name in family.info:
@@ -452,7 +452,7 @@ def _places(family: Family) -> Iterator[tuple[str, _Place]]:
                 yield f"{name}_{part}", _Place("histograms", field, choice, part)
 
 
-def _others(family: Family) -> Iterator[tuple[str, _Place]]:
+def _others(family: ServerFamily) -> Iterator[tuple[str, _Place]]:
     for name, label in family.others.items():
         gauge = _Place("others", family.short(name), 0, f"{{{label}}}" if label else "")
         yield name, gauge
@@ -475,7 +475,7 @@ def _with_total(name: str, place: _Place) -> Iterator[tuple[str, _Place]]:
     yield f"{name}_total", place
 
 
-def series_names(family: Family) -> dict[str, list[str]]:
+def series_names(family: ServerFamily) -> dict[str, list[str]]:
     """Series names by histogram field; the rest under "others" and "plain"."""
     names: dict[str, list[str]] = defaultdict(list)
     for name, place in _places(family):

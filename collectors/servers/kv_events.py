@@ -162,7 +162,7 @@ def events_of(batch: Batch) -> Iterator[Event]:
             yield event
 
 
-class Change:
+class KvReadingBuilder:
     """Collects events into readings, each applied as cleared, removed, then stored."""
 
     def __init__(self, empty: KvCacheEvents) -> None:
@@ -257,7 +257,7 @@ class RankEvents:
             batch = _batch.decode(payload)
         except NONSENSE:
             return []  # the next batch will show that this one is missing
-        change = Change(
+        change = KvReadingBuilder(
             KvCacheEvents(
                 source=self._source,
                 t_ns=self._t_ns(batch.ts, live=live),
@@ -293,7 +293,7 @@ class RankEvents:
         return t_ns if now_ns - LONGEST_NS < t_ns <= now_ns else now_ns
 
 
-class Unreachable(Exception):  # noqa: N818 - it is said, not raised further
+class UnreachableEventsError(Exception):
     """Events are published where we cannot connect; the message is for users."""
 
 
@@ -409,7 +409,7 @@ class KvEventStream:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(_watch(monitor, events))
                 tasks.create_task(self._listen(socket, source, events))
-        except Unreachable as error:
+        except UnreachableEventsError as error:
             await self._say(str(error))
         finally:
             monitor.close(linger=0)
@@ -446,7 +446,7 @@ class KvEventStream:
     ) -> bool:
         """Run one replay; False if batches were lost and it should be repeated."""
         first = True
-        with suppress(Unreachable), self._socket(zmq.DEALER) as socket:
+        with suppress(UnreachableEventsError), self._socket(zmq.DEALER) as socket:
             self._attach(socket, endpoint, bound=True)
             await socket.send_multipart([b"", events.expected.to_bytes(8, "big")])
             while await socket.poll(REPLAY_S * 1_000):
@@ -492,7 +492,7 @@ class KvEventStream:
             (socket.bind if bind else socket.connect)(place)
         except zmq.ZMQError as error:
             verb = "bind" if bind else "connect to"
-            raise Unreachable(
+            raise UnreachableEventsError(
                 f"cannot hear KV events of {self.server.source}: cannot {verb} "
                 f"{place}: {error.strerror or error}"
             ) from error
@@ -547,10 +547,12 @@ def reachable(
         return told, False
     name, _, port = place.rpartition(":")
     if kind != "tcp" or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise Unreachable(f"KV events are published at {told}: no way to hear them")
+        raise UnreachableEventsError(
+            f"KV events are published at {told}: no way to hear them"
+        )
     loopback = goes_direct(f"http://{name or '*'}:{port}") and not wildcard
     if loopback and not local:
-        raise Unreachable(
+        raise UnreachableEventsError(
             f"KV events are published at {told}, for its own host alone: "
             f'"endpoint": "tcp://*:{port}" lets others hear them'
         )

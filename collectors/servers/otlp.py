@@ -38,13 +38,13 @@ from collectors.contract.clock import (
 from collectors.contract.collector import CollectorError
 from collectors.contract.readings import AnyReading, Note, NoteKind, RequestSpan
 from collectors.http.bounded_get import Unpacker
-from collectors.http.guests import AT_THE_DOOR, Guests, TokenBucket
+from collectors.http.guests import AT_THE_DOOR, ConnectionLimit, TokenBucket
 from collectors.http.server import Server
 from collectors.servers.request_spans import (
     NoSpansError,
-    Part,
-    Sender,
+    OtlpPart,
     SpanReader,
+    SpanSender,
     TracedServers,
     parts_of_json,
     parts_of_protobuf,
@@ -109,7 +109,7 @@ TOLD = {
 """Refusals that are reported to the user."""
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer
+class PostRefusedError(Exception):
     """A request is refused; the message is sent to the exporter."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
@@ -118,7 +118,7 @@ class Refused(Exception):  # noqa: N818 - it is an answer
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OtlpResponse:
     """A response to the exporter."""
 
     status: HTTPStatus
@@ -134,14 +134,14 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Post:
+class TracePost:
     """A complete POST request."""
 
     headers: dict[bytes, bytes]
     body: bytes
     kind: str
 
-    async def parts(self, breaks: "Breaks") -> list[Part]:
+    async def parts(self, breaks: "ParsingPauses") -> list[OtlpPart]:
         """Its resources and spans, still encoded.
 
         Raises:
@@ -149,20 +149,28 @@ class Post:
         """
         data = await unpacked(self.body, self.headers.get(b"content-encoding", b""))
         if self.kind == JSON and len(data) > MOST_JSON_BYTES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{PROTOBUF}, please")
+            raise PostRefusedError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{PROTOBUF}, please"
+            )
         cut = parts_of_json(data) if self.kind == JSON else parts_of_protobuf(data)
-        found: list[Part] = []
+        found: list[OtlpPart] = []
         try:
             for count, part in enumerate(cut):
                 if count >= MOST_PARTS:
-                    raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
+                    raise PostRefusedError(
+                        HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY
+                    )
                 if part is not None:
                     found.append(part)
                 await breaks.rest()
         except NoSpansError as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, "no spans of OTLP") from error
+            raise PostRefusedError(
+                HTTPStatus.BAD_REQUEST, "no spans of OTLP"
+            ) from error
         if sum(part.is_resource for part in found) > 2 * MOST_RESOURCES:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many resources")
+            raise PostRefusedError(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too many resources"
+            )
         return found
 
     def understood(self, part: bytes, message: Message) -> bool:
@@ -180,7 +188,7 @@ class Post:
         return True
 
 
-class Breaks:
+class ParsingPauses:
     """Yields to the event loop during long parsing."""
 
     def __init__(self) -> None:
@@ -202,16 +210,18 @@ async def unpacked(body: bytes, encoding: bytes) -> bytes:
     if encoding in {b"", b"identity"}:
         return body
     if encoding not in {b"gzip", b"deflate"}:
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "gzip or nothing, please")
+        raise PostRefusedError(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "gzip or nothing, please"
+        )
     unpacker = Unpacker()
     try:
         data = await unpacker.unpack(body, MOST_BYTES + 1)
     except zlib.error as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, "broken gzip") from error
+        raise PostRefusedError(HTTPStatus.BAD_REQUEST, "broken gzip") from error
     if len(data) > MOST_BYTES:
-        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
+        raise PostRefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
     if not unpacker.whole:
-        raise Refused(HTTPStatus.BAD_REQUEST, "half of a gzip")
+        raise PostRefusedError(HTTPStatus.BAD_REQUEST, "half of a gzip")
     return bytes(data)
 
 
@@ -238,7 +248,7 @@ class SpanReceiver:
         self._reader = SpanReader()
         self._listener: asyncio.Server | None = None
         self._links: set[asyncio.Task[None]] = set()
-        self._guests = Guests(MOST_CONNECTIONS, self._say_crowded)
+        self._guests = ConnectionLimit(MOST_CONNECTIONS, self._say_crowded)
         self._queue: asyncio.Queue[list[AnyReading]] = asyncio.Queue()
         self._waiting = 0
         """Requests in the queue."""
@@ -326,7 +336,7 @@ class SpanReceiver:
         self._links.add(task)
         self._guests.came(writer)
         try:
-            await Link(reader, writer, self, self._guests).serve()
+            await OtlpConnection(reader, writer, self, self._guests).serve()
         except (OSError, TimeoutError, h11.ProtocolError, asyncio.CancelledError):
             pass  # closed, timed out, malformed, or we are closing
         finally:
@@ -334,7 +344,7 @@ class SpanReceiver:
             self._guests.left(writer)
             writer.transport.abort()
 
-    async def take(self, post: Post, peer: str, *, same_host: bool) -> Message:
+    async def take(self, post: TracePost, peer: str, *, same_host: bool) -> Message:
         """Turn a post into readings; returns the response message.
 
         Raises:
@@ -347,8 +357,8 @@ class SpanReceiver:
         async with self._reading:
             credit = self._credit.refill()
             if self._closed or self._waiting >= MOST_WAITING or credit < 1:
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
-            breaks = Breaks()
+                raise PostRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
+            breaks = ParsingPauses()
             parts = await post.parts(breaks)
             try:
                 for told, encoded in _runs(parts):
@@ -376,7 +386,7 @@ class SpanReceiver:
             answer.partial_success.error_message = "requests without sensible times"
         return answer
 
-    def refuse(self, refusal: Refused, peer: str) -> None:
+    def refuse(self, refusal: PostRefusedError, peer: str) -> None:
         """Count a refused post, and report the first of each kind."""
         why = str(refusal)
         if refusal.status in TOLD and not self._closed:
@@ -392,7 +402,7 @@ class SpanReceiver:
             Refused: there is not enough left.
         """
         if self.held_bytes + size > MOST_HELD_BYTES:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
+            raise PostRefusedError(HTTPStatus.SERVICE_UNAVAILABLE, LATER)
         self.held_bytes += size
 
     def _say_crowded(self) -> None:
@@ -409,7 +419,7 @@ class SpanReceiver:
         now_ns = self._clock.now_ns()
         self._queue.put_nowait([Note(t_ns=now_ns, kind=NoteKind.PROBE, text=text)])
 
-    async def _source(self, sender: Sender) -> str | None:
+    async def _source(self, sender: SpanSender) -> str | None:
         if self._servers.known(sender):
             return self._servers.source(sender)
         source = await asyncio.to_thread(self._servers.source, sender)
@@ -442,7 +452,7 @@ class SpanReceiver:
             self._queue.put_nowait(readings[start : start + PASSED_ON_AT_ONCE])
 
 
-def _runs(parts: Sequence[Part]) -> Iterator[tuple[bytes, list[bytes]]]:
+def _runs(parts: Sequence[OtlpPart]) -> Iterator[tuple[bytes, list[bytes]]]:
     """Groups of encoded spans with their resource, each small enough for one slice."""
     resource, spans, size = b"", list[bytes](), 0
     for part in parts:
@@ -459,7 +469,7 @@ def _runs(parts: Sequence[Part]) -> Iterator[tuple[bytes, list[bytes]]]:
         yield resource, spans
 
 
-class Link:
+class OtlpConnection:
     """One HTTP/1.1 connection, serving one request after the other."""
 
     def __init__(
@@ -467,7 +477,7 @@ class Link:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         receiver: SpanReceiver,
-        guests: Guests,
+        guests: ConnectionLimit,
     ) -> None:
         self._reader, self._writer = reader, writer
         self._receiver, self._guests = receiver, guests
@@ -505,7 +515,7 @@ class Link:
                 self._write(h11.InformationalResponse(status_code=100, headers=[]))
             self._http.receive_data(await self._reader.read(READ_BYTES))
 
-    async def _answer(self, request: h11.Request) -> Answer:
+    async def _answer(self, request: h11.Request) -> OtlpResponse:
         kind = PROTOBUF
         if request.method == GRPC_BEGINS:
             self._receiver.note(
@@ -516,16 +526,16 @@ class Link:
         try:
             kind = _kind(request)
             await self._fill(body)
-            post = Post(dict(request.headers), bytes(body), kind)
+            post = TracePost(dict(request.headers), bytes(body), kind)
             message = await self._receiver.take(
                 post, self._peer, same_host=self._same_host
             )
-        except Refused as refusal:
+        except PostRefusedError as refusal:
             self._receiver.refuse(refusal, self._peer)
-            return Answer(refusal.status, Status(message=str(refusal)), kind)
+            return OtlpResponse(refusal.status, Status(message=str(refusal)), kind)
         finally:
             self._receiver.held_bytes -= len(body)
-        return Answer(HTTPStatus.OK, message, kind)
+        return OtlpResponse(HTTPStatus.OK, message, kind)
 
     async def _fill(self, body: bytearray) -> None:
         """Read the request body, as far as memory allows."""
@@ -533,9 +543,9 @@ class Link:
             self._receiver.hold(len(data.data))
             body += data.data
             if len(body) > MOST_SENT_BYTES:
-                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
+                raise PostRefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, TOO_MANY)
 
-    async def _send(self, answer: Answer) -> None:
+    async def _send(self, answer: OtlpResponse) -> None:
         body = answer.body
         headers = [("content-type", answer.kind), ("content-length", str(len(body)))]
         if answer.status is HTTPStatus.SERVICE_UNAVAILABLE:
@@ -553,7 +563,7 @@ class Link:
         """Respond that this is not HTTP/1."""
         if self._http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             status = HTTPStatus(error.error_status_hint)
-            await self._send(Answer(status, Status(message=str(error))))
+            await self._send(OtlpResponse(status, Status(message=str(error))))
 
 
 def _kind(request: h11.Request) -> str:
@@ -563,12 +573,12 @@ def _kind(request: h11.Request) -> str:
         Refused: it is no POST of spans.
     """
     if request.target.partition(b"?")[0].rstrip(b"/") != PATH.encode():
-        raise Refused(HTTPStatus.NOT_FOUND, f"spans go to {PATH}")
+        raise PostRefusedError(HTTPStatus.NOT_FOUND, f"spans go to {PATH}")
     if request.method != b"POST":
-        raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, "spans are posted")
+        raise PostRefusedError(HTTPStatus.METHOD_NOT_ALLOWED, "spans are posted")
     told = dict(request.headers).get(b"content-type", b"").decode("latin-1")
     kind = told.partition(";")[0].strip().lower()
     # web pages cannot send either type without permission
     if kind not in {PROTOBUF, JSON}:
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{PROTOBUF}, please")
+        raise PostRefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{PROTOBUF}, please")
     return kind

@@ -17,7 +17,7 @@ from collectors.servers.exposition import (
     series_names,
 )
 from collectors.servers.families import FAMILIES
-from collectors.servers.families.family import Family
+from collectors.servers.families.family import ServerFamily
 from collectors.servers.prometheus_api import ScrapedSeries, ServerTime
 from collectors.servers.scrape import went_back
 
@@ -168,7 +168,7 @@ class Fleet:
         """The selector matches engines only, so targets that never answered count as
         well."""
         self._sources: set[str] = set()
-        self._families: dict[str, Family] = {}
+        self._families: dict[str, ServerFamily] = {}
         self._by_target = False
         """Prometheus's ``up`` shows the labels of targets; without it they are
         guessed."""

@@ -45,7 +45,7 @@ class NoSpansError(ValueError):
     """The body is no trace export."""
 
 
-class Part(NamedTuple):
+class OtlpPart(NamedTuple):
     """An encoded resource, whose spans follow, or an encoded span."""
 
     is_resource: bool
@@ -53,7 +53,7 @@ class Part(NamedTuple):
     """Protobuf or JSON, as it was posted."""
 
 
-def parts_of_protobuf(body: bytes) -> Iterator[Part | None]:
+def parts_of_protobuf(body: bytes) -> Iterator[OtlpPart | None]:
     """Resources and spans in order; None marks work done on anything else.
 
     Raises:
@@ -64,15 +64,15 @@ def parts_of_protobuf(body: bytes) -> Iterator[Part | None]:
             yield None
             continue
         # an empty resource, for spans without one
-        yield Part(is_resource=True, encoded=b"")
+        yield OtlpPart(is_resource=True, encoded=b"")
         for inner, at, to in _fields(body, begin, end):
             if inner == RESOURCE:
-                yield Part(is_resource=True, encoded=body[at:to])
+                yield OtlpPart(is_resource=True, encoded=body[at:to])
             elif inner == SCOPE_SPANS:
                 yield None
                 for which, first, last in _fields(body, at, to):
                     yield (
-                        Part(is_resource=False, encoded=body[first:last])
+                        OtlpPart(is_resource=False, encoded=body[first:last])
                         if which == SPAN
                         else None
                     )
@@ -127,7 +127,7 @@ class _Post(msgspec.Struct, rename="camel"):
 _decoder = msgspec.json.Decoder(_Post)
 
 
-def parts_of_json(body: bytes) -> Iterator[Part | None]:
+def parts_of_json(body: bytes) -> Iterator[OtlpPart | None]:
     """The same for OTLP's JSON encoding.
 
     Raises:
@@ -138,11 +138,11 @@ def parts_of_json(body: bytes) -> Iterator[Part | None]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise NoSpansError(str(error)) from error
     for each in post.resource_spans or ():
-        yield Part(is_resource=True, encoded=bytes(each.resource))
+        yield OtlpPart(is_resource=True, encoded=bytes(each.resource))
         for scope in each.scope_spans or ():
             yield None
             for span in scope.spans or ():
-                yield Part(is_resource=False, encoded=bytes(span))
+                yield OtlpPart(is_resource=False, encoded=bytes(span))
 
 
 REQUEST_SPAN = "llm_request"
@@ -177,7 +177,7 @@ REMEMBERED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class SpanSender:
     """The process that sent spans, by its resource attributes and address."""
 
     name: str
@@ -194,12 +194,12 @@ class Sender:
         return f"{self.name or 'vllm'} at {self.address}{pid}"
 
 
-def sender_of(resource: Resource, address: str, *, same_host: bool) -> Sender:
+def sender_of(resource: Resource, address: str, *, same_host: bool) -> SpanSender:
     """The sender described by a resource."""
     told = {each.key: each for each in resource.attributes}
     name = _text(told.get("service.name"))
     pid = _text(told.get("vllm.process_id"))
-    return Sender(
+    return SpanSender(
         name="" if name.startswith("unknown_service") else name,
         pid=int(pid) if pid.isdecimal() and len(pid) < 10 else None,
         address=address,
@@ -212,13 +212,13 @@ class TracedServers:
 
     def __init__(self, servers: Sequence[Server]) -> None:
         self._servers = tuple(servers)
-        self._known: dict[Sender, str | None] = {}
+        self._known: dict[SpanSender, str | None] = {}
 
-    def known(self, sender: Sender) -> bool:
+    def known(self, sender: SpanSender) -> bool:
         """Whether the sender was looked up before."""
         return sender in self._known
 
-    def source(self, sender: Sender) -> str | None:
+    def source(self, sender: SpanSender) -> str | None:
         """Source of the sender's requests; None if it is no watched server.
 
         The first time this may query processes and resolve host names, which blocks.
@@ -229,7 +229,7 @@ class TracedServers:
             self._known[sender] = self._look_up(sender)
         return self._known[sender]
 
-    def _look_up(self, sender: Sender) -> str | None:
+    def _look_up(self, sender: SpanSender) -> str | None:
         if not self._servers:
             return sender.label
         for server in self._servers:
@@ -317,10 +317,10 @@ class SpanReader:
 
     def __init__(self) -> None:
         self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._clocks: dict[Sender, SenderClock] = {}
+        self._clocks: dict[SpanSender, SenderClock] = {}
 
     def read(
-        self, spans: Iterable[Span], sender: Sender, wall_ns: int
+        self, spans: Iterable[Span], sender: SpanSender, wall_ns: int
     ) -> tuple[list[RequestSpan], int]:
         """The requests among spans, in Unix time, and the number of invalid ones.
 
@@ -351,7 +351,7 @@ class SpanReader:
             self._seen.popitem(last=False)
 
     def _by_our_clock(
-        self, requests: list[RequestSpan], sender: Sender, wall_ns: int
+        self, requests: list[RequestSpan], sender: SpanSender, wall_ns: int
     ) -> list[RequestSpan]:
         clock = self._clocks.setdefault(sender, SenderClock())
         if len(self._clocks) > MOST_SENDERS:

@@ -22,12 +22,12 @@ from collectors.contract.readings import (
     EngineSettings,
     ServerInfo,
 )
-from collectors.http.bounded_get import MOST_BYTES, Answer, NoAnswerError, get
+from collectors.http.bounded_get import MOST_BYTES, NoAnswerError, TimedResponse, get
 from collectors.http.http_client import ProxyError
 from collectors.http.server import Server, ServerError
-from collectors.servers.exposition import Exposition, ExpositionError, Scraped
+from collectors.servers.exposition import Exposition, ExpositionError, ScrapedPage
 from collectors.servers.families import IDENTIFY, by_answers, by_metrics
-from collectors.servers.families.family import Facts, Family, Names
+from collectors.servers.families.family import Names, ServerFacts, ServerFamily
 from collectors.servers.local_model import local_config
 
 SLOW_S = 2.0
@@ -71,7 +71,7 @@ NOBODY_BEHIND = {
 class _Life:
     """State of one run of a server, which ends when its counters are reset."""
 
-    family: Family | None = None
+    family: ServerFamily | None = None
     exposition: Exposition | None = None
     began: str | None = None
     """Start time in the form the server reports it."""
@@ -82,7 +82,7 @@ class _Life:
     """When to ask for metrics again, if it has none."""
     info_due_ns: int = 0
 
-    def is_over(self, scraped: Scraped, began: str | None) -> bool:
+    def is_over(self, scraped: ScrapedPage, began: str | None) -> bool:
         """Whether a scrape comes from another process or a restarted one."""
         if None not in {self.began, began}:
             return self.began != began
@@ -92,7 +92,7 @@ class _Life:
             if (key := (sample.rank, sample.model)) in self.last
         )
 
-    def follow(self, scraped: Scraped, began: str | None) -> None:
+    def follow(self, scraped: ScrapedPage, began: str | None) -> None:
         """Store a scrape as the latest."""
         self.began = began
         self.started_s = scraped.started_s
@@ -198,7 +198,7 @@ class ServerScraper:
         path: str,
         timeout_s: float,
         most_bytes: int = MOST_BYTES,
-    ) -> Answer:
+    ) -> TimedResponse:
         answer = await get(client, path, timeout_s=timeout_s, most_bytes=most_bytes)
         self._round_trips.append(answer.began_ns - answer.sent_ns)
         date = answer.headers.get("date")
@@ -278,7 +278,7 @@ class ServerScraper:
         return self._samples(scraped, None if began is None else str(began), took_ns)
 
     def _samples(
-        self, scraped: Scraped, began: str | None, took_ns: int
+        self, scraped: ScrapedPage, began: str | None, took_ns: int
     ) -> list[AnyReading]:
         if self._is_another(began):
             return self._contact(answers=True, why=SEVERAL)
@@ -372,7 +372,9 @@ class ServerScraper:
         told = await asyncio.to_thread(lambda: list(self._told_of_model(facts, info)))
         return [info, *told]
 
-    def _told_of_model(self, facts: Facts, info: ServerInfo) -> Iterator[AnyReading]:
+    def _told_of_model(
+        self, facts: ServerFacts, info: ServerInfo
+    ) -> Iterator[AnyReading]:
         """Its flags, and its model's configuration if that is on this host."""
         if not facts.flags:
             return
@@ -426,7 +428,7 @@ def _alike(one: int | None, other: int | None) -> bool:
     return 0.7 < other / max(one, 1) < 1.5
 
 
-def _is_page(answer: Answer) -> bool:
+def _is_page(answer: TimedResponse) -> bool:
     told = answer.headers.get("content-type", "")
     return "html" in told or answer.body.lstrip()[:1] == b"<"
 

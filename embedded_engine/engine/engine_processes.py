@@ -191,7 +191,7 @@ def _stat(pid: int) -> list[int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
+class ProcessDeath:
     """The process that died, and its exit status where known."""
 
     role: str
@@ -224,7 +224,7 @@ class DeathWatch:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._descriptors: dict[EngineProcess, int] = {}
-        self.died: asyncio.Future[Death] = self._loop.create_future()
+        self.died: asyncio.Future[ProcessDeath] = self._loop.create_future()
 
     def add(self, member: EngineProcess, role: str) -> None:
         if member in self._descriptors:
@@ -232,7 +232,7 @@ class DeathWatch:
         try:
             descriptor = os.pidfd_open(member.pid)
         except ProcessLookupError:
-            self._note(Death(role, member.pid, None))
+            self._note(ProcessDeath(role, member.pid, None))
             return
         except OSError:  # out of file descriptors; it is retried
             return
@@ -240,9 +240,9 @@ class DeathWatch:
         self._loop.add_reader(descriptor, self._died, member.pid, role, descriptor)
 
     def _died(self, pid: int, role: str, descriptor: int) -> None:
-        self._note(Death(role, pid, exit_status(pid, descriptor)))
+        self._note(ProcessDeath(role, pid, exit_status(pid, descriptor)))
 
-    def _note(self, death: Death) -> None:
+    def _note(self, death: ProcessDeath) -> None:
         if not self.died.done():
             self.died.set_result(death)
 
@@ -252,7 +252,7 @@ class DeathWatch:
             os.close(descriptor)
 
 
-async def first_death(family: EngineProcesses) -> Death:
+async def first_death(family: EngineProcesses) -> ProcessDeath:
     """Wait until a process with a role dies.
 
     It is noticed at once, while vLLM's own watchdog polls every 5 s. The exit status of

@@ -25,9 +25,9 @@ from embedded_engine.engine.engine_file import (
     sweep,
 )
 from embedded_engine.engine.engine_processes import (
-    Death,
     EngineProcess,
     EngineProcesses,
+    ProcessDeath,
     first_death,
 )
 from embedded_engine.engine.errors import (
@@ -364,7 +364,7 @@ def describe(config: EngineConfig, pid: int, port: int | None) -> EngineFile:
     )
 
 
-def account(death: Death, log: list[str]) -> str:
+def account(death: ProcessDeath, log: list[str]) -> str:
     """A death and its cause in one line, then the end of the log: this is recorded."""
     why = None if death.from_outside else cause(log)
     first = f"{death}: {why}" if why else str(death)

@@ -11,7 +11,7 @@ from time import monotonic_ns
 from typing import Any
 
 from embedded_engine.probe.attribute_reader import Vllm
-from embedded_engine.probe.vllm_names import Method
+from embedded_engine.probe.vllm_names import VllmMethod
 
 Given = tuple[Any, ...]
 """The arguments of a call, keyword arguments last."""
@@ -65,7 +65,7 @@ class Hook:
 
 
 def install(
-    methods: Mapping[str, Method],
+    methods: Mapping[str, VllmMethod],
     hooks: Mapping[str, Hook],
     fuse: Fuse,
     missing: Callable[[str], None],
@@ -82,7 +82,7 @@ def install(
             setattr(owner, method.name, wrapped(original, hook, fuse))
 
 
-def owner_of(method: Method) -> type | None:
+def owner_of(method: VllmMethod) -> type | None:
     """The class of a method; None if this vLLM lacks it."""
     module, _, name = method.owner.partition(":")
     try:

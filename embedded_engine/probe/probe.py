@@ -27,14 +27,18 @@ from embedded_engine.probe.about.engine_config import (
 )
 from embedded_engine.probe.about.engine_size import EngineSize
 from embedded_engine.probe.attribute_reader import AttributeReader, Vllm
-from embedded_engine.probe.blocks.block_maps import BlockMaps, MapAssembler
+from embedded_engine.probe.blocks.block_maps import BlockMapSender, MapAssembler
 from embedded_engine.probe.control.control_desk import ControlDesk
 from embedded_engine.probe.control.control_socket import ControlSocket
 from embedded_engine.probe.control.live_limits import SchedulerLimits
 from embedded_engine.probe.hooks import Fuse, Hook
 from embedded_engine.probe.tap.block_tap import BlockTap
 from embedded_engine.probe.tap.engine_tap import EngineTap
-from embedded_engine.probe.tap.front_tap import AskedHeader, FrontEndAssembler, FrontTap
+from embedded_engine.probe.tap.front_tap import (
+    FrontEndAssembler,
+    FrontTap,
+    GroupHeaderHook,
+)
 from embedded_engine.probe.tap.idle_cache import IdleCache
 from embedded_engine.probe.tap.step_assembler import LIMITS, StepAssembler
 from embedded_engine.probe.watchdog import watch_parent
@@ -70,7 +74,7 @@ class Probe:
         )
         self._idle_cache = IdleCache(self._lacks(Role.CORE))
         self.blocks = BlockTap(self.report, self._lacks(Role.CORE))
-        self._maps: BlockMaps | None = None
+        self._maps: BlockMapSender | None = None
         self._size = EngineSize(self._lacks(Role.CORE))
         self._engine_hooks = {key: Hook() for key in names.STEP_METHODS}
         self._tap: EngineTap | None = None
@@ -97,7 +101,10 @@ class Probe:
             self._refused = refusal(header)
             if self._refused is None:
                 hooks.install(
-                    names.HEADER_METHODS, AskedHeader(header).hooks(), self.fuse, api
+                    names.HEADER_METHODS,
+                    GroupHeaderHook(header).hooks(),
+                    self.fuse,
+                    api,
                 )
         front = {"born": Hook(self._front_born), **self._front.hooks()}
         hooks.install(names.FRONT_METHODS, front, self.fuse, api)
@@ -183,7 +190,9 @@ class Probe:
         self._tap.take(self._engine_hooks)
         if os.environ.get(BLOCK_MAP) != "0" and blocks_of.born(scheduler):
             assembler = MapAssembler(rank, self._story.ordinals)
-            self._maps = BlockMaps(blocks_of, assembler, channel, self._rests, lacks)
+            self._maps = BlockMapSender(
+                blocks_of, assembler, channel, self._rests, lacks
+            )
             self._maps.start()
         self.engine = engine_info(scheduler, rank, blocks, self._size, lacks)
         self.fuse.cost_ns = 0  # start-up is not part of the cost per step

@@ -21,7 +21,7 @@ EXECUTOR = "vllm.v1.executor.abstract:Executor"
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class VllmMethod:
     """A method of vLLM that the probe wraps."""
 
     owner: str
@@ -32,35 +32,41 @@ class Method:
 
 
 ENGINE_METHODS = {
-    "born": Method(SCHEDULER, "__init__", "all of EngineCore"),
-    "schedule": Method(SCHEDULER, "schedule", "steps"),
-    "update": Method(SCHEDULER, "update_from_output", "steps"),
-    "add": Method(SCHEDULER, "add_request", "when requests were queued"),
-    "preempt": Method(SCHEDULER, "_preempt_request", "preemptions"),
-    "free": Method(SCHEDULER, "_free_request", "when requests finished in the engine"),
-    "reset": Method(SCHEDULER, "reset_prefix_cache", "preemptions by a reset"),
-    "touch": Method(BLOCK_POOL, "touch", "idle cached KV blocks"),
-    "clear": Method(BLOCK_POOL, "reset_prefix_cache", "idle cached KV blocks"),
-    "last": Method(FREE_BLOCKS, "append_n", "idle cached KV blocks"),
-    "first": Method(FREE_BLOCKS, "prepend_n", "idle cached KV blocks"),
-    "taken": Method(BLOCK_POOL, "get_new_blocks", "who holds which KV block"),
-    "filled": Method(BLOCK_POOL, "cache_full_blocks", "who holds which KV block"),
-    "forgotten": Method(BLOCK_POOL, "reset_prefix_cache", "who holds which KV block"),
-    "sized": Method(
+    "born": VllmMethod(SCHEDULER, "__init__", "all of EngineCore"),
+    "schedule": VllmMethod(SCHEDULER, "schedule", "steps"),
+    "update": VllmMethod(SCHEDULER, "update_from_output", "steps"),
+    "add": VllmMethod(SCHEDULER, "add_request", "when requests were queued"),
+    "preempt": VllmMethod(SCHEDULER, "_preempt_request", "preemptions"),
+    "free": VllmMethod(
+        SCHEDULER, "_free_request", "when requests finished in the engine"
+    ),
+    "reset": VllmMethod(SCHEDULER, "reset_prefix_cache", "preemptions by a reset"),
+    "touch": VllmMethod(BLOCK_POOL, "touch", "idle cached KV blocks"),
+    "clear": VllmMethod(BLOCK_POOL, "reset_prefix_cache", "idle cached KV blocks"),
+    "last": VllmMethod(FREE_BLOCKS, "append_n", "idle cached KV blocks"),
+    "first": VllmMethod(FREE_BLOCKS, "prepend_n", "idle cached KV blocks"),
+    "taken": VllmMethod(BLOCK_POOL, "get_new_blocks", "who holds which KV block"),
+    "filled": VllmMethod(BLOCK_POOL, "cache_full_blocks", "who holds which KV block"),
+    "forgotten": VllmMethod(
+        BLOCK_POOL, "reset_prefix_cache", "who holds which KV block"
+    ),
+    "sized": VllmMethod(
         EXECUTOR, "initialize_from_config", "how large model and KV cache are"
     ),
 }
 STEP_METHODS = ("schedule", "update", "add", "preempt", "reset", "free")
 """The methods hooked by a scheduler's EngineTap."""
 FRONT_METHODS = {
-    "born": Method(OUTPUT_PROCESSOR, "__init__", "all of the API server"),
-    "add": Method(OUTPUT_PROCESSOR, "add_request", "arrivals"),
-    "process": Method(OUTPUT_PROCESSOR, "process_outputs", "first tokens, finishes"),
-    "abort": Method(OUTPUT_PROCESSOR, "abort_requests", "aborts by clients"),
+    "born": VllmMethod(OUTPUT_PROCESSOR, "__init__", "all of the API server"),
+    "add": VllmMethod(OUTPUT_PROCESSOR, "add_request", "arrivals"),
+    "process": VllmMethod(
+        OUTPUT_PROCESSOR, "process_outputs", "first tokens, finishes"
+    ),
+    "abort": VllmMethod(OUTPUT_PROCESSOR, "abort_requests", "aborts by clients"),
 }
 
 HEADER_METHODS = {
-    "asked": Method(
+    "asked": VllmMethod(
         "starlette.applications:Starlette", "__call__", "the header to group by"
     ),
 }

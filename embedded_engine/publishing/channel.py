@@ -27,7 +27,7 @@ from collectors.contract.readings import (
     Totals,
 )
 from collectors.contract.runtime_dir import hand_over
-from collectors.contract.wire import Sender, emptied, encode_reading
+from collectors.contract.wire import EnvelopePacker, emptied, encode_reading
 from collectors.http.guests import TokenBucket
 from collectors.probe.hello import (
     HELLO,
@@ -169,7 +169,7 @@ class Channel:
         self.cpu_ns = 0
         """CPU time of the sending thread."""
         self._owner = owner
-        self._sender = Sender(source)
+        self._sender = EnvelopePacker(source)
         self._ring = Ring(ring_bytes)
         records: deque[Record] = deque(maxlen=MOST_RECORDS)
         self.append: Callable[[Record], None] = records.append

@@ -18,8 +18,8 @@ from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.errors import UsageError
 from inferwatch.formatting import format_bytes
 from inferwatch.limits.devices import DEVICES, Device, device_named
-from inferwatch.limits.hf_config import ShapeError, StrangerError, shape_of
-from inferwatch.limits.plan import Machine, Workload, plan_for
+from inferwatch.limits.hf_config import ShapeError, UnknownFamilyError, shape_of
+from inferwatch.limits.plan import GpuSetup, Workload, plan_for
 from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
 from inferwatch.limits.shape import ModelShape
 from inferwatch.printing.summary.plan import Measured, as_json, plan_text
@@ -196,7 +196,7 @@ def _shape(
             kv_dtype=kv,
             quantization="none" if bits else method,
         )
-    except StrangerError as error:
+    except UnknownFamilyError as error:
         raise ShapeError(
             f"{error}; where it is built as Llama is, leave --model out and give its "
             "shape: --layers, --hidden, --heads, --kv-heads, --ffn and --vocab"
@@ -208,8 +208,8 @@ def _shape(
     return replace(shape, weight_bits=bits)
 
 
-def _splittable(shape: ModelShape, machine: Machine) -> ModelShape:
-    """Return the shape, after checking that tensor parallelism divides its heads."""
+def _splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:
+    """The same, where tensor parallelism can share its heads out evenly."""
     ways = machine.tensor_parallel
     if shape.heads % ways:
         can = [
@@ -227,8 +227,8 @@ def _splittable(shape: ModelShape, machine: Machine) -> ModelShape:
 
 def _columns(
     given: Mapping[str, Any],
-) -> Sequence[tuple[Machine, str | None, str]]:
-    """Return the columns to compare: each GPU, number of GPUs, and format."""
+) -> Sequence[tuple[GpuSetup, str | None, str]]:
+    """What stands side by side: GPUs, their number, formats."""
     gpus = list(dict.fromkeys(_device(each, given) for each in _listed(given["gpu"])))
     if not gpus:
         raise UsageError("say which GPU: --gpu H200, for instance")
@@ -302,9 +302,9 @@ def _unknown(name: str) -> str:
     )
 
 
-def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> Machine:
+def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> GpuSetup:
     overhead, storage = given["overhead_gb"], given["storage_gbps"]
-    return Machine(
+    return GpuSetup(
         device=device,
         tensor_parallel=ways,
         pipeline_parallel=given["pp"],

@@ -66,11 +66,11 @@ def prune(
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.record.sessions.retention import DEFAULT, Limits, to_go
+    from inferwatch.record.sessions.retention import DEFAULT, RetentionLimits, to_go
 
-    limits = Limits(older_than_s=older_than, max_bytes=max_size)
+    limits = RetentionLimits(older_than_s=older_than, max_bytes=max_size)
     path = record_of(database)
-    going = to_go(path, DEFAULT if limits == Limits() else limits)
+    going = to_go(path, DEFAULT if limits == RetentionLimits() else limits)
     _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
 
 

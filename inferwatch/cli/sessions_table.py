@@ -10,7 +10,7 @@ from rich.table import Table
 from inferwatch.cli.say import say_coloured
 from inferwatch.formatting import format_bytes, format_duration
 from inferwatch.record.sessions.sessions import SessionRow
-from inferwatch.record.sessions.sizes import Sizes
+from inferwatch.record.sessions.sizes import SessionSizes
 from inferwatch.visible import visible
 
 WIDE = 200
@@ -30,8 +30,8 @@ COLUMNS: dict[str, Literal["left", "right"]] = {
 }
 
 
-def print_sessions(rows: Sequence[SessionRow], sizes: Sizes) -> None:
-    """Print one line for each session, in the given order; sizes are estimates."""
+def print_sessions(rows: Sequence[SessionRow], sizes: SessionSizes) -> None:
+    """One line a session, newest first as they come; sizes are estimates."""
     table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     width = None if sys.stdout.isatty() else WIDE
     # Names and tags are the user's text: no markup.

@@ -68,7 +68,7 @@ def _all(_: Mapping[str, Any], layers: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ModelFamily:
     """Properties of a ``model_type`` that its configuration does not contain."""
 
     gated: bool = True
@@ -103,7 +103,7 @@ def _kv(heads: int, **others: Any) -> dict[str, Any]:  # noqa: ANN401 - as of JS
     return {"num_key_value_heads": heads, **others}
 
 
-_GPT2 = Family(
+_GPT2 = ModelFamily(
     gated=False,
     biased=True,
     norm_bias=True,
@@ -122,14 +122,14 @@ def _qwen_windows(full_layers: int) -> dict[str, Any]:
     }
 
 
-_QWEN2 = Family(
+_QWEN2 = ModelFamily(
     qkv_bias=True,
     full_layers=_below,
     otherwise=_qwen_windows(28),
 )
 _QWEN3 = replace(_QWEN2, qkv_bias=False, qk_norm=True)
 _QWEN2_VL = replace(_QWEN2, otherwise={**_qwen_windows(80), **_kv(8)})
-_QWEN2_MOE = Family(
+_QWEN2_MOE = ModelFamily(
     qkv_bias=True,
     full_layers=None,
     otherwise={
@@ -140,13 +140,13 @@ _QWEN2_MOE = Family(
     },
     known={"qkv_bias": True},
 )
-_QWEN3_MOE = Family(
+_QWEN3_MOE = ModelFamily(
     qk_norm=True,
     otherwise=_kv(
         4, use_sliding_window=False, num_experts=128, moe_intermediate_size=768
     ),
 )
-_GEMMA = Family(tied=True, otherwise={"head_dim": 256})
+_GEMMA = ModelFamily(tied=True, otherwise={"head_dim": 256})
 _GEMMA2 = replace(
     _GEMMA,
     norms=4,
@@ -167,16 +167,16 @@ _GEMMA3 = replace(
     ),
     known={"use_bidirectional_attention": False},
 )
-_GLM = Family(output_bias=False, otherwise=_kv(2, attention_bias=True))
-_MISTRAL = Family(otherwise=_kv(8, sliding_window=4096))
-_EXAONE4 = Family(
+_GLM = ModelFamily(output_bias=False, otherwise=_kv(2, attention_bias=True))
+_MISTRAL = ModelFamily(otherwise=_kv(8, sliding_window=4096))
+_EXAONE4 = ModelFamily(
     qk_norm=True,
     full_layers=_last_of(4, PATTERN),
     otherwise={"sliding_window": 4096},
 )
-_OLMO2 = Family(wide_qk_norm=True)
+_OLMO2 = ModelFamily(wide_qk_norm=True)
 # for other families with MLA, such as minicpm3, vLLM caches whole keys and values
-_DEEPSEEK = Family(known={"mlp_bias": False})
+_DEEPSEEK = ModelFamily(known={"mlp_bias": False})
 _DEEPSEEK_V3 = replace(
     _DEEPSEEK,
     otherwise={
@@ -189,7 +189,7 @@ _DEEPSEEK_V3 = replace(
     },
 )
 
-_GLM4_MOE = Family(
+_GLM4_MOE = ModelFamily(
     output_bias=False,
     otherwise=_kv(
         8,
@@ -200,11 +200,11 @@ _GLM4_MOE = Family(
     ),
 )
 
-LLAMA = Family()
-FAMILIES: Mapping[str, Family] = {
-    "apertus": Family(qk_norm=True, gated=False),
-    "arcee": Family(gated=False),
-    "aria_text": Family(
+LLAMA = ModelFamily()
+FAMILIES: Mapping[str, ModelFamily] = {
+    "apertus": ModelFamily(qk_norm=True, gated=False),
+    "arcee": ModelFamily(gated=False),
+    "aria_text": ModelFamily(
         otherwise={"moe_num_experts": 8, "moe_num_shared_experts": 2},
         known={"mlp_bias": False},
     ),
@@ -217,7 +217,7 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     # as vLLM reads it
-    "bailing_moe": Family(
+    "bailing_moe": ModelFamily(
         known={
             "use_bias": False,
             "use_qk_norm": False,
@@ -225,17 +225,19 @@ FAMILIES: Mapping[str, Family] = {
             "moe_shared_expert_intermediate_size": None,
         }
     ),
-    "bloom": Family(gated=False, biased=True, norm_bias=True, last_norms=2, tied=True),
-    "cohere": Family(tied=True, norms=1),
-    "cohere2": Family(
+    "bloom": ModelFamily(
+        gated=False, biased=True, norm_bias=True, last_norms=2, tied=True
+    ),
+    "cohere": ModelFamily(tied=True, norms=1),
+    "cohere2": ModelFamily(
         tied=True,
         norms=1,
         full_layers=_last_of(4, PATTERN),
         otherwise={"sliding_window": 4096},
     ),
-    "cwm": Family(full_layers=_first_of(4), otherwise=_kv(8, sliding_window=8192)),
+    "cwm": ModelFamily(full_layers=_first_of(4), otherwise=_kv(8, sliding_window=8192)),
     # as vLLM reads it: without MLA
-    "deepseek": Family(
+    "deepseek": ModelFamily(
         known={"attention_bias": False, "mlp_bias": False, "rswa_window": None}
     ),
     "deepseek_v2": replace(
@@ -249,7 +251,7 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     "deepseek_v3": _DEEPSEEK_V3,
-    "dots1": Family(
+    "dots1": ModelFamily(
         qk_norm=True,
         full_layers=_below,
         otherwise={
@@ -258,8 +260,10 @@ FAMILIES: Mapping[str, Family] = {
             "moe_intermediate_size": 1408,
         },
     ),
-    "ernie4_5": Family(bias_key="use_bias", tied=True, otherwise=_kv(2, head_dim=128)),
-    "ernie4_5_moe": Family(
+    "ernie4_5": ModelFamily(
+        bias_key="use_bias", tied=True, otherwise=_kv(2, head_dim=128)
+    ),
+    "ernie4_5_moe": ModelFamily(
         tied=True,
         otherwise=_kv(
             4,
@@ -271,7 +275,7 @@ FAMILIES: Mapping[str, Family] = {
         known={"use_bias": False},
     ),
     # has its own code: taken from vLLM's classes, like internlm2 and mimo
-    "exaone": Family(known={"bias": False}),
+    "exaone": ModelFamily(known={"bias": False}),
     "exaone4": _EXAONE4,
     "exaone_moe": replace(
         _EXAONE4,
@@ -283,7 +287,7 @@ FAMILIES: Mapping[str, Family] = {
             "first_k_dense_replace": 1,
         },
     ),
-    "falcon": Family(
+    "falcon": ModelFamily(
         gated=False,
         bias_key="bias",
         norm_bias=True,
@@ -297,7 +301,7 @@ FAMILIES: Mapping[str, Family] = {
     "gemma3_text": _GEMMA3,
     "glm": _GLM,
     "glm4": replace(_GLM, norms=4),
-    "glm4v_text": Family(qkv_bias=True, norms=4, otherwise=_kv(2)),
+    "glm4v_text": ModelFamily(qkv_bias=True, norms=4, otherwise=_kv(2)),
     "glm4v_moe_text": replace(
         _GLM4_MOE, otherwise={**_GLM4_MOE.otherwise, "attention_bias": True}
     ),
@@ -318,10 +322,10 @@ FAMILIES: Mapping[str, Family] = {
         otherwise={**_GPT2.otherwise, "multi_query": True},
         known={**_GPT2.known, "multi_query": True},
     ),
-    "gpt_neox": Family(
+    "gpt_neox": ModelFamily(
         gated=False, biased=True, norm_bias=True, known={"attention_bias": True}
     ),
-    "gpt_oss": Family(
+    "gpt_oss": ModelFamily(
         full_layers=_last_of(2),
         otherwise=_kv(
             8,
@@ -331,17 +335,17 @@ FAMILIES: Mapping[str, Family] = {
             sliding_window=128,
         ),
     ),
-    "granite": Family(),
-    "granite_swa": Family(
+    "granite": ModelFamily(),
+    "granite_swa": ModelFamily(
         tied=True, full_layers=_first_of(4), otherwise=_kv(4, sliding_window=128)
     ),
-    "granitemoe": Family(otherwise={"num_local_experts": 8}),
-    "granitemoe_swa": Family(
+    "granitemoe": ModelFamily(otherwise={"num_local_experts": 8}),
+    "granitemoe_swa": ModelFamily(
         full_layers=_first_of(4),
         otherwise={"num_local_experts": 8, "sliding_window": 128},
     ),
-    "granitemoeshared": Family(otherwise={"num_local_experts": 8}),
-    "hy_v3": Family(
+    "granitemoeshared": ModelFamily(otherwise={"num_local_experts": 8}),
+    "hy_v3": ModelFamily(
         qk_norm=True,
         otherwise=_kv(
             8,
@@ -352,38 +356,38 @@ FAMILIES: Mapping[str, Family] = {
             first_k_dense_replace=1,
         ),
     ),
-    "hunyuan_v1_dense": Family(qk_norm=True),
-    "hyperclovax": Family(otherwise={"use_post_norm": True}),
-    "jais2": Family(
+    "hunyuan_v1_dense": ModelFamily(qk_norm=True),
+    "hyperclovax": ModelFamily(otherwise={"use_post_norm": True}),
+    "jais2": ModelFamily(
         gated=False,
         norm_bias=True,
         otherwise={"attention_bias": True, "mlp_bias": True},
     ),
-    "internlm2": Family(known={"bias": False}),
+    "internlm2": ModelFamily(known={"bias": False}),
     # as vLLM reads it: Llama with a key for the bias of queries, keys and values
-    "internlm3": Family(known={"bias": False, "qkv_bias": False}),
+    "internlm3": ModelFamily(known={"bias": False, "qkv_bias": False}),
     "kimi_k2": _DEEPSEEK_V3,
     "llama": LLAMA,
-    "llama4_text": Family(
+    "llama4_text": ModelFamily(
         full_layers=_without_positions,
         otherwise=_kv(8, num_local_experts=16, attention_chunk_size=8192),
     ),
-    "mellum": Family(
+    "mellum": ModelFamily(
         qk_norm=True,
         full_layers=_all,
         otherwise=_kv(4, head_dim=128, num_experts=64, moe_intermediate_size=896),
     ),
-    "minimax_m2": Family(
+    "minimax_m2": ModelFamily(
         wide_qk_norm=True,
         otherwise=_kv(8, head_dim=128, num_local_experts=256),
     ),
     "mimo": replace(_QWEN2, output_bias=False),
     "ministral": _MISTRAL,
-    "ministral3": Family(otherwise=_kv(8)),
+    "ministral3": ModelFamily(otherwise=_kv(8)),
     "mistral": _MISTRAL,
-    "mixtral": Family(otherwise=_kv(8, num_local_experts=8)),
-    "nemotron": Family(gated=False, norm_bias=True, otherwise=_kv(8)),
-    "olmo": Family(norms=0, last_norms=0),
+    "mixtral": ModelFamily(otherwise=_kv(8, num_local_experts=8)),
+    "nemotron": ModelFamily(gated=False, norm_bias=True, otherwise=_kv(8)),
+    "olmo": ModelFamily(norms=0, last_norms=0),
     "olmo2": _OLMO2,
     "olmo3": replace(
         _OLMO2, full_layers=_last_of(4), otherwise={"sliding_window": 4096}
@@ -401,9 +405,9 @@ FAMILIES: Mapping[str, Family] = {
         },
     ),
     # as vLLM reads it
-    "orion": Family(norm_bias=True),
-    "persimmon": Family(gated=False, biased=True, norm_bias=True),
-    "phi": Family(
+    "orion": ModelFamily(norm_bias=True),
+    "persimmon": ModelFamily(gated=False, biased=True, norm_bias=True),
+    "phi": ModelFamily(
         gated=False,
         biased=True,
         norms=1,
@@ -411,12 +415,12 @@ FAMILIES: Mapping[str, Family] = {
         head_bias=True,
         known={"qk_layernorm": False},
     ),
-    "phi3": Family(),
+    "phi3": ModelFamily(),
     # as vLLM reads these two: Llama, behind vision and audio encoders
-    "phi3_v": Family(),
-    "phi4mm": Family(),
-    "phi4_multimodal": Family(otherwise=_kv(8)),
-    "phimoe": Family(norm_bias=True, otherwise=_kv(8, num_local_experts=16)),
+    "phi3_v": ModelFamily(),
+    "phi4mm": ModelFamily(),
+    "phi4_multimodal": ModelFamily(otherwise=_kv(8)),
+    "phimoe": ModelFamily(norm_bias=True, otherwise=_kv(8, num_local_experts=16)),
     "qwen2": _QWEN2,
     "qwen2_5_omni_text": replace(_QWEN2, otherwise={**_QWEN2.otherwise, **_kv(4)}),
     "qwen2_5_vl": _QWEN2_VL,
@@ -426,30 +430,30 @@ FAMILIES: Mapping[str, Family] = {
     "qwen2_vl_text": _QWEN2_VL,
     "qwen3": _QWEN3,
     "qwen3_moe": _QWEN3_MOE,
-    "qwen3_omni_moe_text": Family(
+    "qwen3_omni_moe_text": ModelFamily(
         qk_norm=True,
         full_layers=None,
         otherwise=_kv(4, num_experts=128, moe_intermediate_size=768),
     ),
-    "qwen3_vl_moe_text": Family(
+    "qwen3_vl_moe_text": ModelFamily(
         qk_norm=True,
         otherwise={"num_experts": 60, "moe_intermediate_size": 1408},
     ),
-    "qwen3_vl_text": Family(qk_norm=True),
-    "seed_oss": Family(
+    "qwen3_vl_text": ModelFamily(qk_norm=True),
+    "seed_oss": ModelFamily(
         output_bias=False, otherwise=_kv(8, head_dim=128, attention_bias=True)
     ),
-    "smollm3": Family(
+    "smollm3": ModelFamily(
         tied=True, full_layers=None, otherwise=_kv(4, use_sliding_window=False)
     ),
-    "solar_open": Family(
+    "solar_open": ModelFamily(
         output_bias=False, otherwise=_kv(8, head_dim=128, n_shared_experts=1)
     ),
-    "stablelm": Family(
+    "stablelm": ModelFamily(
         norm_bias=True,
         known={"qk_layernorm": False, "use_parallel_residual": False},
     ),
-    "starcoder2": Family(
+    "starcoder2": ModelFamily(
         gated=False,
         bias_key="use_bias",
         norm_bias=True,
@@ -457,14 +461,14 @@ FAMILIES: Mapping[str, Family] = {
         otherwise=_kv(2, use_bias=True),
     ),
     # as vLLM reads a ``params.json`` of Mistral
-    "transformer": Family(known={"moe": None}),
-    "vaultgemma": Family(
+    "transformer": ModelFamily(known={"moe": None}),
+    "vaultgemma": ModelFamily(
         tied=True,
         full_layers=_last_of(2),
         otherwise=_kv(4, head_dim=256, sliding_window=4096),
     ),
 }
-VERSIONS: Mapping[str, Mapping[str, Family]] = {
+VERSIONS: Mapping[str, Mapping[str, ModelFamily]] = {
     "minicpmo": {"": _QWEN2, "2.6": _QWEN2, "4.5": _QWEN3},
     "minicpmv": {"2.5": LLAMA, "2.6": _QWEN2, "4.0": LLAMA, "4.5": _QWEN3},
 }

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inferwatch.limits.config_values import first_number, items
-from inferwatch.limits.families import FAMILIES, LLAMA, VERSIONS, Family
+from inferwatch.limits.families import FAMILIES, LLAMA, VERSIONS, ModelFamily
 from inferwatch.limits.formats import (
     DTYPE_BITS,
     ShapeError,
@@ -14,10 +14,10 @@ from inferwatch.limits.formats import (
 )
 from inferwatch.limits.shape import Experts, Mla, ModelShape
 
-__all__ = ["ShapeError", "StrangerError", "reads_all", "shape_of"]
+__all__ = ["ShapeError", "UnknownFamilyError", "reads_all", "shape_of"]
 
 
-class StrangerError(ShapeError):
+class UnknownFamilyError(ShapeError):
     """The model's family, or the value of one of its keys, is not supported."""
 
 
@@ -213,31 +213,31 @@ def _refuse_strangers(text: Mapping[str, Any]) -> None:
         raise ShapeError(f"the layers of {kind} differ ({told}): unknown")
 
 
-def _family(text: Mapping[str, Any]) -> Family:
+def _family(text: Mapping[str, Any]) -> ModelFamily:
     """The family; Llama's for a configuration without ``model_type``."""
     kind = text.get("model_type")
     if not kind:
         return LLAMA
     known = FAMILIES.get(str(kind)) or _by_version(text)
     if known is None:
-        raise StrangerError(
+        raise UnknownFamilyError(
             f"how models of the family {kind} are built is not known here"
         )
     fixed = {**known.known, "word_embed_proj_dim": text.get("hidden_size")}
     odd = [key for key, value in fixed.items() if text.get(key) not in (None, value)]
     if odd:
-        raise StrangerError(f"{kind} with {', '.join(odd)} as here is not known")
+        raise UnknownFamilyError(f"{kind} with {', '.join(odd)} as here is not known")
     return known
 
 
-def _by_version(text: Mapping[str, Any]) -> Family | None:
+def _by_version(text: Mapping[str, Any]) -> ModelFamily | None:
     """The family of a text model determined by the model's version."""
     version = text.get("version")
     versions = VERSIONS.get(str(text.get("model_type")), {})
     return versions.get("" if version is None else str(version))
 
 
-def _with_defaults(text: Mapping[str, Any], kind: Family) -> Mapping[str, Any]:
+def _with_defaults(text: Mapping[str, Any], kind: ModelFamily) -> Mapping[str, Any]:
     """The configuration with the family's defaults for keys absent under any name."""
     absent = {
         key: value
@@ -354,7 +354,7 @@ def _mla(text: Mapping[str, Any]) -> Mla | None:
 
 
 def _window(
-    text: Mapping[str, Any], kind: Family, layers: int
+    text: Mapping[str, Any], kind: ModelFamily, layers: int
 ) -> tuple[int | None, int]:
     """The sliding window, and the number of layers that have it."""
     window = first_number(text, ("sliding_window", "attention_chunk_size"))
@@ -370,7 +370,7 @@ def _window(
     return (window, count) if count else (None, 0)
 
 
-def _norms(text: Mapping[str, Any], kind: Family) -> int:
+def _norms(text: Mapping[str, Any], kind: ModelFamily) -> int:
     """Norms per layer: Falcon shares one between parallel attention and FFN."""
     if text.get("use_post_norm"):
         return 2 * kind.norms
@@ -380,7 +380,7 @@ def _norms(text: Mapping[str, Any], kind: Family) -> int:
     return kind.norms
 
 
-def _positions(text: Mapping[str, Any], kind: Family) -> int:
+def _positions(text: Mapping[str, Any], kind: ModelFamily) -> int:
     if not kind.positions:
         return 0
     return (first_number(text, POSITIONS) or 0) + kind.extra_positions
@@ -390,7 +390,7 @@ def _attention_bias(text: Mapping[str, Any]) -> bool:
     return any(_told(text, key) for key in ("attention_bias", "use_qkv_bias"))
 
 
-def _output_bias(text: Mapping[str, Any], kind: Family) -> bool:
+def _output_bias(text: Mapping[str, Any], kind: ModelFamily) -> bool:
     if "attention_out_bias" in text:
         return _told(text, "attention_out_bias")
     return kind.output_bias and _told(text, "attention_bias")

@@ -47,7 +47,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class GpuSetup:
     """The number and kind of GPUs, and the share of their memory an engine may use."""
 
     device: Device
@@ -68,10 +68,10 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class CapacityPlan:
     """The resulting bounds; bytes are per GPU unless stated otherwise."""
 
-    machine: Machine
+    machine: GpuSetup
     shape: ModelShape
     workload: Workload
     counted: Parameters
@@ -121,7 +121,7 @@ class Plan:
         return cost_per_million(self.machine.gpu_hour, self.machine.gpus, tokens_per_s)
 
 
-def plan_for(shape: ModelShape, machine: Machine, workload: Workload) -> Plan:
+def plan_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> CapacityPlan:
     """Compute the plan."""
     return _Planner(shape, machine, workload).plan()
 
@@ -156,7 +156,9 @@ def activation_bytes(
 class _Planner:
     """Computes the parts of a plan."""
 
-    def __init__(self, shape: ModelShape, machine: Machine, workload: Workload) -> None:
+    def __init__(
+        self, shape: ModelShape, machine: GpuSetup, workload: Workload
+    ) -> None:
         self.shape, self.machine, self.workload = shape, machine, workload
         self.costs = StepCosts.of(shape, machine.tensor_parallel)
         self.prompt = StepSums.prefilling(
@@ -165,7 +167,7 @@ class _Planner:
         self.bandwidth = machine.device.bytes_per_s
         self.flops = machine.device.flops_at(shape.compute_dtype)
 
-    def plan(self) -> Plan:
+    def plan(self) -> CapacityPlan:
         shape, machine, load = self.shape, self.machine, self.workload
         total = weight_bytes(shape)
         weights = total / machine.gpus
@@ -184,7 +186,7 @@ class _Planner:
         compute_from = compute_bound_batch(self.decode, self.bandwidth, self.flops)
         tpot, ttft = self.tpot(load.batch), self.ttft()
         left = allowed - weights - overhead - load.batch * request / shards
-        return Plan(
+        return CapacityPlan(
             machine=machine,
             shape=shape,
             workload=load,

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
-from collectors.contract.clock import NS_PER_S, Anchors, SessionClock
+from collectors.contract.clock import NS_PER_S, SessionClock, WallClockAnchors
 from collectors.contract.collector import Collector, CollectorError, TappedCollector
 from collectors.contract.readings import AnyReading, Note, NoteKind
-from collectors.hardware.dcgm import Measured, dcgm_scrapers
+from collectors.hardware.dcgm import GpuSourceArbiter, dcgm_scrapers
 from collectors.hardware.gpu_collector import GpuCollector
 from collectors.hardware.host import (
     HostSampler,
@@ -75,14 +75,13 @@ class LiveSession:
     ) -> None:
         self.clock = clock
         self.pipeline = pipeline
-        self.anchors = Anchors()
+        self.anchors = WallClockAnchors()
         self._processes = processes
         """Returns the processes to sample besides our own."""
         self.gpus = GpuCollector(clock)
-        """Reads the GPUs of this host."""
-        self.measured = Measured(nvml=True)
-        """Which GPUs NVML measures, here or on an agent's host; DCGM measures the
-        others."""
+        """Those of this host."""
+        self.measured = GpuSourceArbiter(nvml=True)
+        """Which GPUs NVML measures, here or by agents; the rest is DCGM's."""
         self.collectors: list[Collector] = [
             HostSampler(clock, self._every_process),
             TappedCollector(self.gpus, self.measured.hear),

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from collectors.contract.clock import NS_PER_S, monotonic_ns
-from collectors.http.bounded_get import Answer, NoAnswerError, get
+from collectors.http.bounded_get import NoAnswerError, TimedResponse, get
 from collectors.http.http_client import ProxyError, http_client
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.formatting import counted
@@ -138,7 +138,7 @@ class TargetServer:
         except NoAnswerError:
             return {}
 
-    async def _get(self, path: str) -> Answer:
+    async def _get(self, path: str) -> TimedResponse:
         async with self.client() as client:
             return await get(client, path, timeout_s=TIMEOUT_S)
 
@@ -218,7 +218,7 @@ def tokens_made(counters: Mapping[str, float]) -> float:
     return sum(counters.get(name, 0.0) for name in MADE)
 
 
-def _names(answer: Answer) -> list[str]:
+def _names(answer: TimedResponse) -> list[str]:
     try:
         listed: Any = msgspec.json.decode(answer.body)
         return [str(model["id"]) for model in listed["data"]]

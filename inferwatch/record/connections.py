@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from inferwatch.errors import StorageError
-from inferwatch.record.file.copies import Stamp, copy_of, log_of
+from inferwatch.record.file.copies import FileStamp, copy_of, log_of
 from inferwatch.record.file.sqlite import PRIMARY_CODE, connect, explain, make_private
 from inferwatch.record.repair.damage import is_damage
 from inferwatch.record.repair.recovery import readable_copy
@@ -56,7 +56,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         if version == SCHEMA_VERSION:
             return connect(path, "ro")
         if not _is_ours_to_change(path):
-            return connect(_migrated(Stamp.of(path)), "ro")
+            return connect(_migrated(FileStamp.of(path)), "ro")
         close_after_writing(open_for_writing(path))
     return connect(path, "ro")
 
@@ -104,7 +104,7 @@ def _is_ours_to_change(path: Path) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _migrated(stamp: Stamp) -> Path:
+def _migrated(stamp: FileStamp) -> Path:
     copy = copy_of(stamp.path)
     copy.chmod(stat.S_IRUSR | stat.S_IWUSR)
     close_after_writing(open_for_writing(copy))

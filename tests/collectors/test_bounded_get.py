@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from collectors.http import bounded_get
-from collectors.http.bounded_get import Answer as Got
-from collectors.http.bounded_get import NoAnswerError, Unpacker, get
+from collectors.http.bounded_get import NoAnswerError, TimedResponse, Unpacker, get
 from collectors.http.server import Server
 from tests.collectors.http_server import (
     TWICE,
@@ -26,7 +25,9 @@ from tests.collectors.http_server import (
 GZIP = "content-encoding: gzip\r\n"
 
 
-async def ask(server: Serving, path: str = "/metrics", timeout_s: float = 20) -> Got:
+async def ask(
+    server: Serving, path: str = "/metrics", timeout_s: float = 20
+) -> TimedResponse:
     async with Server(url=server.url).client(timeout_s=None) as client:
         return await get(client, path, timeout_s=timeout_s, most_bytes=100_000)
 

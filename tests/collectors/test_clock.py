@@ -7,9 +7,9 @@ import pytest
 from collectors.contract import clock
 from collectors.contract.clock import (
     NS_PER_S,
-    Anchors,
     DistantClock,
     SessionClock,
+    WallClockAnchors,
     anchor,
     boot_id,
     monotonic_ns,
@@ -85,7 +85,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 @pytest.mark.parametrize("by_s", [3_600, -60, 0.3])
 def test_when_the_clocks_parted_there_is_a_new_anchor(host: Host, by_s: float) -> None:
-    anchors, began = Anchors(), host.wall
+    anchors, began = WallClockAnchors(), host.wall
     host.runs(100)
     assert anchors.parted() is None
     host.sleeps(by_s)
@@ -106,7 +106,7 @@ def test_when_the_clocks_parted_there_is_a_new_anchor(host: Host, by_s: float) -
 def test_who_is_held_up_between_two_readings_takes_no_anchor(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    anchors = Anchors()
+    anchors = WallClockAnchors()
     monkeypatch.setattr(clock, "wall_offset_ns", lambda: host.wall)
 
     assert anchors.parted() is None

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from collectors.servers import discover
-from collectors.servers.discover import Listener, found_servers, listening
+from collectors.servers.discover import ListeningPort, found_servers, listening
 from tests.collectors.http_server import Answer, Serving, as_json, serving, whole
 
 MODELS = '{"data":[{"id":"chat","owned_by":"vllm"}]}'
@@ -30,7 +30,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> Here:
     def listen(*servers: Serving, command: str = "") -> None:
         ports = [urlsplit(each.url).port or 0 for each in servers]
         found = [
-            Listener(port=port, host="127.0.0.1", command=command) for port in ports
+            ListeningPort(port=port, host="127.0.0.1", command=command)
+            for port in ports
         ]
         monkeypatch.setattr(discover, "listening", lambda: found)
 
@@ -176,4 +177,6 @@ def test_people_say_which_ports_may_be_asked(
 def test_an_engine_is_known_by_its_command_also_when_we_serve_it(
     command: str, known: bool
 ) -> None:
-    assert Listener(port=8000, host="127.0.0.1", command=command).is_engine is known
+    assert (
+        ListeningPort(port=8000, host="127.0.0.1", command=command).is_engine is known
+    )

@@ -6,7 +6,7 @@ import pytest
 
 from collectors.contract.readings import Histogram
 from collectors.servers import exposition
-from collectors.servers.exposition import Exposition, ExpositionError, Scraped
+from collectors.servers.exposition import Exposition, ExpositionError, ScrapedPage
 from collectors.servers.families.vllm import VLLM as FAMILY
 from tests.collectors.http_server import VLLM
 
@@ -14,7 +14,7 @@ RUNNING = 'vllm:num_requests_running{engine="0",model_name="m"}'
 TOKENS = 'vllm:generation_tokens_total{engine="0",model_name="m"}'
 
 
-def read(*lines: str) -> Scraped:
+def read(*lines: str) -> ScrapedPage:
     return Exposition(FAMILY).read("\n".join(lines) + "\n")
 
 

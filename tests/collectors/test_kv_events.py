@@ -17,7 +17,11 @@ from collectors.contract.clock import SessionClock, wall_offset_ns
 from collectors.contract.readings import AnyReading, KvCacheEvents, Note
 from collectors.http.server import Server
 from collectors.servers import kv_events
-from collectors.servers.kv_events import KvEventStream, Unreachable, reachable
+from collectors.servers.kv_events import (
+    KvEventStream,
+    UnreachableEventsError,
+    reachable,
+)
 from tests.collectors.http_server import TWICE, packed_twice, serving, whole
 
 MS = 1_000_000
@@ -481,7 +485,7 @@ def test_a_local_server_is_connected_to_or_bound_for(
     "told", ["tcp://127.0.0.1:5557", "ipc:///run/kv", "inproc://x", "tcp://*", "x", ""]
 )
 def test_what_no_other_host_can_hear_is_said(told: str) -> None:
-    with pytest.raises(Unreachable):
+    with pytest.raises(UnreachableEventsError):
         reachable(told, "far", local=False)
 
 

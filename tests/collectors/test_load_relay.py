@@ -13,7 +13,7 @@ import pytest
 from collectors.contract.clock import SessionClock
 from collectors.contract.plain_file import write_plain
 from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, Note, NoteKind
-from collectors.contract.wire import Sender
+from collectors.contract.wire import EnvelopePacker
 from collectors.load.load_relay import LoadNotice, LoadRelay, RelayedLoad, notices
 
 START_NS = 1_000
@@ -58,7 +58,7 @@ def relay(notice: LoadNotice) -> Iterator[LoadRelay]:
 
 
 async def heard(
-    relay: LoadRelay, load: RelayedLoad, sender: Sender
+    relay: LoadRelay, load: RelayedLoad, sender: EnvelopePacker
 ) -> list[AnyReading]:
     """What a listener gets until the end; to be heard at all takes it a moment."""
     got: list[AnyReading] = []
@@ -82,7 +82,7 @@ async def test_readings_come_in_session_time_until_the_run_ends(
 ) -> None:
     load = RelayedLoad(SessionClock(START_NS), notice)
 
-    got = await heard(relay, load, Sender("whoever"))
+    got = await heard(relay, load, EnvelopePacker("whoever"))
 
     events = [each for each in got if isinstance(each, LoadEvent)]
     assert {each.source for each in events} == {"load-1"}
@@ -91,7 +91,7 @@ async def test_readings_come_in_session_time_until_the_run_ends(
 
 
 async def test_what_was_missed_is_counted(relay: LoadRelay, notice: LoadNotice) -> None:
-    sender = Sender("whoever")
+    sender = EnvelopePacker("whoever")
     for _ in range(7):
         sender.pack([event(START_NS)])  # before anybody listened
 
@@ -103,7 +103,7 @@ async def test_what_was_missed_is_counted(relay: LoadRelay, notice: LoadNotice) 
 
 
 def test_a_relay_that_nobody_hears_never_waits(relay: LoadRelay) -> None:
-    message = Sender("whoever").pack([event(START_NS)] * 50)
+    message = EnvelopePacker("whoever").pack([event(START_NS)] * 50)
 
     for _ in range(5_000):
         relay.send(message)

@@ -12,7 +12,7 @@ import zmq
 from collectors.contract.clock import SessionClock
 from collectors.contract.collector import WireVersionError
 from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, Note, NoteKind
-from collectors.contract.wire import Sender
+from collectors.contract.wire import EnvelopePacker
 from collectors.load.load_stream import LoadStream
 
 START_NS = 1_000
@@ -56,7 +56,7 @@ async def test_readings_come_in_session_time_with_the_run_as_source(
     stream: LoadStream, path: Path
 ) -> None:
     with pushing(path) as socket:
-        socket.send(Sender("whoever").pack([event(START_NS + 5)]))
+        socket.send(EnvelopePacker("whoever").pack([event(START_NS + 5)]))
 
         taken = await take(stream, 1)
 
@@ -69,7 +69,7 @@ async def test_what_no_generator_says_ends_nothing(
 ) -> None:
     with pushing(path) as socket:
         socket.send(message)
-        socket.send(Sender("run").pack([event(START_NS + 5)]))
+        socket.send(EnvelopePacker("run").pack([event(START_NS + 5)]))
 
         note, last = await take(stream, 2)
 
@@ -82,7 +82,7 @@ async def test_what_has_come_is_given_out_before_the_end(
     stream: LoadStream, path: Path
 ) -> None:
     with pushing(path) as socket:
-        sender = Sender("run")
+        sender = EnvelopePacker("run")
         for t_ns in range(100):
             socket.send(sender.pack([event(START_NS + t_ns)]))
 
@@ -103,7 +103,7 @@ async def read(stream: LoadStream, into: list[int]) -> None:
 async def test_a_lost_message_is_counted_in_readings(
     stream: LoadStream, path: Path
 ) -> None:
-    sender = Sender("run")
+    sender = EnvelopePacker("run")
     sender.pack([event(1), event(2)])
     with pushing(path) as socket:
         socket.send(sender.pack([event(3)]))
@@ -116,7 +116,7 @@ async def test_a_lost_message_is_counted_in_readings(
 
 
 async def test_nothing_lost_is_nothing_said(stream: LoadStream, path: Path) -> None:
-    sender = Sender("run")
+    sender = EnvelopePacker("run")
     with pushing(path) as socket:
         for _ in range(3):
             socket.send(sender.pack([event(1)]))
@@ -127,7 +127,7 @@ async def test_nothing_lost_is_nothing_said(stream: LoadStream, path: Path) -> N
 
 
 async def test_another_major_version_is_refused(stream: LoadStream, path: Path) -> None:
-    newer = msgspec.msgpack.decode(Sender("run").pack([])) | {"v": 2}
+    newer = msgspec.msgpack.decode(EnvelopePacker("run").pack([])) | {"v": 2}
     with pushing(path) as socket:
         socket.send(msgspec.msgpack.encode(newer))
 

@@ -26,7 +26,7 @@ from collectors.contract.readings import AnyReading, Note, RequestSpan
 from collectors.http.server import Server
 from collectors.servers import otlp
 from collectors.servers.otlp import PATH, PROTOBUF, SpanReceiver
-from collectors.servers.request_spans import Sender, SpanReader, TracedServers
+from collectors.servers.request_spans import SpanReader, SpanSender, TracedServers
 
 Kind = TypeVar("Kind")
 MS = 1_000_000
@@ -317,7 +317,7 @@ async def test_a_post_of_one_sender_gives_others_their_turns(
     body = message.SerializeToString()
     if kind == otlp.JSON:
         body = MessageToJson(message, indent=None).encode()
-    post = otlp.Post({}, body, kind)
+    post = otlp.TracePost({}, body, kind)
     turns = Turns()
     await asyncio.sleep(0)
     await heard.receiver.take(post, "127.0.0.1", same_host=True)
@@ -587,7 +587,7 @@ def spans_of(message: ExportTraceServiceRequest) -> list[Span]:
 
 def from_afar(reader: SpanReader, ended_ns: int, now_ns: int) -> RequestSpan:
     """A request that ended then, by another host's clock, and came now."""
-    afar = Sender(name="", pid=1, address="10.0.0.2", same_host=False)
+    afar = SpanSender(name="", pid=1, address="10.0.0.2", same_host=False)
     message = traces(request(), began_ns=ended_ns - 1_500 * MS)
     (span,), _ = reader.read(spans_of(message), afar, now_ns)
     return span
@@ -610,7 +610,7 @@ def test_nothing_ends_after_it_was_received() -> None:
 
 
 def test_who_seems_to_be_of_this_host_and_is_ahead_has_another_clock() -> None:
-    near = Sender(name="", pid=1, address="127.0.0.1", same_host=True)
+    near = SpanSender(name="", pid=1, address="127.0.0.1", same_host=True)
     now_ns = wall_ns()
     message = traces(request(), began_ns=now_ns + 9_000 * MS)
     (span,), _ = SpanReader().read(spans_of(message), near, now_ns)
@@ -623,7 +623,7 @@ def test_a_pid_of_a_container_is_not_taken_for_one_of_here(
     command = ["/sbin/init"]
     monkeypatch.setattr(psutil.Process, "cmdline", lambda _: command)
     server = Server(url="localhost:1")
-    inside = Sender(name="", pid=os.getpid(), address="127.0.0.1", same_host=True)
+    inside = SpanSender(name="", pid=os.getpid(), address="127.0.0.1", same_host=True)
     with socket.create_server(("127.0.0.1", 0)):
         assert TracedServers([server]).source(inside) == "localhost:1"
         command[:] = ["python", "-m", "vllm"]

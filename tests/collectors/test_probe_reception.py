@@ -5,7 +5,7 @@ import pytest
 from collectors.contract.clock import anchor
 from collectors.contract.collector import WireVersionError
 from collectors.contract.readings import AnyReading, ClockAnchor, Note, NoteKind, Totals
-from collectors.contract.wire import Sender, encode_reading
+from collectors.contract.wire import EnvelopePacker, encode_reading
 from collectors.probe.hello import (
     LIVE,
     RING,
@@ -22,7 +22,7 @@ class Probe:
     """Emits numbered notes, two to an envelope, and remembers them all."""
 
     def __init__(self) -> None:
-        self.sender = Sender("e")
+        self.sender = EnvelopePacker("e")
         self.sent: list[bytes] = []
 
     def emit(self) -> bytes:

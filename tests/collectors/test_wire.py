@@ -44,7 +44,7 @@ def note(text: str) -> Note:
 
 @given(st.lists(steps(), max_size=4))
 def test_readings_arrive_as_they_were_sent(sent: list[Step]) -> None:
-    envelope, received = wire.unpack(wire.Sender("engine").pack(list(sent)))
+    envelope, received = wire.unpack(wire.EnvelopePacker("engine").pack(list(sent)))
 
     assert received == sent
     assert (envelope.source, envelope.emitted) == ("engine", len(sent))
@@ -55,7 +55,7 @@ def test_unknown_is_still_unknown_after_the_wire() -> None:
         t_ns=0, kind=EventKind.ADDED, vantage=Vantage.ENGINE, request_id="a"
     )
 
-    _, received = wire.unpack(wire.Sender("engine").pack([event]))
+    _, received = wire.unpack(wire.EnvelopePacker("engine").pack([event]))
 
     assert received == [event]
     assert received[0].prompt_tokens is None  # type: ignore[union-attr]
@@ -65,7 +65,7 @@ def test_a_reading_of_a_newer_kind_is_skipped() -> None:
     alien = msgspec.Raw(msgspec.msgpack.encode({"type": "FromTheFuture", "x": 1}))
     known = wire.encode_reading(note("kept"))
 
-    _, received = wire.unpack(wire.Sender("engine").pack_raw([alien, known]))
+    _, received = wire.unpack(wire.EnvelopePacker("engine").pack_raw([alien, known]))
 
     assert received == [note("kept")]
 
@@ -74,7 +74,7 @@ def test_a_field_of_a_newer_version_is_skipped() -> None:
     fields = msgspec.msgpack.decode(wire.encode_reading(note("kept")))
     newer = msgspec.Raw(msgspec.msgpack.encode(fields | {"colour": "red"}))
 
-    _, received = wire.unpack(wire.Sender("engine").pack_raw([newer]))
+    _, received = wire.unpack(wire.EnvelopePacker("engine").pack_raw([newer]))
 
     assert received == [note("kept")]
 
@@ -94,7 +94,7 @@ def test_a_reading_of_numbers_that_cannot_be_is_told_as_lost(
 ) -> None:
     bad = step(**{field: [number] if field == "members" else number})
 
-    envelope, (good, note) = wire.unpack(wire.Sender("e").pack([bad, step()]))
+    envelope, (good, note) = wire.unpack(wire.EnvelopePacker("e").pack([bad, step()]))
 
     assert good == step()
     assert isinstance(note, Note)
@@ -107,7 +107,7 @@ def test_a_reading_of_numbers_that_cannot_be_is_told_as_lost(
 def test_a_number_that_can_be_comes_through(number: int) -> None:
     sent = step(prefill_tokens=number, end_ns=number, members=[number])
 
-    assert wire.unpack(wire.Sender("e").pack([sent]))[1] == [sent]
+    assert wire.unpack(wire.EnvelopePacker("e").pack([sent]))[1] == [sent]
 
 
 def test_hashes_and_what_people_choose_may_be_any_number() -> None:
@@ -124,13 +124,13 @@ def test_hashes_and_what_people_choose_may_be_any_number() -> None:
         ),
     ]
 
-    assert wire.unpack(wire.Sender("e").pack(sent))[1] == sent
+    assert wire.unpack(wire.EnvelopePacker("e").pack(sent))[1] == sent
 
 
 @pytest.mark.parametrize("number", BEYOND)
 @pytest.mark.parametrize("field", ["seq", "sent_ns", "emitted", "dropped"])
 def test_an_envelope_of_counts_that_cannot_be_is_none(field: str, number: int) -> None:
-    message = msgspec.msgpack.decode(wire.Sender("engine").pack([]))
+    message = msgspec.msgpack.decode(wire.EnvelopePacker("engine").pack([]))
 
     with pytest.raises(wire.UNREADABLE):
         wire.unpack(msgspec.msgpack.encode(message | {field: number}))
@@ -147,14 +147,16 @@ def test_a_reading_that_cannot_be_decoded_is_skipped(text: bytes) -> None:
 
 
 def test_another_major_version_is_refused_with_what_to_do() -> None:
-    message = msgspec.msgpack.decode(wire.Sender("engine").pack([]))
+    message = msgspec.msgpack.decode(wire.EnvelopePacker("engine").pack([]))
     message["v"] = wire.VERSION + 1
 
     with pytest.raises(WireVersionError, match="install the same inferwatch"):
         wire.unpack(msgspec.msgpack.encode(message))
 
 
-def lost_after(sender: wire.Sender, sizes: list[int], arriving: set[int]) -> int:
+def lost_after(
+    sender: wire.EnvelopePacker, sizes: list[int], arriving: set[int]
+) -> int:
     losses = wire.LossCounter()
     losses.start(sender.stream, sender.emitted)
     for index, size in enumerate(sizes):
@@ -165,29 +167,29 @@ def lost_after(sender: wire.Sender, sizes: list[int], arriving: set[int]) -> int
 
 
 def test_nothing_is_lost_when_every_message_arrives() -> None:
-    assert lost_after(wire.Sender("engine"), [3, 2, 4], {0, 1, 2}) == 0
+    assert lost_after(wire.EnvelopePacker("engine"), [3, 2, 4], {0, 1, 2}) == 0
 
 
 def test_a_vanished_message_is_counted_in_readings() -> None:
-    assert lost_after(wire.Sender("engine"), [3, 2, 4], {0, 2}) == 2
+    assert lost_after(wire.EnvelopePacker("engine"), [3, 2, 4], {0, 2}) == 2
 
 
 def test_what_was_emitted_before_the_subscription_is_not_a_loss() -> None:
-    sender = wire.Sender("engine")
+    sender = wire.EnvelopePacker("engine")
     sender.pack([note("before")] * 5)
 
     assert lost_after(sender, [1], {0}) == 0
 
 
 def test_readings_dropped_by_the_sender_are_losses() -> None:
-    sender = wire.Sender("engine")
+    sender = wire.EnvelopePacker("engine")
     sender.dropped = 7
 
     assert lost_after(sender, [1, 1], {0, 1}) == 7
 
 
 def test_each_loss_is_reported_once() -> None:
-    sender = wire.Sender("engine")
+    sender = wire.EnvelopePacker("engine")
     losses = wire.LossCounter()
     losses.start(sender.stream, 0)
     sender.pack([note("vanishes")])

@@ -13,14 +13,16 @@ from typing import Any
 from safetensors import safe_open
 
 from embedded_engine.probe import probe, vllm_names
-from embedded_engine.probe.vllm_names import SCHEDULER, Method
+from embedded_engine.probe.vllm_names import SCHEDULER, VllmMethod
 from embedded_engine.worker import answer_for_cpu_wheel
 
 PREFIX = list(range(300, 430))
 
 
 def main(model: Path) -> None:
-    vllm_names.ENGINE_METHODS["preempt"] = Method(SCHEDULER, "_moved", "preemptions")
+    vllm_names.ENGINE_METHODS["preempt"] = VllmMethod(
+        SCHEDULER, "_moved", "preemptions"
+    )
     running, waiting, _ = vllm_names.QUEUES
     vllm_names.QUEUES = (running, waiting, ("moved_queue", ()))
     answer_for_cpu_wheel()

@@ -11,9 +11,9 @@ from collectors.contract.readings import AnyReading, BlockMap
 from embedded_engine.probe.blocks import block_maps as block_changes
 from embedded_engine.probe.blocks.block_maps import (
     BlockChanges,
-    ContentTeller,
     MapAssembler,
     MapDraft,
+    PromptHasher,
     one_in,
 )
 from embedded_engine.probe.tap.block_tap import (
@@ -22,7 +22,7 @@ from embedded_engine.probe.tap.block_tap import (
     NEVER,
     BlockTap,
     Change,
-    Moment,
+    PoolSnapshot,
 )
 from embedded_engine.probe.tap.step_assembler import RequestOrdinals
 
@@ -253,7 +253,7 @@ def test_when_too_much_changed_nothing_is_claimed(engine: Engine) -> None:
     changes: deque[Change] = deque([FORGOTTEN] * MOST_CHANGES, maxlen=MOST_CHANGES)
     held: list[tuple[dict[str, list[Any]], Sequence[Any]]] = [({}, []), ({}, [])]
 
-    assert engine.changes.since(Moment(1, held, changes, 0)) is None
+    assert engine.changes.since(PoolSnapshot(1, held, changes, 0)) is None
 
 
 def test_another_pool_is_none_of_ours(engine: Engine) -> None:
@@ -292,7 +292,7 @@ def test_a_slice_of_work_is_followed_by_a_rest(monkeypatch: pytest.MonkeyPatch) 
     now = iter(range(0, 10**9, 30_000))
     monkeypatch.setattr(block_changes, "monotonic_ns", lambda: next(now))
     monkeypatch.setattr("time.sleep", rests.append)
-    breathe = block_changes.Breath()
+    breathe = block_changes.InterpreterYield()
     for _ in range(40):
         breathe()
 
@@ -326,7 +326,7 @@ class Ended:
 
 
 def test_blocks_of_equal_content_have_equal_numbers() -> None:
-    told = ContentTeller(100, 32, print).of(Ended())
+    told = PromptHasher(100, 32, print).of(Ended())
 
     assert told is not None
     assert told[:2] == ("r", (2, 67, 32))
@@ -336,7 +336,7 @@ def test_blocks_of_equal_content_have_equal_numbers() -> None:
 
 
 def test_of_large_pools_some_are_told_with_their_places() -> None:
-    told = ContentTeller(16_384, 32, print).of(Ended())
+    told = PromptHasher(16_384, 32, print).of(Ended())
 
     assert told is not None
     numbers, places, each_is_one_in = told[2]
@@ -346,7 +346,7 @@ def test_of_large_pools_some_are_told_with_their_places() -> None:
 
 
 def test_numbers_do_not_tell_what_vllm_calls_a_block() -> None:
-    first, second = (ContentTeller(100, 32, print).of(Ended()) for _ in range(2))
+    first, second = (PromptHasher(100, 32, print).of(Ended()) for _ in range(2))
 
     assert first is not None
     assert second is not None
@@ -361,7 +361,7 @@ def test_a_request_that_never_began_tells_nothing() -> None:
         num_computed_tokens = num_preemptions = 0
         block_hashes = (b"12345678",)
 
-    teller = ContentTeller(100, 32, print)
+    teller = PromptHasher(100, 32, print)
 
     assert teller.of(Request()) is None
     Request.num_preemptions = 1

@@ -15,10 +15,10 @@ import pytest
 from collectors.contract.liveness import BIRTH
 from embedded_engine.engine.engine_processes import (
     GRACE_S,
-    Death,
     DeathWatch,
     EngineProcess,
     EngineProcesses,
+    ProcessDeath,
     command_line,
     first_death,
 )
@@ -183,7 +183,7 @@ async def test_the_exit_status_of_our_own_child_is_known(start: Start) -> None:
 
     death = await asyncio.wait_for(first_death(family), DEADLINE_S)
 
-    assert death == Death("api", family.root.pid, 3)
+    assert death == ProcessDeath("api", family.root.pid, 3)
 
 
 async def test_a_helpers_end_is_no_death(start: Start) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from embedded_engine.engine.engine_processes import Death
+from embedded_engine.engine.engine_processes import ProcessDeath
 from embedded_engine.engine.launch import account
 from embedded_engine.engine.logs import cause, redacted, telling
 
@@ -64,20 +64,20 @@ def test_what_libraries_mutter_at_the_end_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("death", "told"),
     [
-        (Death("core", 7, -9), "EngineCore (pid 7) was killed by SIGKILL"),
-        (Death("worker", 7, -11), "a worker (pid 7) was killed by SIGSEGV"),
-        (Death("api", 7, 1), "the API server (pid 7) ended with status 1"),
-        (Death("core", 7, None), "EngineCore (pid 7) is gone"),
+        (ProcessDeath("core", 7, -9), "EngineCore (pid 7) was killed by SIGKILL"),
+        (ProcessDeath("worker", 7, -11), "a worker (pid 7) was killed by SIGSEGV"),
+        (ProcessDeath("api", 7, 1), "the API server (pid 7) ended with status 1"),
+        (ProcessDeath("core", 7, None), "EngineCore (pid 7) is gone"),
     ],
 )
-def test_a_death_says_who_and_how(death: Death, told: str) -> None:
+def test_a_death_says_who_and_how(death: ProcessDeath, told: str) -> None:
     assert str(death).startswith(told)
 
 
 def test_who_was_killed_from_outside_cannot_have_logged_why() -> None:
-    assert Death("core", 7, -9).from_outside
-    assert not Death("core", 7, -11).from_outside
-    assert not Death("core", 7, None).from_outside
+    assert ProcessDeath("core", 7, -9).from_outside
+    assert not ProcessDeath("core", 7, -11).from_outside
+    assert not ProcessDeath("core", 7, None).from_outside
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_who_was_killed_from_outside_cannot_have_logged_why() -> None:
 def test_neither_keys_nor_prompts_of_a_log_come_into_the_record(
     line: str, kept: str
 ) -> None:
-    assert account(Death("core", 7, 1), [line]).splitlines()[-1] == kept
+    assert account(ProcessDeath("core", 7, 1), [line]).splitlines()[-1] == kept
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_death_is_accounted_for_with_what_lines_say_not_with_their_heads() -> 
         f"{head} It died",
     ]
 
-    told = account(Death("core", 8, -9), log).splitlines()
+    told = account(ProcessDeath("core", 8, -9), log).splitlines()
 
     assert told[0].startswith("EngineCore (pid 8) was killed by SIGKILL")
     assert told[1:] == ["    outputs = await it()", "It died"]

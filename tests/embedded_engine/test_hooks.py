@@ -9,7 +9,7 @@ import pytest
 from embedded_engine.probe.attribute_reader import AttributeReader
 from embedded_engine.probe.hooks import LIMIT_NS, PATIENCE, Fuse, Hook, install, wrapped
 from embedded_engine.probe.tap.engine_tap import PrefillTracker
-from embedded_engine.probe.vllm_names import Method
+from embedded_engine.probe.vllm_names import VllmMethod
 
 
 class Engine:
@@ -76,8 +76,8 @@ def test_a_broken_hook_blows_the_fuse_once_and_the_call_succeeds(
 def test_a_method_that_moved_is_said_and_the_others_are_wrapped(fuse: Fuse) -> None:
     owner = f"{__name__}:Engine"
     methods = {
-        "moved": Method(owner, "moved", "moves"),
-        "module": Method("no.such.module:Engine", "step", "modules"),
+        "moved": VllmMethod(owner, "moved", "moves"),
+        "module": VllmMethod("no.such.module:Engine", "step", "modules"),
     }
     missing: list[str] = []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from embedded_engine.engine.config import EngineConfig
-from embedded_engine.probe.tap.front_tap import AskedHeader, asked_header
+from embedded_engine.probe.tap.front_tap import GroupHeaderHook, asked_header
 from embedded_engine.probe_settings import LONGEST_VALUE, ProbeSettings, refusal
 
 
@@ -52,7 +52,7 @@ def test_control_is_off_unless_it_was_chosen(
 
 def asked(kind: str, headers: list[tuple[bytes, bytes]]) -> str | None:
     """What is known where a request with these headers is handled."""
-    hook = AskedHeader("X-Tenant").hooks()["asked"].before
+    hook = GroupHeaderHook("X-Tenant").hooks()["asked"].before
     assert hook is not None
     context = contextvars.copy_context()
     context.run(hook, object(), ({"type": kind, "headers": headers},), 0)

@@ -15,7 +15,7 @@ from typing import Any
 import pynvml as nv
 import pytest
 
-from collectors.hardware.gpu_source import GpuOptions, Pace
+from collectors.hardware.gpu_source import GpuOptions, ReadInterval
 from collectors.hardware.nvml import NvmlSource
 from collectors.hardware.peaks import peak_of
 from tests.gpu.conftest import Figures, code_of
@@ -312,7 +312,11 @@ def polled() -> Iterator[None]:
         while not over.wait(0.1):
             each_second = time.monotonic() - last_s >= 1
             last_s = time.monotonic() if each_second else last_s
-            source.read({Pace.EACH, Pace.SECOND} if each_second else {Pace.EACH})
+            source.read(
+                {ReadInterval.EACH, ReadInterval.SECOND}
+                if each_second
+                else {ReadInterval.EACH}
+            )
         source.close()
 
     thread = Thread(target=poll)

@@ -11,7 +11,7 @@ import pynvml as nv
 import pytest
 
 from collectors.contract.readings import GpuInfo, GpuSample
-from collectors.hardware.gpu_source import KINDS, GpuOptions, Pace
+from collectors.hardware.gpu_source import KINDS, GpuOptions, ReadInterval
 from collectors.hardware.nvml import NvmlSource
 from tests.gpu.conftest import FOLDER, Figures
 
@@ -75,10 +75,10 @@ def test_every_reading_is_kept_with_its_code(gpu: Any) -> None:
 def test_what_we_read_of_it_and_what_not(gpu: Any, figures: Figures) -> None:
     """Two sweeps: what stays unknown has a reason, and a sweep its price."""
     source = NvmlSource(time.monotonic_ns, GpuOptions(gpus=("all",)), lambda _: None)
-    found = [*source.probe(), *source.read(set(Pace))]
+    found = [*source.probe(), *source.read(set(ReadInterval))]
     time.sleep(1.1)
     began_s = time.perf_counter()
-    told = source.read(set(Pace))
+    told = source.read(set(ReadInterval))
     took_ms = (time.perf_counter() - began_s) * 1000
     source.close()
     infos = [each for each in (*found, *told) if isinstance(each, GpuInfo)]

@@ -3,7 +3,7 @@
 Metric names of a server are known here and nowhere else.
 """
 
-from collectors.servers.families.family import Answers, Family, models_of, text_of
+from collectors.servers.families.family import Answers, ServerFamily, models_of, text_of
 from collectors.servers.families.llamacpp import LLAMACPP
 from collectors.servers.families.openai import OPENAI
 from collectors.servers.families.sglang import SGLANG
@@ -14,7 +14,7 @@ IDENTIFY = (("/v1/models",),)
 """Paths that identify a server without metrics."""
 
 
-def by_metrics(text: str) -> Family | None:
+def by_metrics(text: str) -> ServerFamily | None:
     """The family whose metric prefix occurs in a ``/metrics`` page."""
     for family in FAMILIES:
         for prefix in family.prefixes:
@@ -23,7 +23,7 @@ def by_metrics(text: str) -> Family | None:
     return None
 
 
-def by_answers(answers: Answers) -> Family | None:
+def by_answers(answers: Answers) -> ServerFamily | None:
     """The family that owns the listed models; None if no models are listed."""
     owners = {text_of(each.get("owned_by")) for each in models_of(answers)}
     for family in FAMILIES:

@@ -18,7 +18,7 @@ Live = tuple[str, Callable[[Any], Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class ServerFacts:
     """What a server reports about itself, as far as its family offers it."""
 
     version: str | None = None
@@ -35,7 +35,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ServerFamily:
     """A server family, and which of its metrics fill which field of EngineSample.
 
     Metric names omit ``_total``, ``_bucket``, ``_sum`` and ``_count``; "a + b" is the
@@ -76,7 +76,7 @@ class Family:
     and a response is filed under the newest."""
     live: Live | None = None
     """Path that reports current state when metrics are off, and its parser."""
-    describe: Callable[[Answers, Labels | None], Facts]
+    describe: Callable[[Answers, Labels | None], ServerFacts]
     """Builds the facts from the JSON responses and the info labels; None: no
     metrics."""
 

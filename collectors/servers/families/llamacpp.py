@@ -10,9 +10,9 @@ from typing import Any
 
 from collectors.servers.families.family import (
     Answers,
-    Facts,
-    Family,
     Labels,
+    ServerFacts,
+    ServerFamily,
     count_of,
     model_names,
     models_of,
@@ -25,7 +25,7 @@ SAID = ("total_slots", "model_path", "model_ftype", "is_sleeping")
 METRICS = "Its metrics are off: start it with --metrics."
 
 
-def _describe(answers: Answers, labels: Labels | None) -> Facts:
+def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
     told = answers.get("/props")
     props = told if isinstance(told, Mapping) else {}
     defaults = props.get("default_generation_settings")
@@ -39,7 +39,7 @@ def _describe(answers: Answers, labels: Labels | None) -> Facts:
     said = {name: said for name in SAID if (said := setting_of(props.get(name)))}
     if trained:
         said["n_ctx_train"] = str(max(trained))
-    return Facts(
+    return ServerFacts(
         version=text_of(props.get("build_info")),
         models=model_names(answers),
         max_model_len=count_of(context),
@@ -58,7 +58,7 @@ def _busy(slots: object) -> dict[str, Any]:
     return {"running": sum(told)}
 
 
-LLAMACPP = Family(
+LLAMACPP = ServerFamily(
     name="llamacpp",
     title="llama.cpp",
     prefixes=("llamacpp:",),

@@ -2,20 +2,20 @@
 
 from collectors.servers.families.family import (
     Answers,
-    Facts,
-    Family,
     Labels,
+    ServerFacts,
+    ServerFamily,
     model_names,
 )
 
 LOAD = "It has no metrics we know: a load run measures what its users would see."
 
 
-def _describe(answers: Answers, _: Labels | None) -> Facts:
-    return Facts(
+def _describe(answers: Answers, _: Labels | None) -> ServerFacts:
+    return ServerFacts(
         models=model_names(answers),
         advice=[LOAD],
     )
 
 
-OPENAI = Family(name="openai", title="OpenAI-compatible", describe=_describe)
+OPENAI = ServerFamily(name="openai", title="OpenAI-compatible", describe=_describe)

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from collectors.servers.families.family import (
     Answers,
-    Facts,
-    Family,
     Labels,
+    ServerFacts,
+    ServerFamily,
     count_of,
     model_names,
     models_of,
@@ -49,13 +49,13 @@ SAID = (
 METRICS = "Its metrics are off: start it with --enable-metrics."
 
 
-def _describe(answers: Answers, labels: Labels | None) -> Facts:
+def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
     told = answers.get("/server_info")
     info = told if isinstance(told, Mapping) else {}
     page = count_of(info.get("page_size"))
     tokens = count_of(info.get("max_total_num_tokens"))
     lengths = [count_of(each.get("max_model_len")) for each in models_of(answers)]
-    return Facts(
+    return ServerFacts(
         version=text_of(info.get("version")),
         models=model_names(answers),
         max_model_len=max((each for each in lengths if each), default=None),
@@ -66,7 +66,7 @@ def _describe(answers: Answers, labels: Labels | None) -> Facts:
     )
 
 
-SGLANG = Family(
+SGLANG = ServerFamily(
     name="sglang",
     title="SGLang",
     prefixes=("sglang:",),

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from collectors.servers.families.family import (
     Answers,
-    Facts,
-    Family,
     Flag,
     Labels,
+    ServerFacts,
+    ServerFamily,
     count_of,
     flag_of,
     model_names,
@@ -98,14 +98,14 @@ def finer_buckets() -> str:
     return json.dumps(buckets, separators=(",", ":"))
 
 
-def _describe(answers: Answers, labels: Labels | None) -> Facts:
+def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
     version = answers.get("/version")
     labels, measured = labels or {}, labels is not None
     lengths = [count_of(each.get("max_model_len")) for each in models_of(answers)]
     blocks = count_of(labels.get("num_gpu_blocks"))
     said = {name: labels[name] for name in SAID if labels.get(name, "None") != "None"}
     roots = {text_of(each.get("root")) for each in models_of(answers)} - {None}
-    return Facts(
+    return ServerFacts(
         version=text_of(version.get("version")) if isinstance(version, dict) else None,
         models=model_names(answers),
         max_model_len=max((each for each in lengths if each), default=None),
@@ -145,7 +145,7 @@ def _version(answers: Answers) -> tuple[int, ...]:
     return tuple(map(int, numbers.groups())) if numbers else ()
 
 
-VLLM = Family(
+VLLM = ServerFamily(
     name="vllm",
     title="vLLM",
     prefixes=("vllm:",),

@@ -23,8 +23,8 @@ from embedded_engine.probe.tap.block_tap import (
     NEVER,
     BlockTap,
     Change,
-    Group,
-    Moment,
+    KvCacheGroup,
+    PoolSnapshot,
 )
 from embedded_engine.probe.tap.step_assembler import RequestOrdinals
 from embedded_engine.publishing.channel import Channel
@@ -40,7 +40,7 @@ AT_ONCE = 512
 """Blocks read by one C-level loop: a fraction of a slice."""
 
 
-class Breath:
+class InterpreterYield:
     """Called between small pieces of work to release the interpreter regularly."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class MapDraft:
 
 
 @dataclass(slots=True)
-class Holding:
+class ReportedBlocks:
     """The blocks of a request in one group, as last reported."""
 
     blocks: list[Vllm]
@@ -98,9 +98,9 @@ class Holding:
 class GroupChanges:
     """Changes in the blocks of one KV cache group, from moment to moment."""
 
-    def __init__(self, group: Group, breathe: Breath) -> None:
+    def __init__(self, group: KvCacheGroup, breathe: InterpreterYield) -> None:
         self.number = group.number
-        self.held: dict[str, Holding] = {}
+        self.held: dict[str, ReportedBlocks] = {}
         self.left: list[str] = []
         """Requests that held blocks in the previous moment and hold none now."""
         self._appends = group.appends
@@ -131,22 +131,22 @@ class GroupChanges:
             draft.tell(holder, self.number, 0, ids)
 
     def _longer(
-        self, told: Holding | None, blocks: list[Vllm], size: int
-    ) -> tuple[int, list[int], Holding]:
+        self, told: ReportedBlocks | None, blocks: list[Vllm], size: int
+    ) -> tuple[int, list[int], ReportedBlocks]:
         kept = told.size if told is not None and told.size <= size else 0
         new = self._ids(blocks, kept, size) if size > kept else []
-        return kept, new, Holding(blocks, size, [])
+        return kept, new, ReportedBlocks(blocks, size, [])
 
     def _edited(
-        self, told: Holding | None, blocks: list[Vllm], copied: list[Vllm]
-    ) -> tuple[int, list[int], Holding]:
+        self, told: ReportedBlocks | None, blocks: list[Vllm], copied: list[Vllm]
+    ) -> tuple[int, list[int], ReportedBlocks]:
         ids = self._ids(copied, 0, len(copied))
         before = [] if told is None else told.ids
         same = (a == b for a, b in zip(before, ids, strict=False))
         kept = next((at for at, equal in enumerate(same) if not equal), None)
         if kept is None:
             kept = min(len(before), len(ids))
-        return kept, ids[kept:], Holding(blocks, len(ids), ids)
+        return kept, ids[kept:], ReportedBlocks(blocks, len(ids), ids)
 
     def _ids(self, blocks: list[Vllm], first: int, last: int) -> list[int]:
         ids: list[int] = []
@@ -160,10 +160,10 @@ class BlockChanges:
     """The last reported state of one scheduler's pool, and changes against it."""
 
     def __init__(
-        self, pool: Vllm, groups: Sequence[Group], missing: Callable[[str], None]
+        self, pool: Vllm, groups: Sequence[KvCacheGroup], missing: Callable[[str], None]
     ) -> None:
         self._pool = pool
-        self._breathe = Breath()
+        self._breathe = InterpreterYield()
         self._groups = [GroupChanges(group, self._breathe) for group in groups]
         self._all = AttributeReader("BlockPool", names.ALL_BLOCKS, missing)
         self._content = AttributeReader("KVCacheBlock", names.BLOCK_CONTENT, missing)
@@ -184,7 +184,7 @@ class BlockChanges:
             self._breathe()
         return found
 
-    def since(self, moment: Moment) -> MapDraft | None:
+    def since(self, moment: PoolSnapshot) -> MapDraft | None:
         """Changes since the previous moment; None if too many to be known."""
         draft = self._draft(moment)
         for group, (lists, measures) in zip(self._groups, moment.held, strict=True):
@@ -201,7 +201,7 @@ class BlockChanges:
         self._cached.update(draft.cached)
         return draft
 
-    def whole(self, moment: Moment, scanned: set[int]) -> MapDraft:
+    def whole(self, moment: PoolSnapshot, scanned: set[int]) -> MapDraft:
         """A complete map, to be made right after ``since`` for the same moment.
 
         ``scanned`` was read after the moment before that, so recorded changes are as
@@ -222,7 +222,7 @@ class BlockChanges:
             self._breathe()
         return draft
 
-    def _draft(self, moment: Moment) -> MapDraft:
+    def _draft(self, moment: PoolSnapshot) -> MapDraft:
         blocks = len(self._all.read(self._pool))
         return MapDraft(t_ns=moment.t_ns, num_blocks=blocks, cost_ns=moment.cost_ns)
 
@@ -352,7 +352,7 @@ class MapAssembler:
         return known
 
 
-class ContentTeller:
+class PromptHasher:
     """Hashes the content of a request's blocks with a secret key.
 
     Some versions of vLLM hash equal prompts alike in every process, so anyone with a
@@ -366,7 +366,7 @@ class ContentTeller:
         self._key = secrets.token_bytes(16)
         self._one_in = one_in(num_blocks)
         self._block_tokens = block_tokens
-        self._breathe = Breath()
+        self._breathe = InterpreterYield()
         self._request = AttributeReader("Request", names.CONTENT, missing)
 
     def of(self, request: Vllm) -> tuple[str, tuple[int, int, int], Vllm] | None:
@@ -397,7 +397,7 @@ class ContentTeller:
         return int.from_bytes(told.digest(), "big") & LOW_BITS
 
 
-class BlockMaps:
+class BlockMapSender:
     """The thread that turns the tap's moments into readings."""
 
     def __init__(
@@ -434,13 +434,13 @@ class BlockMaps:
         """Start watching for subscribers."""
         self._thread.start()
 
-    def _teller(self) -> ContentTeller | None:
+    def _teller(self) -> PromptHasher | None:
         """None without prefix caching."""
         read = AttributeReader("BlockPool", names.CACHING, self._missing).read
         caching, tokens, blocks = read(self._tap.pool)
         if not caching or not tokens:
             return None
-        return ContentTeller(len(blocks), tokens, self._missing)
+        return PromptHasher(len(blocks), tokens, self._missing)
 
     def _run(self) -> None:
         tap = self._tap
@@ -484,7 +484,7 @@ class BlockMaps:
             patience = NEWCOMERS_NS
         return now_ns >= self._whole_ns + patience or not self._whole_ns
 
-    def _tell(self, changes: BlockChanges, moment: Moment) -> None:
+    def _tell(self, changes: BlockChanges, moment: PoolSnapshot) -> None:
         """Send the changes, and a whole map if one is due."""
         scanned, self._scanned = self._scanned, None
         self._due_ns, self._next_ns = NEVER, moment.t_ns + EVERY_NS

@@ -44,7 +44,7 @@ def mode_of(path: Path) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class Caller:
+class ControlClient:
     """A connection, and its input that has not been answered."""
 
     socket: socket.socket
@@ -71,7 +71,7 @@ class ControlSocket:
         self.desk = desk
         self._broken = broken
         self._uid_of = uid_of
-        self._callers: list[Caller] = []
+        self._callers: list[ControlClient] = []
         self._decoder = msgspec.json.Decoder(LimitRequest)
         self._encoder = msgspec.json.Encoder()
         self._stopping = False
@@ -165,9 +165,9 @@ class ControlSocket:
             if len(self._callers) >= MOST_CALLERS:
                 watcher = self.desk.watcher
                 self._drop(next(c for c in self._callers if c is not watcher))
-            self._callers.append(Caller(taken))
+            self._callers.append(ControlClient(taken))
 
-    def _hear(self, caller: Caller) -> None:
+    def _hear(self, caller: ControlClient) -> None:
         """Read a client's input; drop it if it disconnected or its line is too long."""
         try:
             said = caller.socket.recv(LONGEST_LINE)
@@ -179,7 +179,7 @@ class ControlSocket:
         if not said or (not caller.has_asked and len(caller.said) > LONGEST_LINE):
             self._drop(caller)
 
-    def _answer(self, caller: Caller) -> None:
+    def _answer(self, caller: ControlClient) -> None:
         """Answer one line; drop a client that sends garbage or does not read."""
         line, _, rest = bytes(caller.said).partition(b"\n")
         caller.said = bytearray(rest)
@@ -192,7 +192,7 @@ class ControlSocket:
         if not heard:
             self._drop(caller)
 
-    def _drop(self, caller: Caller) -> None:
+    def _drop(self, caller: ControlClient) -> None:
         if caller in self._callers:
             self._callers.remove(caller)
             caller.said.clear()

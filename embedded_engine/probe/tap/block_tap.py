@@ -34,7 +34,7 @@ FORGOTTEN: Change = (None, False, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class KvCacheGroup:
     """A KV cache group of vLLM: layers that share block tables."""
 
     number: int
@@ -45,7 +45,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class PoolSnapshot:
     """State of a scheduler's pool after a step."""
 
     t_ns: int
@@ -63,13 +63,13 @@ class BlockTap:
     ) -> None:
         self.due_ns = NEVER
         """A moment is taken after a step that ends then or later."""
-        self.moments: deque[Moment] = deque()
+        self.moments: deque[PoolSnapshot] = deque()
         self.ended: deque[tuple[int, Vllm]] = deque(maxlen=MOST_ENDED)
         """Finished requests with the time they ended."""
         self.failed = False
         self.hears_ends = False
         self.pool: Vllm = None
-        self.groups: list[Group] = []
+        self.groups: list[KvCacheGroup] = []
         self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
         self._hooks = {"taken": Hook(), "filled": Hook(), "forgotten": Hook()}
         self._complete = True
@@ -96,7 +96,7 @@ class BlockTap:
             pool, held = lists.read(manager)
             if pool is self.pool and held is not None:
                 appends = type(manager).__name__ in names.APPENDING
-                self.groups.append(Group(number, held, appends))
+                self.groups.append(KvCacheGroup(number, held, appends))
         return self._complete and self.pool is not None and bool(self.groups)
 
     def start(self, *, ends: bool) -> None:
@@ -140,7 +140,7 @@ class BlockTap:
                 measure = len if group.appends else list.copy
                 held.append((lists, list(map(measure, lists.values()))))
             cost_ns = monotonic_ns() - began_ns
-            self.moments.append(Moment(t_ns, held, changes, cost_ns))
+            self.moments.append(PoolSnapshot(t_ns, held, changes, cost_ns))
         except Exception as error:
             self.fail(error)
 

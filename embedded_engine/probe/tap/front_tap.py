@@ -28,7 +28,7 @@ _value: ContextVar[str | None] = ContextVar("inferwatch_group_header", default=N
 HTTP = "http"
 
 
-class AskedHeader:
+class GroupHeaderHook:
     """The hook on the web application that stores the header's value."""
 
     def __init__(self, header: str) -> None:

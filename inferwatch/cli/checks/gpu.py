@@ -15,7 +15,7 @@ from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import AnyReading, GpuInfo, Note
 from collectors.hardware.dcgm import PORTS, dcgm_server
 from collectors.hardware.dcgm_page import AVERAGES, DcgmGpu, DcgmPage, why_missing
-from collectors.hardware.gpu_source import GpuOptions, Pace
+from collectors.hardware.gpu_source import GpuOptions, ReadInterval
 from collectors.hardware.nvml import HAS_WSL, NO_DRIVER, NO_GPU, NvmlSource
 from collectors.http.bounded_get import NoAnswerError, get
 from collectors.http.http_client import ProxyError
@@ -66,7 +66,7 @@ def main() -> None:
     for _ in range(READS):
         # It takes at least two readings to see whether counters can be read.
         time.sleep(BETWEEN_S)
-        readings += source.read(set(Pace))
+        told += source.read(set(ReadInterval))
     source.close()
     infos = {each.uuid: each for each in readings if isinstance(each, GpuInfo)}
     report = NvmlSays(

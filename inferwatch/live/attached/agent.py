@@ -25,7 +25,7 @@ from collectors.contract.readings import (
     NoteKind,
     Totals,
 )
-from collectors.hardware.dcgm import Measured, dcgm_scrapers
+from collectors.hardware.dcgm import GpuSourceArbiter, dcgm_scrapers
 from collectors.hardware.gpu_collector import GpuCollector
 from collectors.hardware.gpu_source import GpuOptions
 from collectors.hardware.host import HostSampler
@@ -77,7 +77,7 @@ class Agent:
         self._loop = asyncio.get_running_loop()
         self._channel = Channel(path, name, self, RING_BYTES, AGENT)
         clock = SessionClock(0)  # the wire has raw times
-        measured = Measured(nvml=True)
+        measured = GpuSourceArbiter(nvml=True)
         self._collectors: list[Collector] = [
             HostSampler(clock, self._every_process),
             TappedCollector(GpuCollector(clock, gpus), measured.hear),

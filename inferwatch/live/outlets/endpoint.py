@@ -20,7 +20,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from collectors.http.guests import AT_THE_DOOR, Guests
+from collectors.http.guests import AT_THE_DOOR, ConnectionLimit
 from inferwatch.errors import UsageError
 from inferwatch.live.outlets.exact import LEAST_S, ROUND_S, SCALE, HistogramSnapshot
 from inferwatch.live.outlets.exposed import (
@@ -221,7 +221,7 @@ class MetricsEndpoint:
             UsageError: the address cannot be bound.
         """
         self._collect, self._say = collect, say
-        self._guests = Guests(MOST_CONNECTIONS, self._turned_away)
+        self._guests = ConnectionLimit(MOST_CONNECTIONS, self._turned_away)
         self.turned_away = 0
         """Connections that were closed to make room for others."""
         self._server: asyncio.Server | None = None

@@ -175,7 +175,7 @@ def _ns(ms: float | None) -> int | None:
     return round(ms * 1e6) if ms is not None and 0 <= ms <= LONGEST_MS else None
 
 
-class Refusal:
+class ErrorResponse:
     """A server's refusal: its status and error message.
 
     Only as much of the body is read as can hold the message.

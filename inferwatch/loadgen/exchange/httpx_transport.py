@@ -11,7 +11,12 @@ from collectors.contract.clock import monotonic_ns
 from collectors.http.bounded_get import NoAnswerError, get
 from collectors.http.http_client import http_client
 from inferwatch.loadgen.exchange import request
-from inferwatch.loadgen.exchange.call import Call, Failure, Refusal, UnreachableError
+from inferwatch.loadgen.exchange.call import (
+    Call,
+    ErrorResponse,
+    Failure,
+    UnreachableError,
+)
 from inferwatch.loadgen.exchange.receive_stamps import ReceiveStamps
 from inferwatch.loadgen.exchange.reply import NotAnEventError
 from inferwatch.loadgen.exchange.sse import SseError
@@ -100,7 +105,7 @@ class HttpxExchange:
         self.call = call
         self._transport = transport
         self._timeout_s = plan.request_timeout_s
-        self._refusal = Refusal()
+        self._refusal = ErrorResponse()
         self._request = httpx.Request(
             "POST",
             request.url(plan),

@@ -14,7 +14,12 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from collectors.contract.clock import NS_PER_S, monotonic_ns
-from inferwatch.loadgen.exchange.call import Call, Failure, Refusal, UnreachableError
+from inferwatch.loadgen.exchange.call import (
+    Call,
+    ErrorResponse,
+    Failure,
+    UnreachableError,
+)
 from inferwatch.loadgen.exchange.receive_stamps import (
     ANCILLARY_BYTES,
     ReceiveStamps,
@@ -334,7 +339,7 @@ class RawExchange:
         self.request = request
         self.response = HttpResponse(self._take)
         self._transport = transport
-        self._refusal = Refusal()
+        self._refusal = ErrorResponse()
         self._connection: Connection | None = None
         self._ended = asyncio.get_running_loop().create_future()
 

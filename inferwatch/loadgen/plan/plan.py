@@ -34,8 +34,8 @@ __all__ = [
     "Api",
     "Arrivals",
     "LoadPlan",
-    "Objectives",
     "PlanField",
+    "PlanObjectives",
     "PromptForm",
     "RequestClass",
     "SharedPrefixes",
@@ -130,20 +130,20 @@ class LoadPlan(
         return answer * self.turns.mean
 
 
-class Objectives(NamedTuple):
+class PlanObjectives(NamedTuple):
     """The objectives of all requests, and of classes with their own."""
 
     slo: Slo | None
     classes: Mapping[str, Slo]
 
 
-def objectives(plan: LoadPlan) -> Objectives:
+def objectives(plan: LoadPlan) -> PlanObjectives:
     """The objectives in a plan.
 
     Raises:
         UsageError: one is malformed.
     """
-    return Objectives(
+    return PlanObjectives(
         parse_slo(plan.slo) if plan.slo else None,
         {each.name: parse_slo(each.slo) for each in plan.classes if each.slo},
     )

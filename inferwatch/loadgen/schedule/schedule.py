@@ -21,7 +21,7 @@ from inferwatch.loadgen.schedule.arrivals import (
 )
 
 
-class Due(NamedTuple):
+class DueRequest(NamedTuple):
     """A request and its intended time, in ns from the start of the schedule."""
 
     offset_ns: int
@@ -37,31 +37,31 @@ class Due(NamedTuple):
 class DueStream:
     """Requests of one kind in order of time; taken ones can be given back."""
 
-    def __init__(self, dues: Iterable[Due] = ()) -> None:
+    def __init__(self, dues: Iterable[DueRequest] = ()) -> None:
         self._dues = iter(dues)
-        self._front: deque[Due] = deque()
+        self._front: deque[DueRequest] = deque()
 
-    def __iter__(self) -> Iterator[Due]:
+    def __iter__(self) -> Iterator[DueRequest]:
         """All remaining requests."""
         while self.head is not None:
             yield self.take()
 
     @property
-    def head(self) -> Due | None:
+    def head(self) -> DueRequest | None:
         """The next request; None if there is none."""
         if not self._front and (due := self._next()) is not None:
             self._front.append(due)
         return self._front[0] if self._front else None
 
-    def take(self) -> Due:
+    def take(self) -> DueRequest:
         """Remove and return the head, which must exist."""
         return self._front.popleft()
 
-    def give_back(self, dues: Iterable[Due]) -> None:
+    def give_back(self, dues: Iterable[DueRequest]) -> None:
         """Put back the requests taken last, in order."""
         self._front.extendleft(reversed(list(dues)))
 
-    def _next(self) -> Due | None:
+    def _next(self) -> DueRequest | None:
         return next(self._dues, None)
 
 
@@ -99,7 +99,7 @@ class PacedDueStream(DueStream):
         offsets: list[int] = (self._pace.due_ns(arrivals) + self._after_ns).tolist()
         return offsets
 
-    def _next(self) -> Due | None:
+    def _next(self) -> DueRequest | None:
         """The next request; None while the rate is zero."""
         if self._at == len(self._block):
             self._before += self._at
@@ -109,7 +109,7 @@ class PacedDueStream(DueStream):
             return None
         at, number = self._at, self._before + self._at
         self._at += 1
-        return Due(
+        return DueRequest(
             self._offsets[at],
             self._phase,
             number,
@@ -141,7 +141,7 @@ class Schedule:
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Due:
+    def __next__(self) -> DueRequest:
         heads = ((s.head, s) for s in self._streams.values())
         dues = [(head, stream) for head, stream in heads if head is not None]
         if not dues:
@@ -158,7 +158,9 @@ class Schedule:
         """Requests per second of the steady part, at a time of the schedule."""
         return self._pace.rate_at(self._steady_s(at_ns))
 
-    def change(self, at_ns: int, rate_per_s: float, unsent: Iterable[Due]) -> None:
+    def change(
+        self, at_ns: int, rate_per_s: float, unsent: Iterable[DueRequest]
+    ) -> None:
         """Switch to another rate from a time on.
 
         ``unsent`` are given back, and returned again at their new times.
@@ -213,15 +215,15 @@ def _counted(plan: LoadPlan, requests: int) -> Floats:
     )
 
 
-def _trace(plan: LoadPlan, prompts: Prompts, warmup_ns: int) -> Iterator[Due]:
+def _trace(plan: LoadPlan, prompts: Prompts, warmup_ns: int) -> Iterator[DueRequest]:
     """The requests of the trace at its times; the first ones are warm-up."""
     for number, row in enumerate(plan.trace):
         offset_ns = round(row.offset_s / plan.speed * NS_PER_S)
         phase = Phase.WARMUP if offset_ns < warmup_ns else Phase.STEADY
-        yield Due(offset_ns, phase, number, prompts.seen(row, number))
+        yield DueRequest(offset_ns, phase, number, prompts.seen(row, number))
 
 
-def _bursts(plan: LoadPlan, prompts: Prompts, after_ns: int) -> Iterator[Due]:
+def _bursts(plan: LoadPlan, prompts: Prompts, after_ns: int) -> Iterator[DueRequest]:
     if plan.burst_every_s is None:
         return
     numbers = count()
@@ -229,7 +231,7 @@ def _bursts(plan: LoadPlan, prompts: Prompts, after_ns: int) -> Iterator[Due]:
         members = _members(plan, prompts, numbers)
         for position, (number, prompt) in enumerate(members):
             size = None if position else len(members)
-            yield Due(after_ns + offset_ns, Phase.BURST, number, prompt, size)
+            yield DueRequest(after_ns + offset_ns, Phase.BURST, number, prompt, size)
 
 
 def _members(

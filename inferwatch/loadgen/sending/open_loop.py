@@ -15,7 +15,7 @@ from collectors.contract.clock import NS_PER_S, monotonic_ns
 from collectors.contract.readings import Phase
 from inferwatch.loadgen.exchange.transport import Exchange
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.loadgen.schedule.schedule import Due, Schedule, warmup_of
+from inferwatch.loadgen.schedule.schedule import DueRequest, Schedule, warmup_of
 from inferwatch.loadgen.sending.conversations import OpenConversations
 from inferwatch.loadgen.sending.in_flight import InFlight
 
@@ -135,7 +135,7 @@ class OpenLoop:
         self._changed = False
         self._held_until_ns = 0
         """When a request last had to wait for one in flight to end."""
-        self._ready: deque[tuple[Due, Exchange]] = deque()
+        self._ready: deque[tuple[DueRequest, Exchange]] = deque()
         self._made: dict[tuple[Phase, int], Exchange] = {}
         """Prepared requests whose due times have changed."""
 
@@ -196,7 +196,7 @@ class OpenLoop:
             self._in_flight.ensure(self._together())
         return bool(self._ready)
 
-    def _make(self, due: Due) -> Exchange:
+    def _make(self, due: DueRequest) -> Exchange:
         intended_ns = self._start_ns + due.offset_ns
         exchange = self._made.pop((due.phase, due.number), None)
         if exchange is None:

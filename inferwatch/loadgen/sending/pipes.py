@@ -7,7 +7,7 @@ from collections.abc import Callable
 import zmq
 
 from collectors.contract.readings import AnyReading
-from collectors.contract.wire import Sender
+from collectors.contract.wire import EnvelopePacker
 
 CHUNK = 1 << 16
 MOST_BYTES = 1 << 16
@@ -61,7 +61,7 @@ class Outbox:
     """Collects readings and sends them in batches; none is dropped."""
 
     def __init__(self, run_id: str, address: str) -> None:
-        self._sender = Sender(run_id)
+        self._sender = EnvelopePacker(run_id)
         self._waiting: list[AnyReading] = []
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUSH)

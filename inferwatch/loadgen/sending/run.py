@@ -21,7 +21,7 @@ from inferwatch.loadgen.sending.in_flight import InFlight
 from inferwatch.loadgen.sending.open_loop import OpenLoop
 from inferwatch.loadgen.sending.pipes import Outbox
 from inferwatch.loadgen.sending.sampler import Sampler
-from inferwatch.loadgen.sending.warmup import NoOutputError, WarmUp
+from inferwatch.loadgen.sending.warmup import CapacityMeasurement, NoOutputError
 
 RATE_POLL_S = 0.2
 NOTABLE = 0.02
@@ -154,7 +154,9 @@ class OpenRun:
         plan, context = self._plan, self._context
         if not plan.measures_rate:
             return _given(plan)
-        tokens_per_s = await WarmUp(plan, context.in_flight, prompts).measure()
+        tokens_per_s = await CapacityMeasurement(
+            plan, context.in_flight, prompts
+        ).measure()
         context.sampler.begin()
         context.report(
             LoadKind.WARMUP_ENDED,

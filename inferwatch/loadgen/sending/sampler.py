@@ -18,7 +18,7 @@ MOST_LAGS = 1 << 18
 """Lags kept of a whole run; beyond, every second one is dropped, repeatedly."""
 
 
-class Lags:
+class LagSample:
     """Lags: an even sample if there are very many, and the true maximum."""
 
     def __init__(self) -> None:
@@ -62,8 +62,8 @@ class SampleWindow:
     reads: int = 0
     merged_reads: int = 0
     held_back: int = 0
-    send_lags: Lags = field(default_factory=Lags)
-    recv_lags: Lags = field(default_factory=Lags)
+    send_lags: LagSample = field(default_factory=LagSample)
+    recv_lags: LagSample = field(default_factory=LagSample)
 
     def count(self, call: Call) -> None:
         """Count a call that has ended."""

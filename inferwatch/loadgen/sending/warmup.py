@@ -18,7 +18,7 @@ class NoOutputError(Exception):
     """The warm-up yielded no token; the message says why."""
 
 
-class WarmUp:
+class CapacityMeasurement:
     """Measures output tokens/s by a closed loop, for ``warmup_s`` from the first token.
 
     Its last requests overlap with the open loop: draining them first would start the

@@ -29,7 +29,7 @@ _LAST_CHUNK = b"0\r\n\r\n"
 
 
 @dataclass
-class Answer:
+class TruthResponse:
     """A request and what was sent in response, as seen by the server."""
 
     request_id: str
@@ -64,7 +64,7 @@ class ScheduledBytes(NamedTuple):
     tokens: int = 0
 
 
-class AnswerOptions(NamedTuple):
+class ResponseOptions(NamedTuple):
     """Options of a response, from the model's name."""
 
     ttft_ns: int
@@ -83,14 +83,14 @@ class AnswerOptions(NamedTuple):
 
 
 @lru_cache
-def options_of(model: str) -> AnswerOptions:
+def options_of(model: str) -> ResponseOptions:
     """The options in a model's name; anything else in it is ignored."""
     asked = dict(part.split("=", 1) for part in model.split(",") if "=" in part)
 
     def ns(name: str, default: float) -> int:
         return int(float(asked.get(name, default)) * NS_PER_S)
 
-    return AnswerOptions(
+    return ResponseOptions(
         ttft_ns=ns("ttft", 0.01),
         itl_ns=ns("itl", 0.002),
         variant=asked.get("variant", "plain"),
@@ -120,10 +120,10 @@ REFUSALS = {
 }
 
 
-class Script:
+class ResponseScript:
     """The parts of one response; ``keep``: the connection stays open."""
 
-    def __init__(self, answer: Answer, options: AnswerOptions) -> None:
+    def __init__(self, answer: TruthResponse, options: ResponseOptions) -> None:
         self._answer = answer
         self._options = options
         self._variant = options.variant

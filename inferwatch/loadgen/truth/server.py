@@ -30,10 +30,10 @@ from inferwatch.loadgen.exchange.receive_stamps import (
 from inferwatch.loadgen.truth.script import (
     DEFAULT_MODEL,
     NEVER_NS,
-    Answer,
-    AnswerOptions,
+    ResponseOptions,
+    ResponseScript,
     ScheduledBytes,
-    Script,
+    TruthResponse,
     options_of,
     whole,
 )
@@ -55,9 +55,9 @@ class TruthConnection:
         """When the kernel received the start of the current input."""
         self.going = bytearray()
         """Output that did not fit into the socket."""
-        self.answer: Answer | None = None
-        self.options: AnswerOptions | None = None
-        self.script: Script | None = None
+        self.answer: TruthResponse | None = None
+        self.options: ResponseOptions | None = None
+        self.script: ResponseScript | None = None
         self.parts: Iterator[ScheduledBytes] = iter(())
         self.part: ScheduledBytes | None = None
         self._coming = bytearray()
@@ -113,7 +113,7 @@ class TruthServer:
     """Serves completions on one listening socket, by schedule, and logs each send."""
 
     def __init__(self, listener: socket.socket) -> None:
-        self.log: list[Answer] = []
+        self.log: list[TruthResponse] = []
         self._listener = listener
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -121,8 +121,8 @@ class TruthServer:
         self._order = 0
         self._receive_stamps = ReceiveStamps()
         ask_for_stamps(listener)  # inherited by its connections
-        self._busy: Counter[AnswerOptions] = Counter()
-        self._queues: dict[AnswerOptions, deque[TruthConnection]] = defaultdict(deque)
+        self._busy: Counter[ResponseOptions] = Counter()
+        self._queues: dict[ResponseOptions, deque[TruthConnection]] = defaultdict(deque)
 
     def serve(self) -> None:
         """Serve until the process ends."""
@@ -194,7 +194,7 @@ class TruthServer:
     ) -> None:
         chat = path.endswith("/chat/completions")
         asked = body.pop("messages" if chat else "prompt")
-        connection.answer = Answer(
+        connection.answer = TruthResponse(
             request_id=headers.get("x-request-id", ""),
             arrived_ns=connection.arrived_ns,
             received_ns=monotonic_ns(),
@@ -211,13 +211,13 @@ class TruthServer:
         else:
             self._start(connection, options)
 
-    def _start(self, connection: TruthConnection, options: AnswerOptions) -> None:
+    def _start(self, connection: TruthConnection, options: ResponseOptions) -> None:
         answer = connection.answer
         if answer is None:
             return
         self._busy[options] += 1
         answer.started_ns = monotonic_ns()
-        connection.script = Script(answer, options)
+        connection.script = ResponseScript(answer, options)
         connection.parts = connection.script.parts()
         self._schedule(connection)
 

@@ -31,7 +31,12 @@ from inferwatch.printing.export.request_causes import (
 )
 from inferwatch.printing.summary.session import load_runs
 from inferwatch.record.tables.reading_tables import every_table
-from inferwatch.record.tables.table import ReadingTable, SessionPart, Unpacked, readable
+from inferwatch.record.tables.table import (
+    ExportedRows,
+    ReadingTable,
+    SessionPart,
+    readable,
+)
 
 Row = tuple[Any, ...]
 LOAD_RUNS = "load_runs"
@@ -160,7 +165,7 @@ def _load_readings(recording: Recording) -> Iterator[AnyReading]:
     return (reading for _, reading in told if isinstance(reading, LOAD_READINGS))
 
 
-def _unpacked() -> list[tuple[ReadingTable[Any], Unpacked]]:
+def _unpacked() -> list[tuple[ReadingTable[Any], ExportedRows]]:
     """Tables with blobs, beginning with those that are always wanted."""
     found = [(table, table.unpacked) for table in every_table() if table.unpacked]
     return sorted(found, key=lambda each: each[1].on_request)
@@ -261,7 +266,10 @@ def _named(recording: Recording, columns: tuple[str, ...]) -> Callable[[Row], Ro
 
 
 def _taken_apart(
-    recording: Recording, table: ReadingTable[Any], unpacked: Unpacked, span: TimeRange
+    recording: Recording,
+    table: ReadingTable[Any],
+    unpacked: ExportedRows,
+    span: TimeRange,
 ) -> ExportTable:
     """A table of what another table keeps in blobs."""
 

@@ -15,11 +15,11 @@ from inferwatch.formatting import (
 )
 from inferwatch.limits.cache import kv_bytes_per_token
 from inferwatch.limits.parameters import expert_bits
-from inferwatch.limits.plan import BatchLimit, Plan
+from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
 
 Paint = Callable[..., str]
-Row = tuple[str, Callable[[Plan], str]]
+Row = tuple[str, Callable[[CapacityPlan], str]]
 Section = tuple[str, Sequence[Row]]
 GAP = 2
 LEGEND = (
@@ -41,7 +41,7 @@ class Measured:
     ttft_s: float | None = None
     tokens_per_s: float | None = None
 
-    def checks(self, plan: Plan) -> Iterator[tuple[str, float, float | None]]:
+    def checks(self, plan: CapacityPlan) -> Iterator[tuple[str, float, float | None]]:
         """Name, what was measured as a time, and its floor."""
         if self.tpot_s is not None:
             yield "TPOT", self.tpot_s, plan.tpot_floor_s
@@ -51,14 +51,18 @@ class Measured:
             step_s = plan.workload.batch / self.tokens_per_s
             yield "tokens/s", step_s, plan.tpot_floor_s
 
-    def beaten(self, plan: Plan) -> bool:
+    def beaten(self, plan: CapacityPlan) -> bool:
         """One of them is faster than can be."""
         checks = self.checks(plan)
         return any(is_possible(time, floor) is False for _, time, floor in checks)
 
 
 def plan_text(
-    name: str, plans: Sequence[Plan], measured: Measured, width: int, paint: Paint
+    name: str,
+    plans: Sequence[CapacityPlan],
+    measured: Measured,
+    width: int,
+    paint: Paint,
 ) -> str:
     """A column a plan, as many beside each other as there is room."""
     sections = _sections(plans[0], measured)
@@ -75,7 +79,7 @@ def plan_text(
     return "\n".join([*lines, LEGEND])
 
 
-def _head(name: str, plan: Plan) -> list[str]:
+def _head(name: str, plan: CapacityPlan) -> list[str]:
     """What stands for all columns."""
     shape, load = plan.shape, plan.workload
     active = plan.counted.active
@@ -93,8 +97,8 @@ def _head(name: str, plan: Plan) -> list[str]:
 
 
 def _blocks(
-    plans: Sequence[Plan], sections: Sequence[Section], room: int
-) -> Iterator[Sequence[Plan]]:
+    plans: Sequence[CapacityPlan], sections: Sequence[Section], room: int
+) -> Iterator[Sequence[CapacityPlan]]:
     """So many columns as fit beside each other."""
     cells = [cell for _, rows in sections for _, cell in rows]
     widest = max(len(cell(plan)) for plan in plans for cell in cells)
@@ -104,7 +108,7 @@ def _blocks(
 
 
 def _table(
-    plans: Sequence[Plan],
+    plans: Sequence[CapacityPlan],
     sections: Sequence[Section],
     label_width: int,
     paint: Paint,
@@ -130,7 +134,7 @@ def _coloured(cell: str, paint: Paint) -> str:
     return paint(cell, fg="green") if words == "yes" else cell
 
 
-def _sections(first: Plan, measured: Measured) -> list[Section]:
+def _sections(first: CapacityPlan, measured: Measured) -> list[Section]:
     """The questions, with rows that answer them."""
     checks = (_measured_row(measured, name) for name, *_ in measured.checks(first))
     priced = first.machine.gpu_hour is not None
@@ -148,7 +152,7 @@ def _sections(first: Plan, measured: Measured) -> list[Section]:
 
 
 def _measured_row(measured: Measured, name: str) -> Row:
-    def cell(plan: Plan) -> str:
+    def cell(plan: CapacityPlan) -> str:
         time, floor = next(
             (time, floor) for each, time, floor in measured.checks(plan) if each == name
         )
@@ -173,23 +177,23 @@ def _bits(bits: float) -> str:
     return f"{bits:.3f}".rstrip("0").rstrip(".") + " bit"
 
 
-def _weights(plan: Plan) -> str:
+def _weights(plan: CapacityPlan) -> str:
     shape = plan.shape
     experts = expert_bits(shape) if shape.experts else shape.weight_bits
     quantised = min(shape.weight_bits, experts)
     return _bits(quantised)
 
 
-def _fits(plan: Plan) -> str:
+def _fits(plan: CapacityPlan) -> str:
     return "yes" if plan.fits else f"no, {_gigabytes(-plan.left_bytes)} short"
 
 
-def _overhead(plan: Plan) -> str:
+def _overhead(plan: CapacityPlan) -> str:
     mark = "~" if plan.overhead_is_estimate else ""
     return f"{mark}{_gigabytes(plan.overhead_bytes)}"
 
 
-def _compute_from(plan: Plan) -> str:
+def _compute_from(plan: CapacityPlan) -> str:
     if plan.ridge is None:
         return UNKNOWN
     if plan.compute_bound_from is None:
@@ -197,15 +201,15 @@ def _compute_from(plan: Plan) -> str:
     return counted(plan.compute_bound_from, "request")
 
 
-def _intensity(plan: Plan) -> str:
+def _intensity(plan: CapacityPlan) -> str:
     return f"{format_figure(plan.decode.intensity).strip()} FLOP/B"
 
 
-def _ridge(plan: Plan) -> str:
+def _ridge(plan: CapacityPlan) -> str:
     return f"{format_figure(plan.ridge).strip()} FLOP/B"
 
 
-def _batch_limit(plan: Plan) -> str:
+def _batch_limit(plan: CapacityPlan) -> str:
     if plan.batch_limit is BatchLimit.WEIGHTS:
         return "no room beside weights"
     return plan.batch_limit.value
@@ -219,11 +223,11 @@ def _rate(tokens_per_s: float | None) -> str:
     return format_rate(tokens_per_s).strip()
 
 
-def _price(plan: Plan, tokens_per_s: float | None) -> str:
+def _price(plan: CapacityPlan, tokens_per_s: float | None) -> str:
     return format_figure(plan.cost(tokens_per_s)).strip()
 
 
-def _ways(plan: Plan) -> str:
+def _ways(plan: CapacityPlan) -> str:
     machine = plan.machine
     if machine.pipeline_parallel == 1:
         return str(machine.tensor_parallel)
@@ -231,7 +235,7 @@ def _ways(plan: Plan) -> str:
     return f"{machine.tensor_parallel} × {stages}"
 
 
-def _kibibytes(plan: Plan) -> str:
+def _kibibytes(plan: CapacityPlan) -> str:
     return f"{kv_bytes_per_token(plan.shape) / 1024:,.1f} KiB"
 
 
@@ -283,7 +287,9 @@ _LOADING: tuple[Row, ...] = (
 )
 
 
-def as_json(name: str, plans: Sequence[Plan], measured: Measured) -> dict[str, Any]:
+def as_json(
+    name: str, plans: Sequence[CapacityPlan], measured: Measured
+) -> dict[str, Any]:
     """All of it, in bytes and seconds."""
     load, counted_ = plans[0].workload, plans[0].counted
     return {
@@ -299,7 +305,7 @@ def as_json(name: str, plans: Sequence[Plan], measured: Measured) -> dict[str, A
     }
 
 
-def _plan_json(plan: Plan, measured: Measured) -> dict[str, Any]:
+def _plan_json(plan: CapacityPlan, measured: Measured) -> dict[str, Any]:
     machine, shape = plan.machine, plan.shape
     return {
         "gpu": machine.device.name,

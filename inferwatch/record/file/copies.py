@@ -8,14 +8,14 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """Identifies the content of a file at a time: it changes whenever the file does."""
 
     path: Path
     facts: tuple[tuple[int, int, int] | None, ...]
 
     @classmethod
-    def of(cls, path: Path) -> "Stamp":
+    def of(cls, path: Path) -> "FileStamp":
         """The stamp of a file and its write-ahead log, as they are now."""
         return cls(path.resolve(), tuple(map(_facts, (path, log_of(path)))))
 

@@ -26,7 +26,7 @@ LATE_NS = NS_PER_S
 negative."""
 
 
-class BegunQueue(ReadingQueue):
+class BackfilledQueue(ReadingQueue):
     """First the kept readings, decompressed as they are written, then new ones.
 
     Times are converted to the session's on the way out, in the writer's thread.
@@ -141,7 +141,7 @@ class FlightRecorder:
         self.because, self.since_ns = because, now_ns
         self.zero_ns = max(self.kept.since_ns - LATE_NS, 0)
         kept, readings = self.kept.contents(self.zero_ns)
-        queue = BegunQueue(SessionClock(self.zero_ns), kept, readings)
+        queue = BackfilledQueue(SessionClock(self.zero_ns), kept, readings)
         self._numbers = count(kept + 1)
         clock = SessionClock(self._clock.start_ns + self.zero_ns)
         about = NewSession(clock=clock, name=name, command=self._command)

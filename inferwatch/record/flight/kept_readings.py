@@ -65,7 +65,7 @@ MOST_REQUESTS = 20_000
 Numbered = tuple[int, AnyReading]
 
 
-class Standing:
+class StandingReadings:
     """The readings among discarded ones that are still valid."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[AnyReading])
 
 
-class Pack(NamedTuple):
+class ReadingPack(NamedTuple):
     """A run of consecutive readings."""
 
     end_ns: int
@@ -176,8 +176,8 @@ class KeptReadings:
         """Number of readings that could not be serialised."""
         self.latest_ns = 0
         """Time of the last tick."""
-        self._standing = Standing()
-        self._packs: deque[Pack] = deque()
+        self._standing = StandingReadings()
+        self._packs: deque[ReadingPack] = deque()
         self._unpacked: list[AnyReading] = []
 
     def add(self, reading: AnyReading) -> None:
@@ -209,7 +209,7 @@ class KeptReadings:
     def _pack(self) -> None:
         readings, self._unpacked = self._unpacked, []
         readings, packed = self._packed(readings)
-        self._packs.append(Pack(self.latest_ns, len(readings), packed))
+        self._packs.append(ReadingPack(self.latest_ns, len(readings), packed))
         self.bytes += len(packed)
         before_ns = self.latest_ns - self._keep_ns
         while self._packs and self._packs[0].end_ns < before_ns:
@@ -238,7 +238,9 @@ class KeptReadings:
 
 
 def _one_by_one(
-    standing: Iterable[AnyReading], packs: Iterable[Pack], rest: Iterable[AnyReading]
+    standing: Iterable[AnyReading],
+    packs: Iterable[ReadingPack],
+    rest: Iterable[AnyReading],
 ) -> Iterator[AnyReading]:
     yield from standing
     for pack in packs:

@@ -31,7 +31,7 @@ from inferwatch.metrics.requests.request_names import request_name, sent_id
 from inferwatch.metrics.story.request_readings import Name
 from inferwatch.record.file.cursor import Cursor
 from inferwatch.record.tables.codec import SELECT_SOURCES
-from inferwatch.record.tables.reading_tables import TokenTimesRows
+from inferwatch.record.tables.reading_tables import TokenTimesTable
 from inferwatch.record.tables.requests import SELECT_ONE, events_of
 from inferwatch.record.tables.steps import LISTS, STEP_COLUMNS
 from inferwatch.record.tables.table import PlainTable, ReadingTable, SourceNames
@@ -226,7 +226,7 @@ class RecordLookup:
             PlainTable("client_requests", RequestRecord, renamed={"index": "number"}),
             external_ids,
         )
-        times = self._called(TokenTimesRows(), external_ids)
+        times = self._called(TokenTimesTable(), external_ids)
         return record, times
 
     def _called(self, table: ReadingTable[Any], names: Collection[str]) -> Any:  # noqa: ANN401  of any kind

@@ -14,7 +14,7 @@ from pathlib import Path
 from sqlite_utils import Database
 
 from inferwatch.errors import NewerSchemaError, StorageError
-from inferwatch.record.file.copies import Stamp, copy_of, log_of
+from inferwatch.record.file.copies import FileStamp, copy_of, log_of
 from inferwatch.record.file.sqlite import connect, explain, make_private, transaction
 from inferwatch.record.repair.checks import first_sqlite_fault, first_unreadable_value
 from inferwatch.record.repair.damage import Damage, is_damage, rescue_command
@@ -213,7 +213,7 @@ def damage_of_layout(path: Path) -> Damage | None:
     Raises:
         StorageError: nothing at all can be read.
     """
-    sound = log_of(path).exists() or _is_laid_out(Stamp.of(path))
+    sound = log_of(path).exists() or _is_laid_out(FileStamp.of(path))
     return None if sound else damage_of(path)
 
 
@@ -225,7 +225,7 @@ def readable_copy(path: Path, *, certain: bool = False) -> tuple[Path, Damage] |
     Raises:
         StorageError: nothing at all can be read.
     """
-    stamp = Stamp.of(path)
+    stamp = FileStamp.of(path)
     if not certain and (log_of(path).exists() or _is_sound(stamp)):
         return None
     if path.stat().st_size > SALVAGED_UP_TO_BYTES:
@@ -253,18 +253,18 @@ def recover_into(path: Path, into: Path) -> Damage:
 
 
 @lru_cache(maxsize=64)
-def _is_sound(stamp: Stamp) -> bool:
+def _is_sound(stamp: FileStamp) -> bool:
     """Whether neither SQLite nor we find a fault, without checking large files."""
     return _is_laid_out(stamp) and _finds_nothing(stamp, first_unreadable_value)
 
 
 @lru_cache(maxsize=64)
-def _is_laid_out(stamp: Stamp) -> bool:
+def _is_laid_out(stamp: FileStamp) -> bool:
     return _finds_nothing(stamp, first_sqlite_fault)
 
 
 def _finds_nothing(
-    stamp: Stamp, look: Callable[[sqlite3.Connection], str | None]
+    stamp: FileStamp, look: Callable[[sqlite3.Connection], str | None]
 ) -> bool:
     if stamp.path.stat().st_size > CHECKED_UP_TO_BYTES:
         return True
@@ -278,7 +278,7 @@ def _finds_nothing(
 
 
 @lru_cache(maxsize=64)
-def _salvaged(stamp: Stamp) -> tuple[Path, Damage]:
+def _salvaged(stamp: FileStamp) -> tuple[Path, Damage]:
     sound = copy_of(stamp.path).with_suffix(".sound")
     return sound, _salvage(stamp.path, sound)
 

@@ -17,7 +17,7 @@ from inferwatch.errors import StorageError, UsageError
 from inferwatch.record.sessions.erasing import erase, vacuum
 from inferwatch.record.sessions.housekeeping import KEEP, put_away
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions
-from inferwatch.record.sessions.sizes import Sizes, sizes_in
+from inferwatch.record.sessions.sizes import SessionSizes, sizes_in
 from inferwatch.record.tables.session_state import SessionState
 
 DAY_S = 86_400.0
@@ -33,14 +33,14 @@ _AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?([A-Za-z]+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RetentionLimits:
     """What is kept; None is no limit."""
 
     older_than_s: float | None = None
     max_bytes: int | None = None
 
 
-DEFAULT = Limits(older_than_s=7 * DAY_S, max_bytes=5_000_000_000)
+DEFAULT = RetentionLimits(older_than_s=7 * DAY_S, max_bytes=5_000_000_000)
 """Limits of a requested prune; nothing is pruned by default."""
 
 
@@ -75,24 +75,27 @@ def size_bytes(text: str) -> int | None:
     return round(float(found[1]) * unit) if found and unit else None
 
 
-def limits_of(setting: str) -> Limits | None:
+def limits_of(setting: str) -> RetentionLimits | None:
     """Parse limits such as ``30d``, ``5GB`` or ``30d,5GB``; None if malformed.
 
     >>> limits_of("30d,5GB")
-    Limits(older_than_s=2592000.0, max_bytes=5000000000)
+    RetentionLimits(older_than_s=2592000.0, max_bytes=5000000000)
     """
     parts = setting.split(",")
     ages = [age for part in parts if (age := age_s(part)) is not None]
     sizes = [size for part in parts if (size := size_bytes(part)) is not None]
     if len(ages) + len(sizes) < len(parts) or len(ages) > 1 or len(sizes) > 1:
         return None
-    return Limits(
+    return RetentionLimits(
         older_than_s=ages[0] if ages else None, max_bytes=sizes[0] if sizes else None
     )
 
 
 def choose(
-    rows: Iterable[SessionRow], sizes: Sizes, limits: Limits, now_ns: int
+    rows: Iterable[SessionRow],
+    sizes: SessionSizes,
+    limits: RetentionLimits,
+    now_ns: int,
 ) -> list[SessionToPrune]:
     """The sessions to prune, oldest first.
 
@@ -124,7 +127,7 @@ def _may_go(row: SessionRow) -> bool:
     return not going_on and KEEP not in row.tags.split()
 
 
-def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:
+def _too_old(row: SessionRow, limits: RetentionLimits, now_ns: int) -> str | None:
     """Why a session is too old, judging by its end.
 
     The time of a salvaged session may be unknown.
@@ -137,7 +140,7 @@ def _too_old(row: SessionRow, limits: Limits, now_ns: int) -> str | None:
     return "age" if (now_ns - ended_ns) / NS_PER_S > limits.older_than_s else None
 
 
-def to_go(path: Path, limits: Limits) -> list[SessionToPrune]:
+def to_go(path: Path, limits: RetentionLimits) -> list[SessionToPrune]:
     """The sessions of a file that are over the limits.
 
     Raises:
@@ -147,7 +150,7 @@ def to_go(path: Path, limits: Limits) -> list[SessionToPrune]:
     return choose(rows, sizes_in(path), limits, anchor().wall_ns)
 
 
-def set_limits() -> Limits | None:
+def set_limits() -> RetentionLimits | None:
     """Limits set in the environment; None: no automatic pruning.
 
     Raises:
@@ -166,14 +169,14 @@ def set_limits() -> Limits | None:
     return limits
 
 
-def prune_beside(path: Path, limits: Limits) -> Thread:
+def prune_beside(path: Path, limits: RetentionLimits) -> Thread:
     """Prune in a background thread; what it does not finish, the next one will."""
     thread = Thread(target=_prune, args=(path, limits), name="pruning", daemon=True)
     thread.start()
     return thread
 
 
-def _prune(path: Path, limits: Limits) -> None:
+def _prune(path: Path, limits: RetentionLimits) -> None:
     with suppress(StorageError, OSError):  # the recorder reports the problem
         going = to_go(path, limits)
         if listed := [e.row.session for e in going if e.row.deleted_ns is None]:

@@ -121,7 +121,7 @@ COUNTED_UP_TO_BYTES = 100_000_000
 """Rows of larger files are not counted, as that reads the whole file."""
 
 
-class SizedBy(StrEnum):
+class SizeMethod(StrEnum):
     """How a size was estimated."""
 
     TABLES = "tables"
@@ -131,10 +131,10 @@ class SizedBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class SessionSizes:
     """Size of each session, by its number."""
 
-    by: SizedBy
+    by: SizeMethod
     used_bytes: int
     """All sessions together."""
     free_bytes: int
@@ -146,7 +146,7 @@ class Sizes:
         return self.used_bytes + self.free_bytes
 
 
-def sizes_in(path: Path) -> Sizes:
+def sizes_in(path: Path) -> SessionSizes:
     """The sizes of all sessions of a file.
 
     Raises:
@@ -156,18 +156,18 @@ def sizes_in(path: Path) -> Sizes:
         return sizes(connection)
 
 
-def sizes(connection: sqlite3.Connection) -> Sizes:
+def sizes(connection: sqlite3.Connection) -> SessionSizes:
     page_bytes = _pragma(connection, "page_size")
     free_bytes = _pragma(connection, "freelist_count") * page_bytes
     used_bytes = _pragma(connection, "page_count") * page_bytes - free_bytes
     readings = dict(
         connection.execute("SELECT session, max(readings, 1) FROM sessions").fetchall()
     )
-    by, of = SizedBy.READINGS, _shares(readings, used_bytes)
+    by, of = SizeMethod.READINGS, _shares(readings, used_bytes)
     if used_bytes <= COUNTED_UP_TO_BYTES and len(readings) > 1:
         with suppress(sqlite3.OperationalError):  # not every SQLite has dbstat
-            by, of = SizedBy.TABLES, _by_tables(connection, list(readings))
-    return Sizes(by=by, used_bytes=used_bytes, free_bytes=free_bytes, of=of)
+            by, of = SizeMethod.TABLES, _by_tables(connection, list(readings))
+    return SessionSizes(by=by, used_bytes=used_bytes, free_bytes=free_bytes, of=of)
 
 
 def _by_tables(connection: sqlite3.Connection, numbers: list[int]) -> dict[int, int]:

@@ -13,11 +13,11 @@ from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.record.checkpoints.checkpoints import Checkpoint
 from inferwatch.record.file.cursor import START, Cursor
 from inferwatch.record.tables.reading_tables import every_table
-from inferwatch.record.tables.requests import RequestRows
+from inferwatch.record.tables.requests import RequestReadingTable
 from inferwatch.record.tables.table import (
-    Batch,
     Numbered,
     ReadingTable,
+    RowBatch,
     SourceNames,
     readable,
 )
@@ -41,9 +41,9 @@ class ReadingEncoder:
         self._other = self._by_kind[None]
         self._requests = _requests(self._tables)
 
-    def batch(self, readings: Iterable[Queued]) -> Batch:
+    def batch(self, readings: Iterable[Queued]) -> RowBatch:
         """The rows of these readings."""
-        batch = Batch()
+        batch = RowBatch()
         for ordinal, reading in readings:
             if isinstance(reading, Checkpoint):
                 batch.checkpoints.append((reading, self._requests.open_requests()))
@@ -66,7 +66,7 @@ class ReadingEncoder:
             table.complete(batch)
         return batch
 
-    def _source(self, batch: Batch, name: str) -> int:
+    def _source(self, batch: RowBatch, name: str) -> int:
         number = self._sources.get(name)
         if number is None:
             number = self._sources[name] = len(self._sources)
@@ -112,5 +112,5 @@ def recorded(
     return iter(ReadingDecoder(connection, session, after))
 
 
-def _requests(tables: Iterable[ReadingTable[Any]]) -> RequestRows:
-    return next(table for table in tables if isinstance(table, RequestRows))
+def _requests(tables: Iterable[ReadingTable[Any]]) -> RequestReadingTable:
+    return next(table for table in tables if isinstance(table, RequestReadingTable))

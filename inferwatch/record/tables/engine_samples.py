@@ -23,14 +23,14 @@ from collectors.contract.readings import EngineSample, Histogram
 from inferwatch.record.file.cursor import START, Cursor
 from inferwatch.record.tables.table import (
     KEY,
-    Batch,
-    Blob,
-    Columns,
+    BlobColumn,
+    ExportedRows,
     Key,
     Numbered,
     ReadingTable,
     Row,
-    Unpacked,
+    RowBatch,
+    StructColumns,
     insert_sql,
 )
 
@@ -49,7 +49,9 @@ Layout = tuple[Any, ...]
 Of = tuple[int, str, int]
 """Source, rank and layout."""
 
-_columns = Columns(EngineSample, without=("model", "finished", "histograms", "others"))
+_columns = StructColumns(
+    EngineSample, without=("model", "finished", "histograms", "others")
+)
 MEANS = ("ttft_s", "itl_s")
 MEAN_COLUMNS = ("ttft_sum_s", "ttft_count", "itl_sum_s", "itl_count")
 CHAIN = ("layout", "base", "place", "changes")
@@ -142,23 +144,23 @@ def _changed(before: Groups, changes: Groups) -> Groups:
 
 
 @dataclass(slots=True)
-class Chain:
+class SampleChain:
     """State of the chain of a source, rank and layout."""
 
     groups: Groups
     place: int = -1
 
 
-class EngineSampleRows(ReadingTable[EngineSample]):
+class EngineSampleTable(ReadingTable[EngineSample]):
     """Writes a scrape as a row of changes against the previous one."""
 
     name = "engine_samples"
     kind = EngineSample
     with_it = ("sample_layouts",)
     blobs = (
-        Blob(table=name, column="changes", reader=unpack, quick=zlib.decompress),
+        BlobColumn(table=name, column="changes", reader=unpack, quick=zlib.decompress),
         *(
-            Blob(table="sample_layouts", column=column, reader=json.loads)
+            BlobColumn(table="sample_layouts", column=column, reader=json.loads)
             for column in ("finished", "others", "histograms")
         ),
     )
@@ -167,11 +169,11 @@ class EngineSampleRows(ReadingTable[EngineSample]):
     def __init__(self) -> None:
         self._layouts: dict[Layout, int] = {}
         self._named = 0
-        self._chains: dict[Of, Chain] = {}
+        self._chains: dict[Of, SampleChain] = {}
         self._base = 0
         self._rows = 0
 
-    def add(self, batch: Batch, key: Key, reading: EngineSample) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: EngineSample) -> None:
         """Add the row, and its layout if new.
 
         Raises:
@@ -193,7 +195,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
         self._rows += 1
         batch.add(INSERT, (*key, *values, number, self._base, chain.place, blob))
 
-    def _name(self, batch: Batch, session: int, layout: Layout) -> int:
+    def _name(self, batch: RowBatch, session: int, layout: Layout) -> int:
         if len(self._layouts) >= MOST_LAYOUTS:
             self._layouts.clear()
         model, *lists = layout
@@ -204,14 +206,14 @@ class EngineSampleRows(ReadingTable[EngineSample]):
         batch.add(INSERT_LAYOUT, (session, number, model, *map(json.dumps, lists)))
         return number
 
-    def _chain(self, of: Of, ordinal: int, layout: Layout) -> Chain:
+    def _chain(self, of: Of, ordinal: int, layout: Layout) -> SampleChain:
         chain = self._chains.get(of)
         ended = chain is not None and chain.place + 1 >= LONGEST_CHAIN
         if ended or not self._chains or self._rows >= MOST_AT_ONCE:
             self._chains.clear()
             self._base, self._rows, chain = ordinal, 0, None
         if chain is None:
-            chain = self._chains[of] = Chain(_zeros(layout))
+            chain = self._chains[of] = SampleChain(_zeros(layout))
         return chain
 
     def read(
@@ -223,7 +225,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
     ) -> Iterator[Numbered]:
         """Readings, each rebuilt from the rows of its chain."""
         layouts: dict[int, Layout | None] = {}
-        chains: dict[Of, Chain] = {}
+        chains: dict[Of, SampleChain] = {}
         base = None
         rows = connection.execute(
             SELECT, {"session": session, "ordinal": after.ordinal}
@@ -240,7 +242,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
             of = (source, fields["rank"], number)
             chain = chains.get(of)
             if place == 0:
-                chain = chains[of] = Chain(_zeros(layout))
+                chain = chains[of] = SampleChain(_zeros(layout))
             if chain is None or place != chain.place + 1:
                 continue  # likewise
             chain.groups, chain.place = _changed(chain.groups, unpack(blob)), place
@@ -262,7 +264,7 @@ class EngineSampleRows(ReadingTable[EngineSample]):
             total = each.counts[-1] if each.counts else None
             yield *about, key, each.sum, total, json.dumps(buckets)
 
-    unpacked = Unpacked(
+    unpacked = ExportedRows(
         name="engine_sample_values",
         columns=("t_ns", "rank", "name", "value", "count", "buckets_json"),
         rows=_values,

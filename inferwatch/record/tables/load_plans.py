@@ -21,7 +21,7 @@ FIND = (
 )
 
 
-class NoteRows(PlainTable):
+class NoteTable(PlainTable):
     """Notes; those of earlier versions that hold a load plan are read as one."""
 
     def __init__(self) -> None:

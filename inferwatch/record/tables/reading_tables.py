@@ -46,22 +46,22 @@ from collectors.contract.readings import (
     WorkerMemory,
 )
 from inferwatch.record.file.cursor import START, Cursor
-from inferwatch.record.tables.engine_samples import EngineSampleRows
-from inferwatch.record.tables.load_plans import NoteRows
-from inferwatch.record.tables.requests import RequestRows
-from inferwatch.record.tables.steps import StepRows
+from inferwatch.record.tables.engine_samples import EngineSampleTable
+from inferwatch.record.tables.load_plans import NoteTable
+from inferwatch.record.tables.requests import RequestReadingTable
+from inferwatch.record.tables.steps import StepTable
 from inferwatch.record.tables.table import (
     KEY,
-    Batch,
-    Blob,
-    Columns,
+    BlobColumn,
+    ExportedRows,
     Key,
     Numbered,
     PlainTable,
     ReadingTable,
     Row,
+    RowBatch,
     SessionPart,
-    Unpacked,
+    StructColumns,
     insert_sql,
     select_sql,
 )
@@ -71,10 +71,10 @@ LIMIT_ROWS = PlainTable("live_limits", LiveLimits, renamed={"by": "changed_by"})
 
 def every_table() -> list[ReadingTable[Any]]:
     """A table for each kind of reading; the last takes what does not fit the others."""
-    other = OtherReadings()
+    other = OtherReadingsTable()
     return [
-        StepRows(),
-        RequestRows(other),
+        StepTable(),
+        RequestReadingTable(other),
         PlainTable(
             "client_requests",
             RequestRecord,
@@ -82,7 +82,7 @@ def every_table() -> list[ReadingTable[Any]]:
             moment="intended_ns",
             renamed={"index": "number"},
         ),
-        TokenTimesRows(),
+        TokenTimesTable(),
         PlainTable("load_events", LoadEvent, part=SessionPart.CLIENT),
         PlainTable("client_samples", ClientSample, part=SessionPart.CLIENT),
         PlainTable(
@@ -96,27 +96,27 @@ def every_table() -> list[ReadingTable[Any]]:
         PlainTable("totals", Totals),
         PlainTable("servers", ServerInfo),
         PlainTable("contacts", Contact),
-        EngineSampleRows(),
+        EngineSampleTable(),
         PlainTable(
             "request_spans",
             RequestSpan,
             part=SessionPart.REQUESTS,
             moment="arrived_ns",
         ),
-        PackedRows(
+        PackedTable(
             "kv_cache_events",
             KvCacheEvents,
             lists=("stored", "parents", "removed"),
             column="hashes",
             counts={"stored_blocks": "stored", "removed_blocks": "removed"},
-            unpacked=Unpacked(
+            unpacked=ExportedRows(
                 name="kv_cache_blocks",
                 columns=("t_ns", "rank", "change", "block", "parent"),
                 rows=_cached_blocks,
                 moment="t_ns",
             ),
         ),
-        PackedRows(
+        PackedTable(
             "block_maps",
             BlockMap,
             lists=(
@@ -130,7 +130,7 @@ def every_table() -> list[ReadingTable[Any]]:
             ),
             gaps=("blocks", "cached", "uncached"),
             column="changes",
-            unpacked=Unpacked(
+            unpacked=ExportedRows(
                 name="block_changes",
                 columns=(
                     "t_ns",
@@ -146,13 +146,13 @@ def every_table() -> list[ReadingTable[Any]]:
                 moment="t_ns",
             ),
         ),
-        PackedRows(
+        PackedTable(
             "prompt_blocks",
             PromptBlocks,
             lists=("hashes", "places"),
             column="hashes",
             renamed={"ordinal": "member"},
-            unpacked=Unpacked(
+            unpacked=ExportedRows(
                 name="prompt_content",
                 columns=("t_ns", "rank", "member", "place", "content"),
                 rows=_content,
@@ -161,7 +161,7 @@ def every_table() -> list[ReadingTable[Any]]:
         ),
         PlainTable("watched_slos", WatchedSlo),
         PlainTable("hosts", HostInfo, part=SessionPart.GPU),
-        HostSampleRows(),
+        HostSampleTable(),
         PlainTable("gpus", GpuInfo, part=SessionPart.GPU, renamed={"index": "number"}),
         PlainTable("gpu_samples", GpuSample, part=SessionPart.GPU),
         PlainTable("gpu_processes", GpuProcesses, part=SessionPart.GPU),
@@ -172,13 +172,13 @@ def every_table() -> list[ReadingTable[Any]]:
         PlainTable("measured_peaks", MeasuredPeak, part=SessionPart.GPU),
         PlainTable("prices", Prices),
         PlainTable("clock_anchors", ClockAnchor),
-        NoteRows(),
+        NoteTable(),
         PlainTable("ticks", Tick),
         other,
     ]
 
 
-class HostSampleRows(ReadingTable[HostSample]):
+class HostSampleTable(ReadingTable[HostSample]):
     """Host samples: one row each, and one per process in it."""
 
     name = "host_samples"
@@ -186,8 +186,8 @@ class HostSampleRows(ReadingTable[HostSample]):
     part = SessionPart.GPU
     with_it = ("host_processes",)
 
-    SAMPLE = Columns(HostSample, without=("processes",))
-    PROCESS = Columns(ProcessUsage)
+    SAMPLE = StructColumns(HostSample, without=("processes",))
+    PROCESS = StructColumns(ProcessUsage)
     INSERT = insert_sql(name, (*KEY, *SAMPLE.names))
     SELECT = select_sql(name, ("source", *SAMPLE.names))
     INSERT_PROCESS = insert_sql(
@@ -198,7 +198,7 @@ class HostSampleRows(ReadingTable[HostSample]):
         "WHERE session = ? AND ordinal = ? ORDER BY place"
     )
 
-    def add(self, batch: Batch, key: Key, reading: HostSample) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: HostSample) -> None:
         """Add the sample's row and those of its processes."""
         batch.add(self.INSERT, key + self.SAMPLE.values(reading))
         for place, usage in enumerate(reading.processes):
@@ -236,25 +236,27 @@ def _chunks(times: TokenTimes) -> Iterator[Row]:
         yield times.external_id, chunk, t_ns, times.by_kernel
 
 
-class TokenTimesRows(ReadingTable[TokenTimes]):
+class TokenTimesTable(ReadingTable[TokenTimes]):
     """One row per client request, with the gaps between chunks as compressed JSON."""
 
     name = "token_times"
     kind = TokenTimes
     part = SessionPart.CLIENT
-    blobs = (Blob(table=name, column="gaps_ns", reader=_gaps, quick=zlib.decompress),)
-    unpacked = Unpacked(
+    blobs = (
+        BlobColumn(table=name, column="gaps_ns", reader=_gaps, quick=zlib.decompress),
+    )
+    unpacked = ExportedRows(
         name=name,
         columns=("external_id", "chunk", "t_ns", "by_kernel"),
         rows=_chunks,
         moment="first_ns",
     )
 
-    COLUMNS = Columns(TokenTimes, without=("gaps_ns",))
+    COLUMNS = StructColumns(TokenTimes, without=("gaps_ns",))
     INSERT = insert_sql(name, (*KEY, *COLUMNS.names, "gaps", "gaps_ns"))
     SELECT = select_sql(name, ("source", "gaps_ns", *COLUMNS.names))
 
-    def add(self, batch: Batch, key: Key, reading: TokenTimes) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: TokenTimes) -> None:
         blob = zlib.compress(msgspec.json.encode(reading.gaps_ns))
         values = self.COLUMNS.values(reading)
         batch.add(self.INSERT, (*key, *values, len(reading.gaps_ns), blob))
@@ -276,7 +278,7 @@ class TokenTimesRows(ReadingTable[TokenTimes]):
             )
 
 
-class PackedRows(ReadingTable[Any]):
+class PackedTable(ReadingTable[Any]):
     """One row per reading, with its lists as one compressed JSON object."""
 
     def __init__(  # noqa: PLR0913 - a declaration
@@ -286,7 +288,7 @@ class PackedRows(ReadingTable[Any]):
         *,
         lists: tuple[str, ...],
         column: str,
-        unpacked: Unpacked,
+        unpacked: ExportedRows,
         gaps: tuple[str, ...] = (),
         counts: Mapping[str, str] | None = None,
         renamed: Mapping[str, str] | None = None,
@@ -300,18 +302,20 @@ class PackedRows(ReadingTable[Any]):
         self.name, self.kind, self.unpacked = name, kind, unpacked
         self._lists = msgspec.json.Decoder(_struct_of(kind, lists))
         self.blobs = (
-            Blob(table=name, column=column, reader=self._held, quick=zlib.decompress),
+            BlobColumn(
+                table=name, column=column, reader=self._held, quick=zlib.decompress
+            ),
         )
         self._make, self._names, self._counts = kind, lists, dict(counts or {})
         self._gaps = gaps
-        self._columns = Columns(kind, without=lists, renamed=renamed or {})
+        self._columns = StructColumns(kind, without=lists, renamed=renamed or {})
         self.enums = self._columns.enums
         self._insert = insert_sql(
             name, (*KEY, *self._columns.names, *self._counts, column)
         )
         self._select = select_sql(name, ("source", column, *self._columns.names))
 
-    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: AnyReading) -> None:
         lists = {name: held for name in self._names if (held := getattr(reading, name))}
         counts = [len(lists.get(name, ())) for name in self._counts.values()]
         lists |= {name: _gaps_of(lists[name]) for name in self._gaps if name in lists}
@@ -400,7 +404,7 @@ def _as_json(reading: AnyReading) -> Iterator[Row]:
     yield fields.pop("type"), msgspec.json.encode(fields).decode()
 
 
-class OtherReadings(ReadingTable[AnyReading]):
+class OtherReadingsTable(ReadingTable[AnyReading]):
     """Readings that fit no other table, serialised as on the wire, so none is lost."""
 
     KNOWN = frozenset(kind.__name__ for kind in get_args(AnyReading))
@@ -408,15 +412,15 @@ class OtherReadings(ReadingTable[AnyReading]):
     DECODER = msgspec.msgpack.Decoder(AnyReading)
 
     name = "other_readings"
-    blobs = (Blob(table=name, column="reading", reader=DECODER.decode),)
-    unpacked = Unpacked(
+    blobs = (BlobColumn(table=name, column="reading", reader=DECODER.decode),)
+    unpacked = ExportedRows(
         name=name, columns=("kind", "fields_json"), rows=_as_json, on_request=False
     )
 
     INSERT = insert_sql(name, (*KEY, "kind", "reading"))
     SELECT = select_sql(name, ("source", "kind", "reading"))
 
-    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: AnyReading) -> None:
         bare = msgspec.structs.replace(reading, source="")
         row = (*key, type(reading).__name__, msgspec.msgpack.encode(bare))
         batch.add(self.INSERT, row)

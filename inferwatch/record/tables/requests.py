@@ -18,10 +18,10 @@ from collectors.contract.readings import AnyReading, EventKind, RequestEvent, Va
 from inferwatch.record.file.cursor import START, Cursor
 from inferwatch.record.tables.table import (
     KEY,
-    Batch,
     Key,
     Numbered,
     ReadingTable,
+    RowBatch,
     SessionPart,
     insert_sql,
     select_sql,
@@ -93,7 +93,7 @@ SELECT_ONE = (
 )
 
 
-class RequestRows(ReadingTable[RequestEvent]):
+class RequestReadingTable(ReadingTable[RequestEvent]):
     """Merges events of running requests; writes each changed row once per batch."""
 
     name = "requests"
@@ -116,7 +116,7 @@ class RequestRows(ReadingTable[RequestEvent]):
         """Ordinals of rows that may get more events."""
         return tuple(row["ordinal"] for row in self._live.values())
 
-    def add(self, batch: Batch, key: Key, reading: RequestEvent) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: RequestEvent) -> None:
         """Merge an event into its request's row, or store it as a whole."""
         event = EVENTS.get((reading.kind, reading.vantage))
         identity = (key[2], reading.request_id)
@@ -134,7 +134,7 @@ class RequestRows(ReadingTable[RequestEvent]):
         if not _merge(row, event, key[1], reading):
             self._other.add(batch, key, reading)
 
-    def complete(self, batch: Batch) -> None:
+    def complete(self, batch: RowBatch) -> None:
         """Write changed rows; forget finished requests, and the oldest of too many."""
         for identity, row in self._changed.items():
             batch.add(UPSERT, tuple(map(row.get, NAMES)))

@@ -38,15 +38,15 @@ from collectors.contract.readings import Step
 from inferwatch.record.file.cursor import START, Cursor
 from inferwatch.record.tables.table import (
     KEY,
-    Batch,
-    Blob,
-    Columns,
+    BlobColumn,
+    ExportedRows,
     Key,
     Numbered,
     ReadingTable,
     Row,
+    RowBatch,
     SessionPart,
-    Unpacked,
+    StructColumns,
     insert_sql,
     select_sql,
 )
@@ -55,8 +55,8 @@ LISTS = ("members", "scheduled", "produced", "preempted")
 RENAMED = {"index": "step"}  # INDEX is a keyword of SQL
 DERIVED = ("overlap_ns", "output_tokens", "preemptions")
 
-_written = Columns(Step, without=(*LISTS, "start_ns"), renamed=RENAMED)
-STEP_COLUMNS = Columns(Step, without=LISTS, renamed=RENAMED)
+_written = StructColumns(Step, without=(*LISTS, "start_ns"), renamed=RENAMED)
+STEP_COLUMNS = StructColumns(Step, without=LISTS, renamed=RENAMED)
 
 INSERT = insert_sql("steps", (*KEY, *_written.names, *DERIVED))
 SELECT = select_sql("steps", ("source", *STEP_COLUMNS.names))
@@ -103,7 +103,7 @@ def _members(step: Step) -> Iterator[Row]:
             yield *about, member, 0, 0, 1
 
 
-class StepRows(ReadingTable[Step]):
+class StepTable(ReadingTable[Step]):
     """Writes a step's row at once, its members when the batch is complete."""
 
     name = "steps"
@@ -112,14 +112,14 @@ class StepRows(ReadingTable[Step]):
     moment = "end_ns"
     enums = _written.enums
     blobs = (
-        Blob(
+        BlobColumn(
             table="step_members",
             column="members",
             reader=unpack,
             quick=zlib.decompress,
         ),
     )
-    unpacked = Unpacked(
+    unpacked = ExportedRows(
         name="step_members",
         columns=(
             "rank",
@@ -138,7 +138,7 @@ class StepRows(ReadingTable[Step]):
         self._session = 0
         self._steps: list[tuple[int, Step]] = []
 
-    def add(self, batch: Batch, key: Key, reading: Step) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: Step) -> None:
         """Add the row, with derived columns for SQL queries."""
         batch.steps += 1
         overlap_ns = reading.end_ns - reading.start_ns - reading.duration_ns
@@ -147,7 +147,7 @@ class StepRows(ReadingTable[Step]):
         self._session, ordinal, _ = key
         self._steps.append((ordinal, reading))
 
-    def complete(self, batch: Batch) -> None:
+    def complete(self, batch: RowBatch) -> None:
         """Add one blob for all steps of the batch."""
         if self._steps:
             blob, first = pack(self._steps), self._steps[0][0]

@@ -37,7 +37,7 @@ UNSTORABLE = (
 """Errors caused by the row itself, so retrying cannot help."""
 
 
-class Batch:
+class RowBatch:
     """The rows of one transaction by INSERT statement, with counts."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class SessionPart(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Blob:
+class BlobColumn:
     """A column of values opaque to SQL, and how to read them."""
 
     table: str
@@ -125,7 +125,7 @@ class Blob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unpacked:
+class ExportedRows:
     """What a table keeps in blobs, as rows for export."""
 
     name: str
@@ -155,17 +155,17 @@ class ReadingTable(ABC, Generic[Kind]):
     """SQL expression for the number of readings in its rows."""
     enums: Mapping[str, type[Enum]] = {}
     """Columns that hold values of an enumeration."""
-    blobs: tuple[Blob, ...] = ()
-    unpacked: Unpacked | None = None
+    blobs: tuple[BlobColumn, ...] = ()
+    unpacked: ExportedRows | None = None
     mend: tuple[str, ...] = ()
     """Statements that delete rows made useless by lost ones; ``:session`` is the
     session."""
 
     @abstractmethod
-    def add(self, batch: Batch, key: Key, reading: Kind) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: Kind) -> None:
         """Turn a reading into rows, now or when the batch is complete."""
 
-    def complete(self, batch: Batch) -> None:
+    def complete(self, batch: RowBatch) -> None:
         """Add rows that were deferred to the end of the batch."""
 
     @abstractmethod
@@ -195,16 +195,16 @@ class PlainTable(ReadingTable[AnyReading]):
         self.name, self.kind, self.moment = name, kind, moment
         self.part, self.with_it = part, with_it
         self._make = kind
-        self._columns = Columns(kind, renamed=renamed)
+        self._columns = StructColumns(kind, renamed=renamed)
         self.enums = self._columns.enums
         self.blobs = tuple(
-            Blob(table=name, column=column, reader=msgspec.json.decode)
+            BlobColumn(table=name, column=column, reader=msgspec.json.decode)
             for column in self._columns.json
         )
         self._insert = insert_sql(name, (*KEY, *self._columns.names))
         self._select = select_sql(name, ("source", *self._columns.names))
 
-    def add(self, batch: Batch, key: Key, reading: AnyReading) -> None:
+    def add(self, batch: RowBatch, key: Key, reading: AnyReading) -> None:
         batch.add(self._insert, key + self._columns.values(reading))
 
     def read(
@@ -220,7 +220,7 @@ class PlainTable(ReadingTable[AnyReading]):
             yield ordinal, self._make(source=sources[source], **fields)
 
 
-class Columns:
+class StructColumns:
     """The columns of a Struct's fields, in order.
 
     Lists and dictionaries are stored as JSON.

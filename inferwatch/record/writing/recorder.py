@@ -24,7 +24,7 @@ from inferwatch.record.checkpoints.file import checkpoint_folder, make_room
 from inferwatch.record.file.location import free_floor_bytes, too_little_room
 from inferwatch.record.file.sqlite import explain, file_id
 from inferwatch.record.tables.codec import Queued
-from inferwatch.record.tables.table import Batch, Numbered
+from inferwatch.record.tables.table import Numbered, RowBatch
 from inferwatch.record.writing.session_writer import NewSession, SessionWriter
 
 QUEUE_CAPACITY = 50_000
@@ -93,7 +93,7 @@ class RecordingLoop:
         self._about = about
         self._queue = queue
         self._free_floor_bytes = free_floor_bytes
-        self._batch: Batch | None = None
+        self._batch: RowBatch | None = None
         self._lost = 0
         self.checkpoint_writer = CheckpointWriter(path)
 

@@ -22,7 +22,7 @@ from inferwatch.record.file.sqlite import file_id, transaction
 from inferwatch.record.sessions.sessions import BEGAN_BY_LAST_ANCHOR, mark_interrupted
 from inferwatch.record.tables.codec import Queued, ReadingEncoder
 from inferwatch.record.tables.session_state import SessionState
-from inferwatch.record.tables.table import UNSTORABLE, Batch, insert_sql
+from inferwatch.record.tables.table import UNSTORABLE, RowBatch, insert_sql
 
 BEGIN = insert_sql(
     "sessions",
@@ -106,11 +106,11 @@ class SessionWriter:
         (started_ns,) = self._connection.execute(query, (self.number,)).fetchone()
         return int(started_ns)
 
-    def batch(self, readings: Iterable[Queued]) -> Batch:
+    def batch(self, readings: Iterable[Queued]) -> RowBatch:
         """The rows of these readings."""
         return self._encoder.batch(readings)
 
-    def write(self, batch: Batch, unrecorded: int) -> int:
+    def write(self, batch: RowBatch, unrecorded: int) -> int:
         """Commit a batch, or as much of it as can be stored; returns rows lost.
 
         ``unrecorded``: readings lost already, those of the batch included.
@@ -147,7 +147,7 @@ class SessionWriter:
             if self._lock is not None:
                 self._lock.release(ended=ended)
 
-    def _progress(self, batch: Batch, readings: int, unrecorded: int) -> None:
+    def _progress(self, batch: RowBatch, readings: int, unrecorded: int) -> None:
         """Update the session's row, to be correct whenever the recorder dies."""
         counts = (readings, batch.steps, batch.requests, unrecorded, batch.model)
         row = (self._clock.now_ns(), *counts, self.number)

@@ -8,7 +8,12 @@ from inferwatch.metrics.load.client_verdict import ClientVerdict
 from inferwatch.record.connections import reading
 from inferwatch.record.repair.recovery import damage_of
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions
-from inferwatch.record.sessions.sizes import SessionSummary, Sizes, sizes_in, summarise
+from inferwatch.record.sessions.sizes import (
+    SessionSizes,
+    SessionSummary,
+    sizes_in,
+    summarise,
+)
 from inferwatch.record.tables.session_state import SessionState
 from inferwatch.studies.compare.reading.configuration import (
     LOAD,
@@ -101,7 +106,7 @@ class SessionIndex:
 
     path: Path
     rows: list[SessionRow] = field(default_factory=list)
-    sizes: Sizes | None = None
+    sizes: SessionSizes | None = None
     damage: str | None = None
     _summaries: dict[int, tuple[int, SessionSummary]] = field(default_factory=dict)
     _sized: frozenset[Known] | None = None

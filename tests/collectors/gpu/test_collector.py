@@ -11,7 +11,7 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.readings import AnyReading, GpuInfo, GpuSample, Note, NoteKind
 from collectors.hardware import gpu_collector as module
 from collectors.hardware.gpu_collector import GpuCollector
-from collectors.hardware.gpu_source import KINDS, GpuOptions, GpuSource, Pace
+from collectors.hardware.gpu_source import KINDS, GpuOptions, GpuSource, ReadInterval
 
 PATIENCE_S = 60.0
 UUID = "GPU-1"
@@ -24,7 +24,7 @@ class ScriptedSource:
         self, read: Callable[[], list[AnyReading]] | None = None, takes_s: float = 0
     ) -> None:
         self.sweeps: list[float] = []
-        self.due: list[set[Pace]] = []
+        self.due: list[set[ReadInterval]] = []
         self.threads: list[Thread] = []
         self.idle_s: float | None = 0.0
         self.closed = 0
@@ -37,7 +37,7 @@ class ScriptedSource:
         self.threads.append(current_thread())
         return [GpuInfo(source=UUID, uuid=UUID, t_ns=1)]
 
-    def read(self, due: Collection[Pace]) -> list[AnyReading]:
+    def read(self, due: Collection[ReadInterval]) -> list[AnyReading]:
         self.sweeps.append(time.monotonic())
         self.due.append(set(due))
         self.threads.append(current_thread())
@@ -114,13 +114,13 @@ async def test_what_costs_the_driver_more_is_due_less_often() -> None:
     source = ScriptedSource()
     await told(over(source), lambda: len(source.sweeps) >= 12)
 
-    assert source.due[0] == set(Pace)
-    assert source.due[1] == {Pace.EACH}
+    assert source.due[0] == set(ReadInterval)
+    assert source.due[1] == {ReadInterval.EACH}
     spans_s = [at - source.sweeps[0] for at in source.sweeps]
     seconds = [
         at
         for at, due in zip(spans_s, source.due, strict=True)
-        if Pace.SECOND in due and Pace.FEW_SECONDS not in due
+        if ReadInterval.SECOND in due and ReadInterval.FEW_SECONDS not in due
     ]
     assert seconds
     assert 0.85 <= seconds[0] <= 1.3

@@ -14,7 +14,12 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.collector import CollectorError
 from collectors.contract.readings import AnyReading, GpuInfo, GpuSample, Note
 from collectors.hardware import dcgm
-from collectors.hardware.dcgm import DcgmScraper, Measured, dcgm_scrapers, dcgm_server
+from collectors.hardware.dcgm import (
+    DcgmScraper,
+    GpuSourceArbiter,
+    dcgm_scrapers,
+    dcgm_server,
+)
 from collectors.hardware.dcgm_page import NOT_YET, DcgmPage
 from collectors.hardware.gpu_source import GpuOptions
 from collectors.http.server import Server
@@ -88,7 +93,7 @@ async def scraping(*scrapers: DcgmScraper) -> AsyncIterator[Seen]:
 
 def scraper(
     server: Serving | str,
-    measured: Measured | None = None,
+    measured: GpuSourceArbiter | None = None,
     *,
     options: GpuOptions | None = None,
     asked: bool = True,
@@ -454,7 +459,7 @@ def test_named_exporters_stand_for_those_that_would_be_looked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("INFERWATCH_PORTS", raising=False)
-    clock, measured = SessionClock(), Measured()
+    clock, measured = SessionClock(), GpuSourceArbiter()
 
     assert len(dcgm_scrapers(clock, GpuOptions(), measured)) == 2
     assert not dcgm_scrapers(clock, GpuOptions(gpus=("none",)), measured)
@@ -467,7 +472,7 @@ def test_ports_that_are_not_to_be_asked_are_not_asked(
 ) -> None:
     monkeypatch.setenv("INFERWATCH_PORTS", "8000,9400")
 
-    assert len(dcgm_scrapers(SessionClock(), GpuOptions(), Measured())) == 1
+    assert len(dcgm_scrapers(SessionClock(), GpuOptions(), GpuSourceArbiter())) == 1
 
 
 # Who measures what.
@@ -478,7 +483,7 @@ def nvml_tells(uuid: str, **fields: object) -> GpuInfo:
 
 
 async def test_a_gpu_that_gpm_measures_here_is_not_told_again() -> None:
-    measured = Measured(nvml=True)
+    measured = GpuSourceArbiter(nvml=True)
     measured.hear(nvml_tells(GPU_A))
     exporter = TruthExporter(gpus=(TruthGpu(), TruthGpu(GPU_B, 1)))
 
@@ -492,7 +497,7 @@ async def test_a_gpu_that_gpm_measures_here_is_not_told_again() -> None:
 
 
 async def test_where_nvml_has_no_gpm_dcgm_adds_the_averages_alone() -> None:
-    measured = Measured(nvml=True)
+    measured = GpuSourceArbiter(nvml=True)
     missing = {"dram_active": "Ampere", "sm_active": "Ampere", "power_w": "old driver"}
     measured.hear(nvml_tells(GPU_A, name="NVIDIA A100", missing=missing))
 
@@ -514,7 +519,7 @@ async def test_where_nvml_has_no_gpm_dcgm_adds_the_averages_alone() -> None:
 
 
 async def test_slices_that_nvml_tells_here_are_not_told_again() -> None:
-    measured = Measured(nvml=True)
+    measured = GpuSourceArbiter(nvml=True)
     measured.hear(nvml_tells(GPU_A, missing={"dram_active": "MIG"}))
     measured.hear(nvml_tells("MIG-1", parent_uuid=GPU_A))
 
@@ -529,7 +534,7 @@ async def test_slices_that_nvml_tells_here_are_not_told_again() -> None:
 
 async def test_a_gpu_that_an_agent_tells_is_told_while_the_agent_is_silent() -> None:
     exporter = TruthExporter()
-    measured = Measured()
+    measured = GpuSourceArbiter()
     measured.hear(nvml_tells(GPU_A, host="gpu1"))
 
     async with serving({"/metrics": exporter.page()}) as server:
@@ -547,7 +552,7 @@ async def test_a_gpu_that_an_agent_tells_is_told_while_the_agent_is_silent() -> 
 
 
 def test_gpus_of_agents_say_nothing_of_this_host() -> None:
-    measured = Measured(nvml=True)
+    measured = GpuSourceArbiter(nvml=True)
     measured.hear(nvml_tells(GPU_A, host="gpu1"))
     assert not measured.told.is_set()
     assert measured.lacks_averages
@@ -558,7 +563,7 @@ def test_gpus_of_agents_say_nothing_of_this_host() -> None:
 
 
 async def test_of_two_exporters_that_tell_a_gpu_one_is_heard_until_it_is_lost() -> None:
-    measured = Measured()
+    measured = GpuSourceArbiter()
     first, second = TruthExporter(), TruthExporter(collection=3)
     async with (
         serving({"/metrics": first.page()}) as one,
@@ -576,7 +581,7 @@ async def test_of_two_exporters_that_tell_a_gpu_one_is_heard_until_it_is_lost() 
 
 
 async def test_nothing_is_told_before_nvml_has_said_what_it_measures() -> None:
-    measured = Measured(nvml=True)
+    measured = GpuSourceArbiter(nvml=True)
 
     async with serving({"/metrics": TruthExporter().page()}) as server:
         async with scraping(scraper(server, measured)) as seen:
@@ -606,7 +611,7 @@ async def test_one_that_nobody_named_is_found_when_it_comes_up() -> None:
 
 
 async def test_one_that_nobody_named_is_left_alone_where_gpm_measures_all() -> None:
-    measured = Measured(nvml=True)
+    measured = GpuSourceArbiter(nvml=True)
     measured.hear(nvml_tells(GPU_A))
 
     async with serving({"/metrics": TruthExporter().page()}) as server:

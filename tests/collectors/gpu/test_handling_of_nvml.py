@@ -11,7 +11,7 @@ import pynvml as nv
 import pytest
 
 from collectors.hardware import nvml_errors, nvml_gpu
-from collectors.hardware.gpu_source import Gpm, GpuOptions, Pace
+from collectors.hardware.gpu_source import Gpm, GpuOptions, ReadInterval
 from tests.collectors.gpu.watched_fake import FIRST, SECOND, Watching, watched
 from tests.fake_nvml import FakeNvml, in_fake_nvml, with_old_driver
 
@@ -72,8 +72,8 @@ def test_we_ask_for_no_second_sample_within_a_tenth_of_a_second(
 def test_our_slow_readings_are_not_taken_at_each_sweep(fake: FakeNvml) -> None:
     with watched(fake) as watching:
         listed = watching.calls("nvmlDeviceGetComputeRunningProcesses_v3")
-        watching.tick(1, {Pace.EACH, Pace.SECOND})
-        watching.tick(0.1, {Pace.EACH})
+        watching.tick(1, {ReadInterval.EACH, ReadInterval.SECOND})
+        watching.tick(0.1, {ReadInterval.EACH})
         assert watching.calls("nvmlDeviceGetComputeRunningProcesses_v3") == listed
         assert watching.calls("nvmlDeviceGetPcieThroughput") == 0  # it blocks
 

@@ -3,7 +3,7 @@
 import pytest
 
 from collectors.hardware.peaks import (
-    Peak,
+    BandwidthPeak,
     formula_bytes_per_s,
     peak_of,
     sheet_bytes_per_s,
@@ -77,13 +77,13 @@ def test_without_clock_or_bus_the_data_sheet_is_the_peak() -> None:
     for clock, bus in ((None, 6144), (3201, None), (0, 6144), (3201, 0)):
         peak = peak_of("NVIDIA H200", memory_clock_mhz=clock, bus_bits=bus)
 
-        assert peak == Peak(4.8e12, "data sheet", 4.8e12)
+        assert peak == BandwidthPeak(4.8e12, "data sheet", 4.8e12)
 
 
 def test_what_people_say_is_the_peak_and_the_data_sheet_stays_beside_it() -> None:
     peak = peak_of("NVIDIA H200", memory_clock_mhz=3201, bus_bits=6144, given_gbps=4300)
 
-    assert peak == Peak(4.3e12, "you (--peak-gbps)", 4.8e12)
+    assert peak == BandwidthPeak(4.3e12, "you (--peak-gbps)", 4.8e12)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_people_say_is_the_peak_and_the_data_sheet_stays_beside_it() -> Non
     ],
 )
 def test_a_part_of_a_gpu_or_one_not_known_has_no_data_sheet(name: str | None) -> None:
-    assert peak_of(name) == Peak(None, None, None)
+    assert peak_of(name) == BandwidthPeak(None, None, None)
 
 
 def test_a_clock_that_is_lowered_lowers_the_peak() -> None:

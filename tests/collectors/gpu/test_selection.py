@@ -3,7 +3,7 @@
 import pytest
 
 from collectors.contract.readings import GpuInfo
-from collectors.hardware.gpu_selection import Selection
+from collectors.hardware.gpu_selection import GpuSelection
 
 GPUS = [
     GpuInfo(t_ns=1, uuid=uuid, source=uuid, index=index)
@@ -17,7 +17,7 @@ def chosen(
     *wanted: str, visible: str | None = None, names: list[str] | None = None
 ) -> list[int]:
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    selection = Selection(wanted, environment, names or SAME)
+    selection = GpuSelection(wanted, environment, names or SAME)
     return [each.index or 0 for each in GPUS if selection.takes(each)]
 
 
@@ -59,32 +59,34 @@ def test_a_word_of_ours_counts_for_more_than_the_environment() -> None:
 
 def test_numbers_mean_nothing_where_cuda_orders_mixed_models_its_own_way() -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "1"}
-    selection = Selection((), environment, MIXED)
+    selection = GpuSelection((), environment, MIXED)
 
     assert [selection.takes(each) for each in GPUS] == [True] * 3
     assert "--gpus" in (selection.unclear or "")
-    ordered = Selection((), {**environment, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, MIXED)
+    ordered = GpuSelection(
+        (), {**environment, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}, MIXED
+    )
     assert [ordered.takes(each) for each in GPUS] == [False, True, False]
     assert ordered.unclear is None
 
 
 def test_a_slice_is_meant_by_its_own_name_or_by_its_gpus() -> None:
-    by_own = Selection(("MIG-7",), {}, SAME)
+    by_own = GpuSelection(("MIG-7",), {}, SAME)
 
     assert by_own.takes(SLICE)
     assert not any(by_own.takes(each) for each in GPUS)
-    assert Selection(("GPU-ab02",), {}, SAME).takes(SLICE)
-    assert not Selection(("GPU-aa01",), {}, SAME).takes(SLICE)
+    assert GpuSelection(("GPU-ab02",), {}, SAME).takes(SLICE)
+    assert not GpuSelection(("GPU-aa01",), {}, SAME).takes(SLICE)
 
 
 def test_who_names_none_is_told_which_there_are() -> None:
-    said = Selection(("7",), {}, SAME).why_none(GPUS)
+    said = GpuSelection(("7",), {}, SAME).why_none(GPUS)
 
     assert said.startswith("--gpus names none of the GPUs here: 0 GPU-aa01, ")
     assert "--gpus all" in said
 
 
 def test_who_wants_none_is_told_how_to_see_them() -> None:
-    said = Selection((), {"CUDA_VISIBLE_DEVICES": ""}, SAME).why_none(GPUS)
+    said = GpuSelection((), {"CUDA_VISIBLE_DEVICES": ""}, SAME).why_none(GPUS)
 
     assert said == "CUDA_VISIBLE_DEVICES lets no GPU be seen; --gpus all shows them"

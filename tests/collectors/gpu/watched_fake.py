@@ -12,7 +12,7 @@ from collectors.contract.readings import (
     GpuSample,
     Note,
 )
-from collectors.hardware.gpu_source import GpuOptions, Pace
+from collectors.hardware.gpu_source import GpuOptions, ReadInterval
 from collectors.hardware.nvml import NvmlSource
 from tests.fake_nvml import FakeNvml
 
@@ -38,7 +38,9 @@ class Watching:
         )
         self.told += self.source.probe()
 
-    def tick(self, seconds: float = 1.0, due: Collection[Pace] = tuple(Pace)) -> None:
+    def tick(
+        self, seconds: float = 1.0, due: Collection[ReadInterval] = tuple(ReadInterval)
+    ) -> None:
         """Let time pass, and sweep."""
         self.pass_(seconds)
         self.told += self.source.read(due)

@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from inferwatch.limits.devices import Device, device_named
 from inferwatch.limits.hf_config import shape_of
-from inferwatch.limits.plan import BatchLimit, Machine, Plan, Workload, plan_for
+from inferwatch.limits.plan import (
+    BatchLimit,
+    CapacityPlan,
+    GpuSetup,
+    Workload,
+    plan_for,
+)
 from inferwatch.limits.presets import PRESETS
 from inferwatch.limits.roofline import is_possible
 from inferwatch.limits.shape import ModelShape
@@ -32,9 +38,9 @@ def plan(  # noqa: PLR0913 - what tests vary
     quantised: str | None = None,
     kv: str | None = None,
     pipeline: int = 1,
-) -> Plan:
+) -> CapacityPlan:
     shape = shape_of(PRESETS[name], quantization=quantised, kv_dtype=kv)
-    machine = Machine(
+    machine = GpuSetup(
         device=gpu(device),
         tensor_parallel=ways,
         pipeline_parallel=pipeline,
@@ -92,7 +98,7 @@ def test_memory_binds_decode_and_the_cache_limits_the_batch(
 
 def test_short_contexts_are_limited_by_compute_where_more_fit() -> None:
     short = replace(REQUESTS, prompt=40, output=24, context=64)
-    machine = Machine(device=gpu("H200"))
+    machine = GpuSetup(device=gpu("H200"))
 
     found = plan_for(shape_of(PRESETS["llama-3-8b"]), machine, short)
 
@@ -171,7 +177,9 @@ def test_prompts_beside_cost_tokens() -> None:
 def test_answers_that_are_long_leave_prompts_hidden_behind_reads() -> None:
     long = replace(REQUESTS, batch=64, prompt=96, output=4000)
 
-    found = plan_for(shape_of(PRESETS["llama-3-8b"]), Machine(device=gpu("H100")), long)
+    found = plan_for(
+        shape_of(PRESETS["llama-3-8b"]), GpuSetup(device=gpu("H100")), long
+    )
 
     assert found.served_tokens_per_s == pytest.approx(found.tokens_per_s)
     # tokens at the end stand behind twice the mean context
@@ -186,7 +194,7 @@ def test_overhead_grows_with_the_step_and_with_logits_and_may_be_given() -> None
     shape, device = shape_of(PRESETS["llama-3-8b"]), gpu("H100")
 
     def overhead(load: Workload, given: float | None = None) -> float:
-        machine = Machine(device=device, overhead_bytes=given)
+        machine = GpuSetup(device=device, overhead_bytes=given)
         return plan_for(shape, machine, load).overhead_bytes
 
     least = overhead(REQUESTS)
@@ -200,7 +208,9 @@ def test_overhead_grows_with_the_step_and_with_logits_and_may_be_given() -> None
 def test_the_floor_of_tpot_is_that_of_the_mean_context_of_an_answer() -> None:
     long = Workload(batch=128, prompt=128, output=3968, context=4096)
 
-    found = plan_for(shape_of(PRESETS["llama-3-8b"]), Machine(device=gpu("H200")), long)
+    found = plan_for(
+        shape_of(PRESETS["llama-3-8b"]), GpuSetup(device=gpu("H200")), long
+    )
 
     mean_s = (15.01e9 + 128 * (128 + 3968 / 2) * 131_072) / 4.8e12
     assert found.tpot_floor_s == pytest.approx(mean_s, rel=0.001)
@@ -259,7 +269,7 @@ def test_without_peaks_it_says_what_memory_says() -> None:
     device = replace(gpu("H200"), flops={})
     shape = shape_of(PRESETS["llama-3-8b"])
 
-    found = plan_for(shape, Machine(device=device), REQUESTS)
+    found = plan_for(shape, GpuSetup(device=device), REQUESTS)
 
     assert found.fits
     assert found.binds is None
@@ -295,8 +305,8 @@ LOADS = st.builds(
 )
 
 
-def floor(shape: ModelShape, load: Workload, ways: int = 1) -> Plan:
-    return plan_for(shape, Machine(device=gpu("H100"), tensor_parallel=ways), load)
+def floor(shape: ModelShape, load: Workload, ways: int = 1) -> CapacityPlan:
+    return plan_for(shape, GpuSetup(device=gpu("H100"), tensor_parallel=ways), load)
 
 
 @settings(max_examples=60, deadline=None)
@@ -335,7 +345,7 @@ def test_shares_add_up_to_the_whole_or_more(
 def test_as_many_as_fit_do_fit_and_one_more_does_not(
     shape: ModelShape, load: Workload, overhead: float | None
 ) -> None:
-    machine = Machine(device=gpu("H100"), overhead_bytes=overhead, pipeline_parallel=2)
+    machine = GpuSetup(device=gpu("H100"), overhead_bytes=overhead, pipeline_parallel=2)
     found = plan_for(shape, machine, load)
     most = found.max_requests
 
@@ -352,7 +362,7 @@ def test_a_pipeline_says_the_same_in_all_its_numbers(
     shape: ModelShape, load: Workload, stages: int
 ) -> None:
     roomy = replace(gpu("H100"), memory_bytes=1e15)
-    machine = Machine(device=roomy, pipeline_parallel=stages)
+    machine = GpuSetup(device=roomy, pipeline_parallel=stages)
 
     found = plan_for(shape, machine, load)
 

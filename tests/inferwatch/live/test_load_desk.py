@@ -24,7 +24,7 @@ from collectors.contract.readings import (
     RequestRecord,
     Vantage,
 )
-from collectors.contract.wire import Sender
+from collectors.contract.wire import EnvelopePacker
 from collectors.load.load_relay import LoadNotice, LoadRelay
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.feed import FeedState
@@ -378,7 +378,7 @@ async def test_a_load_started_elsewhere_on_this_engine_is_watched_and_left_alone
             uds=None,
             plan=public_plan(plan_for(run_id="load-else", url=truth_url)),
         )
-        relay, sender = LoadRelay(notice), Sender("load")
+        relay, sender = LoadRelay(notice), EnvelopePacker("load")
 
         def view() -> Any:
             return run.watch.snapshot(Window.SESSION, client=True).client

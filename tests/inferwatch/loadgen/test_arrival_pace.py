@@ -13,7 +13,7 @@ from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.loadgen.plan.rates import Floats, RateSeries, flat, on_off, ramp, steps
 from inferwatch.loadgen.prompts.prompts import Prompts
 from inferwatch.loadgen.schedule.arrivals import ArrivalPace, arrival_numbers
-from inferwatch.loadgen.schedule.schedule import Due, Schedule
+from inferwatch.loadgen.schedule.schedule import DueRequest, Schedule
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -97,7 +97,7 @@ def test_the_integral_of_a_rate_is_what_has_passed(
     assert rates.moments(np.array([passed])) == pytest.approx(at_s)
 
 
-def taken(schedule: Schedule, count: int) -> list[Due]:
+def taken(schedule: Schedule, count: int) -> list[DueRequest]:
     return list(islice(schedule, count))
 
 

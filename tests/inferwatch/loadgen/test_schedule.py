@@ -7,19 +7,21 @@ from collectors.contract.readings import Phase
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
 from inferwatch.loadgen.plan.rates import flat, steps
 from inferwatch.loadgen.prompts.prompts import Prompts
-from inferwatch.loadgen.schedule.schedule import Due, Schedule
+from inferwatch.loadgen.schedule.schedule import DueRequest, Schedule
 
 MS = 1_000_000
 PLAN = LoadPlan(run_id="run", model="m", burst_every_s=2.0, burst_tokens=1_000)
 
 
-def first(count: int, plan: LoadPlan = PLAN, rate_per_s: float = 20) -> list[Due]:
+def first(
+    count: int, plan: LoadPlan = PLAN, rate_per_s: float = 20
+) -> list[DueRequest]:
     dues = Schedule(plan, Prompts(plan), flat(rate_per_s))
     return list(islice(dues, count))
 
 
-def bursts(dues: list[Due]) -> list[list[Due]]:
-    found: list[list[Due]] = []
+def bursts(dues: list[DueRequest]) -> list[list[DueRequest]]:
+    found: list[list[DueRequest]] = []
     for due in dues:
         if due.burst is not None:
             found.append([])
@@ -88,7 +90,7 @@ def test_a_duration_ends_the_schedule() -> None:
     assert len(bursts(dues)) == 1
 
 
-def shaped(**changes: Any) -> list[Due]:
+def shaped(**changes: Any) -> list[DueRequest]:
     """All of a plan of 50 constant arrivals per second."""
     plain = {"run_id": "run", "model": "m", "arrivals": Arrivals.CONSTANT}
     one_rate = {} if changes.keys() & {"rates", "trace"} else {"rate_per_s": 50.0}
@@ -96,7 +98,7 @@ def shaped(**changes: Any) -> list[Due]:
     return list(Schedule(plan, Prompts(plan), plan.rates or flat(50)))
 
 
-def phases(dues: list[Due]) -> list[Phase]:
+def phases(dues: list[DueRequest]) -> list[Phase]:
     return [due.phase for due in dues]
 
 

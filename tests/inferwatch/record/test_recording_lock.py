@@ -20,7 +20,7 @@ from inferwatch.record.file import recording_lock, sqlite
 from inferwatch.record.file.recording_lock import lock_path
 from inferwatch.record.sessions.erasing import erase
 from inferwatch.record.sessions.housekeeping import put_away
-from inferwatch.record.sessions.retention import Limits, to_go
+from inferwatch.record.sessions.retention import RetentionLimits, to_go
 from inferwatch.record.sessions.sessions import find, list_sessions
 from inferwatch.record.tables.session_state import SessionState
 from inferwatch.record.writing.recorder import Recorder
@@ -75,7 +75,7 @@ def test_it_is_neither_put_away_nor_erased_nor_pruned(path: Path) -> None:
         put_away(path, [1])
     with pytest.raises(StorageError, match="s1 is still being recorded"):
         erase(path, [1])
-    assert to_go(path, Limits(older_than_s=1, max_bytes=0)) == []
+    assert to_go(path, RetentionLimits(older_than_s=1, max_bytes=0)) == []
 
 
 def test_once_it_ended_its_lock_is_gone(elsewhere: Recorder, path: Path) -> None:
@@ -166,7 +166,7 @@ def test_without_a_lock_nothing_is_taken_that_may_still_run(
         put_away(path, [1])
     with pytest.raises(StorageError, match="unknown whether s1 is still being"):
         erase(path, [1])
-    assert to_go(path, Limits(max_bytes=0)) == []
+    assert to_go(path, RetentionLimits(max_bytes=0)) == []
 
 
 def test_the_start_of_another_recorder_does_not_call_that_interrupted(

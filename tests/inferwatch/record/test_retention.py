@@ -15,13 +15,13 @@ from inferwatch.errors import UsageError
 from inferwatch.record.sessions import housekeeping, retention
 from inferwatch.record.sessions.retention import (
     DAY_S,
-    Limits,
+    RetentionLimits,
     choose,
     prune_beside,
     set_limits,
 )
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions
-from inferwatch.record.sessions.sizes import SizedBy, Sizes
+from inferwatch.record.sessions.sizes import SessionSizes, SizeMethod
 from inferwatch.record.tables.session_state import SessionState
 from inferwatch.record.writing.recorder import Recorder
 
@@ -53,9 +53,11 @@ def row(number: int, age_days: float, **fields: object) -> SessionRow:
     return replace(plain, **fields)  # type: ignore[arg-type]  # tests know the fields
 
 
-def sized(*sizes: int) -> Sizes:
+def sized(*sizes: int) -> SessionSizes:
     of = dict(enumerate(sizes, 1))
-    return Sizes(by=SizedBy.TABLES, used_bytes=sum(sizes), free_bytes=0, of=of)
+    return SessionSizes(
+        by=SizeMethod.TABLES, used_bytes=sum(sizes), free_bytes=0, of=of
+    )
 
 
 def ids(going: object) -> list[str]:
@@ -65,7 +67,9 @@ def ids(going: object) -> list[str]:
 def test_what_is_over_age_goes_oldest_first() -> None:
     rows = [row(3, 1), row(2, 8), row(1, 9)]
 
-    going = choose(rows, sized(1, 1, 1), Limits(older_than_s=7 * DAY_S), NOW_NS)
+    going = choose(
+        rows, sized(1, 1, 1), RetentionLimits(older_than_s=7 * DAY_S), NOW_NS
+    )
 
     assert ids(going) == ["s1", "s2"]
     assert {each.why for each in going} == {"age"}
@@ -74,19 +78,21 @@ def test_what_is_over_age_goes_oldest_first() -> None:
 def test_a_long_session_is_as_old_as_its_end() -> None:
     long = row(1, 9, duration_ns=3 * DAY_NS)
 
-    assert not choose([long], sized(1), Limits(older_than_s=7 * DAY_S), NOW_NS)
+    assert not choose([long], sized(1), RetentionLimits(older_than_s=7 * DAY_S), NOW_NS)
 
 
 def test_what_began_nobody_knows_when_is_not_over_age() -> None:
     salvaged = row(1, 0, started_ns=0)
 
-    assert not choose([salvaged], sized(1), Limits(older_than_s=7 * DAY_S), NOW_NS)
+    assert not choose(
+        [salvaged], sized(1), RetentionLimits(older_than_s=7 * DAY_S), NOW_NS
+    )
 
 
 def test_the_oldest_go_until_the_rest_is_small_enough() -> None:
     rows = [row(1, 4), row(2, 3), row(3, 2), row(4, 1)]
 
-    going = choose(rows, sized(40, 30, 20, 10), Limits(max_bytes=35), NOW_NS)
+    going = choose(rows, sized(40, 30, 20, 10), RetentionLimits(max_bytes=35), NOW_NS)
 
     assert ids(going) == ["s1", "s2"]
 
@@ -94,7 +100,7 @@ def test_the_oldest_go_until_the_rest_is_small_enough() -> None:
 def test_the_bin_goes_first() -> None:
     rows = [row(1, 4), row(2, 1, deleted_ns=NOW_NS)]
 
-    going = choose(rows, sized(10, 10), Limits(max_bytes=10), NOW_NS)
+    going = choose(rows, sized(10, 10), RetentionLimits(max_bytes=10), NOW_NS)
 
     assert ids(going) == ["s2"]
 
@@ -106,7 +112,7 @@ def test_what_is_recorded_or_tagged_keep_stays_whatever_the_limits() -> None:
         row(3, 99, tags="keeper"),
     ]
 
-    limits = Limits(older_than_s=1, max_bytes=0)
+    limits = RetentionLimits(older_than_s=1, max_bytes=0)
 
     assert ids(choose(rows, sized(1, 1, 1), limits, NOW_NS)) == ["s3"]
 
@@ -130,7 +136,9 @@ def test_afterwards_the_limits_hold_and_no_more_went_than_had_to(
     sizes = sized(*(size for _, size, _ in sessions))
     age_s = None if age_days is None else age_days * DAY_S
 
-    going = choose(rows, sizes, Limits(older_than_s=age_s, max_bytes=max_bytes), NOW_NS)
+    going = choose(
+        rows, sizes, RetentionLimits(older_than_s=age_s, max_bytes=max_bytes), NOW_NS
+    )
 
     gone = {each.row.session for each in going}
     stays = [each for each in rows if each.session not in gone and each.tags != "keep"]
@@ -204,7 +212,7 @@ def test_a_setting_puts_into_the_bin_beside_the_recording(
     housekeeping.retag(path, 2, lambda _: ["keep"])
     recorder = record(name="live")
 
-    prune_beside(path, Limits(max_bytes=0)).join()
+    prune_beside(path, RetentionLimits(max_bytes=0)).join()
 
     assert binned(path) == {"live": False, "kept": False, "old": True}
     assert recorder.health.ok
@@ -217,7 +225,7 @@ def test_what_a_setting_has_pruned_can_be_restored(
 ) -> None:
     record(name="old").close()
     for _ in range(2):  # what is in the bin already is not deleted by the next one
-        prune_beside(path, Limits(max_bytes=0)).join()
+        prune_beside(path, RetentionLimits(max_bytes=0)).join()
 
     housekeeping.restore(path, [1])
 
@@ -233,11 +241,11 @@ def test_after_a_week_in_the_bin_it_goes_for_good(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     record(name="old").close()
-    prune_beside(path, Limits(max_bytes=0)).join()
+    prune_beside(path, RetentionLimits(max_bytes=0)).join()
     later_ns = anchor().wall_ns + days * DAY_NS
     later = structs.replace(anchor(), wall_ns=later_ns)
     monkeypatch.setattr(retention, "anchor", lambda: later)
 
-    prune_beside(path, Limits(max_bytes=0)).join()
+    prune_beside(path, RetentionLimits(max_bytes=0)).join()
 
     assert (not binned(path)) is gone

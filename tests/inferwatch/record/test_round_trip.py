@@ -26,9 +26,9 @@ from collectors.contract.readings import (
 from inferwatch.record.file.sqlite import transaction
 from inferwatch.record.tables.codec import ReadingEncoder, recorded
 from inferwatch.record.tables.migrations import migrate, session_tables
-from inferwatch.record.tables.reading_tables import OtherReadings, every_table
-from inferwatch.record.tables.requests import RequestRows
-from inferwatch.record.tables.table import Batch
+from inferwatch.record.tables.reading_tables import OtherReadingsTable, every_table
+from inferwatch.record.tables.requests import RequestReadingTable
+from inferwatch.record.tables.table import RowBatch
 from inferwatch.record.writing.recorder import Recorder
 
 ReadBack = Callable[[Path], list[tuple[int, AnyReading]]]
@@ -127,8 +127,8 @@ def test_events_of_the_same_requests_come_back_equal_and_in_order(
 
 
 def test_a_request_that_was_forgotten_is_not_lost() -> None:
-    other = OtherReadings()
-    table, batch = RequestRows(other, live_limit=1), Batch()
+    other = OtherReadingsTable()
+    table, batch = RequestReadingTable(other, live_limit=1), RowBatch()
     kinds = [EventKind.ARRIVED, EventKind.ARRIVED, EventKind.FINISHED]
     events = [
         RequestEvent(t_ns=1, kind=kind, vantage=Vantage.FRONTEND, request_id=request_id)
@@ -169,7 +169,9 @@ def test_requests_are_read_no_further_than_needed(
 
     with closing(sqlite3.connect(path)) as connection:
         counting: Any = CountsRows(connection)
-        events = RequestRows(OtherReadings()).read(counting, 1, {0: "", 1: ""})
+        events = RequestReadingTable(OtherReadingsTable()).read(
+            counting, 1, {0: "", 1: ""}
+        )
         for _ in range(50):
             next(events)
 

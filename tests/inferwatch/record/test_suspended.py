@@ -12,7 +12,7 @@ import pytest
 from collectors.contract.clock import SessionClock, boot_id
 from collectors.contract.readings import ClockAnchor, Tick
 from inferwatch.record.replay.player import Player
-from inferwatch.record.sessions.retention import Limits, choose
+from inferwatch.record.sessions.retention import RetentionLimits, choose
 from inferwatch.record.sessions.sessions import find, list_sessions
 from inferwatch.record.sessions.sizes import sizes_in
 from inferwatch.record.tables.session_state import SessionState
@@ -56,7 +56,7 @@ def test_a_session_ended_when_the_wall_clock_said_so(slept: Path) -> None:
 
 def test_a_session_is_as_old_as_its_end_by_the_wall_clock(slept: Path) -> None:
     now_ns = WALL_NS + 12 * DAY_S * S
-    limits = Limits(older_than_s=7 * DAY_S)
+    limits = RetentionLimits(older_than_s=7 * DAY_S)
     with closing(sqlite3.connect(slept)) as connection:
         connection.execute("UPDATE sessions SET started_ns = ?", (WALL_NS,))
         connection.commit()

@@ -17,7 +17,7 @@ from inferwatch.errors import UsageError
 from inferwatch.limits.price import cost_per_million
 from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import new_book
-from inferwatch.loadgen.plan.plan import LoadPlan, Objectives, objectives
+from inferwatch.loadgen.plan.plan import LoadPlan, PlanObjectives, objectives
 from inferwatch.loadgen.rate_search import RateSearch
 from inferwatch.metrics.load.book import LoadBook, told_sum
 from inferwatch.metrics.load.goodput import missed_by
@@ -98,7 +98,7 @@ def numbers_of(database: Path, session_id: str, plan: TunePlan) -> TrialNumbers:
 
 def _numbers(
     run: _LoadRun,
-    asked: Objectives,
+    asked: PlanObjectives,
     engine: EngineUse,
     *,
     knee: float | None,
@@ -126,7 +126,7 @@ def _numbers(
 
 
 def _load_runs(
-    connection: sqlite3.Connection, session: int, load: LoadPlan, asked: Objectives
+    connection: sqlite3.Connection, session: int, load: LoadPlan, asked: PlanObjectives
 ) -> list[_LoadRun]:
     """The runs of a session in which something was sent, in order of their start."""
     plans = _plans(connection, session, load)
@@ -198,7 +198,9 @@ def _answered(book: LoadBook, span: ComparedSpan) -> ComparedSpan:
     return replace(span, start_ns=start_ns)
 
 
-def _cost(book: LoadBook, asked: Objectives, plan: TunePlan, gpus: int) -> float | None:
+def _cost(
+    book: LoadBook, asked: PlanObjectives, plan: TunePlan, gpus: int
+) -> float | None:
     """Of a million output tokens of good requests; without a GPU the host's price."""
     if plan.gpu_hour is None or not book.span_s:
         return None
@@ -209,7 +211,7 @@ def _cost(book: LoadBook, asked: Objectives, plan: TunePlan, gpus: int) -> float
 
 
 def _good_tokens(
-    record: RequestRecord, book: LoadBook, asked: Objectives
+    record: RequestRecord, book: LoadBook, asked: PlanObjectives
 ) -> int | None:
     """None where they were not counted, or nobody can tell whether it is good."""
     slo = asked.classes.get(record.class_name or "", asked.slo or Slo(()))
@@ -217,6 +219,6 @@ def _good_tokens(
     return 0 if missed else None if missed is None else record.output_tokens
 
 
-def _is_asked(asked: Objectives) -> bool:
+def _is_asked(asked: PlanObjectives) -> bool:
     """Somebody said what good is."""
     return bool((asked.slo and asked.slo.limits) or asked.classes)
