@@ -70,7 +70,6 @@ def make(directory: Path) -> Path:
 
 
 def write_model(directory: Path) -> None:
-    """Write all files of the model's directory."""
     tokenizer = train_tokenizer()
     tokenizer.save(str(directory / "tokenizer.json"))
     for name, content in settings(tokenizer).items():

@@ -99,7 +99,6 @@ def host_info(t_ns: int, source: str = "") -> HostInfo:
 
 
 def cpu_name(cpuinfo: Path = PROC / "cpuinfo") -> str | None:
-    """The CPU model."""
     with suppress(OSError):
         pairs = (line.partition(":") for line in cpuinfo.read_text("utf-8").split("\n"))
         told = {key.strip(): value.strip() for key, _, value in pairs}

@@ -346,7 +346,6 @@ class NvmlSource:
                 self._drop(uuid)
 
     def _drop(self, uuid: str) -> list[NvmlGpu]:
-        """Close a GPU and its slices."""
         dropped = [self._gpus.pop(uuid), *self._slices.pop(uuid, {}).values()]
         for each in dropped:
             each.close()

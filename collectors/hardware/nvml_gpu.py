@@ -110,10 +110,10 @@ class NvmlGpu:
         handle: Any,
         now_ns: Callable[[], int],
         options: GpuOptions,
-        told: Mapping[str, Any],
+        identity: Mapping[str, Any],
         place: MigSlice | None = None,
     ) -> None:
-        """Read the identity; ``told`` holds further fields of GpuInfo.
+        """Read the identity; ``identity`` holds fields known already.
 
         Raises:
             GpuLostError: the GPU does not respond.
@@ -135,7 +135,7 @@ class NvmlGpu:
         self._counted: dict[str, tuple[int, int]] = {}
         """Time and value of each counter at the previous read."""
         self._arch: int | None = None
-        self.info = self._identity(told)
+        self.info = self._identity(identity)
         self._ids = self._moved_fields()
         if options.gpm is Gpm.OFF:
             self.stop_counters(COUNTERS_OFF)
@@ -210,9 +210,9 @@ class NvmlGpu:
                 if before is not None and before.address == _address(handle):
                     yield before
                     continue
-                told = {"driver": self.info.driver}
+                identity = {"driver": self.info.driver}
                 place = MigSlice(self.info, self.handle, instance)
-                yield NvmlGpu(handle, self._now_ns, options, told, place)
+                yield NvmlGpu(handle, self._now_ns, options, identity, place)
             except FAILURES:
                 continue  # removed in the meantime
 
@@ -228,14 +228,14 @@ class NvmlGpu:
 
     # Identity.
 
-    def _identity(self, told: Mapping[str, Any]) -> GpuInfo:
+    def _identity(self, identity: Mapping[str, Any]) -> GpuInfo:
         uuid = pynvml.nvmlDeviceGetUUID(self.handle)
         if not uuid:  # nothing to identify it by
             raise pynvml.NVMLError(NOT_SUPPORTED)
         name = self._once(pynvml.nvmlDeviceGetName)
         memory = self._once(pynvml.nvmlDeviceGetMemoryInfo)
         known = {
-            **told,
+            **identity,
             "t_ns": self._now_ns(),
             "source": uuid,
             "uuid": uuid,
@@ -387,14 +387,14 @@ class NvmlGpu:
             return
         ids = [(self._ids.get(each.id, each.id), each.scope) for each in wanted]
         ask = partial(pynvml.nvmlDeviceGetFieldValues, self.handle, ids)
-        told = attempts.take(FIELD_CALL, ask)
-        if told is None:
+        results = attempts.take(FIELD_CALL, ask)
+        if results is None:
             if attempts.dead(FIELD_CALL):
                 because = attempts.missing[FIELD_CALL]
                 attempts.give_up([each.name for each in FIELDS], because)
             return
         now_ns = self._now_ns()
-        for each, value in zip(wanted, told, strict=True):
+        for each, value in zip(wanted, results, strict=True):
             if code := value.nvmlReturn or _unreadable(value):
                 attempts.failed(each.name, code)
             else:
@@ -417,9 +417,9 @@ class NvmlGpu:
         return [each for each in LINKS if lacks(metric_name(each.field))]
 
     def _take_field(
-        self, field: FieldReading, told: Any, now_ns: int, into: Values
+        self, field: FieldReading, result: Any, now_ns: int, into: Values
     ) -> None:
-        amount = getattr(told.value, MEMBERS[told.valueType])
+        amount = getattr(result.value, MEMBERS[result.valueType])
         if amount > MOST:
             return
         if field.key is not None:
@@ -452,12 +452,12 @@ class NvmlGpu:
         if not attempts.due(name):
             return None
         at = self._ways.get(name, 0)
-        told = attempts.take(name, partial(ways[at], self.handle))
-        if told is None and attempts.dead(name) and at + 1 < len(ways):
+        result = attempts.take(name, partial(ways[at], self.handle))
+        if result is None and attempts.dead(name) and at + 1 < len(ways):
             self._ways[name] = at + 1
             attempts.worked(name)
             return self._by_ways(name, ways)
-        return told
+        return result
 
     def _processes(self, now_ns: int) -> Iterator[GpuProcesses]:
         listed = self._by_ways(PROCESSES, PROCESS_LISTS)
@@ -482,9 +482,9 @@ def _address(handle: Any) -> int | None:
     return cast(handle, c_void_p).value
 
 
-def _text(told: str | bytes) -> str:
-    return told if isinstance(told, str) else told.decode("ascii", "replace")
+def _text(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("ascii", "replace")
 
 
-def _unreadable(told: Any) -> int:
-    return 0 if 0 <= told.valueType < len(MEMBERS) else UNREADABLE
+def _unreadable(result: Any) -> int:
+    return 0 if 0 <= result.valueType < len(MEMBERS) else UNREADABLE

@@ -103,23 +103,23 @@ class CallReading(NamedTuple):
 
 
 def _memory(handle: Any) -> Values:
-    told = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-    if not told.total:
+    info = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    if not info.total:
         raise pynvml.NVMLError(NOT_SUPPORTED)
-    return {"memory_used_bytes": told.used, "memory_reserved_bytes": told.reserved}
+    return {"memory_used_bytes": info.used, "memory_reserved_bytes": info.reserved}
 
 
 def _memory_of_old(handle: Any) -> Values:
-    told = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    if not told.total:
+    info = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    if not info.total:
         raise pynvml.NVMLError(NOT_SUPPORTED)
-    return {"memory_used_bytes": told.used}
+    return {"memory_used_bytes": info.used}
 
 
 def _busy(handle: Any) -> Values:
-    told = pynvml.nvmlDeviceGetUtilizationRates(handle)
-    found = {"gpu_busy": told.gpu, "memory_busy": told.memory}
-    return {name: share / 100 for name, share in found.items() if share <= 100}
+    rates = pynvml.nvmlDeviceGetUtilizationRates(handle)
+    percents = {"gpu_busy": rates.gpu, "memory_busy": rates.memory}
+    return {name: share / 100 for name, share in percents.items() if share <= 100}
 
 
 def _sm_clock(handle: Any) -> Values:

@@ -23,7 +23,7 @@ OK = HTTPStatus.OK
 REDIRECTS = {301, 302, 303, 307, 308}
 UNPACKED = {"Accept-Encoding": "identity"}
 """Compressing the response would cost the watched server CPU time."""
-MOST_SAID = 4_000
+MOST_ERROR_BYTES = 4_000
 """Longest error body that is read, in bytes."""
 NO_WORD = "it closed the connection without an answer"
 BROKE_OFF = "the answer broke off in the middle"
@@ -81,13 +81,13 @@ async def get(
     Raises:
         NoAnswerError: there was no complete, successful response.
     """
-    return await _asked(client, "GET", path, None, timeout_s, most_bytes)
+    return await _request(client, "GET", path, None, timeout_s, most_bytes)
 
 
 async def post(
     client: httpx.AsyncClient,
     path: str,
-    asked: object,
+    payload: object,
     *,
     timeout_s: float,
     most_bytes: int = MOST_BYTES,
@@ -97,26 +97,26 @@ async def post(
     Raises:
         NoAnswerError: there was no complete, successful response.
     """
-    return await _asked(client, "POST", path, asked, timeout_s, most_bytes)
+    return await _request(client, "POST", path, payload, timeout_s, most_bytes)
 
 
-async def _asked(
+async def _request(
     client: httpx.AsyncClient,
     method: str,
     path: str,
-    asked: object,
+    payload: object,
     timeout_s: float,
     most_bytes: int,
 ) -> TimedResponse:
     try:
         async with asyncio.timeout(timeout_s):
             try:
-                return await _follow(client, method, path, asked, most_bytes)
+                return await _follow(client, method, path, payload, most_bytes)
             except httpx.RemoteProtocolError as error:
                 if why_none(error) != NO_WORD:
                     raise
             # The server closed a kept-alive connection just as we reused it.
-            return await _follow(client, method, path, asked, most_bytes)
+            return await _follow(client, method, path, payload, most_bytes)
     except TimeoutError:
         raise NoAnswerError(f"no answer in {timeout_s:g} s") from None
     except httpx.HTTPError as error:
@@ -127,11 +127,11 @@ async def _asked(
 
 
 async def _follow(
-    client: httpx.AsyncClient, method: str, path: str, asked: object, most_bytes: int
+    client: httpx.AsyncClient, method: str, path: str, payload: object, most_bytes: int
 ) -> TimedResponse:
     for _ in range(MOST_HOPS + 1):
         sent_ns = monotonic_ns()
-        request = client.build_request(method, path, json=asked, headers=UNPACKED)
+        request = client.build_request(method, path, json=payload, headers=UNPACKED)
         response = await client.send(request, stream=True)
         began_ns = monotonic_ns()
         try:
@@ -139,8 +139,8 @@ async def _follow(
                 path = _redirect(request.url, response.headers.get("location", ""))
                 continue
             if response.status_code != OK:
-                said = await _said(response)
-                raise NoAnswerError(_refusal(response, said), response.status_code)
+                message = await _error_message(response)
+                raise NoAnswerError(_refusal(response, message), response.status_code)
             body = await read_body(response, most_bytes)
         finally:
             await response.aclose()
@@ -154,16 +154,16 @@ async def _follow(
     raise NoAnswerError(f"it redirects more than {MOST_HOPS} times", HTTPStatus.FOUND)
 
 
-def _redirect(asked: httpx.URL, location: str) -> str:
+def _redirect(url: httpx.URL, location: str) -> str:
     """The path to request next.
 
     Raises:
         NoAnswerError: it leads to another host, port or scheme.
     """
-    to = asked.join(location)
-    if (to.scheme, to.netloc) == (asked.scheme, asked.netloc):
+    to = url.join(location)
+    if (to.scheme, to.netloc) == (url.scheme, url.netloc):
         return str(to)
-    if to.host == asked.host and to.scheme == "https":
+    if to.host == url.host and to.scheme == "https":
         why = f"it wants https: attach to https://{_place(to)}"
     else:
         why = f"it redirects to {to.scheme}://{_place(to)}: attach to that"
@@ -174,7 +174,7 @@ def _place(url: httpx.URL) -> str:
     return f"{url.host}:{url.port}" if url.port else url.host
 
 
-def _refusal(response: httpx.Response, said: str) -> str:
+def _refusal(response: httpx.Response, message: str) -> str:
     status = response.status_code
     if status == HTTPStatus.UNAUTHORIZED:
         return "it wants a key (HTTP 401): --api-key-env or --header"
@@ -186,16 +186,16 @@ def _refusal(response: httpx.Response, said: str) -> str:
         return "nothing is there (HTTP 404): is a path missing in the address?"
     known = status in HTTPStatus.__members__.values()
     phrase = f" {HTTPStatus(status).phrase}" if known else ""
-    return f"HTTP {status}{phrase}{f': {said}' if said else ''}"
+    return f"HTTP {status}{phrase}{f': {message}' if message else ''}"
 
 
-async def _said(response: httpx.Response) -> str:
+async def _error_message(response: httpx.Response) -> str:
     """The error message in the body, if it has the form of OpenAI's API."""
     body = b""
     try:
         async for chunk in response.aiter_raw():
             body += chunk
-            if len(body) > MOST_SAID:
+            if len(body) > MOST_ERROR_BYTES:
                 return ""
         error = msgspec.json.decode(body)["error"]
         return str(error["message"] if isinstance(error, dict) else error)[:200]
@@ -315,13 +315,13 @@ def _in_tls(error: BaseException) -> str | None:
     return None
 
 
-def _no_connection(said: str) -> str:
+def _no_connection(message: str) -> str:
     for pattern, why in (
         (r"refused|All connection attempts failed", "nothing listens there"),
         (r"not known|No address|resolution", "no host has that name"),
         (r"[Nn]etwork is unreachable|No route", "there is no way to that host"),
         (r"No such file", "there is no such socket"),
     ):
-        if re.search(pattern, said):
+        if re.search(pattern, message):
             return why
-    return f"no connection: {said}"[:200]
+    return f"no connection: {message}"[:200]

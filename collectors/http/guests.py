@@ -69,7 +69,6 @@ class ConnectionLimit:
             self._silent[guest] = None
 
     def send_away(self) -> None:
-        """Abort all connections."""
         for guest in (*self._silent, *self._asking):
             guest.transport.abort()
 

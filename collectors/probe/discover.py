@@ -104,19 +104,19 @@ def _asked(
     topic = HELLO + secrets.token_hex(8).encode()
     with ExitStack() as stack:
         context = stack.enter_context(zmq.Context())
-        poller, asked = zmq.Poller(), {}
+        poller, pending = zmq.Poller(), {}
         for key, each in found.items():
             caller = stack.enter_context(context.socket(zmq.SUB))
             caller.linger = 0
             caller.connect(f"ipc://{each.path}")
             caller.subscribe(topic)
             poller.register(caller, zmq.POLLIN)
-            asked[caller] = key
+            pending[caller] = key
         until_ns = monotonic_ns() + ANSWER_NS
-        while asked and (left_ns := until_ns - monotonic_ns()) > 0:
+        while pending and (left_ns := until_ns - monotonic_ns()) > 0:
             for caller, _ in poller.poll(left_ns // 1_000_000):
                 poller.unregister(caller)
-                key, frames = asked.pop(caller), caller.recv_multipart()
+                key, frames = pending.pop(caller), caller.recv_multipart()
                 if len(frames) < 2:
                     continue  # not a probe
                 with suppress(CollectorError, *UNREADABLE):

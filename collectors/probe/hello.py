@@ -80,7 +80,6 @@ _decoder = msgspec.msgpack.Decoder(Hello)
 
 
 def encode_hello(hello: Hello) -> bytes:
-    """Serialise a hello."""
     return _encoder.encode(hello)
 
 

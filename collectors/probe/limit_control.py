@@ -376,7 +376,6 @@ def _sockets(engine_id: str) -> list[Path]:
 
 
 def this_process() -> str:
-    """Our user name and PID."""
     with suppress(KeyError, OSError):  # the user has no name
         return f"{getpass.getuser()} (pid {os.getpid()})"
     return f"pid {os.getpid()}"

@@ -175,7 +175,6 @@ class AgentStream:
             pause_s = min(1.2 * pause_s, LOOK_AT_LEAST_S)
 
     async def close(self) -> None:
-        """Stop following; safe to call twice."""
         self._ended.set()
         if self._stream is not None:
             await self._stream.close()

@@ -26,7 +26,7 @@ NOTHING = ...
 
 def plain_fields(fields: Mapping[Any, Any], depth: int = DEEPEST) -> dict[str, Any]:
     """The fields that are kept, with their values filtered likewise."""
-    told = {}
+    plain = {}
     for name, value in fields.items():
         if not isinstance(name, str) or name.startswith("_"):
             continue
@@ -34,8 +34,8 @@ def plain_fields(fields: Mapping[Any, Any], depth: int = DEEPEST) -> dict[str, A
             continue
         kept = _plain_tree(value, depth)
         if kept is not NOTHING:
-            told[name] = kept
-    return told
+            plain[name] = kept
+    return plain
 
 
 def _plain_tree(value: object, depth: int) -> object:

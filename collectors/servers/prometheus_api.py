@@ -105,7 +105,6 @@ class PrometheusApi:
         self._client: httpx.AsyncClient | None = None
 
     async def close(self) -> None:
-        """Close connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()

@@ -242,7 +242,6 @@ class Fleet:
         return sorted(found, key=lambda each: each.t_ns)  # type: ignore[union-attr]
 
     def lost(self, t_ns: int, why: str) -> Iterator[Contact]:
-        """Report all engines as lost."""
         for engine in self.engines.values():
             if engine.answers is not False:
                 engine.answers = False

@@ -109,7 +109,6 @@ class PrometheusReader:
 
     @property
     def sources(self) -> list[str]:
-        """Sources of the known engines."""
         return [each.source for each in self._fleet.engines.values()]
 
     def engine_at(self, url: str) -> Mapping[str, str] | None:

@@ -196,9 +196,9 @@ class SpanSender:
 
 def sender_of(resource: Resource, address: str, *, same_host: bool) -> SpanSender:
     """The sender described by a resource."""
-    told = {each.key: each for each in resource.attributes}
-    name = _text(told.get("service.name"))
-    pid = _text(told.get("vllm.process_id"))
+    attributes = {each.key: each for each in resource.attributes}
+    name = _text(attributes.get("service.name"))
+    pid = _text(attributes.get("vllm.process_id"))
     return SpanSender(
         name="" if name.startswith("unknown_service") else name,
         pid=int(pid) if pid.isdecimal() and len(pid) < 10 else None,
@@ -373,9 +373,9 @@ def request_span(span: Span) -> RequestSpan | None:
     """The request of a span, in the sender's wall clock; None if it is invalid."""
     if len(span.attributes) > MOST_ATTRIBUTES:
         return None
-    told = {each.key: each for each in span.attributes}
-    durations = _told(told, SECONDS, _duration_ns)
-    counts = _told(told, COUNTS, _count)
+    attributes = {each.key: each for each in span.attributes}
+    durations = _attribute_values(attributes, SECONDS, _duration_ns)
+    counts = _attribute_values(attributes, COUNTS, _count)
     arrived_ns, end_ns = span.start_time_unix_nano, span.end_time_unix_nano
     e2el_ns = durations.get("e2el_ns")
     if e2el_ns is not None:  # the span ends slightly after the request
@@ -386,22 +386,22 @@ def request_span(span: Span) -> RequestSpan | None:
         for name in ("ttft_ns", "prefill_ns", "decode_ns"):
             durations.pop(name, None)
     request = RequestSpan(
-        request_id=_text(told.get(ID)) or span.span_id.hex(),
+        request_id=_text(attributes.get(ID)) or span.span_id.hex(),
         arrived_ns=arrived_ns,
         end_ns=end_ns,
-        temperature=_number(told.get(TEMPERATURE)),
+        temperature=_number(attributes.get(TEMPERATURE)),
     )
     return replace(request, **durations, **counts)
 
 
-def _told(
-    told: Mapping[str, KeyValue],
+def _attribute_values(
+    attributes: Mapping[str, KeyValue],
     names: Mapping[str, str],
     understand: Callable[[float | None], int | None],
 ) -> dict[str, int]:
     values = {}
     for name, field in names.items():
-        value = understand(_number(told.get(name)))
+        value = understand(_number(attributes.get(name)))
         if value is not None:
             values[field] = value
     return values
@@ -417,20 +417,20 @@ def _count(number: float | None) -> int | None:
     return int(number) if number is not None and 0 <= number < MOST_TOKENS else None
 
 
-def _number(told: KeyValue | None) -> float | None:
-    if told is None:
+def _number(attribute: KeyValue | None) -> float | None:
+    if attribute is None:
         return None
-    match told.value.WhichOneof("value"):
+    match attribute.value.WhichOneof("value"):
         case "int_value":
-            return told.value.int_value
-        case "double_value" if math.isfinite(told.value.double_value):
-            return told.value.double_value
+            return attribute.value.int_value
+        case "double_value" if math.isfinite(attribute.value.double_value):
+            return attribute.value.double_value
     return None
 
 
-def _text(told: KeyValue | None) -> str:
-    if told is None:
+def _text(attribute: KeyValue | None) -> str:
+    if attribute is None:
         return ""
-    if told.value.HasField("int_value"):
-        return str(told.value.int_value)
-    return told.value.string_value[:LONGEST_TEXT]
+    if attribute.value.HasField("int_value"):
+        return str(attribute.value.int_value)
+    return attribute.value.string_value[:LONGEST_TEXT]

@@ -52,7 +52,6 @@ LAYOUT_FLAGS = (
 
 
 def new_engine_id() -> str:
-    """A random id for an engine."""
     return secrets.token_hex(4)
 
 

@@ -55,7 +55,6 @@ class EngineFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def path(self) -> Path:
-        """Path of this file."""
         return runtime_dir() / f"{self.engine_id}.json"
 
     def write(self) -> None:

@@ -166,7 +166,6 @@ class Probe:
         return [replace(self.totals(), loop_lag_max_ns=lag_ns)]
 
     def failed(self, error: Exception) -> None:
-        """An error on the channel's thread."""
         self.fuse.blow(repr(error))
 
     def report(self, text: str) -> None:
@@ -337,7 +336,6 @@ def engine_info(
     size: EngineSize,
     missing: Callable[[str], None],
 ) -> EngineInfo:
-    """The EngineInfo of a scheduler."""
     read = AttributeReader("Scheduler", names.INFO, missing).read(scheduler)
     model, device, dtype, block, seqs, batched, length, tp, pp, dp, executor, *rest = (
         read

@@ -133,9 +133,7 @@ class ChannelOwner(Protocol):
     role: Role
     engine: EngineInfo | None
 
-    def totals(self) -> Totals:
-        """Counts of the process so far."""
-        ...
+    def totals(self) -> Totals: ...
 
     def beat(self) -> Iterable[AnyReading]:
         """Readings to publish besides the records; called once a second."""

@@ -105,7 +105,6 @@ class Relay:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop forwarding."""
         self._stopping.set()
         if self._thread.ident is not None:
             self._thread.join()

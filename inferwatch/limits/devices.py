@@ -83,7 +83,7 @@ def _peaks(  # noqa: PLR0913 - a row of a table
     fp4: float | None = None,
 ) -> dict[str, float]:
     """FLOP/s by dtype, from the TFLOP/s on data sheets."""
-    told = {
+    tflops = {
         "float32": fp32,
         "tf32": tf32,
         "float16": half,
@@ -92,7 +92,7 @@ def _peaks(  # noqa: PLR0913 - a row of a table
         "int8": int8,
         "float4": fp4,
     }
-    return {dtype: value * T for dtype, value in told.items() if value is not None}
+    return {dtype: value * T for dtype, value in tflops.items() if value is not None}
 
 
 _AMPERE = _peaks(19.5, 156, 312, int8=624)

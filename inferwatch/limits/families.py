@@ -21,9 +21,9 @@ def _last_of(every: int, key: str = "") -> FullLayers:
     """Every n-th layer, as the last of its group; ``key`` may override n."""
 
     def full_layers(text: Mapping[str, Any], layers: int) -> int:
-        told = text.get(key)
-        if isinstance(told, str):
-            return _lettered(told, layers)
+        pattern = text.get(key)
+        if isinstance(pattern, str):
+            return _lettered(pattern, layers)
         return layers // (first_number(text, (key,)) or every)
 
     return full_layers

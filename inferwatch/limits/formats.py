@@ -76,8 +76,10 @@ def cache_bits(kv_dtype: str | None, dtype: str, quantisation: object = None) ->
     """
     if kv_dtype is None or kv_dtype == "auto":
         scheme = _mapping(_mapping(quantisation).get("kv_cache_scheme"))
-        told = _mapping(quantisation).get("kv_cache_quant_algo")
-        bits = scheme.get("num_bits") or (8 if str(told).upper() == "FP8" else None)
+        algorithm = _mapping(quantisation).get("kv_cache_quant_algo")
+        bits = scheme.get("num_bits") or (
+            8 if str(algorithm).upper() == "FP8" else None
+        )
         return float(bits) if bits else DTYPE_BITS[dtype]
     name = kv_dtype.removeprefix("torch.").lower()
     name = "fp8" if name.startswith("float8") else name

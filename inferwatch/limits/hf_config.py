@@ -89,14 +89,14 @@ def _shape_of(
     quantization: str | None,
 ) -> ModelShape:
     text = _text_model(config)
-    _refuse_strangers(text)
+    _refuse_unsupported(text)
     kind = _family(text)
     text = _with_defaults(text, kind)
-    biased = kind.biased or _told(text, kind.bias_key)
+    biased = kind.biased or _is_set(text, kind.bias_key)
     # servers load FP32 checkpoints in 16 bits unless told otherwise
-    told = str(text.get("dtype") or text.get("torch_dtype") or "auto")
+    checkpoint_dtype = str(text.get("dtype") or text.get("torch_dtype") or "auto")
     plain = plain_dtype(dtype) or {"float16": "float16"}.get(
-        plain_dtype(told) or "", "bfloat16"
+        plain_dtype(checkpoint_dtype) or "", "bfloat16"
     )
     quantised = _mapping(
         text.get("quantization_config") or config.get("quantization_config")
@@ -125,12 +125,12 @@ def _shape_of(
         tied=_flag(text, config, "tie_word_embeddings", kind.tied),
         attention_bias=biased or kind.qkv_bias or _attention_bias(text),
         output_bias=biased or _output_bias(text, kind),
-        ffn_bias=biased or _told(text, "mlp_bias"),
-        head_bias=kind.head_bias or _told(text, "lm_head_bias"),
+        ffn_bias=biased or _is_set(text, "mlp_bias"),
+        head_bias=kind.head_bias or _is_set(text, "lm_head_bias"),
         qk_norm=kind.qk_norm,
         # Llama 4 has the same key, but those norms have no weights
         wide_qk_norm=kind.wide_qk_norm
-        or (kind.norms == 1 and _told(text, "use_qk_norm")),
+        or (kind.norms == 1 and _is_set(text, "use_qk_norm")),
         norms=_norms(text, kind),
         last_norms=kind.last_norms,
         norm_bias=kind.norm_bias,
@@ -183,7 +183,6 @@ def _speaks_of_parts(text: Mapping[str, Any], key: str) -> bool:
 
 
 def _text_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The configuration of the text model."""
     for name in NESTED:
         nested = config.get(name)
         if isinstance(nested, Mapping) and nested:
@@ -191,7 +190,7 @@ def _text_model(config: Mapping[str, Any]) -> Mapping[str, Any]:
     return config
 
 
-def _refuse_strangers(text: Mapping[str, Any]) -> None:
+def _refuse_unsupported(text: Mapping[str, Any]) -> None:
     """Reject models other than plain decoders of attention and FFN, with the reason."""
     kind = text.get("model_type") or "this model"
     if text.get("is_encoder_decoder") or "type_vocab_size" in text:
@@ -209,8 +208,8 @@ def _refuse_strangers(text: Mapping[str, Any]) -> None:
         raise ShapeError(f"{kind} attends to tokens that an indexer chooses: unknown")
     uneven = [key for key in UNEVEN if text.get(key)]
     if uneven:
-        told = ", ".join(uneven)
-        raise ShapeError(f"the layers of {kind} differ ({told}): unknown")
+        keys = ", ".join(uneven)
+        raise ShapeError(f"the layers of {kind} differ ({keys}): unknown")
 
 
 def _family(text: Mapping[str, Any]) -> ModelFamily:
@@ -261,19 +260,19 @@ def _required(text: Mapping[str, Any], names: Sequence[str]) -> int:
 
 
 def _kv_heads(text: Mapping[str, Any], heads: int) -> int:
-    told = first_number(text, KV_HEADS)
+    kv_heads = first_number(text, KV_HEADS)
     if text.get("multi_query") and not text.get("new_decoder_architecture"):
         return 1
-    return told or heads
+    return kv_heads or heads
 
 
 def _head_dim(text: Mapping[str, Any], mla: Mla | None, hidden: int, heads: int) -> int:
     if mla is not None:
         return mla.nope_dim + mla.rope_dim
-    told = first_number(text, ("head_dim", "attention_head_dim"))
-    if not told and not heads:
+    head_dim = first_number(text, ("head_dim", "attention_head_dim"))
+    if not head_dim and not heads:
         raise ShapeError("the model's configuration has neither heads nor head_dim")
-    return told or hidden // heads
+    return head_dim or hidden // heads
 
 
 def _ffn(
@@ -282,12 +281,12 @@ def _ffn(
     """Inner size of dense FFNs; 0 if all layers have experts."""
     if experts is not None and experts.layers == layers:
         return 0
-    told = first_number(text, ("intermediate_size_mlp", *FFN))
-    if told is None and text.get("model_type") in {"gpt2", "gpt_bigcode", "bloom"}:
+    ffn = first_number(text, ("intermediate_size_mlp", *FFN))
+    if ffn is None and text.get("model_type") in {"gpt2", "gpt_bigcode", "bloom"}:
         return 4 * hidden
-    if told is None and text.get("model_type") == "falcon":
+    if ffn is None and text.get("model_type") == "falcon":
         return 4 * hidden
-    return told if told is not None else _required(text, FFN)
+    return ffn if ffn is not None else _required(text, FFN)
 
 
 def _experts(text: Mapping[str, Any], layers: int) -> Experts | None:
@@ -387,13 +386,13 @@ def _positions(text: Mapping[str, Any], kind: ModelFamily) -> int:
 
 
 def _attention_bias(text: Mapping[str, Any]) -> bool:
-    return any(_told(text, key) for key in ("attention_bias", "use_qkv_bias"))
+    return any(_is_set(text, key) for key in ("attention_bias", "use_qkv_bias"))
 
 
 def _output_bias(text: Mapping[str, Any], kind: ModelFamily) -> bool:
     if "attention_out_bias" in text:
-        return _told(text, "attention_out_bias")
-    return kind.output_bias and _told(text, "attention_bias")
+        return _is_set(text, "attention_out_bias")
+    return kind.output_bias and _is_set(text, "attention_bias")
 
 
 def _name(config: Mapping[str, Any]) -> str | None:
@@ -401,7 +400,7 @@ def _name(config: Mapping[str, Any]) -> str | None:
     return name if name and isinstance(name, str) else None
 
 
-def _told(text: Mapping[str, Any], name: str) -> bool:
+def _is_set(text: Mapping[str, Any], name: str) -> bool:
     return bool(text.get(name))
 
 

@@ -54,7 +54,6 @@ class Parameters:
 
 
 def parameters(shape: ModelShape) -> Parameters:
-    """Count the parameters of a shape."""
     experts = shape.experts
     dense_layers = shape.layers - (experts.layers if experts else 0)
     matrices = 3 if shape.gated else 2
@@ -96,12 +95,10 @@ def weight_bytes(shape: ModelShape) -> int:
 
 
 def attention_bits(shape: ModelShape) -> float:
-    """Bits per parameter of attention matrices."""
     return shape.weight_bits if shape.quantised_attention else shape.other_bits
 
 
 def expert_bits(shape: ModelShape) -> float:
-    """Bits per parameter of routed experts."""
     return shape.weight_bits if shape.expert_bits is None else shape.expert_bits
 
 

@@ -122,7 +122,6 @@ class CapacityPlan:
 
 
 def plan_for(shape: ModelShape, machine: GpuSetup, workload: Workload) -> CapacityPlan:
-    """Compute the plan."""
     return _Planner(shape, machine, workload).plan()
 
 

@@ -97,7 +97,6 @@ def models_of(answers: Answers) -> list[Mapping[str, Any]]:
 
 
 def model_names(answers: Answers) -> list[str]:
-    """The ids of the listed models."""
     return [text for each in models_of(answers) if (text := text_of(each.get("id")))]
 
 

@@ -20,14 +20,14 @@ from collectors.servers.families.family import (
     text_of,
 )
 
-SAID = ("total_slots", "model_path", "model_ftype", "is_sleeping")
+SETTINGS = ("total_slots", "model_path", "model_ftype", "is_sleeping")
 
 METRICS = "Its metrics are off: start it with --metrics."
 
 
 def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
-    told = answers.get("/props")
-    props = told if isinstance(told, Mapping) else {}
+    response = answers.get("/props")
+    props = response if isinstance(response, Mapping) else {}
     defaults = props.get("default_generation_settings")
     context = defaults.get("n_ctx") if isinstance(defaults, Mapping) else None
     metas = [each.get("meta") for each in models_of(answers)]
@@ -36,7 +36,7 @@ def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
         for each in metas
         if isinstance(each, Mapping) and (length := count_of(each.get("n_ctx_train")))
     ]
-    said = {name: said for name in SAID if (said := setting_of(props.get(name)))}
+    said = {name: said for name in SETTINGS if (said := setting_of(props.get(name)))}
     if trained:
         said["n_ctx_train"] = str(max(trained))
     return ServerFacts(
@@ -52,10 +52,10 @@ def _busy(slots: object) -> dict[str, Any]:
     """The number of busy slots, as ``running``; prompts in the slots are not read."""
     if not isinstance(slots, list) or not slots:
         return {}
-    told = [each.get("is_processing") for each in slots if isinstance(each, Mapping)]
-    if len(told) < len(slots) or not all(isinstance(each, bool) for each in told):
+    states = [each.get("is_processing") for each in slots if isinstance(each, Mapping)]
+    if len(states) < len(slots) or not all(isinstance(each, bool) for each in states):
         return {}
-    return {"running": sum(told)}
+    return {"running": sum(states)}
 
 
 LLAMACPP = ServerFamily(

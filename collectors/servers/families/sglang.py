@@ -22,7 +22,7 @@ from collectors.servers.families.family import (
     text_of,
 )
 
-SAID = (
+SETTINGS = (
     "model_path",
     "tp_size",
     "dp_size",
@@ -50,8 +50,8 @@ METRICS = "Its metrics are off: start it with --enable-metrics."
 
 
 def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
-    told = answers.get("/server_info")
-    info = told if isinstance(told, Mapping) else {}
+    response = answers.get("/server_info")
+    info = response if isinstance(response, Mapping) else {}
     page = count_of(info.get("page_size"))
     tokens = count_of(info.get("max_total_num_tokens"))
     lengths = [count_of(each.get("max_model_len")) for each in models_of(answers)]
@@ -61,7 +61,9 @@ def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
         max_model_len=max((each for each in lengths if each), default=None),
         num_kv_blocks=tokens // page if tokens and page else None,
         kv_block_tokens=page,
-        settings={name: said for name in SAID if (said := setting_of(info.get(name)))},
+        settings={
+            name: value for name in SETTINGS if (value := setting_of(info.get(name)))
+        },
         advice=[METRICS] if labels is None else [],
     )
 

@@ -21,7 +21,7 @@ from collectors.servers.families.family import (
     text_of,
 )
 
-SAID = (
+SETTINGS = (
     "block_size",
     "cache_dtype",
     "enable_prefix_caching",
@@ -103,7 +103,9 @@ def _describe(answers: Answers, labels: Labels | None) -> ServerFacts:
     labels, measured = labels or {}, labels is not None
     lengths = [count_of(each.get("max_model_len")) for each in models_of(answers)]
     blocks = count_of(labels.get("num_gpu_blocks"))
-    said = {name: labels[name] for name in SAID if labels.get(name, "None") != "None"}
+    said = {
+        name: labels[name] for name in SETTINGS if labels.get(name, "None") != "None"
+    }
     roots = {text_of(each.get("root")) for each in models_of(answers)} - {None}
     return ServerFacts(
         version=text_of(version.get("version")) if isinstance(version, dict) else None,
@@ -131,16 +133,16 @@ def _flags(labels: Labels, lengths: Sequence[int | None]) -> dict[str, Flag]:
 def _advice(answers: Answers) -> list[str]:
     """How to make the server report more; whether it sends traces is not visible."""
     silent = answers.get("/kv_event_sources") == {}
-    told = [PROBE, TRACES, *([KV_EVENTS] if silent else [])]
+    advice = [PROBE, TRACES, *([KV_EVENTS] if silent else [])]
     if _version(answers) >= FINER_FROM:
-        told.append(f"{BUCKETS} '{finer_buckets()}'")
-    return told
+        advice.append(f"{BUCKETS} '{finer_buckets()}'")
+    return advice
 
 
 def _version(answers: Answers) -> tuple[int, ...]:
     """The version as (major, minor); empty if it is unknown."""
-    told = answers.get("/version")
-    text = text_of(told.get("version")) if isinstance(told, dict) else None
+    response = answers.get("/version")
+    text = text_of(response.get("version")) if isinstance(response, dict) else None
     numbers = re.match(r"(\d{1,4})\.(\d{1,4})", text or "")
     return tuple(map(int, numbers.groups())) if numbers else ()
 

@@ -59,7 +59,6 @@ ESTIMATE = "vLLM's estimate before capture"
 
 
 def all_questions() -> Question:
-    """All questions as one."""
     return together(
         of_weights(names.WORKER_MODEL, names.PACKED),
         of_gpu(names.WORKER_DEVICE),
@@ -70,35 +69,37 @@ def all_questions() -> Question:
     )
 
 
-def memory_of(place: int, known: Answers) -> WorkerMemory:
+def memory_of(place: int, answers: Answers) -> WorkerMemory:
     """Memory use of a worker's device, as far as known."""
-    told: dict[str, tuple[float | None, str]] = {
-        "weight_bytes": (known.get("weight_bytes"), PARAMETERS),
-        "kv_bytes": (known.get("kv_bytes"), TENSORS),
-        "graph_bytes": (known.get("graph_bytes"), ESTIMATE),
-        "total_bytes": (known.get("total_bytes"), "its driver"),
+    origins: dict[str, tuple[float | None, str]] = {
+        "weight_bytes": (answers.get("weight_bytes"), PARAMETERS),
+        "kv_bytes": (answers.get("kv_bytes"), TENSORS),
+        "graph_bytes": (answers.get("graph_bytes"), ESTIMATE),
+        "total_bytes": (answers.get("total_bytes"), "its driver"),
     }
-    allowed, share = known.get("allowed_bytes"), known.get("utilization")
-    if allowed is not None and not known.get("given_kv_bytes"):
-        told["allowed_bytes"] = (allowed, "gpu_memory_utilization")
-    if allowed is not None and share and told["total_bytes"][0] is None:
-        told["total_bytes"] = (round(allowed / share), "its NUMA node")  # on the CPU
-    peak = known.get("activations")
+    allowed, share = answers.get("allowed_bytes"), answers.get("utilization")
+    if allowed is not None and not answers.get("given_kv_bytes"):
+        origins["allowed_bytes"] = (allowed, "gpu_memory_utilization")
+    if allowed is not None and share and origins["total_bytes"][0] is None:
+        origins["total_bytes"] = (round(allowed / share), "its NUMA node")  # on the CPU
+    peak = answers.get("activations")
     if peak is not None:
-        graphs = known.get("graph_bytes", 0) if known.get("graphs_in_peak") else 0
-        told["activation_bytes"] = (max(0, peak - graphs), PROFILE)
-    consumed, model = known.get("consumed"), known.get("model")
+        graphs = answers.get("graph_bytes", 0) if answers.get("graphs_in_peak") else 0
+        origins["activation_bytes"] = (max(0, peak - graphs), PROFILE)
+    consumed, model = answers.get("consumed"), answers.get("model")
     if consumed is not None and model is not None:
-        told["workspace_bytes"] = (max(0, consumed - model), PROFILE)
-    sizes = {name: int(value) for name, (value, _) in told.items() if value is not None}
-    read_from = {name: told[name][1] for name in sizes}
-    load_s: float | None = known.get("load_s")
+        origins["workspace_bytes"] = (max(0, consumed - model), PROFILE)
+    sizes = {
+        name: int(value) for name, (value, _) in origins.items() if value is not None
+    }
+    read_from = {name: origins[name][1] for name in sizes}
+    load_s: float | None = answers.get("load_s")
     if load_s is not None:
         read_from["load_s"] = "vLLM's log"
     return WorkerMemory(
         t_ns=monotonic_ns(),
         worker=place,
-        gpu=known.get("gpu"),
+        gpu=answers.get("gpu"),
         total_bytes=sizes.get("total_bytes"),
         allowed_bytes=sizes.get("allowed_bytes"),
         weight_bytes=sizes.get("weight_bytes"),

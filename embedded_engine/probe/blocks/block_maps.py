@@ -72,7 +72,6 @@ class MapDraft:
 
     @property
     def says_something(self) -> bool:
-        """Whether anything changed."""
         changes = self.holders, self.gone, self.cached, self.uncached
         return self.whole or self.cleared or any(changes)
 
@@ -431,7 +430,6 @@ class BlockMapSender:
         )
 
     def start(self) -> None:
-        """Start watching for subscribers."""
         self._thread.start()
 
     def _teller(self) -> PromptHasher | None:

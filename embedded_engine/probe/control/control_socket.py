@@ -39,7 +39,6 @@ ROOT = 0
 
 
 def mode_of(path: Path) -> int:
-    """Permission bits of a file."""
     return stat.S_IMODE(path.lstat().st_mode)
 
 

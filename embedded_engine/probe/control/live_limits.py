@@ -118,7 +118,6 @@ class SchedulerLimits:
         return self.wanted
 
     def back(self, change: LimitChange, by: str | None = None) -> LiveLimits:
-        """Restore the start-up values."""
         return self.turn(change, self._start_seqs, self._start_tokens, by=by)
 
     def end(self, why: str) -> None:

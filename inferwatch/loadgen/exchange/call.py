@@ -64,7 +64,6 @@ class Call:
 
     @property
     def late(self) -> bool:
-        """Whether it was sent late."""
         return self.lag_ns > LATE_NS
 
     @property
@@ -130,7 +129,6 @@ class Call:
             self.fail(Failure.BROKEN_STREAM, "the stream ended without a finish")
 
     def record(self) -> RequestRecord:
-        """The reading of this request."""
         self.judge()
         stamps, times = self.reply.stamps_ns, self.reply.times
         return RequestRecord(

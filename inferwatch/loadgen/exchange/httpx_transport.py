@@ -67,7 +67,6 @@ class HttpxTransport:
             await get(lane, "/health", timeout_s=HEALTH_S)
 
     def prepare(self, call: Call) -> "HttpxExchange":
-        """Build the request."""
         return HttpxExchange(self, self._plan, call)
 
     def ensure(self, connections: int) -> bool:
@@ -115,7 +114,6 @@ class HttpxExchange:
         )
 
     def begin(self) -> asyncio.Future[None]:
-        """Send the request."""
         return asyncio.ensure_future(self._send())
 
     async def _trace(self, event: str, _info: object) -> None:

@@ -53,9 +53,7 @@ class CarriedExchange(Protocol):
         """Called before bytes are sent; the last call completes the request."""
         ...
 
-    def came(self, data: bytes, at_ns: int, *, by_kernel: bool) -> None:
-        """Bytes have arrived."""
-        ...
+    def came(self, data: bytes, at_ns: int, *, by_kernel: bool) -> None: ...
 
     def closed(self, why: str) -> None:
         """The peer closed the connection; ``why`` is empty after a clean close."""
@@ -117,7 +115,6 @@ class Connection:
             self._socket.close()
 
     def handle(self, events: int) -> None:
-        """Handle events from the poller."""
         if not self.connected:
             self._connect()
         elif events & select.EPOLLOUT:
@@ -246,7 +243,6 @@ class RawTransport:
         self.ensure(1)
 
     def prepare(self, call: Call) -> "RawExchange":
-        """Build the request."""
         return RawExchange(self, call, plain_http(self._plan, call))
 
     def ensure(self, connections: int) -> bool:
@@ -344,7 +340,6 @@ class RawExchange:
         self._ended = asyncio.get_running_loop().create_future()
 
     def begin(self) -> asyncio.Future[None]:
-        """Send the request."""
         self._ended.add_done_callback(self._abort)
         try:
             self._connection = self._transport.take_connection(self)

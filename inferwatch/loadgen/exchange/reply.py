@@ -405,7 +405,6 @@ class Reply:
             self._keep(choice, self.words)
 
     def _keep(self, choice: Choice, words: list[str]) -> None:
-        """Keep the text and token ids."""
         words.append(choice.words)
         if self.ids is not None and choice.token_ids is not None:
             self.ids += choice.token_ids

@@ -14,7 +14,7 @@ PATHS = {Api.COMPLETIONS: "/v1/completions", Api.CHAT: "/v1/chat/completions"}
 
 def body(plan: LoadPlan, call: Call) -> bytes:
     """The JSON body."""
-    asked: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "model": plan.model,
         **_prompt(plan, call),
         "max_tokens": call.prompt.max_tokens,
@@ -22,12 +22,12 @@ def body(plan: LoadPlan, call: Call) -> bytes:
         "stream_options": {"include_usage": True},
     }
     if plan.temperature is not None:
-        asked["temperature"] = plan.temperature
+        fields["temperature"] = plan.temperature
     if call.prompt.later and call.prompt.text is None:
-        asked["return_token_ids"] = True  # the next turn repeats them
+        fields["return_token_ids"] = True  # the next turn repeats them
     if plan.ignore_eos:
-        asked["ignore_eos"] = True
-    return msgspec.json.encode(asked | plan.extra_body)
+        fields["ignore_eos"] = True
+    return msgspec.json.encode(fields | plan.extra_body)
 
 
 def headers(plan: LoadPlan, call: Call) -> dict[str, str]:
@@ -42,7 +42,6 @@ def headers(plan: LoadPlan, call: Call) -> dict[str, str]:
 
 
 def url(plan: LoadPlan) -> str:
-    """The URL to POST to."""
     return plan.url.rstrip("/") + PATHS[plan.endpoint]
 
 

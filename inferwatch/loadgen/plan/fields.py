@@ -646,5 +646,4 @@ class PlanFields(
 
     @property
     def converses(self) -> bool:
-        """Whether requests are turns of conversations."""
         return self.turns != fixed(1)

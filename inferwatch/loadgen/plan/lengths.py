@@ -25,7 +25,6 @@ class Range(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="unifor
 
     @property
     def mean(self) -> float:
-        """Mean length."""
         return (self.low + self.high) / 2
 
     def draw(self, rng: np.random.Generator) -> int:
@@ -85,7 +84,6 @@ class Empirical(
 
     @property
     def mean(self) -> float:
-        """Mean length."""
         return sum(self.values) / len(self.values)
 
     def draw(self, rng: np.random.Generator) -> int:

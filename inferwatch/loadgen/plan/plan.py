@@ -157,7 +157,6 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _first_fault(plan: PlanFields) -> str | None:
-    """The first fault of a plan; None without any."""
     there = (why for broken, why in _faults(plan) if broken)
     return next(chain(_beyond(plan), _odd_rows(plan.trace), there), None)
 

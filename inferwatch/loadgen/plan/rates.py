@@ -127,7 +127,6 @@ def _moments(segments: _Segments, arrivals: Floats) -> Floats:
 
 
 def flat(rate_per_s: float) -> RateSeries:
-    """A constant rate."""
     return RateSeries(points=((0.0, rate_per_s),))
 
 

@@ -77,7 +77,6 @@ class Prompt(NamedTuple):
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The prompt as chat messages."""
         return [*self.said, {"role": "user", "content": self.text}]
 
 
@@ -151,7 +150,6 @@ class Prompts:
         return prompt._replace(turn=1, later=later) if self._multi_turn else prompt
 
     def _later(self, rng: np.random.Generator, kind: _Kind) -> tuple[Turn, ...]:
-        """The later turns of the conversation."""
         plan = self._plan
         adds = plan.turn_tokens or kind.prompt_tokens
         turns = plan.turns.draw(rng) if self._multi_turn else 1

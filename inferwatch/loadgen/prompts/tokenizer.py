@@ -90,11 +90,11 @@ class Tokenizer:
 
     async def count(self, text: str) -> int:
         """Tokens of a prompt with this text, with template and special tokens."""
-        asked: dict[str, object] = {"prompt": text}
+        payload: dict[str, object] = {"prompt": text}
         if self._as_chat:
-            asked = {"messages": [{"role": "user", "content": text}]}
-        asked["model"] = self._plan.model
-        answer = await post(self._client, "/tokenize", asked, timeout_s=TIMEOUT_S)
+            payload = {"messages": [{"role": "user", "content": text}]}
+        payload["model"] = self._plan.model
+        answer = await post(self._client, "/tokenize", payload, timeout_s=TIMEOUT_S)
         return msgspec.json.decode(answer.body, type=_TokenizeReply).count
 
 
@@ -103,21 +103,21 @@ async def _learn(tokenizer: Tokenizer) -> Vocabulary:
     alone = await tokenizer.count(first)
     good = []
     for word in CANDIDATES:
-        told = await tokenizer.count(" ".join([first, *[word] * REPEATS]))
-        if told - alone == REPEATS:
+        tokens = await tokenizer.count(" ".join([first, *[word] * REPEATS]))
+        if tokens - alone == REPEATS:
             good.append(word)
     if len(good) < FEWEST:
         return await _estimate(tokenizer, alone)
     around = await tokenizer.count(good[0]) - 1
     words = Vocabulary(good, around=around, exact=True)
-    asked = list(range(around + CHECKED))
-    exact = await tokenizer.count(words.say(asked)) == len(asked)
+    ids = list(range(around + CHECKED))
+    exact = await tokenizer.count(words.say(ids)) == len(ids)
     return Vocabulary(good, around=around, exact=exact)
 
 
 async def _estimate(tokenizer: Tokenizer, alone: int) -> Vocabulary:
-    told = await tokenizer.count(" ".join(CANDIDATES))
-    return Vocabulary(tokens_per_word=(told - alone) / (len(CANDIDATES) - 1))
+    tokens = await tokenizer.count(" ".join(CANDIDATES))
+    return Vocabulary(tokens_per_word=(tokens - alone) / (len(CANDIDATES) - 1))
 
 
 CHARS_PER_TOKEN = 4.0

@@ -33,7 +33,6 @@ class CallCounts:
         self._worst_lag_ns = 0
 
     def count(self, call: Call) -> None:
-        """Count a call that has ended."""
         if call.failure is not None:
             self.failures[call.failure] += 1
             self.first_said.setdefault(call.failure, (call.detail or "")[:SAID_CHARS])
@@ -77,7 +76,6 @@ class InFlight:
         self.counts = CallCounts()
 
     def __len__(self) -> int:
-        """Number of calls in flight."""
         return len(self._futures)
 
     def make(self, phase: Phase, prompt: Prompt, intended_ns: int) -> Exchange:

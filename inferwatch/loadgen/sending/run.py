@@ -124,7 +124,6 @@ class OpenRun:
         await self._loop.follow(self._start_ns)
 
     def change(self, change: Change) -> None:
-        """Continue, or start, at another rate."""
         now_ns, rate = monotonic_ns(), change.rate_per_s
         if rate is None:
             return
@@ -197,7 +196,6 @@ def _given(plan: LoadPlan) -> RateSeries:
 
 
 def _mean_rate(plan: LoadPlan) -> float:
-    """The mean rate of a trace."""
     last_s = plan.trace[-1].offset_s / plan.speed
     return (len(plan.trace) - 1) / last_s if last_s else float(len(plan.trace))
 
@@ -230,7 +228,6 @@ class ClosedRun:
             loop.stop()
 
     def change(self, change: Change) -> None:
-        """Continue with another number of users."""
         if change.concurrency is None:
             return
         was, self._users = self._users, change.concurrency

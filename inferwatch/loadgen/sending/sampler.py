@@ -27,7 +27,6 @@ class LagSample:
         self._worst_ns: int | None = None
 
     def add(self, lags_ns: list[int]) -> None:
-        """Add lags."""
         if not lags_ns:
             return
         worst_ns = max(lags_ns)
@@ -66,7 +65,6 @@ class SampleWindow:
     recv_lags: LagSample = field(default_factory=LagSample)
 
     def count(self, call: Call) -> None:
-        """Count a call that has ended."""
         tokens = len(call.reply.stamps_ns)
         self.tokens += tokens
         self.kernel_stamps += tokens * call.reply.by_kernel
@@ -143,7 +141,6 @@ class Sampler:
             self._report(final=False)
 
     def end(self) -> None:
-        """Report the whole run."""
         self._report(final=True)
 
     def _report(self, *, final: bool) -> None:

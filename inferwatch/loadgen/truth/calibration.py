@@ -74,12 +74,10 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def error_mean(self) -> float | None:
-        """The error of the reported mean."""
         return _minus(self.reported_mean, self.truth_mean)
 
     @property
     def error_p99(self) -> float | None:
-        """The error of the reported p99."""
         return _minus(self.reported_p99, self.truth_p99)
 
 

@@ -125,7 +125,6 @@ class TruthServer:
         self._queues: dict[ResponseOptions, deque[TruthConnection]] = defaultdict(deque)
 
     def serve(self) -> None:
-        """Serve until the process ends."""
         while True:
             self._wait()
             for key, events in self._selector.select(0):
@@ -246,7 +245,6 @@ class TruthServer:
                 self._schedule(connection)
 
     def _end(self, connection: TruthConnection) -> None:
-        """Finish a response."""
         keep = connection.script is not None and connection.script.keep
         self._free(connection)
         connection.answer = connection.script = None
@@ -308,7 +306,6 @@ def listen(uds: Path | None = None) -> socket.socket:
 
 
 def main() -> None:
-    """Serve until killed."""
     parser = argparse.ArgumentParser(prog="python -m inferwatch.loadgen.truth.server")
     parser.add_argument("--uds", type=Path, help="listen on this socket file")
     with listen(parser.parse_args().uds) as listener:

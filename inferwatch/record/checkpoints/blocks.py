@@ -88,7 +88,6 @@ def _filters() -> list[dict[str, Any]]:
 
 
 def pack(columns: Ints) -> bytes:
-    """Compress columns."""
     return compress(_shuffled(columns))
 
 
@@ -150,8 +149,8 @@ class StoredBlock:
     @cached_property
     def columns(self) -> Ints:
         """The rows of the block, column by column."""
-        asked = (self._place,)
-        (packed,) = self._connection.execute(SELECT_COLUMNS, asked).fetchone()
+        parameters = (self._place,)
+        (packed,) = self._connection.execute(SELECT_COLUMNS, parameters).fetchone()
         return unpack(packed, len(self.sums) + 1)
 
 
@@ -162,8 +161,8 @@ class BlockStore:
         self._connection = connection
         self._first = number << SHIFT
         query = "SELECT max(place) FROM blocks WHERE place >= ? AND place < ?"
-        asked = (self._first, self._first + (1 << SHIFT))
-        (last,) = connection.execute(query, asked).fetchone()
+        parameters = (self._first, self._first + (1 << SHIFT))
+        (last,) = connection.execute(query, parameters).fetchone()
         self.count = 0 if last is None else last - self._first + 1
 
     def between(self, begin: int, end: int) -> list[Block]:
@@ -172,8 +171,8 @@ class BlockStore:
         Raises:
             ValueError: some are missing.
         """
-        asked = (self._first + begin, self._first + end)
-        rows = self._connection.execute(SELECT_BLOCKS, asked).fetchall()
+        parameters = (self._first + begin, self._first + end)
+        rows = self._connection.execute(SELECT_BLOCKS, parameters).fetchall()
         if len(rows) != end - begin:
             raise ValueError("blocks are missing")
         return [StoredBlock(self._connection, row) for row in rows]
@@ -233,8 +232,8 @@ class BlockStore:
         self._connection.execute(INSERT_COUNTS, row)
 
     def _counted(self, units: int) -> CellCounts:
-        asked = (self._first + units * UNIT,)
-        row = self._connection.execute(SELECT_COUNTS, asked).fetchone()
+        parameters = (self._first + units * UNIT,)
+        row = self._connection.execute(SELECT_COUNTS, parameters).fetchone()
         if row is None:
             raise ValueError("counts are missing")
         cells, counts = unpack(row[2], 2)

@@ -98,7 +98,6 @@ def settle_checkpoints(path: Path) -> None:
 
 
 def forget_checkpoints(database: Path, session: int) -> None:
-    """Delete the checkpoints of a deleted session."""
     for path in checkpoint_folder(database).glob(f"s{session}-*"):
         with suppress(OSError):  # it is deleted later, when space is needed
             path.unlink()

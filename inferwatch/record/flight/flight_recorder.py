@@ -45,7 +45,6 @@ class BackfilledQueue(ReadingQueue):
         return self._kept + super().__len__()
 
     def take(self, limit: int) -> list[Queued]:
-        """Take the oldest readings."""
         taken: list[Queued] = list(islice(self._readings, min(limit, self._kept)))
         self._kept -= len(taken)
         taken += super().take(limit - len(taken))

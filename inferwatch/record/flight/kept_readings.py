@@ -181,7 +181,6 @@ class KeptReadings:
         self._unpacked: list[AnyReading] = []
 
     def add(self, reading: AnyReading) -> None:
-        """Add the next reading."""
         self._unpacked.append(reading)
         if type(reading) is Tick:
             self.latest_ns = reading.t_ns

@@ -128,7 +128,7 @@ class RecordLookup:
         if source is not None and source not in self._numbers:
             return []
         first, last = self._ordinals(IN_STEPS, start_ns, end_ns)
-        asked = {
+        parameters = {
             "session": self._session,
             "first": first,
             "last": last,
@@ -137,14 +137,14 @@ class RecordLookup:
             "source": None if source is None else self._numbers[source],
             "most": most,
         }
-        return self._steps_of(asked)
+        return self._steps_of(parameters)
 
     def steps_before(self, t_ns: int, source: str, most: int) -> list[Step]:
         """The latest steps that ended up to a time, by their end."""
         if source not in self._numbers:
             return []
         _, last = self._ordinals(IN_STEPS, t_ns, t_ns)
-        asked = {
+        parameters = {
             "session": self._session,
             "first": 0,
             "last": last,
@@ -153,12 +153,12 @@ class RecordLookup:
             "source": self._numbers[source],
             "most": most,
         }
-        return self._steps_of(asked)
+        return self._steps_of(parameters)
 
-    def _steps_of(self, asked: dict[str, Any]) -> list[Step]:
-        rows = self._connection.execute(STEPS, asked).fetchall()
+    def _steps_of(self, parameters: dict[str, Any]) -> list[Step]:
+        rows = self._connection.execute(STEPS, parameters).fetchall()
         rows.reverse()
-        held = self._lists([row[0] for row in rows])
+        lists_by_ordinal = self._lists([row[0] for row in rows])
         steps = [
             Step(
                 source=self.sources[number],
@@ -166,20 +166,19 @@ class RecordLookup:
                 **lists,
             )
             for (ordinal, number, *values) in rows
-            if (lists := held.get(ordinal)) is not None
+            if (lists := lists_by_ordinal.get(ordinal)) is not None
         ]
         steps.sort(key=attrgetter("end_ns"))
         return steps
 
     def events(self, key: str) -> list[RequestEvent]:
-        """All events of a request."""
         found: list[RequestEvent] = []
         for number, source in self.sources.items():
             if not key.startswith(f"{source}/"):
                 continue
             request_id = key.removeprefix(f"{source}/")
-            asked = (self._session, number, request_id)
-            for (begun,) in self._connection.execute(REQUEST, asked).fetchall():
+            parameters = (self._session, number, request_id)
+            for (begun,) in self._connection.execute(REQUEST, parameters).fetchall():
                 found += self._events(begun)
             others = (self._session, number, request_id.encode())
             for (blob,) in self._connection.execute(OTHER_EVENTS, others):
@@ -202,8 +201,10 @@ class RecordLookup:
         if not wanted or source not in self._numbers:
             return found
         _, last = self._ordinals(IN_STEPS, until_ns, until_ns)
-        asked = (self._session, last, self._numbers[source], until_ns)
-        for request_id, external_id, member in self._connection.execute(NAMES, asked):
+        parameters = (self._session, last, self._numbers[source], until_ns)
+        for request_id, external_id, member in self._connection.execute(
+            NAMES, parameters
+        ):
             if member in wanted:
                 wanted.discard(member)
                 name = request_name(request_id, external_id)
@@ -213,7 +214,6 @@ class RecordLookup:
         return found
 
     def engines(self, source: str) -> list[EngineInfo]:
-        """All EngineInfo of a source."""
         table = PlainTable("engines", EngineInfo)
         rows = table.read(self._connection, self._session, self.sources)
         return [each for _, each in rows if each.source == source]  # type: ignore[misc]  # no other kind
@@ -235,8 +235,8 @@ class RecordLookup:
             f"SELECT max(ordinal) FROM {table.name} "  # noqa: S608  our own names
             f"WHERE session = ? AND external_id IN ({marks})"
         )
-        asked = (self._session, *sorted(names))
-        (ordinal,) = self._connection.execute(query, asked).fetchone()
+        parameters = (self._session, *sorted(names))
+        (ordinal,) = self._connection.execute(query, parameters).fetchone()
         if ordinal is None:
             return None
         after = Cursor(ordinal - 1)
@@ -286,8 +286,8 @@ class RecordLookup:
         """
         base = _NUMBERED.sub("", wanted)
         for query, text in ((MEANT, wanted), (MEANT, base), (MEANT_IN_PART, wanted)):
-            asked = {"session": self._session, "wanted": text, "most": most}
-            rows = self._connection.execute(query, asked).fetchall()
+            parameters = {"session": self._session, "wanted": text, "most": most}
+            rows = self._connection.execute(query, parameters).fetchall()
             if query is MEANT and rows:
                 latest = sent_id(*rows[0][1:])
                 rows = [row for row in rows if sent_id(*row[1:]) == latest]
@@ -314,8 +314,8 @@ class RecordLookup:
             f"SELECT (SELECT min(ordinal) FROM {table[0]} WHERE session = :session), "  # noqa: S608  our own names
             f"(SELECT max(ordinal) FROM {table[0]} WHERE session = :session)"
         )
-        asked = {"session": self._session}
-        first, last = self._connection.execute(ends, asked).fetchone()
+        parameters = {"session": self._session}
+        first, last = self._connection.execute(ends, parameters).fetchone()
         if first is None:
             return 0, -1
         begun = self._halved(table, first, last + 1, start_ns - LATEST_NS)
@@ -329,8 +329,8 @@ class RecordLookup:
         )
         while low < high:
             middle = (low + high) // 2
-            asked = (self._session, middle)
-            found = self._connection.execute(following, asked).fetchone()
+            parameters = (self._session, middle)
+            found = self._connection.execute(following, parameters).fetchone()
             if found is None or found[1] > t_ns:
                 high = middle
             else:
@@ -341,7 +341,7 @@ class RecordLookup:
         """Member lists of these steps (ascending); equal lists are shared objects."""
         if not ordinals:
             return {}
-        asked = {
+        parameters = {
             "session": self._session,
             "first": ordinals[0],
             "last": ordinals[-1],
@@ -349,15 +349,15 @@ class RecordLookup:
         seen: dict[bytes, list[int]] = {}
         found: dict[int, Lists] = {}
         wanted = set(ordinals)
-        blobs = self._connection.execute(BLOBS, asked)
+        blobs = self._connection.execute(BLOBS, parameters)
         for blob in _with_any(blobs, ordinals):
-            held = msgspec.json.decode(zlib.decompress(blob), type=HeldSteps)
+            blob_steps = msgspec.json.decode(zlib.decompress(blob), type=HeldSteps)
             every = zip(
-                accumulate(held.ordinals),
-                held.members,
-                held.scheduled,
-                held.produced,
-                held.preempted,
+                accumulate(blob_steps.ordinals),
+                blob_steps.members,
+                blob_steps.scheduled,
+                blob_steps.produced,
+                blob_steps.preempted,
                 strict=True,
             )
             for ordinal, *lists in every:

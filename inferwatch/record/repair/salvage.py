@@ -244,7 +244,6 @@ def _repair_session(
 
 
 def _readings(connection: sqlite3.Connection, number: int) -> int:
-    """Number of readings of a session."""
     count = [
         f"SELECT {table.readings} FROM {table.name} WHERE session = ?"  # noqa: S608  our own names
         for table in every_table()

@@ -42,7 +42,6 @@ class ReadingEncoder:
         self._requests = _requests(self._tables)
 
     def batch(self, readings: Iterable[Queued]) -> RowBatch:
-        """The rows of these readings."""
         batch = RowBatch()
         for ordinal, reading in readings:
             if isinstance(reading, Checkpoint):

@@ -89,7 +89,6 @@ def pack(changes: Groups) -> bytes:
 
 
 def unpack(blob: bytes) -> Groups:
-    """Deserialise groups."""
     groups: Groups = json.loads(zlib.decompress(blob))
     return groups
 

@@ -265,7 +265,6 @@ class StructColumns:
         """Combinations of types that were found valid; there are few."""
 
     def values(self, struct: object) -> tuple[Any, ...]:
-        """The values of the columns."""
         values: tuple[Any, ...] = self._get(struct)
         if self._json:
             texts = [*values]

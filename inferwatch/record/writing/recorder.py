@@ -60,7 +60,6 @@ class ReadingQueue:
             self._waiting.append(numbered)
 
     def take(self, limit: int) -> list[Queued]:
-        """Take the oldest readings."""
         count = min(limit, len(self._waiting))
         return [self._waiting.popleft() for _ in range(count)]
 
@@ -71,7 +70,6 @@ class ReadingQueue:
             self.refused += not isinstance(each, Checkpoint)
 
     def __len__(self) -> int:
-        """Number of waiting readings."""
         return len(self._waiting)
 
 
@@ -257,7 +255,6 @@ class Recorder:
 
     @property
     def health(self) -> RecorderHealth:
-        """The current state of recording."""
         message = self._loop.message
         return RecorderHealth(
             ok=message is None,

@@ -107,7 +107,6 @@ class SessionWriter:
         return int(started_ns)
 
     def batch(self, readings: Iterable[Queued]) -> RowBatch:
-        """The rows of these readings."""
         return self._encoder.batch(readings)
 
     def write(self, batch: RowBatch, unrecorded: int) -> int:

@@ -38,7 +38,7 @@ ENGINE = EngineInfo(
 )
 SENT = vllm_names.SETTING_PATHS.keys() | vllm_names.SOMETIMES_SET.keys()
 """By the probe: vLLM's flags."""
-SAID = {*sglang.SAID, *vllm.SAID, *llamacpp.SAID, "clock"}
+SAID = {*sglang.SETTINGS, *vllm.SETTINGS, *llamacpp.SETTINGS, "clock"}
 """By servers, of themselves."""
 READERS = {"flag", "told", "limit_text"}
 """Of Facts: the first argument is the key."""
@@ -153,5 +153,5 @@ def test_a_server_sends_its_flags_by_the_names_that_the_probe_has() -> None:
 def flags_of(family: Any) -> set[str]:
     """What it tells of its flags where it tells all that it can."""
     models = {"data": [{"id": "m", "max_model_len": 64}]}
-    labels = {**dict.fromkeys(vllm.SAID, "1"), **dict.fromkeys(vllm.FLAGS, "1")}
+    labels = {**dict.fromkeys(vllm.SETTINGS, "1"), **dict.fromkeys(vllm.FLAGS, "1")}
     return {*family.describe({"/v1/models": models}, labels).flags}
