@@ -43,9 +43,9 @@ def load_s() -> float | None:
 
 # Functions run once in each worker to learn the memory use of its device.
 #
-# A worker may be on a host without inferwatch. A nested function is pickled by value, not
-# by name, so each question is one. vLLM stops waiting for other workers when one raises,
-# so no question may. Results are plain numbers and strings.
+# A worker may be on a host without inferwatch. A nested function is pickled by value,
+# not by name, so each question is one. vLLM stops waiting for other workers when one
+# raises, so no question may. Results are plain numbers and strings.
 
 Answers = dict[str, Any]
 Question = Callable[[Vllm], Answers]

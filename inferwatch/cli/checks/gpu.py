@@ -66,7 +66,7 @@ def main() -> None:
     for _ in range(READS):
         # It takes at least two readings to see whether counters can be read.
         time.sleep(BETWEEN_S)
-        told += source.read(set(ReadInterval))
+        readings += source.read(set(ReadInterval))
     source.close()
     infos = {each.uuid: each for each in readings if isinstance(each, GpuInfo)}
     report = NvmlSays(

@@ -58,7 +58,8 @@ class Checkpoint:
 
     ordinal: int
     t_ns: int
-    """When that reading was received, see :mod:`inferwatch.metrics.load.receipt_clock`."""
+    """When that reading was received, see
+    :mod:`inferwatch.metrics.load.receipt_clock`."""
     saved: SavedModel
 
 

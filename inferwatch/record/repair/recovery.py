@@ -30,15 +30,15 @@ from inferwatch.record.tables.session_state import SessionState
 
 # Restores the header and schema of a damaged copy.
 #
-# The header of a truncated file has a wrong length, which SQLite rejects; an overwritten
-# header can be written again, since we know how our files are made.
+# The header of a truncated file has a wrong length, which SQLite rejects; an
+# overwritten header can be written again, since we know how our files are made.
 #
 # The schema can be restored, too. With ``auto_vacuum``, SQLite moves other pages out of
 # the way of new tables, so the roots of all tables are consecutive, in the order of our
-# migrations. Hence an empty file of the same version has the same first page, except for
-# the location of the rest of the schema; that rest is appended, and the first page points
-# to it. Offsets are those of https://www.sqlite.org/fileformat.html, sections 1.3 and
-# 1.6.
+# migrations. Hence an empty file of the same version has the same first page, except
+# for the location of the rest of the schema; that rest is appended, and the first page
+# points to it. Offsets are those of https://www.sqlite.org/fileformat.html, sections
+# 1.3 and 1.6.
 
 MAGIC = b"SQLite format 3\x00"
 PAGE_BYTES = 4096

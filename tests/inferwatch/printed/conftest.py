@@ -51,12 +51,14 @@ def same_everywhere(
     time.tzset()
 
 
-def of_a_million_bytes(connection: sqlite3.Connection) -> sizes.Sizes:
+def of_a_million_bytes(connection: sqlite3.Connection) -> sizes.SessionSizes:
     """Each session: what it takes is SQLite's business, and changes with it."""
     rows = connection.execute("SELECT session FROM sessions").fetchall()
     of = {session: 1_000_000 for (session,) in rows}
     used = sum(of.values())
-    return sizes.Sizes(by=sizes.SizedBy.TABLES, used_bytes=used, free_bytes=0, of=of)
+    return sizes.SessionSizes(
+        by=sizes.SizeMethod.TABLES, used_bytes=used, free_bytes=0, of=of
+    )
 
 
 @pytest.fixture(scope="session")
