@@ -26,7 +26,7 @@ from typing import NamedTuple
 import pexpect
 import psutil
 
-SCRAPE = Path("tests/collectors/engines/scrapes/vllm_0.32.0.txt")
+SCRAPE = Path("tests/collectors/servers/families/scrapes/vllm_0.32.0.txt")
 COUNTED = re.compile(r"_(?:total|bucket|count|sum)(?:\{[^}]*\})? [0-9.e+]+$")
 GROWS_S = 60.0
 """So long it takes until counters are twice what they were."""

@@ -28,7 +28,8 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 
 SCRAPE = (
-    Path(__file__).parent.parent / "tests/collectors/engines/scrapes/vllm_0.32.0.txt"
+    Path(__file__).parent.parent
+    / "tests/collectors/servers/families/scrapes/vllm_0.32.0.txt"
 )
 INTERVAL_S = 15
 LIMIT_SHARE = 0.5

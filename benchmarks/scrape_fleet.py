@@ -24,7 +24,10 @@ from collectors.contract.readings import EngineSample
 from collectors.http.server import Server
 from collectors.servers.scrape import ServerScraper
 
-BODY = Path(__file__).parents[1] / "tests/collectors/engines/scrapes/vllm_0.32.0.txt"
+BODY = (
+    Path(__file__).parents[1]
+    / "tests/collectors/servers/families/scrapes/vllm_0.32.0.txt"
+)
 WARM_S = 8
 MEASURED_S = 15
 FLEETS = ((64, 1.0, 0.15), (256, 5.0, 0.15))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-SCRAPES = Path(__file__).parent / "engines" / "scrapes"
+SCRAPES = Path(__file__).parent / "servers" / "families" / "scrapes"
 VLLM = SCRAPES.joinpath("vllm_0.32.0.txt").read_text("utf-8")
 
 Written = Callable[[asyncio.StreamWriter], Awaitable[None]]

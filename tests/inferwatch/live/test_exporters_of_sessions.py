@@ -10,7 +10,7 @@ from inferwatch.live.live_session import LiveSession
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.hardware.gpus import GpuState
 from inferwatch.metrics.model.model import Model
-from tests.collectors.gpu.truth_exporter import GPU_A, TruthExporter
+from tests.collectors.hardware.truth_exporter import GPU_A, TruthExporter
 from tests.collectors.http_server import serving
 
 

@@ -14,7 +14,7 @@ from inferwatch.cli.checks import engine, gpu, host, record, terminal
 from inferwatch.cli.checks.child import ChildError, ask_child
 from inferwatch.cli.checks.finding import Check, CheckResult, CheckStatus
 from inferwatch.live.attached.nearby import NearbyEngine
-from tests.collectors.gpu.truth_exporter import (
+from tests.collectors.hardware.truth_exporter import (
     ALL_OF_PROFILING,
     TruthExporter,
     TruthGpu,

@@ -27,7 +27,7 @@ from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.engines import Engines
-from tests.embedded_engine.test_truth import complete, measured
+from tests.embedded_engine.probe.test_truth import complete, measured
 
 pytestmark = [
     pytest.mark.engine,

@@ -14,8 +14,8 @@ from collectors.contract.readings import Contact, ServerInfo
 from collectors.http.server import Server
 from collectors.servers.scrape import ServerScraper
 from embedded_engine.tiny_model import CONTEXT_TOKENS
-from tests.collectors.engines import llama_cpp
-from tests.collectors.test_scrape import Watching
+from tests.collectors.servers.families import llama_cpp
+from tests.collectors.servers.test_scrape import Watching
 
 pytestmark = pytest.mark.process
 PROMPTS = ("hello", "hello world", "hello world", "one two three four five")

@@ -112,7 +112,7 @@ async def test_to_unpack_much_gives_others_their_turns(
 SOURCES = [
     path
     for package in ("collectors", "embedded_engine", "inferwatch")
-    for path in sorted((Path(__file__).parents[2] / package).rglob("*.py"))
+    for path in sorted((Path(__file__).parents[3] / package).rglob("*.py"))
 ]
 UNBOUNDED = re.compile(
     r"\.aiter_(?:bytes|text|lines)\(|\.aread\(|\bclient\.(?:get|post|request)\("

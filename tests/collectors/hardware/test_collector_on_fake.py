@@ -9,7 +9,7 @@ from collectors.contract.clock import SessionClock
 from collectors.contract.readings import AnyReading, GpuInfo, GpuSample, Note
 from collectors.hardware.gpu_collector import GpuCollector
 from collectors.hardware.gpu_source import GpuOptions
-from tests.collectors.gpu.watched_fake import FIRST, left_clean
+from tests.collectors.hardware.watched_fake import FIRST, left_clean
 from tests.fake_nvml import FakeNvml, in_fake_nvml
 
 Meanwhile = Callable[[GpuCollector, list[AnyReading]], Awaitable[None]]

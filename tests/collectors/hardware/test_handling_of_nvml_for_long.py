@@ -9,7 +9,7 @@ from random import Random
 import psutil
 import pytest
 
-from tests.collectors.gpu.watched_fake import (
+from tests.collectors.hardware.watched_fake import (
     FIRST,
     NO_EVENTS,
     SECOND,

@@ -13,7 +13,7 @@ from collectors.contract.readings import BoundBy, EventKind, Note, NoteKind
 from embedded_engine.engine.launch import Engine
 from embedded_engine.probe_settings import LONGEST_VALUE
 from tests.conftest import GROUP_HEADER
-from tests.embedded_engine.test_truth import SEEN, client_of, until, watching
+from tests.embedded_engine.probe.test_truth import SEEN, client_of, until, watching
 
 pytestmark = [
     pytest.mark.engine,

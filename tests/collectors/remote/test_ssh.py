@@ -25,8 +25,8 @@ from collectors.http.server import Server, ServerError
 from collectors.probe.server_probe import ServerProbe
 from collectors.remote.agent_stream import AgentStream, RemoteAgent
 from collectors.remote.ssh import SshAddress, SshTunnel
-from tests.collectors.test_agent_stream import host_info, speaking
-from tests.collectors.test_server_probe import DEADLINE_S, Port
+from tests.collectors.probe.test_server_probe import DEADLINE_S, Port
+from tests.collectors.remote.test_agent_stream import host_info, speaking
 
 SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
 SEPARATE = Path("/run/sshd")
@@ -314,11 +314,11 @@ async def test_where_there_is_no_ssh_that_is_told(
 def test_no_ssh_outlives_one_that_is_killed(host: Host) -> None:
     program = (
         "import asyncio, sys\n"
-        "from tests.collectors.test_ssh import Watcher, Server, SshAddress\n"
+        "from tests.collectors.remote.test_ssh import Watcher, Server, SshAddress\n"
         "server = Server(**SshAddress.of(sys.argv[1]).fields())\n"
         "asyncio.run(Watcher(server).watch())\n"
     )
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     with subprocess.Popen(
         [sys.executable, "-c", program, host.address], cwd=root
     ) as us:

@@ -22,7 +22,7 @@ from embedded_engine.engine.startup import make_tiny_model
 from embedded_engine.probe_settings import ProbeSettings
 from tests.embedded_engine.kinds_engine import ADAPTERS
 from tests.embedded_engine.loaded_vllm import loaded_vllm
-from tests.embedded_engine.test_truth import DONE, Recorded
+from tests.embedded_engine.probe.test_truth import DONE, Recorded
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
 

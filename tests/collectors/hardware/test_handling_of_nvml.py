@@ -12,7 +12,7 @@ import pytest
 
 from collectors.hardware import nvml_errors, nvml_gpu
 from collectors.hardware.gpu_source import Gpm, GpuOptions, ReadInterval
-from tests.collectors.gpu.watched_fake import FIRST, SECOND, Watching, watched
+from tests.collectors.hardware.watched_fake import FIRST, SECOND, Watching, watched
 from tests.fake_nvml import FakeNvml, in_fake_nvml, with_old_driver
 
 GPM_FIELDS = {"dram_active", "sm_active", "sm_occupancy", "tensor_active"}

@@ -23,7 +23,7 @@ from collectors.hardware.dcgm import (
 from collectors.hardware.dcgm_page import NOT_YET, DcgmPage
 from collectors.hardware.gpu_source import GpuOptions
 from collectors.http.server import Server
-from tests.collectors.gpu.truth_exporter import (
+from tests.collectors.hardware.truth_exporter import (
     ALL_OF_PROFILING,
     FP64_BLANK,
     GPU_A,
