@@ -24,7 +24,7 @@ MOST_FILE_BYTES = MOST_BYTES // 2
 those of longer sessions are further apart."""
 PAGE_BYTES = 65536
 """Suits blobs of a few kilobytes."""
-SOURCES = (("inferwatch", "metrics"), ("collectors", "readings.py"))
+SOURCES = (("inferwatch", "metrics"), ("collectors", "contract/readings.py"))
 """Code that determines the Model and its saved form."""
 WORDING = "catalog"
 """Folder that only names and explains numbers."""
