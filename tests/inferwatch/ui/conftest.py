@@ -51,7 +51,7 @@ from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.metrics.story.story import RequestStory
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.terminal import terminal as type_ahead
+from inferwatch.ui.terminal import terminal
 from inferwatch.ui.view import View
 from tests.inferwatch.ui.pictures import Pictures, pictures_of
 from tests.inferwatch.ui.quiet import quick_styles, quiet_pilots
@@ -701,7 +701,7 @@ def lost(feed: ScriptedFeed) -> ScriptedFeed:
 def quiet() -> Iterator[None]:
     """Screens are waited for by what they do, not by what the machine does."""
     with pytest.MonkeyPatch.context() as patience, quiet_pilots(), quick_styles():
-        patience.setattr(type_ahead, "PATIENCE_S", 30.0)  # they are slow on a busy one
+        patience.setattr(terminal, "KEY_PATIENCE_S", 30.0)  # on a busy machine
         yield
 
 
