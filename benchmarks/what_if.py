@@ -13,7 +13,7 @@ import os
 from tempfile import TemporaryDirectory
 
 from inferwatch.studies.what_if.outcome import measured_outcome
-from inferwatch.studies.what_if.prediction import WhatIf, what_if
+from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SettingChange
 from tests.program.what_if_runs import served
@@ -41,8 +41,8 @@ def main() -> None:
         for name, (change, flags) in SETTINGS.items():
             truth = asyncio.run(served(*flags))
             print(name)
-            show("  foretold", what_if(recorded, [change]), truth)
-            known = what_if(recorded, [change], machine=truth.steps)
+            show("  foretold", predict(recorded, [change]), truth)
+            known = predict(recorded, [change], machine=truth.steps)
             show("  machine known", known, truth)
 
 

@@ -50,11 +50,7 @@ def demo(options: WatchOptions, probe: "ProbeSettings", seed: int, sample: bool)
 
 
 def _show_sample(options: WatchOptions) -> int:
-    from inferwatch.cli.replay_command import (
-        overrides_of,
-        replay_headless,
-        replay_on_screen,
-    )
+    from inferwatch.cli.replay import overrides_of, replay_headless, replay_on_screen
     from inferwatch.cli.replay_start import ReplayStart
     from inferwatch.sample import sample_file
 

@@ -6,15 +6,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferwatch.cli.load_flags import FLAG_OF
+import click
+
+from inferwatch.cli.options import FiniteRange, name
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.file import make_plan, read_plan, with_trace
+from inferwatch.loadgen.plan.option import Flag, Heading, ShownBounds
 from inferwatch.loadgen.plan.plan import (
     BOUNDS,
     FIELDS,
     FOREIGN,
     Arrivals,
     LoadPlan,
+    PlanField,
     objectives,
 )
 from inferwatch.loadgen.prompts.dataset import DatasetError, read_dataset
@@ -23,6 +27,159 @@ from inferwatch.loadgen.target_server import endpoint_in
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.record.file.location import default_database
 from inferwatch.record.lookup.recorded_trace import trace_like
+
+
+class LoadCommand(click.Command):
+    """A command with many options, which ``--help`` shows under headings.
+
+    The options are made on first use: they come from the plan's fields, whose imports
+    ``inferwatch --help`` must not wait for.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the argument and all options."""
+        if not any(isinstance(each, click.Option) for each in self.params):
+            for options in self._sections().values():
+                self.params.extend(options)
+        return super().get_params(ctx)
+
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the options by section, ``--help`` itself last."""
+        sections = {**self._sections(), "Help": [self.get_help_option(ctx)]}
+        for heading, options in sections.items():
+            records = [each.get_help_record(ctx) for each in options if each]
+            with formatter.section(heading):
+                formatter.write_dl([each for each in records if each])
+
+    @staticmethod
+    def _sections() -> Mapping[str, Sequence[click.Option]]:
+
+        return SECTIONS
+
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+def plan_options(heading: Heading) -> list[click.Option]:
+    """Return the flags of plan fields under a heading, in their declared order."""
+    flags = [
+        (flag, field)
+        for field in FIELDS
+        for flag in field.option.flags
+        if flag.heading is heading
+    ]
+    flags.sort(key=lambda each: each[0].place)
+    return [_option(flag, field) for flag, field in flags]
+
+
+def _option(flag: Flag, field: PlanField) -> click.Option:
+    names = [flag.name, flag.key or field.name]
+    more: dict[str, Any] = {"help": flag.help, "metavar": flag.metavar}
+    if flag.sets is None and "/" not in flag.name:
+        return click.Option(
+            names, type=_type(flag, field), multiple=flag.repeats, **more
+        )
+    if flag.sets is not None:
+        more["flag_value"] = flag.sets
+    return click.Option(names, is_flag=True, default=None, **more)
+
+
+def _type(flag: Flag, field: PlanField) -> click.ParamType[Any] | type | None:
+    if flag.words:
+        return click.Choice([str(word) for word in flag.words])
+    if flag.is_file:
+        return click.Path(dir_okay=False)
+    bounds = field.option.bounds
+    if field.number is None or bounds is None or flag.shown is ShownBounds.NEITHER:
+        return field.number
+    high = bounds.high if flag.shown is ShownBounds.BOTH else None
+    if field.number is int:
+        return click.IntRange(int(bounds.low), None if high is None else int(high))
+    return FiniteRange(bounds.low, high, min_open=bounds.above)
+
+
+PLAN = click.Option(
+    ["--plan"], type=FILE, help="Read the plan from a TOML file; flags override it."
+)
+UDS = click.Option(["--uds"], type=FILE, help="The server's Unix socket.")
+HEADER = click.Option(
+    ["--header"],
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="Send this header with each request.",
+)
+ALLOW_LOAD = click.Option(
+    ["--allow-load"],
+    is_flag=True,
+    help="Send even if the server is serving other traffic.",
+)
+VERDICT = [
+    click.Option(
+        ["--share"],
+        type=FiniteRange(0, 1, min_open=True),
+        default=DEFAULT_SHARE,
+        show_default=True,
+        help="Share of the requests that must be good.",
+    ),
+    click.Option(
+        ["--strict-client"],
+        is_flag=True,
+        help="Exit with status 1 when the client was the bottleneck.",
+    ),
+    click.Option(
+        ["--find-rate"],
+        is_flag=True,
+        help="Search for the highest rate at which --share of the requests meet --slo, "
+        "starting from --rate; each try is a run of --duration seconds.",
+    ),
+    click.Option(
+        ["--sweep"],
+        metavar="WHAT=VALUES",
+        help="One run per value, such as rate=1,2,4,8 or concurrency=1,8,64.",
+    ),
+    click.Option(
+        ["--resume"], metavar="SESSION", help="Continue an earlier --find-rate."
+    ),
+]
+RESULT = [
+    click.Option(
+        ["--json", "as_json"],
+        is_flag=True,
+        help="Print the summary as one JSON object.",
+    ),
+    click.Option(
+        ["--format", "output_format"],
+        type=click.Choice(["inferwatch", "vllm-bench"]),
+        default="inferwatch",
+        help="vllm-bench prints the JSON that `vllm bench serve` saves.",
+    ),
+    click.Option(
+        ["--save-requests"], type=FILE, help="Write each request as a line of JSON."
+    ),
+    click.Option(
+        ["--name"], metavar="TEXT", callback=name, help="Name the recorded session."
+    ),
+    click.Option(
+        ["--db", "database"],
+        type=FILE,
+        help="Record into this SQLite file.  [env: INFERWATCH_DB]",
+    ),
+    click.Option(["--no-record"], is_flag=True, help="Record nothing."),
+]
+SECTIONS: Mapping[str, Sequence[click.Option]] = {
+    Heading.WHEN: [PLAN, *plan_options(Heading.WHEN)],
+    Heading.WHAT: plan_options(Heading.WHAT),
+    Heading.HOW: [UDS, HEADER, *plan_options(Heading.HOW), ALLOW_LOAD],
+    Heading.HOLDS: [*plan_options(Heading.HOLDS), *VERDICT],
+    "Result and record": RESULT,
+}
+FLAG_OF = {
+    flag.key or field.name: flag.name for field in FIELDS for flag in field.option.flags
+}
+"""By the key that the flag sets."""
+
 
 KEY_VARIABLES = ("INFERWATCH_API_KEY", "OPENAI_API_KEY")
 DEFAULT_S = 30.0

@@ -15,14 +15,13 @@ from collectors.contract.readings import Prices
 from collectors.contract.runtime_dir import RuntimeDirError
 from inferwatch import __version__, faults
 from inferwatch.cli.agent import agent
-from inferwatch.cli.attach import attach
+from inferwatch.cli.attach import attach, find_engines
 from inferwatch.cli.baseline import baseline
 from inferwatch.cli.calibrate import calibrate
 from inferwatch.cli.compare import compare
 from inferwatch.cli.demo import demo
 from inferwatch.cli.doctor import doctor
 from inferwatch.cli.export import export
-from inferwatch.cli.find import find_engines
 from inferwatch.cli.import_ import import_results
 from inferwatch.cli.keys import keys
 from inferwatch.cli.load import load

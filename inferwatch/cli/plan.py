@@ -1,9 +1,367 @@
 """``inferwatch plan``: what a model could do on some GPUs, without an engine."""
 
-from collections.abc import Mapping
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from difflib import get_close_matches
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import click
+
+from inferwatch.cli.say import say, say_coloured, say_json
+from inferwatch.errors import UsageError
+from inferwatch.formatting import format_bytes
+from inferwatch.limits.devices import DEVICES, Device, device_named
+from inferwatch.limits.hf_config import ShapeError, UnknownFamilyError, shape_of
+from inferwatch.limits.plan import GpuSetup, Workload, plan_for
+from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
+from inferwatch.limits.shape import ModelShape
+from inferwatch.printing.summary.plan import Measured, as_json, plan_text
+
+GB = 1e9
+DEFAULT_CONTEXT = 4096
+DEFAULT_OUTPUT = 256
+MOST_COLUMNS = 24
+SAME_SIZE = 0.03
+"""The relative difference allowed between stored and computed weights."""
+MOST_CONFIG_BYTES = 64 << 20
+SHAPE_FLAGS = {
+    "layers": "num_hidden_layers",
+    "hidden": "hidden_size",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "ffn": "intermediate_size",
+    "vocab": "vocab_size",
+    "tied": "tie_word_embeddings",
+    "experts": "num_experts",
+    "experts_per_token": "num_experts_per_tok",
+    "expert_ffn": "moe_intermediate_size",
+    "window": "sliding_window",
+}
+NEEDED = ("layers", "hidden", "heads", "vocab")
+
+
+def print_plan(given: Mapping[str, Any]) -> int:
+    """Print the plan; return 1 if a number is impossible, or does not fit.
+
+    Raises:
+        UsageError, ShapeError: the options do not go together, or are too few.
+    """
+    name, config, stored = _config(given)
+    workload = _workload(given)
+    measured = _measured(given)
+    plans = [
+        plan_for(
+            _splittable(_shape(config, given, method, kv), machine), machine, workload
+        )
+        for machine, method, kv in _columns(given)
+    ]
+    if given["as_json"]:
+        say_json({**as_json(name, plans, measured), "stored_weight_bytes": stored})
+    else:
+        width = shutil.get_terminal_size((88, 24)).columns
+        say_coloured(plan_text(name, plans, measured, width, _painter()))
+        odd = _odd(stored, plans[0].total_weight_bytes, given)
+        if odd is not None:
+            say(odd)
+    impossible = any(measured.beaten(each) for each in plans)
+    unfit = given["fail_if_not_fit"] and not all(each.fits for each in plans)
+    return 1 if impossible or unfit else 0
+
+
+def _painter() -> Any:  # noqa: ANN401 - click's
+    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
+        return click.style
+    return lambda text, **_: text
+
+
+# The model.
+
+
+ModelFiles = tuple[str, Mapping[str, Any], int | None]
+"""The model's name, its configuration, and the bytes of its weights on disk."""
+
+
+def _config(given: Mapping[str, Any]) -> ModelFiles:
+    shape_flags = {
+        flag: given[flag] for flag in SHAPE_FLAGS if given[flag] not in {None, False}
+    }
+    model: str | None = given["model"]
+    if model is not None and shape_flags:
+        flags = ", ".join(map(_flag, shape_flags))
+        raise UsageError(
+            f"{flags} describe a model without a file: leave them or --model out"
+        )
+    if model is not None:
+        return _find_model(model)
+    inner = (
+        ("expert_ffn", "experts_per_token") if "experts" in shape_flags else ("ffn",)
+    )
+    missing = [_flag(flag) for flag in (*NEEDED, *inner) if flag not in shape_flags]
+    if not shape_flags or missing:
+        also = f"; {', '.join(missing)} missing" if shape_flags else ""
+        raise UsageError(
+            "say which model: --model CONFIG, or its shape by --layers, --hidden, "
+            f"--heads, --ffn and --vocab{also}"
+        )
+    return (
+        "model",
+        {SHAPE_FLAGS[flag]: value for flag, value in shape_flags.items()},
+        None,
+    )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _find_model(model: str) -> ModelFiles:
+    """Return a preset, a file, a folder, or a model in the cache of Hugging Face."""
+    key = ALSO_KNOWN_AS.get(model.lower(), model.lower())
+    path = Path(model).expanduser()
+    if key in PRESETS and not path.exists():
+        return key, PRESETS[key], None
+    for file in (path, path / "config.json", *_cached(model)):
+        if file.is_file():
+            name = path.name if path.exists() else model
+            return name, _read(file), _stored(file.parent)
+    if path.is_dir():
+        raise UsageError(f"{model}: there is no config.json in this folder")
+    near = get_close_matches(key, [*PRESETS, *ALSO_KNOWN_AS], 1, 0.5)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise UsageError(
+        f"--model {model}: no such file or folder, not in the Hugging Face cache here, "
+        f"and no preset.{hint} Presets are {', '.join(PRESETS)}. The config.json of a "
+        "model is enough: its weights are not needed"
+    )
+
+
+def _cached(model: str) -> Iterator[Path]:
+    """Yield its configurations in Hugging Face's cache, without any download."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", model):
+        return
+    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    hub = Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()
+    folder = hub / f"models--{model.replace('/', '--')}" / "snapshots"
+    yield from sorted(folder.glob("*/config.json"))
+
+
+def _stored(folder: Path) -> int | None:
+    """Return the size of the weights beside a configuration; None if there are none."""
+    sizes = [each.stat().st_size for each in folder.glob("model*.safetensors")]
+    return sum(sizes) or None
+
+
+def _odd(stored: int | None, computed: int, given: Mapping[str, Any]) -> str | None:
+    """Return a warning if the files hold another size than the configuration makes."""
+    reshaped = given["dtype"] or given["quantization"] or given["weight_bits"]
+    if stored is None or reshaped or abs(stored - computed) <= SAME_SIZE * computed:
+        return None
+    return (
+        f"\nIts files hold {format_bytes(stored).strip()}, but its configuration makes "
+        f"{format_bytes(computed).strip()} of weights. What a configuration does not "
+        "tell is left\nout: towers for images, layers for speculation, missing files."
+    )
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        if file.stat().st_size > MOST_CONFIG_BYTES:
+            raise UsageError(f"{file} is too large to be a config.json")
+        config = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{file} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"{file} is no configuration of a model: not a JSON object")
+    return config
+
+
+def _shape(
+    config: Mapping[str, Any], given: Mapping[str, Any], method: str | None, kv: str
+) -> ModelShape:
+    bits = given["weight_bits"]
+    try:
+        shape = shape_of(
+            config,
+            dtype=given["dtype"],
+            kv_dtype=kv,
+            quantization="none" if bits else method,
+        )
+    except UnknownFamilyError as error:
+        raise ShapeError(
+            f"{error}; where it is built as Llama is, leave --model out and give its "
+            "shape: --layers, --hidden, --heads, --kv-heads, --ffn and --vocab"
+        ) from error
+    if bits is None:
+        return shape
+    if method not in {None, "none"}:
+        raise UsageError("--weight-bits and --quantization: give one of both")
+    return replace(shape, weight_bits=bits)
+
+
+def _splittable(shape: ModelShape, machine: GpuSetup) -> ModelShape:
+    """The same, where tensor parallelism can share its heads out evenly."""
+    ways = machine.tensor_parallel
+    if shape.heads % ways:
+        can = [
+            str(n) for n in range(1, min(shape.heads, 64) + 1) if not shape.heads % n
+        ]
+        raise UsageError(
+            f"--tp {ways}: {shape.heads} attention heads cannot be shared evenly "
+            f"among {ways} GPUs; {', '.join(can)} would do"
+        )
+    return shape
+
+
+# The columns.
+
+
+def _columns(
+    given: Mapping[str, Any],
+) -> Sequence[tuple[GpuSetup, str | None, str]]:
+    """What stands side by side: GPUs, their number, formats."""
+    gpus = list(dict.fromkeys(_device(each, given) for each in _listed(given["gpu"])))
+    if not gpus:
+        raise UsageError("say which GPU: --gpu H200, for instance")
+    ways = [_number(each) for each in _listed(given["tp"]) or ["1"]]
+    methods: list[str | None] = [*_listed(given["quantization"])] or [None]
+    caches = _listed(given["kv_dtype"]) or ["auto"]
+    columns = [
+        (_machine(gpu, way, given), method, cache)
+        for gpu, way, method, cache in product(gpus, ways, methods, caches)
+    ]
+    if len(columns) > MOST_COLUMNS:
+        raise UsageError(f"{len(columns)} columns are more than {MOST_COLUMNS}")
+    return columns
+
+
+def _listed(values: Sequence[str]) -> list[str]:
+    """Return the values of a repeated or comma-separated option, each once."""
+    parts = (part.strip() for each in values for part in each.split(","))
+    return list(dict.fromkeys(part for part in parts if part))
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= 4096:
+        raise UsageError(f"--tp {text!r}: give how many GPUs, such as 2 or 2,4")
+    return int(text)
+
+
+def _device(name: str, given: Mapping[str, Any]) -> Device:
+    """Return the device of that name, with the changes or numbers that options give."""
+    device = device_named(name)
+    gbps, tflops, memory = (
+        given[each] for each in ("peak_gbps", "peak_tflops", "memory_gb")
+    )
+    if device is None:
+        if gbps is None or memory is None:
+            raise UsageError(_unknown(name))
+        return Device(
+            name=name,
+            bytes_per_s=gbps * GB,
+            flops=_all_dtypes(tflops),
+            memory_bytes=memory * GB,
+            pcie_bytes_per_s=None,
+            source="you",
+        )
+    if gbps is tflops is memory is None:
+        return device
+    return replace(
+        device,
+        bytes_per_s=device.bytes_per_s if gbps is None else gbps * GB,
+        flops=device.flops if tflops is None else _all_dtypes(tflops),
+        memory_bytes=device.memory_bytes if memory is None else memory * GB,
+        source=f"{device.source}; you",
+    )
+
+
+def _all_dtypes(tflops: float | None) -> dict[str, float]:
+    """Return the option's value for every dtype: it is meant for the model's own."""
+    if tflops is None:
+        return {}
+    names = ("float32", "float16", "bfloat16", "float8", "int8", "float4")
+    return dict.fromkeys(names, tflops * 1e12)
+
+
+def _unknown(name: str) -> str:
+    names = [device.name for device in DEVICES]
+    near = get_close_matches(name.upper(), names, 3, 0.5)
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    return (
+        f"--gpu {name}: not known here.{hint} Of any other GPU give --peak-gbps and "
+        f"--memory-gb, best with --peak-tflops. Known are {', '.join(names)}"
+    )
+
+
+def _machine(device: Device, ways: int, given: Mapping[str, Any]) -> GpuSetup:
+    overhead, storage = given["overhead_gb"], given["storage_gbps"]
+    return GpuSetup(
+        device=device,
+        tensor_parallel=ways,
+        pipeline_parallel=given["pp"],
+        memory_share=given["memory_share"],
+        overhead_bytes=None if overhead is None else overhead * GB,
+        storage_bytes_per_s=None if storage is None else storage * GB,
+        gpu_hour=given["gpu_hour"],
+    )
+
+
+# The requests.
+
+
+def _workload(given: Mapping[str, Any]) -> Workload:
+    """Return the workload; of context, prompt and output, two determine the third."""
+    context, prompt, output = (given[each] for each in ("context", "prompt", "output"))
+    if context is None:
+        made = output or DEFAULT_OUTPUT
+        context = DEFAULT_CONTEXT if prompt is None else prompt + made
+    if output is None:
+        room = context - prompt if prompt is not None else context - 1
+        output = max(1, min(DEFAULT_OUTPUT, room))
+    if prompt is None:
+        prompt = context - output
+    if given["output"] is None and given["prompt"] is not None and prompt >= context:
+        raise UsageError(f"--prompt {prompt} leaves no room in --context {context}")
+    if prompt < 1 or prompt + output > context:
+        raise UsageError(
+            f"--prompt {prompt} and --output {output} do not fit into "
+            f"--context {context}"
+        )
+    return Workload(
+        batch=given["batch"],
+        prompt=prompt,
+        output=output,
+        context=context,
+        block_tokens=given["block_size"],
+    )
+
+
+def _measured(given: Mapping[str, Any]) -> Measured:
+    return Measured(
+        tpot_s=_seconds(given["measured_tpot"], "--measured-tpot"),
+        ttft_s=_seconds(given["measured_ttft"], "--measured-ttft"),
+        tokens_per_s=given["measured_tokens_per_s"],
+    )
+
+
+def _seconds(text: str | None, flag: str) -> float | None:
+    """Parse a duration such as ``15ms``, ``800us`` or ``1.2s``; seconds by default."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?", text.strip().lower())
+    seconds = float(match[1]) if match else 0.0
+    if not match or not seconds:
+        raise UsageError(f"{flag} {text!r}: give a time such as 15ms or 1.2s")
+    return seconds * {"us": 1e-6, "µs": 1e-6, "ms": 1e-3}.get(match[2], 1.0)
 
 
 class PositiveParam(click.ParamType[float]):
@@ -228,6 +586,4 @@ def plan(**given: Any) -> int:  # noqa: ANN401 - click's
     Exit status 1 where a measured number beats its floor, or with --fail-if-not-fit
     where a batch does not fit.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.plan_command import print_plan
-
     return print_plan(given)

@@ -1,14 +1,400 @@
 """``inferwatch sessions``: list and manage what was recorded."""
 
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import click
+from rich.console import Console
+from rich.table import Table
 
-from inferwatch.cli.options import json_option, record_option
-from inferwatch.cli.say import say, say_json
-from inferwatch.cli.sessions_edit import delete, rename, restore, tag, untag
-from inferwatch.cli.sessions_free import prune, recover, vacuum
+from inferwatch.cli.options import (
+    age,
+    json_option,
+    named_sessions,
+    record_of,
+    record_option,
+    size,
+    tell,
+)
+from inferwatch.cli.say import say, say_coloured, say_json
+from inferwatch.formatting import counted, format_bytes, format_duration
+from inferwatch.record.sessions.sessions import SessionRow
+from inferwatch.record.sessions.sizes import SessionSizes
+from inferwatch.visible import visible
+
+if TYPE_CHECKING:
+    from inferwatch.record.sessions.retention import SessionToPrune
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+dry_option = click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Say what would be deleted and what that frees; delete nothing.",
+)
+
+
+@click.command()
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    callback=age,
+    help="Delete sessions that ended longer ago than this: 36h, 30d, 4w.",
+)
+@click.option(
+    "--max-size",
+    metavar="SIZE",
+    callback=size,
+    help="Delete the oldest until the rest fits: 500MB, 5GB.",
+)
+@dry_option
+@yes_option
+@record_option
+@json_option
+def prune(
+    older_than: float | None,
+    max_size: int | None,
+    dry_run: bool,
+    yes: bool,
+    database: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete old sessions for good and give their space back to the disk.
+
+    By default: sessions older than 7 days, then the oldest beyond 5 GB. A session that
+    is being recorded stays, and so does one tagged `keep`. Nothing is pruned
+    automatically unless INFERWATCH_RETENTION (such as 30d,5GB) asks for it; then old
+    sessions move to the bin when a recording starts, and are deleted a week later.
+
+    \b
+    inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.record.sessions.retention import DEFAULT, RetentionLimits, to_go
+
+    limits = RetentionLimits(older_than_s=older_than, max_bytes=max_size)
+    path = record_of(database)
+    going = to_go(path, DEFAULT if limits == RetentionLimits() else limits)
+    _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@click.command()
+@dry_option
+@yes_option
+@record_option
+@json_option
+def vacuum(dry_run: bool, yes: bool, database: Path | None, as_json: bool) -> None:
+    """Empty the bin for good and give free space back to the disk."""
+    from inferwatch.record.sessions.retention import SessionToPrune
+    from inferwatch.record.sessions.sessions import list_sessions
+    from inferwatch.record.sessions.sizes import sizes_in
+
+    path = record_of(database)
+    sizes = sizes_in(path)
+    going = [
+        SessionToPrune(row=row, size_bytes=sizes.of.get(row.session, 0), why="bin")
+        for row in list_sessions(path, bin_too=True)
+        if row.deleted_ns is not None
+    ]
+    _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+@click.command()
+@click.argument("into", type=click.Path(path_type=Path, dir_okay=False))
+@record_option
+@json_option
+def recover(into: Path, database: Path | None, as_json: bool) -> None:
+    """Save what can be read of a damaged file INTO a new one, and say what is lost.
+
+    \b
+    inferwatch sessions recover rescued.db --db damaged.db
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.repair.recovery import recover_into
+
+    path = record_of(database)
+    damage = recover_into(path, into)
+    lead = f"Nothing in {path} is lost; all of it"
+    if damage.is_loss:
+        lead = f"{damage.sentence}\nWhat could be read"
+    tell(
+        f"{lead} is now in {into}: open it with{db_option(into)}",
+        {"into": str(into), **damage.facts},
+        as_json=as_json,
+    )
+
+
+def _free(
+    path: Path,
+    going: "Sequence[SessionToPrune]",
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Show what will be deleted, ask for confirmation, delete it."""
+    from inferwatch.record.sessions.erasing import beside, cut_short, erase, vacuum
+    from inferwatch.record.sessions.sizes import sizes_in
+
+    numbers = [each.row.session for each in going]
+    beside_bytes = beside(path, numbers)
+    free_bytes = sizes_in(path).free_bytes + beside_bytes
+    frees_bytes = sum(each.size_bytes for each in going) + free_bytes
+    facts: dict[str, object] = {
+        "sessions": [each.row.id for each in going],
+        "frees_bytes_estimate": frees_bytes,
+        "dry_run": dry_run,
+    }
+    if not as_json:
+        _show(going, frees_bytes)
+    if dry_run or not (going or free_bytes or cut_short(path)):
+        return tell("Nothing was deleted.", facts, as_json=as_json)
+    if going and not yes:
+        _confirm(len(going))
+    with _progress(as_json=as_json) as progress:
+        rows = erase(path, numbers, lambda share: progress(share / 2))
+        freed_bytes = (
+            vacuum(path, lambda share: progress((1 + share) / 2)) + beside_bytes
+        )
+    facts |= {"rows": rows, "freed_bytes": freed_bytes}
+    text = (
+        f"Deleted {counted(len(going), 'session')} for good, freeing "
+        f"{_size(freed_bytes)} of disk."
+    )
+    return tell(text, facts, as_json=as_json)
+
+
+def _show(going: "Sequence[SessionToPrune]", frees_bytes: int) -> None:
+    for each in going:
+        row = each.row
+        what = visible(row.name or row.model or row.command)
+        taken = f"~{_size(each.size_bytes)}"
+        say(f"{row.id:>6}  {taken:>9}  {each.why:5} {what}")
+    freed = f"this frees about {_size(frees_bytes)}"
+    say(f"{counted(len(going), 'session')} to delete; {freed}.")
+
+
+def _confirm(count: int) -> None:
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            "There is no terminal to confirm on: add --yes or --dry-run"
+        )
+    click.confirm(f"Delete {counted(count, 'session')} for good?", abort=True, err=True)
+
+
+@contextmanager
+def _progress(*, as_json: bool) -> Iterator[Callable[[float], None]]:
+    """Yield a function that draws a bar on stderr, if that is a terminal."""
+    if as_json or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    with click.progressbar(length=1000, label="Deleting", file=sys.stderr) as bar:
+        yield lambda share: bar.update(round(share * 1000) - bar.pos)
+
+
+def _size(size_bytes: int) -> str:
+    return format_bytes(size_bytes).strip()
+
+
+HOW = "inferwatch sessions"
+
+
+@click.command()
+@click.argument("session", metavar="S")
+@click.argument("name")
+@record_option
+@json_option
+def rename(session: str, name: str, database: Path | None, as_json: bool) -> None:
+    """Name session S; an empty NAME ("") removes its name.
+
+    \b
+    inferwatch sessions rename last baseline
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.sessions import housekeeping
+
+    path = record_of(database)
+    [row] = named_sessions(path, [session])
+    housekeeping.rename(path, row.session, name)
+    now = housekeeping.checked_name(name)
+    undo = f"{HOW} rename {row.id} {shlex.quote(row.name or '')}{db_option(path)}"
+    called = f"is now named {now}" if now else "no longer has a name"
+    facts = {"session": row.id, "name": now, "name_before": row.name, "undo": undo}
+    tell(f"{row.id} {called}. Undo: {undo}", facts, as_json=as_json)
+
+
+@click.command()
+@click.argument("session", metavar="S")
+@click.argument("words", nargs=-1, required=True, metavar="WORD...")
+@record_option
+@json_option
+def tag(
+    session: str, words: tuple[str, ...], database: Path | None, as_json: bool
+) -> None:
+    """Tag session S; the tag `keep` protects it from pruning.
+
+    \b
+    inferwatch sessions tag baseline keep h200
+    """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    _retag(record_of(database), session, words, add=True, as_json=as_json)
+
+
+@click.command()
+@click.argument("session", metavar="S")
+@click.argument("words", nargs=-1, required=True, metavar="WORD...")
+@record_option
+@json_option
+def untag(
+    session: str, words: tuple[str, ...], database: Path | None, as_json: bool
+) -> None:
+    """Remove tags from session S."""
+    _retag(record_of(database), session, words, add=False, as_json=as_json)
+
+
+@click.command()
+@click.argument("wanted", nargs=-1, required=True, metavar="S...")
+@record_option
+@json_option
+def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> None:
+    """Move sessions to the bin; `restore` brings them back.
+
+    They take up space until `inferwatch sessions vacuum` empties the bin.
+    """
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.sessions import housekeeping
+
+    path = record_of(database)
+    rows = named_sessions(path, wanted)
+    housekeeping.put_away(path, [row.session for row in rows])
+    ids = [row.id for row in rows]
+    undo = f"{HOW} restore {' '.join(ids)}{db_option(path)}"
+    text = (
+        f"{', '.join(ids)} moved to the bin. Undo: {undo}\n"
+        f"To free the space for good: {HOW} vacuum{db_option(path)}"
+    )
+    tell(text, {"deleted": ids, "undo": undo}, as_json=as_json)
+
+
+@click.command()
+@click.argument("wanted", nargs=-1, required=True, metavar="S...")
+@record_option
+@json_option
+def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> None:
+    """Restore sessions from the bin, as they were.
+
+    `inferwatch sessions --bin` lists what is in it.
+    """
+    from inferwatch.errors import NoSuchSessionError
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.sessions import housekeeping
+
+    path = record_of(database)
+    rows = [
+        r
+        for r in named_sessions(path, wanted, bin_too=True)
+        if r.deleted_ns is not None
+    ]
+    if not rows:
+        raise NoSuchSessionError(
+            f"{', '.join(wanted)}: not in the bin; `{HOW} --bin{db_option(path)}` "
+            "lists what is in it"
+        )
+    housekeeping.restore(path, [row.session for row in rows])
+    ids = [row.id for row in rows]
+    undo = f"{HOW} delete {' '.join(ids)}{db_option(path)}"
+    text = f"{', '.join(ids)} restored from the bin. Undo: {undo}"
+    tell(text, {"restored": ids, "undo": undo}, as_json=as_json)
+
+
+def _retag(
+    path: Path, session: str, words: tuple[str, ...], *, add: bool, as_json: bool
+) -> None:
+    from inferwatch.record.file.location import db_option
+    from inferwatch.record.sessions import housekeeping
+
+    words = tuple(housekeeping.checked_tags(words))
+    [row] = named_sessions(path, [session])
+    before = row.tags.split()
+    new = [word for word in words if (word in before) != add]
+    tags = housekeeping.retag(
+        path,
+        row.session,
+        lambda old: (
+            [*old, *words] if add else (each for each in old if each not in words)
+        ),
+    )
+    undo = f"{HOW} {'untag' if add else 'tag'} {row.id} {shlex.join(new)}"
+    undo += db_option(path)
+    text = f"{row.id} now has {', '.join(tags) or 'no tags'}."
+    text += f" Undo: {undo}" if new else " Nothing changed."
+    facts = {"session": row.id, "tags": tags, "undo": undo if new else None}
+    tell(text, facts, as_json=as_json)
+
+
+WIDE = 200
+"""Columns of the table when stdout is no terminal."""
+ROOM_FOR_STEPS = 100
+COLUMNS: dict[str, Literal["left", "right"]] = {
+    "id": "left",
+    "began": "left",
+    "watched": "right",
+    "requests": "right",
+    "steps": "right",
+    "~size": "right",
+    "model": "left",
+    "state": "left",
+    "name": "left",
+    "tags": "left",
+}
+
+
+def print_sessions(rows: Sequence[SessionRow], sizes: SessionSizes) -> None:
+    """One line a session, newest first as they come; sizes are estimates."""
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    width = None if sys.stdout.isatty() else WIDE
+    # Names and tags are the user's text: no markup.
+    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    hidden = {"tags"} if not any(row.tags for row in rows) else set()
+    hidden |= {"steps"} if console.width < ROOM_FOR_STEPS else set()
+    headings = [heading for heading in COLUMNS if heading not in hidden]
+    for heading in headings:
+        table.add_column(
+            heading,
+            justify=COLUMNS[heading],
+            no_wrap=heading != "model",
+            min_width=10 if heading == "model" else None,
+        )
+    for row in rows:
+        cells = _cells(row, sizes.of.get(row.session))
+        table.add_row(*(visible(cells[heading]) for heading in headings))
+    with console.capture() as drawn:
+        console.print(table)
+    say_coloured(drawn.get().removesuffix("\n"))
+
+
+def _cells(row: SessionRow, size_bytes: int | None) -> dict[str, str]:
+    return {
+        "id": row.id,
+        "began": row.began_text(),
+        "watched": format_duration(row.duration_s).strip(),
+        "requests": _requests(row),
+        "steps": f"{row.steps:,}",
+        "~size": format_bytes(size_bytes).strip(),
+        "model": row.model or "–",
+        "state": row.state if row.deleted_ns is None else "in the bin",
+        "name": row.name or row.command,
+        "tags": row.tags,
+    }
+
+
+def _requests(row: SessionRow) -> str:
+    """Return the number of requests, marked if only the client reported them."""
+    if row.client_requests:
+        return f"client {row.client_requests:,}"
+    return f"{row.requests:,}"
 
 
 @click.group(invoke_without_command=True)
@@ -43,7 +429,6 @@ for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
 
 def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
     from inferwatch.cli.say import say_damage
-    from inferwatch.cli.sessions_table import print_sessions
     from inferwatch.record.file.location import db_option, default_database
     from inferwatch.record.sessions.sessions import list_sessions
     from inferwatch.record.sessions.sizes import sizes_in

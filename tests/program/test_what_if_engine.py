@@ -12,7 +12,7 @@ import pytest
 from collectors.contract.readings import BoundBy
 from embedded_engine.engine.launch import Engine
 from inferwatch.studies.what_if.outcome import measured_outcome
-from inferwatch.studies.what_if.prediction import what_if
+from inferwatch.studies.what_if.prediction import predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SettingChange
 from tests.conftest import living_in
@@ -31,7 +31,7 @@ def recorded(shared_engine: Engine, shared_home: Path) -> RecordedRun:
 
 
 def test_every_request_that_vllm_served_is_predicted(recorded: RecordedRun) -> None:
-    told = what_if(recorded, [SettingChange(max_num_seqs=4)])
+    told = predict(recorded, [SettingChange(max_num_seqs=4)])
 
     (predicted,) = told.predictions
     assert predicted.outcome is not None, predicted.cannot
@@ -42,7 +42,7 @@ def test_every_request_that_vllm_served_is_predicted(recorded: RecordedRun) -> N
 def test_more_at_once_than_were_ever_seen_are_not_guessed(
     recorded: RecordedRun,
 ) -> None:
-    told = what_if(recorded, [SettingChange(max_num_seqs=64, rate=40.0)])
+    told = predict(recorded, [SettingChange(max_num_seqs=64, rate=40.0)])
 
     (predicted,) = told.predictions
     assert predicted.outcome is None

@@ -110,7 +110,7 @@ class WhatIf:
         return None
 
 
-def what_if(
+def predict(
     run: RecordedRun,
     changes: Sequence[SettingChange],
     progress: Progress = lambda _: None,

@@ -8,7 +8,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LimitChange
 from inferwatch.feed import Feed, FeedState, LimitPair, Mark, MarkKind
 from inferwatch.metrics.series.window import Window
-from inferwatch.studies.what_if.prediction import WhatIf, what_if
+from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SettingChange
 from inferwatch.studies.what_if.shown import run_shown
@@ -56,7 +56,7 @@ class Outlook:
             max_num_seqs=wanted.max_num_seqs,
             max_num_batched_tokens=wanted.max_num_batched_tokens,
         )
-        return await asyncio.to_thread(what_if, run, [change], heard)
+        return await asyncio.to_thread(predict, run, [change], heard)
 
     async def _learnt(self, since_ns: int) -> RecordedRun:
         feed, now_ns = self._feed, self._feed.now_ns()

@@ -19,7 +19,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.metrics.series.window import Window
-from inferwatch.studies.what_if.prediction import WhatIf, what_if
+from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange, combined
 from inferwatch.studies.what_if.shown import run_shown
@@ -316,7 +316,7 @@ class WhatIfScreen(ModalScreen[None]):
         return await asyncio.to_thread(run_shown, shown, steps, source)
 
     def _computed(self, run: RecordedRun, changes: Sequence[SettingChange]) -> WhatIf:
-        return what_if(run, changes, self._heard)
+        return predict(run, changes, self._heard)
 
     def _heard(self, _: int) -> None:
         if self._given_up.is_set():

@@ -18,7 +18,7 @@ from collectors.contract.runtime_dir import agent_path
 from collectors.http.server import Server
 from collectors.probe.keys import ViewerKeys, add_viewer
 from collectors.remote.agent_stream import RemoteAgent
-from inferwatch.cli.agent_command import AgentOptions, run_agent
+from inferwatch.cli.agent import AgentOptions, run_agent
 from inferwatch.cli.servers.fleet import (
     ServerOptions,
     agents_of,

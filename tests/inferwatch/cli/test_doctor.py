@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from inferwatch.cli import doctor_command
+from inferwatch.cli import doctor as doctor_command
 from inferwatch.cli.checks.finding import (
     Check,
     CheckResult,
@@ -19,7 +19,7 @@ from inferwatch.cli.checks.finding import (
     limited,
     works,
 )
-from inferwatch.cli.doctor_command import DoctorReport, run_checks, run_doctor
+from inferwatch.cli.doctor import DoctorReport, run_checks, run_doctor
 from inferwatch.cli.main import main
 from tests.fake_nvml import NoCompilerError, environment
 
@@ -267,7 +267,7 @@ def test_a_library_that_is_none_is_broken(tmp_path: Path) -> None:
 @pytest.mark.process
 def test_the_checks_load_neither_vllm_nor_torch_into_our_process() -> None:
     code = (
-        "import sys; import inferwatch.cli.doctor_command; "
+        "import sys; import inferwatch.cli.doctor; "
         "print({'vllm', 'torch', 'transformers', 'textual'} & set(sys.modules))"
     )
     done = subprocess.run(

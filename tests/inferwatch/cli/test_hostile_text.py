@@ -27,9 +27,9 @@ from collectors.contract.readings import (
     Phase,
     RequestRecord,
 )
-from inferwatch.cli import find
-from inferwatch.cli.headless import HeadlessProgress
+from inferwatch.cli import attach as find
 from inferwatch.cli.main import main
+from inferwatch.cli.session import HeadlessProgress
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.record.connections import open_for_writing
 from inferwatch.record.writing.recorder import Recorder

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from inferwatch.cli.load import load
-from inferwatch.cli.load_flags import SECTIONS
+from inferwatch.cli.load_options import SECTIONS
 from inferwatch.loadgen.plan.plan import FIELDS
 from inferwatch.ui.load.form import FORM
 

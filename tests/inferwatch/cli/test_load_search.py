@@ -21,13 +21,8 @@ import psutil
 import pytest
 
 from collectors.contract.readings import Phase, RequestRecord
+from inferwatch.cli.load import SearchRuns, client_sentence, record_text, sentence
 from inferwatch.cli.load_progress import draw
-from inferwatch.cli.load_search import (
-    SearchRuns,
-    client_sentence,
-    record_text,
-    sentence,
-)
 from inferwatch.feed import RecordState
 from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import FollowedPlan

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from inferwatch.cli.tune_command import carry_out
+from inferwatch.cli.tune import carry_out, print_result
 from inferwatch.cli.tune_options import TuneOptions
-from inferwatch.cli.tune_output import print_result
 from inferwatch.cli.tune_record import list_tunes, recorded_tune
 from inferwatch.errors import SourceError
 from inferwatch.studies.tune.running.journal import stored_tune

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from inferwatch.cli import compare_command
+from inferwatch.cli import compare as compare_command
 from inferwatch.cli.main import main
 from inferwatch.record.sessions import sizes
 from inferwatch.studies.compare.comparison import Comparison

@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 from collectors.contract.readings import LoadEvent
-from inferwatch.cli import (
-    baseline_command,
-    calibrate_command,
-    doctor_command,
-    headless,
-    load_command,
-    load_search,
-)
+from inferwatch.cli import baseline as baseline_command
+from inferwatch.cli import calibrate as calibrate_command
+from inferwatch.cli import doctor as doctor_command
+from inferwatch.cli import load as load_command
+from inferwatch.cli import load as load_search
+from inferwatch.cli import session as headless
 from inferwatch.cli.checks.finding import (
     Check,
     CheckResult,
@@ -29,7 +27,7 @@ from inferwatch.cli.checks.finding import (
     works,
 )
 from inferwatch.cli.load_progress import draw, progress_line
-from inferwatch.cli.tune_progress import TuneLog, stage_line
+from inferwatch.cli.tune import TuneLog, stage_line
 from inferwatch.live.attached import nearby
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.load.baseline import BaselinePlan

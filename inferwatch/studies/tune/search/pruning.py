@@ -33,7 +33,7 @@ from inferwatch.studies.what_if.prediction import (
     MOST_RATE_ERROR,
     Prediction,
     WhatIf,
-    what_if,
+    predict,
 )
 from inferwatch.studies.what_if.recorded import RecordedRun, recorded_run
 from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
@@ -133,7 +133,7 @@ def cannot_win(
     if not asked:
         return ()
     try:
-        told = what_if(run, list(asked.values()))
+        told = predict(run, list(asked.values()))
     except CannotTellError:
         return ()
     judge = _Judge(rules.goal, best, base, told, slo)

@@ -19,8 +19,8 @@ from collectors.contract.readings import (
     RequestRecord,
     TokenTimes,
 )
-from inferwatch.cli.import_command import run_import
-from inferwatch.cli.replay_command import summary_of
+from inferwatch.cli.import_ import run_import
+from inferwatch.cli.replay import summary_of
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.plan import plan_facts

@@ -235,7 +235,7 @@ def compared_once(
             computed[key] = run_comparison(wanted, tell)
         return computed[key]
 
-    for module in ("inferwatch.ui.compare.screen", "inferwatch.cli.compare_command"):
+    for module in ("inferwatch.ui.compare.screen", "inferwatch.cli.compare"):
         monkeypatch.setattr(f"{module}.run_comparison", run)
 
 

@@ -5,7 +5,7 @@ import pytest
 from collectors.contract.readings import AnyReading, EngineSettings, LiveLimits
 from inferwatch.studies.what_if.heard import CannotTellError, RunReadings
 from inferwatch.studies.what_if.outcome import measured_outcome
-from inferwatch.studies.what_if.prediction import what_if
+from inferwatch.studies.what_if.prediction import predict
 from inferwatch.studies.what_if.recorded import RecordedRun, recorded_run, run_of
 from inferwatch.studies.what_if.setting import SettingChange
 from tests.inferwatch.studies.what_if.scripted_engine import MS, ScriptedEngine, jobs
@@ -50,7 +50,7 @@ def test_of_the_present_it_is_the_latest() -> None:
 def test_what_it_was_like_is_predicted_from_it() -> None:
     run = recorded_run(served({AT_NS: 4}))
 
-    told = what_if(run, [SettingChange()])
+    told = predict(run, [SettingChange()])
 
     predicted, true = told.predictions[0].outcome, measured_outcome(run)
     assert predicted is not None

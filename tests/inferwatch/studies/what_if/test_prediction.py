@@ -17,7 +17,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.studies.what_if.heard import CannotTellError
 from inferwatch.studies.what_if.outcome import Outcome, measured_outcome
-from inferwatch.studies.what_if.prediction import Prediction, WhatIf, what_if
+from inferwatch.studies.what_if.prediction import Prediction, WhatIf, predict
 from inferwatch.studies.what_if.recorded import recorded_run
 from inferwatch.studies.what_if.setting import SettingChange
 from tests.inferwatch.studies.what_if.scripted_engine import Job, ScriptedEngine, jobs
@@ -33,7 +33,7 @@ def truth(engine: ScriptedEngine, load: list[Job]) -> Outcome:
 def asked(
     readings: list[AnyReading], change: SettingChange
 ) -> tuple[WhatIf, Prediction]:
-    told = what_if(recorded_run(readings), [change])
+    told = predict(recorded_run(readings), [change])
     return told, told.predictions[0]
 
 
@@ -147,7 +147,7 @@ def test_long_prompts_in_chunks_leave_room_for_others() -> None:
     run = recorded_run([told, *engine.serve(jobs(per_s=6))])
 
     assert run.setting.long_prefill_tokens == 40
-    near(what_if(run, []).simulated, measured_outcome(run))
+    near(predict(run, []).simulated, measured_outcome(run))
 
 
 def test_every_request_ends_with_the_tokens_it_had() -> None:
@@ -253,7 +253,7 @@ def test_what_the_model_misses_is_not_predicted() -> None:
     run = recorded_run(readings)
     wide = SettingChange(max_num_seqs=32).of(run.setting)
 
-    told = what_if(
+    told = predict(
         dataclasses.replace(run, setting=wide), [SettingChange(max_num_seqs=31)]
     )
 
@@ -282,7 +282,7 @@ def test_too_few_steps_requests_or_settings_are_said_to_be_too_few() -> None:
     with pytest.raises(CannotTellError, match="no request was seen"):
         recorded_run([whole[0], *steps])
     with pytest.raises(CannotTellError, match="only 10 requests"):
-        what_if(recorded_run(without_most_requests(whole)), [])
+        predict(recorded_run(without_most_requests(whole)), [])
 
 
 def test_what_hangs_on_little_is_not_predicted() -> None:
@@ -304,7 +304,7 @@ def test_the_machine_of_another_run_makes_it_as_slow_as_it_was_there() -> None:
     there = recorded_run(slow.serve(jobs(per_s=8)))
     here = recorded_run(ScriptedEngine().serve(jobs(per_s=8)))
 
-    told = what_if(here, [SettingChange(max_num_seqs=12)], machine=there.steps)
+    told = predict(here, [SettingChange(max_num_seqs=12)], machine=there.steps)
 
     outcome, true = told.predictions[0].outcome, measured_outcome(there)
     assert outcome is not None
