@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from io import StringIO, TextIOWrapper
 from typing import Any
 
@@ -14,27 +15,8 @@ import click
 from collectors.contract.readings import Prices
 from collectors.contract.runtime_dir import RuntimeDirError
 from inferwatch import __version__, faults
-from inferwatch.cli.agent import agent
-from inferwatch.cli.attach import attach, find_engines
-from inferwatch.cli.baseline import baseline
-from inferwatch.cli.calibrate import calibrate
-from inferwatch.cli.compare import compare
-from inferwatch.cli.demo import demo
-from inferwatch.cli.doctor import doctor
-from inferwatch.cli.export import export
-from inferwatch.cli.import_ import import_results
-from inferwatch.cli.keys import keys
-from inferwatch.cli.load import load
 from inferwatch.cli.options import price_options, slo_options
-from inferwatch.cli.plan import plan
-from inferwatch.cli.record import record
-from inferwatch.cli.replay import replay
 from inferwatch.cli.say import say
-from inferwatch.cli.serve import serve
-from inferwatch.cli.sessions import sessions
-from inferwatch.cli.tune import tune
-from inferwatch.cli.what_if import what_if
-from inferwatch.cli.why import why
 from inferwatch.errors import InferwatchError, OutputError
 from inferwatch.record.file.sqlite import check_sqlite
 
@@ -64,6 +46,128 @@ def _said_if_unwritable() -> Iterator[None]:
         ) from error
 
 
+class LazyCommand(click.Command):
+    """A command as ``inferwatch --help`` lists it; the rest is imported when it runs.
+
+    ``help`` or ``short_help`` repeats that of the command itself.
+    """
+
+    def __init__(self, name: str, place: str, **text: str) -> None:
+        super().__init__(name, **text)
+        self.place = place
+        """The module in this folder, and the command in it: ``why:why``."""
+
+    def load(self) -> click.Command:
+        module, _, attribute = self.place.partition(":")
+        command: click.Command = getattr(
+            import_module(f"inferwatch.cli.{module}"), attribute
+        )
+        return command
+
+
+COMMANDS = (
+    LazyCommand(
+        "agent",
+        "agent:agent",
+        help="Publish what the GPUs and engines' processes of this host do.",
+    ),
+    LazyCommand(
+        "attach",
+        "attach:attach",
+        help="Watch the servers at URL..., whatever they offer: nothing is changed "
+        "there.",
+    ),
+    LazyCommand(
+        "baseline",
+        "baseline:baseline",
+        help="Measure the server at URL with single requests, one after the other.",
+    ),
+    LazyCommand(
+        "calibrate",
+        "calibrate:calibrate",
+        help="Measure the load generator itself, on this machine, at the load you "
+        "plan.",
+    ),
+    LazyCommand(
+        "compare",
+        "compare:compare",
+        short_help="Compare two sessions, with confidence intervals.",
+    ),
+    LazyCommand(
+        "demo",
+        "demo:demo",
+        help="Watch a real vLLM engine on a tiny random model, under load.",
+    ),
+    LazyCommand(
+        "doctor",
+        "doctor:doctor",
+        help="See what can be measured here, what not, why, and what would enable it.",
+    ),
+    LazyCommand(
+        "export",
+        "export:export",
+        short_help="Export a session as CSV, JSON lines, Perfetto trace or web page.",
+    ),
+    LazyCommand(
+        "import",
+        "import_:import_results",
+        short_help="Import results of vllm bench, guidellm or aiperf as sessions.",
+    ),
+    LazyCommand(
+        "keys",
+        "keys:keys",
+        help="Make keys in DIRECTORY for a probe or an agent that listens at tcp://.",
+    ),
+    LazyCommand(
+        "load",
+        "load:load",
+        short_help="Load a server and measure it, counting from when each request was "
+        "due.",
+    ),
+    LazyCommand(
+        "plan",
+        "plan:plan",
+        short_help="What a model on some GPUs could do at best, without an engine.",
+    ),
+    LazyCommand(
+        "record",
+        "record:record",
+        help="Record the servers at URL... until told to stop, without a screen.",
+    ),
+    LazyCommand(
+        "replay",
+        "replay:replay",
+        short_help="Look at a recorded session as if it were live.",
+    ),
+    LazyCommand(
+        "serve",
+        "serve:serve",
+        help="Serve MODEL with vLLM and watch it from the inside.",
+    ),
+    LazyCommand(
+        "sessions",
+        "sessions:sessions",
+        help="List the recorded sessions, newest first; name, tag, delete and prune "
+        "them.",
+    ),
+    LazyCommand(
+        "tune",
+        "tune:tune",
+        short_help="Find the best settings of an engine, measured.",
+    ),
+    LazyCommand(
+        "what-if",
+        "what_if:what_if",
+        short_help="Predict latencies at another setting or rate.",
+    ),
+    LazyCommand(
+        "why",
+        "why:why",
+        short_help="Why requests were slow: queue, prefill, late tokens.",
+    ),
+)
+
+
 class Program(click.Group):
     """The group of all commands, which reports when its output cannot be written."""
 
@@ -72,6 +176,15 @@ class Program(click.Group):
         with _said_if_unwritable():
             return super().make_context(*arguments, **others)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Import the command that is meant: to list and to suggest them needs none."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if isinstance(command, LazyCommand):
+            command = command.load()
+        return name, command, rest
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
         with _said_if_unwritable():
             return super().invoke(ctx)
@@ -79,6 +192,7 @@ class Program(click.Group):
 
 @click.group(
     cls=Program,
+    commands=COMMANDS,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
     epilog="Exit status: 0 success, 1 a check failed, 2 wrong usage, 3 the engine was "
@@ -111,31 +225,12 @@ def inferwatch(context: click.Context, slo: str | None, prices: Prices | None) -
     check_sqlite()
     command = context.invoked_subcommand
     if command is None:
+        from inferwatch.cli.attach import find_engines
+
         return find_engines(slo=slo, prices=prices)
     if slo is not None or prices is not None:
         raise click.UsageError(f"write --slo and prices behind {command!r}")
     return 0
-
-
-inferwatch.add_command(demo)
-inferwatch.add_command(serve)
-inferwatch.add_command(attach)
-inferwatch.add_command(record)
-inferwatch.add_command(agent)
-inferwatch.add_command(load)
-inferwatch.add_command(baseline)
-inferwatch.add_command(calibrate)
-inferwatch.add_command(sessions)
-inferwatch.add_command(compare)
-inferwatch.add_command(why)
-inferwatch.add_command(what_if)
-inferwatch.add_command(tune)
-inferwatch.add_command(replay)
-inferwatch.add_command(export)
-inferwatch.add_command(import_results)
-inferwatch.add_command(plan)
-inferwatch.add_command(keys)
-inferwatch.add_command(doctor)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
