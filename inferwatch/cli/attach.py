@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
@@ -29,7 +28,7 @@ from inferwatch.cli.servers.fleet import (
     with_fronted_probes,
 )
 from inferwatch.cli.servers.options import server_options
-from inferwatch.cli.session import run_watch
+from inferwatch.cli.session import run_engine_watch, run_watch
 from inferwatch.errors import SourceError
 from inferwatch.live.attached.attached_session import (
     AttachedSession,
@@ -37,7 +36,10 @@ from inferwatch.live.attached.attached_session import (
     collectors_of,
     receivers_of,
 )
+from inferwatch.live.attached.nearby import NearbyEngine, nearby_engines
+from inferwatch.live.engine_source import FoundEngine
 from inferwatch.live.pipeline import Pipeline
+from inferwatch.record.file.location import default_database
 from inferwatch.visible import visible
 
 MakeCollectors = Callable[[SessionClock, Pipeline], Sequence[Collector]]
@@ -124,10 +126,6 @@ def _with_past(
     ]
 
 
-if TYPE_CHECKING:
-    from inferwatch.cli.servers.fleet import ServerOptions
-    from inferwatch.live.attached.nearby import NearbyEngine
-
 NOTHING_RUNS = """no engine is running on this node.
   inferwatch attach URL     watch one that runs elsewhere
   inferwatch demo           try it on a tiny model, no GPU needed
@@ -143,8 +141,6 @@ def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
     Raises:
         SourceError: no engine runs, and there is no screen.
     """
-    from inferwatch.cli.servers.fleet import ServerOptions
-
     headless = not shows_screens()
     duration_s = LOOK_S if headless else None
     options = WatchOptions(
@@ -153,21 +149,18 @@ def find_engines(slo: str | None = None, prices: Prices | None = None) -> int:
     return attach_here(ServerOptions(), options)
 
 
-def attach_here(server_options: "ServerOptions", options: WatchOptions) -> int:
+def attach_here(server_options: ServerOptions, options: WatchOptions) -> int:
     """Do the same with options, none of which names a server.
 
     Raises:
         SourceError: no engine runs, and there is no screen.
     """
-    from inferwatch.live.attached.nearby import nearby_engines
-
     engines = asyncio.run(nearby_engines())
     if len(engines) == 1:
         return _watch(engines[0], server_options, options)
     if not options.headless:
         from inferwatch.cli.on_screen import show_on_screen
         from inferwatch.cli.pages import start_page
-        from inferwatch.record.file.location import default_database
 
         return show_on_screen(start_page(options.database or default_database()))
     if not engines:
@@ -179,20 +172,13 @@ def attach_here(server_options: "ServerOptions", options: WatchOptions) -> int:
 
 
 def _watch(
-    engine: "NearbyEngine", server_options: "ServerOptions", options: WatchOptions
+    engine: NearbyEngine, server_options: ServerOptions, options: WatchOptions
 ) -> int:
     """Watch the engine; if inferwatch serves it, by its engine file."""
     if engine.engine_id is None:
         return run_attach(replace(server_options, urls=(engine.attach_to,)), options)
-    from inferwatch.cli.session import run_engine_watch
-    from inferwatch.live.engine_source import FoundEngine
-
     source = FoundEngine.of(engine.engine_id)
     return run_engine_watch("attach", options, source)
-
-
-if TYPE_CHECKING:
-    from inferwatch.cli.servers.fleet import ServerOptions
 
 
 @click.command()
@@ -203,7 +189,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Take one reading, print it and end; nothing is recorded.",
 )
-def attach(servers: "ServerOptions", options: WatchOptions, *, once: bool) -> int:
+def attach(servers: ServerOptions, options: WatchOptions, *, once: bool) -> int:
     """Watch the servers at URL..., whatever they offer: nothing is changed there.
 
     Without URL, the engines of this node are looked for: one is watched at once, of

@@ -1,10 +1,10 @@
 """``inferwatch baseline``: measure a server with one request at a time."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -335,9 +335,6 @@ def _as_json(
         "lengths": [asdict(each) for each in result.lengths],
     }
 
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MOST_TOKENS = 1_000_000
 

@@ -19,6 +19,7 @@ from inferwatch import __version__
 from inferwatch.cli.checks import engine, host, record, terminal
 from inferwatch.cli.checks.finding import Check, CheckResult, CheckStatus, broken
 from inferwatch.cli.checks.gpu import gpu_checks
+from inferwatch.cli.measure_peak import measure_peak as measure
 from inferwatch.cli.options import dcgm
 from inferwatch.cli.say import PATIENCE_S, say_coloured, say_json, say_no_more, say_now
 from inferwatch.visible import visible
@@ -227,7 +228,5 @@ def doctor(*, dcgm: tuple[str, ...], measure_peak: bool, as_json: bool) -> int:
     inferwatch doctor --dcgm http://gpu1:9400
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if measure_peak:
-        from inferwatch.cli.measure_peak import measure_peak as measure
-
         measure()  # before the checks, which it would disturb
     return run_doctor(dcgm, as_json=as_json)

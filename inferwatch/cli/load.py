@@ -16,7 +16,7 @@ from collectors.contract.readings import NoteKind
 from collectors.probe.discover import AmbiguousProbeError, probe_at
 from embedded_engine.engine.launch import running_engines
 from inferwatch.cli.load_options import (
-    LoadCommand,
+    SECTIONS,
     LoadOptions,
     complete_plan,
     headers_of,
@@ -25,6 +25,7 @@ from inferwatch.cli.load_options import (
     sweep_points,
 )
 from inferwatch.cli.load_progress import PointPrinter, shown_progress
+from inferwatch.cli.options import SectionedCommand
 from inferwatch.cli.recording import open_recorder
 from inferwatch.cli.say import say, say_json
 from inferwatch.cli.signals import interrupts
@@ -288,7 +289,8 @@ def record_text(search: dict[str, Any] | None, record: RecordState | None) -> st
 
 
 @click.command(
-    cls=LoadCommand,
+    cls=SectionedCommand,
+    sections=SECTIONS,
     short_help="Load a server and measure it, counting from when each request was due.",
 )
 @click.argument("url", required=False)
@@ -323,8 +325,6 @@ def load(url: str | None, **given: Any) -> int:  # noqa: ANN401 - click's
     the client; those marked "from the send" do not. The API key is taken from
     INFERWATCH_API_KEY or OPENAI_API_KEY and never recorded.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.load_options import LoadOptions
-
     names = LoadOptions.__dataclass_fields__.keys() & given.keys()
     own = {name: given.pop(name) for name in names}
     return run_load(LoadOptions(url=url, fields=given, **own))

@@ -28,37 +28,6 @@ from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.record.file.location import default_database
 from inferwatch.record.lookup.recorded_trace import trace_like
 
-
-class LoadCommand(click.Command):
-    """A command with many options, which ``--help`` shows under headings.
-
-    The options are made on first use: they come from the plan's fields, whose imports
-    ``inferwatch --help`` must not wait for.
-    """
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the argument and all options."""
-        if not any(isinstance(each, click.Option) for each in self.params):
-            for options in self._sections().values():
-                self.params.extend(options)
-        return super().get_params(ctx)
-
-    def format_options(
-        self, ctx: click.Context, formatter: click.HelpFormatter
-    ) -> None:
-        """Write the options by section, ``--help`` itself last."""
-        sections = {**self._sections(), "Help": [self.get_help_option(ctx)]}
-        for heading, options in sections.items():
-            records = [each.get_help_record(ctx) for each in options if each]
-            with formatter.section(heading):
-                formatter.write_dl([each for each in records if each])
-
-    @staticmethod
-    def _sections() -> Mapping[str, Sequence[click.Option]]:
-
-        return SECTIONS
-
-
 FILE = click.Path(path_type=Path, dir_okay=False)
 
 

@@ -52,8 +52,8 @@ class LazyCommand(click.Command):
     ``help`` or ``short_help`` repeats that of the command itself.
     """
 
-    def __init__(self, name: str, place: str, **text: str) -> None:
-        super().__init__(name, **text)
+    def __init__(self, name: str, place: str, **texts: Any) -> None:  # noqa: ANN401 - click's
+        super().__init__(name, **texts)
         self.place = place
         """The module in this folder, and the command in it: ``why:why``."""
 

@@ -8,14 +8,16 @@ from dataclasses import dataclass, field
 from functools import wraps
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from collectors.contract.readings import Prices
 from collectors.hardware.gpu_source import CLOSELY_HZ, Gpm, GpuOptions
-from inferwatch.cli.say import say, say_json
+from embedded_engine.probe_settings import ProbeSettings, refusal
+from inferwatch.errors import UsageError
 from inferwatch.live.alarms.rules import AlarmOptions
+from inferwatch.metrics.requests.objectives import TARGET, parse_objectives, with_target
 
 SPANS_S = {"s": 1.0, "min": 60.0, "h": 3_600.0}
 MOST_SPAN_S = 86_400.0
@@ -58,7 +60,6 @@ def _rules(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
     """Check that the rules can be parsed."""
-    from inferwatch.errors import UsageError
     from inferwatch.live.alarms.rules import rules_of
 
     if value is not None:
@@ -204,7 +205,6 @@ SOME_SECONDS = FiniteRange(0, MOST_S, min_open=True)
 
 def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
     """Check the name of a session; None if nothing printable is left of it."""
-    from inferwatch.errors import UsageError
     from inferwatch.record.sessions.housekeeping import checked_name
 
     if value is None:
@@ -262,8 +262,6 @@ def group_header(
     context: click.Context, param: click.Parameter, value: str | None
 ) -> str | None:
     """Check that the header holds no secret."""
-    from embedded_engine.probe_settings import refusal
-
     if value is not None and (why := refusal(value)) is not None:
         raise click.BadParameter(why, context, param)
     return value
@@ -444,8 +442,6 @@ def probe_options(command: Callable[..., Any]) -> Callable[..., Any]:
         control: bool,
         **others: object,
     ) -> object:
-        from embedded_engine.probe_settings import ProbeSettings
-
         probe = ProbeSettings(
             block_map=not no_block_map, group_header=group_header, control=control
         )
@@ -476,12 +472,6 @@ def _objectives(slo: str | None, target: float | None) -> str | None:
         if target is not None:
             raise click.UsageError("--slo-target is the target of --slo: give both")
         return None
-    from inferwatch.metrics.requests.objectives import (
-        TARGET,
-        parse_objectives,
-        with_target,
-    )
-
     parsed = parse_objectives(slo)
     if target is None:
         return str(parsed)
@@ -605,67 +595,26 @@ def _with(
     return command
 
 
-# Options of commands that manage the record.
+class SectionedCommand(click.Command):
+    """A command with many options, which ``--help`` shows under headings."""
 
-if TYPE_CHECKING:
-    from inferwatch.record.sessions.sessions import SessionRow
+    def __init__(
+        self,
+        *arguments: Any,  # noqa: ANN401 - click's
+        sections: Mapping[str, Sequence[click.Option]],
+        **others: Any,  # noqa: ANN401 - click's
+    ) -> None:
+        super().__init__(*arguments, **others)
+        self.sections = sections
+        for options in sections.values():
+            self.params.extend(options)
 
-
-def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--db``, which a subcommand inherits from its group."""
-    return click.option(
-        "--db",
-        "database",
-        type=click.Path(path_type=Path, dir_okay=False),
-        default=_of_group("database"),
-        help="The SQLite file to use.  [env: INFERWATCH_DB]",
-    )(command)
-
-
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--json``, which a subcommand inherits from its group."""
-    return click.option(
-        "--json",
-        "as_json",
-        is_flag=True,
-        default=_of_group("as_json"),
-        help="Print one line of JSON.",
-    )(command)
-
-
-def record_of(database: Path | None) -> Path:
-    from inferwatch.record.file.location import default_database
-
-    return database or default_database()
-
-
-def named_sessions(
-    path: Path, names: Sequence[str], *, bin_too: bool = False
-) -> list["SessionRow"]:
-    """Return the sessions of these names, each once.
-
-    Raises:
-        StorageError: there is no such session, or the file cannot be read.
-    """
-    from inferwatch.record.sessions.sessions import list_sessions, pick
-
-    rows = list_sessions(path, bin_too=bin_too)
-    picked = [pick(rows, each, path) for each in names]
-    return list({row.session: row for row in picked}.values())
-
-
-def tell(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
-    """Print what was done, as a sentence or as JSON."""
-    if as_json:
-        say_json(facts)
-    else:
-        say(text)
-
-
-def _of_group(name: str) -> Callable[[], Any]:
-    def value() -> Any:  # noqa: ANN401  whatever the option holds
-        context = click.get_current_context(silent=True)
-        parent = context.parent if context else None
-        return parent.params.get(name) if parent else None
-
-    return value
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        """Write the options by section, ``--help`` itself last."""
+        sections = {**self.sections, "Help": [self.get_help_option(ctx)]}
+        for heading, options in sections.items():
+            records = [each.get_help_record(ctx) for each in options if each]
+            with formatter.section(heading):
+                formatter.write_dl([each for each in records if each])

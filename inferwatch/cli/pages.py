@@ -22,6 +22,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.player import Player
 from inferwatch.record.replay.replay_state import AS_RECORDED, ReplayOverrides
+from inferwatch.sample import sample_file
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
 from inferwatch.studies.tune.progress import TuneTask
 from inferwatch.ui.messages import (
@@ -115,8 +116,6 @@ async def _failed(task: asyncio.Task[None]) -> None:
 
 @asynccontextmanager
 async def _sample_page() -> AsyncIterator[SessionPage]:
-    from inferwatch.sample import sample_file
-
     path = await asyncio.to_thread(sample_file)
     async with replay_page(path, "last", ReplayStart(from_load=True)) as sample:
         yield sample

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from inferwatch.cli.options import SectionedCommand
 from inferwatch.cli.say import say, say_coloured, say_json
 from inferwatch.errors import UsageError
 from inferwatch.formatting import format_bytes
@@ -407,24 +408,16 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class PlanCommand(click.Command):
-    """A command whose options ``--help`` shows under headings."""
+class PlanCommand(SectionedCommand):
+    """A command whose options are declared one by one, and shown under HEADINGS."""
 
-    def format_options(
-        self, ctx: click.Context, formatter: click.HelpFormatter
-    ) -> None:
-        """Write the options by heading, ``--help`` itself last."""
-        by_name = {each.name: each for each in self.params}
-        helps = self.get_help_option(ctx)
-        sections = {
-            heading: [by_name[name] for name in names]
+    def __init__(self, *arguments: Any, **others: Any) -> None:  # noqa: ANN401 - click's
+        super().__init__(*arguments, sections={}, **others)
+        options = {o.name: o for o in self.params if isinstance(o, click.Option)}
+        self.sections = {
+            heading: [options[name] for name in names]
             for heading, names in HEADINGS.items()
         }
-        sections["Help"] = [helps] if helps else []
-        for heading, options in sections.items():
-            records = [each.get_help_record(ctx) for each in options]
-            with formatter.section(heading):
-                formatter.write_dl([each for each in records if each])
 
 
 @click.command(

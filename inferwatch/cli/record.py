@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import click
 
@@ -102,9 +101,6 @@ def _before(pipeline: Pipeline) -> str | None:
     return f"goes on from {last.id}, which {ended}"
 
 
-if TYPE_CHECKING:
-    from inferwatch.cli.servers.fleet import ServerOptions
-
 TELL_EVERY_S = 60.0
 
 
@@ -125,7 +121,7 @@ TELL_EVERY_S = 60.0
     "(OTEL_EXPORTER_OTLP_HEADERS and the like) hold.",
 )
 def record(
-    servers: "ServerOptions",
+    servers: ServerOptions,
     options: WatchOptions,
     listen: str | None,
     otlp: str | None,

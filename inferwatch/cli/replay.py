@@ -167,8 +167,6 @@ def replay(
     previous mark, g to a time; - and + change the speed, b sets a bookmark, home and
     end go to the ends. Clicking the time line works too. ? explains the rest.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.replay_start import ReplayStart
-
     if speed is not None and (headless or as_json):
         raise click.UsageError(
             "--speed is for the screen: leave it out with --headless or --json"

@@ -2,33 +2,84 @@
 
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from inferwatch.cli.options import (
-    age,
-    json_option,
-    named_sessions,
-    record_of,
-    record_option,
-    size,
-    tell,
-)
-from inferwatch.cli.say import say, say_coloured, say_json
+from inferwatch.cli.options import age, size
+from inferwatch.cli.say import say, say_coloured, say_damage, say_json
+from inferwatch.errors import NoSuchSessionError
 from inferwatch.formatting import counted, format_bytes, format_duration
-from inferwatch.record.sessions.sessions import SessionRow
-from inferwatch.record.sessions.sizes import SessionSizes
+from inferwatch.record.file.location import db_option, default_database
+from inferwatch.record.repair.recovery import recover_into
+from inferwatch.record.sessions import erasing, housekeeping
+from inferwatch.record.sessions.retention import DEFAULT, Limits, SessionToPrune, to_go
+from inferwatch.record.sessions.sessions import SessionRow, list_sessions, pick
+from inferwatch.record.sessions.sizes import Sizes, sizes_in
 from inferwatch.visible import visible
 
-if TYPE_CHECKING:
-    from inferwatch.record.sessions.retention import SessionToPrune
+
+def record_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--db``, which a subcommand inherits from its group."""
+    return click.option(
+        "--db",
+        "database",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=_of_group("database"),
+        help="The SQLite file to use.  [env: INFERWATCH_DB]",
+    )(command)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--json``, which a subcommand inherits from its group."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        default=_of_group("as_json"),
+        help="Print one line of JSON.",
+    )(command)
+
+
+def record_of(database: Path | None) -> Path:
+    return database or default_database()
+
+
+def named_sessions(
+    path: Path, names: Sequence[str], *, bin_too: bool = False
+) -> list[SessionRow]:
+    """Return the sessions of these names, each once.
+
+    Raises:
+        StorageError: there is no such session, or the file cannot be read.
+    """
+    rows = list_sessions(path, bin_too=bin_too)
+    picked = [pick(rows, each, path) for each in names]
+    return list({row.session: row for row in picked}.values())
+
+
+def tell(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
+    """Print what was done, as a sentence or as JSON."""
+    if as_json:
+        say_json(facts)
+    else:
+        say(text)
+
+
+def _of_group(name: str) -> Callable[[], Any]:
+    def value() -> Any:  # noqa: ANN401  whatever the option holds
+        context = click.get_current_context(silent=True)
+        parent = context.parent if context else None
+        return parent.params.get(name) if parent else None
+
+    return value
+
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 dry_option = click.option(
@@ -73,9 +124,7 @@ def prune(
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.record.sessions.retention import DEFAULT, RetentionLimits, to_go
-
-    limits = RetentionLimits(older_than_s=older_than, max_bytes=max_size)
+    limits = Limits(older_than_s=older_than, max_bytes=max_size)
     path = record_of(database)
     going = to_go(path, DEFAULT if limits == RetentionLimits() else limits)
     _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
@@ -88,10 +137,6 @@ def prune(
 @json_option
 def vacuum(dry_run: bool, yes: bool, database: Path | None, as_json: bool) -> None:
     """Empty the bin for good and give free space back to the disk."""
-    from inferwatch.record.sessions.retention import SessionToPrune
-    from inferwatch.record.sessions.sessions import list_sessions
-    from inferwatch.record.sessions.sizes import sizes_in
-
     path = record_of(database)
     sizes = sizes_in(path)
     going = [
@@ -112,9 +157,6 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
     \b
     inferwatch sessions recover rescued.db --db damaged.db
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.record.file.location import db_option
-    from inferwatch.record.repair.recovery import recover_into
-
     path = record_of(database)
     damage = recover_into(path, into)
     lead = f"Nothing in {path} is lost; all of it"
@@ -129,18 +171,15 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
 
 def _free(
     path: Path,
-    going: "Sequence[SessionToPrune]",
+    going: Sequence[SessionToPrune],
     *,
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Show what will be deleted, ask for confirmation, delete it."""
-    from inferwatch.record.sessions.erasing import beside, cut_short, erase, vacuum
-    from inferwatch.record.sessions.sizes import sizes_in
-
     numbers = [each.row.session for each in going]
-    beside_bytes = beside(path, numbers)
+    beside_bytes = erasing.beside(path, numbers)
     free_bytes = sizes_in(path).free_bytes + beside_bytes
     frees_bytes = sum(each.size_bytes for each in going) + free_bytes
     facts: dict[str, object] = {
@@ -150,14 +189,14 @@ def _free(
     }
     if not as_json:
         _show(going, frees_bytes)
-    if dry_run or not (going or free_bytes or cut_short(path)):
+    if dry_run or not (going or free_bytes or erasing.cut_short(path)):
         return tell("Nothing was deleted.", facts, as_json=as_json)
     if going and not yes:
         _confirm(len(going))
     with _progress(as_json=as_json) as progress:
-        rows = erase(path, numbers, lambda share: progress(share / 2))
+        rows = erasing.erase(path, numbers, lambda share: progress(share / 2))
         freed_bytes = (
-            vacuum(path, lambda share: progress((1 + share) / 2)) + beside_bytes
+            erasing.vacuum(path, lambda share: progress((1 + share) / 2)) + beside_bytes
         )
     facts |= {"rows": rows, "freed_bytes": freed_bytes}
     text = (
@@ -167,7 +206,7 @@ def _free(
     return tell(text, facts, as_json=as_json)
 
 
-def _show(going: "Sequence[SessionToPrune]", frees_bytes: int) -> None:
+def _show(going: Sequence[SessionToPrune], frees_bytes: int) -> None:
     for each in going:
         row = each.row
         what = visible(row.name or row.model or row.command)
@@ -213,9 +252,6 @@ def rename(session: str, name: str, database: Path | None, as_json: bool) -> Non
     \b
     inferwatch sessions rename last baseline
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.record.file.location import db_option
-    from inferwatch.record.sessions import housekeeping
-
     path = record_of(database)
     [row] = named_sessions(path, [session])
     housekeeping.rename(path, row.session, name)
@@ -263,9 +299,6 @@ def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> Non
 
     They take up space until `inferwatch sessions vacuum` empties the bin.
     """
-    from inferwatch.record.file.location import db_option
-    from inferwatch.record.sessions import housekeeping
-
     path = record_of(database)
     rows = named_sessions(path, wanted)
     housekeeping.put_away(path, [row.session for row in rows])
@@ -287,10 +320,6 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
 
     `inferwatch sessions --bin` lists what is in it.
     """
-    from inferwatch.errors import NoSuchSessionError
-    from inferwatch.record.file.location import db_option
-    from inferwatch.record.sessions import housekeeping
-
     path = record_of(database)
     rows = [
         r
@@ -312,9 +341,6 @@ def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> No
 def _retag(
     path: Path, session: str, words: tuple[str, ...], *, add: bool, as_json: bool
 ) -> None:
-    from inferwatch.record.file.location import db_option
-    from inferwatch.record.sessions import housekeeping
-
     words = tuple(housekeeping.checked_tags(words))
     [row] = named_sessions(path, [session])
     before = row.tags.split()
@@ -428,11 +454,6 @@ for _command in (rename, tag, untag, delete, restore, prune, vacuum, recover):
 
 
 def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
-    from inferwatch.cli.say import say_damage
-    from inferwatch.record.file.location import db_option, default_database
-    from inferwatch.record.sessions.sessions import list_sessions
-    from inferwatch.record.sessions.sizes import sizes_in
-
     path = database or default_database()
     if not path.exists():
         rows, sizes = [], None

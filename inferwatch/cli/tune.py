@@ -12,15 +12,19 @@ from typing import Any
 
 import click
 
+from inferwatch.cli.blas import one_blas_thread
+
+with one_blas_thread():
+    import numpy  # noqa: F401, ICN001 - before those below
+
 from inferwatch.cli.load_options import (
     ALLOW_LOAD,
     FILE,
     PLAN,
-    LoadCommand,
     headers_of,
     plan_options,
 )
-from inferwatch.cli.options import MOST_S, FiniteRange, name
+from inferwatch.cli.options import MOST_S, FiniteRange, SectionedCommand, name
 from inferwatch.cli.say import (
     say,
     say_coloured,
@@ -353,37 +357,9 @@ SECTIONS: Mapping[str, Sequence[click.Option]] = {
 }
 
 
-BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-
-
-@contextmanager
-def _one_blas_thread() -> Iterator[None]:
-    """Limit NumPy, which the options import, to one BLAS thread.
-
-    The matrices are small: beside a busy engine, threads that wait for each other make
-    them slower, too. Processes that we start do not inherit the limit.
-    """
-    if BLAS_THREADS in os.environ:
-        yield
-        return
-    os.environ[BLAS_THREADS] = "1"
-    try:
-        yield
-    finally:
-        del os.environ[BLAS_THREADS]
-
-
-class TuneCommand(LoadCommand):
-    """Its options come from the plan of a load, so they are made on first use."""
-
-    @staticmethod
-    def _sections() -> Mapping[str, Sequence[click.Option]]:
-        with _one_blas_thread():
-            return SECTIONS
-
-
 @click.command(
-    cls=TuneCommand,
+    cls=SectionedCommand,
+    sections=SECTIONS,
     context_settings={"ignore_unknown_options": False},
     short_help="Find the best settings of an engine, measured.",
 )
@@ -425,8 +401,6 @@ def tune(target: str | None, flags: tuple[str, ...], **given: Any) -> int:  # no
     Exit status: 0 a result, 1 nothing could be measured, 2 wrong usage, 3 no engine,
     130 interrupted (what was measured is told, and --resume goes on).
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.tune_options import TuneOptions
-
     names = TuneOptions.__dataclass_fields__.keys() & given.keys()
     own = {name: given.pop(name) for name in names}
     return run_tune(TuneOptions(target=target, flags=flags, fields=given, **own))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.replay_start import ReplayStart
+from inferwatch.cli.replay_start import ReplayStart, where
 from inferwatch.cli.say import say, say_damage, say_json
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.book import BY_US
@@ -172,8 +172,6 @@ def why(
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
     are told by the probe: of a server without one there is nothing to tell.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    from inferwatch.cli.replay import where
-
     path, name = where(session, database)
     options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
     return tell_why(path, name, options)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from inferwatch.cli.options import FiniteRange
+from inferwatch.cli.servers.fleet import ServerOptions
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -108,8 +109,6 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def gathered(**given: Any) -> object:  # noqa: ANN401 - click's
-        from inferwatch.cli.servers.fleet import ServerOptions
-
         names = ServerOptions.__dataclass_fields__.keys()
         own = {name: given.pop(name) for name in names}
         return command(servers=ServerOptions(**own), **given)

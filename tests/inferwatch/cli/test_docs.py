@@ -23,6 +23,7 @@ from textual.dom import DOMNode
 
 import inferwatch.ui
 from inferwatch.cli import measure_peak
+from inferwatch.cli.main import LazyCommand
 from inferwatch.cli.main import inferwatch as program
 from inferwatch.cli.tune_options import tune_plan
 from inferwatch.errors import InferwatchError
@@ -179,9 +180,9 @@ def run(words: list[str]) -> int:
 
 def parse(words: list[str]) -> None:
     """Read a command line as the program would, and stop there."""
-    command = program.get_command(click.Context(program), words[0])
+    _, command, rest = program.resolve_command(click.Context(program), words)
     assert command is not None, words[0]
-    command.make_context(words[0], list(words[1:]))
+    command.make_context(words[0], rest)
 
 
 def keep_plans(page: Path) -> None:
@@ -332,6 +333,8 @@ def test_every_option_that_is_named_exists() -> None:
 
 
 def options_of(command: click.Command) -> Iterator[str]:
+    if isinstance(command, LazyCommand):
+        command = command.load()
     for parameter in command.get_params(click.Context(command)):
         yield from (*parameter.opts, *parameter.secondary_opts)
     if isinstance(command, click.Group):

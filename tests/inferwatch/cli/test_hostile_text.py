@@ -27,7 +27,7 @@ from collectors.contract.readings import (
     Phase,
     RequestRecord,
 )
-from inferwatch.cli import attach as find
+from inferwatch.cli.attach import find_engines
 from inferwatch.cli.main import main
 from inferwatch.cli.session import HeadlessProgress
 from inferwatch.live.attached.nearby import NearbyEngine
@@ -280,7 +280,7 @@ def test_stages_and_engines_that_are_found_are_shown(
     monkeypatch.setattr("inferwatch.live.attached.nearby.nearby_engines", engines)
 
     HeadlessProgress(watch, None)._tell_stages()
-    find.find_engines()
+    find_engines()
 
     said = capfdbinary.readouterr()
     written = (said.err + said.out).decode()

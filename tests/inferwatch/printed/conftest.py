@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from inferwatch.cli import compare as compare_command
+from inferwatch.cli import compare
 from inferwatch.cli.main import main
 from inferwatch.record.sessions import sizes
 from inferwatch.studies.compare.comparison import Comparison
@@ -85,7 +85,7 @@ def printed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Printed:
     """``printed(*words)``: what a command prints, its errors and its exit status."""
-    monkeypatch.setattr(compare_command, "run_comparison", computed)
+    monkeypatch.setattr(compare, "run_comparison", computed)
 
     def run(*words: str) -> str:
         capsys.readouterr()

@@ -12,12 +12,8 @@ import numpy as np
 import pytest
 
 from collectors.contract.readings import LoadEvent
-from inferwatch.cli import baseline as baseline_command
-from inferwatch.cli import calibrate as calibrate_command
-from inferwatch.cli import doctor as doctor_command
-from inferwatch.cli import load as load_command
-from inferwatch.cli import load as load_search
-from inferwatch.cli import session as headless
+from inferwatch.cli import baseline, calibrate, doctor, load
+from inferwatch.cli import session as watching
 from inferwatch.cli.checks.finding import (
     Check,
     CheckResult,
@@ -219,9 +215,9 @@ def calibration() -> Calibration:
 
 def print_load(options: Any, **more: Any) -> None:
     run, result = followed(turns=bool(more))
-    found = load_command._summary(OPENED, run, result)
+    found = load._summary(OPENED, run, result)
     found |= {"stopped": None, "server": None, **more}
-    load_command._print(options, OPENED, run, result, found)
+    load._print(options, OPENED, run, result, found)
 
 
 def test_a_load(capsys: Captured) -> None:
@@ -314,7 +310,7 @@ def test_a_search_for_the_highest_rate(capsys: Captured) -> None:
         ("txt", options(strict_client=False)),
         ("json", options(strict_client=False, prints_json=True)),
     ):
-        load_search.print_points(asked, OPENED, recorded.PLAN, many, found)
+        load.print_points(asked, OPENED, recorded.PLAN, many, found)
         check(f"load_search.{form}", capsys.readouterr().out)
     curve = [row for columns in (80, 120) for row in draw(runs, columns)]
     check("load_curve.txt", "\n".join(curve) + "\n")
@@ -335,7 +331,7 @@ def test_how_far_a_load_is() -> None:
 def test_a_calibration(capsys: Captured) -> None:
     found = calibration()
 
-    check("calibrate.txt", calibrate_command._table(found) + "\n")
+    check("calibrate.txt", calibrate._table(found) + "\n")
     check("calibrate.json", strict_json(found.as_json()) + "\n")
 
 
@@ -353,7 +349,7 @@ def spread(median: float) -> Spread:
     )
 
 
-def measured(*, everything: bool) -> baseline_command.BaselineResult:
+def measured(*, everything: bool) -> baseline.BaselineResult:
     lengths = [
         LengthBaseline(
             prompt_tokens=length,
@@ -386,7 +382,7 @@ def measured(*, everything: bool) -> baseline_command.BaselineResult:
         settings={"max_num_seqs": 12},
     )
     tags = [configuration.exact_tag, configuration.model_tag]
-    return baseline_command.BaselineResult(
+    return baseline.BaselineResult(
         lengths=lengths,
         snapshot=snapshot_of_gpus()
         if everything
@@ -411,7 +407,7 @@ def test_a_baseline(form: str, capsys: Captured, *, everything: bool) -> None:
     asked = options(as_json=form == "json")
 
     found = measured(everything=everything)
-    baseline_command._print(asked, OPENED.target, plan, found)
+    baseline._print(asked, OPENED.target, plan, found)
 
     name = "baseline" if everything else "baseline_unknown"
     check(f"{name}.{form}", capsys.readouterr().out)
@@ -456,10 +452,10 @@ def test_a_doctor(form: str, printed: Printed, monkeypatch: pytest.MonkeyPatch) 
         Check(area="Host", name="host", find=lambda: FINDINGS[2:]),
     ]
     nothing: Any = SimpleNamespace(CHECKS=(), platform_line=lambda: "Python on Linux")
-    monkeypatch.setattr(doctor_command, "gpu_checks", lambda _: checks)
+    monkeypatch.setattr(doctor, "gpu_checks", lambda _: checks)
     for area in ("host", "record", "terminal", "engine"):
-        monkeypatch.setattr(doctor_command, area, nothing)
-    monkeypatch.setattr(doctor_command, "__version__", "1.2.3")
+        monkeypatch.setattr(doctor, area, nothing)
+    monkeypatch.setattr(doctor, "__version__", "1.2.3")
 
     told = printed("doctor", *(["--json"] if form == "json" else []))
 
@@ -482,7 +478,7 @@ def test_a_watch_that_kept_its_record_in_memory(form: str, capsys: Captured) -> 
         record=SimpleNamespace(session_id="", flight=flight), whole=snapshot_of_gpus
     )
 
-    headless._print_summary(watch, as_json=form == "json")
+    watching._print_summary(watch, as_json=form == "json")
 
     check(f"watch_in_memory.{form}", capsys.readouterr().out)
 
