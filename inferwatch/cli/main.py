@@ -47,21 +47,18 @@ def _said_if_unwritable() -> Iterator[None]:
 
 
 class LazyCommand(click.Command):
-    """A command as ``inferwatch --help`` lists it; the rest is imported when it runs.
+    """A command as ``inferwatch --help`` lists it, which is imported when it runs.
 
     ``help`` or ``short_help`` repeats that of the command itself.
     """
 
     def __init__(self, name: str, place: str, **texts: Any) -> None:  # noqa: ANN401 - click's
         super().__init__(name, **texts)
-        self.place = place
-        """The module in this folder, and the command in it: ``why:why``."""
+        file, _, self.attribute = place.partition(":")
+        self.module = f"inferwatch.cli.{file}"
 
     def load(self) -> click.Command:
-        module, _, attribute = self.place.partition(":")
-        command: click.Command = getattr(
-            import_module(f"inferwatch.cli.{module}"), attribute
-        )
+        command: click.Command = getattr(import_module(self.module), self.attribute)
         return command
 
 

@@ -5,13 +5,17 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from inferwatch import __version__
-from inferwatch.cli.main import inferwatch, main
+from inferwatch import __version__, cli
+from inferwatch.cli.main import COMMANDS, LazyCommand, inferwatch, main
 from inferwatch.errors import SourceError, UsageError
 from inferwatch.record.writing.recorder import Recorder
 
@@ -72,7 +76,7 @@ def test_an_unknown_command_is_a_usage_error_without_a_traceback() -> None:
     status, _, err = run("dmeo")
 
     assert status == 2
-    assert "No such command" in err
+    assert "No such command 'dmeo'. Did you mean 'demo'?" in err
     assert "Traceback" not in err
 
 
@@ -360,6 +364,63 @@ def test_help_loads_no_engine_no_screen_and_no_arithmetic() -> None:
     )
 
     assert done.stderr.strip() == "set()"
+
+
+@pytest.mark.process
+def test_to_list_and_to_complete_commands_imports_none_of_them() -> None:
+    script = (
+        "import sys; from click.shell_completion import BashComplete\n"
+        "from inferwatch.cli.main import COMMANDS, inferwatch\n"
+        "inferwatch.main(['--help'], standalone_mode=False)\n"
+        "complete = BashComplete(inferwatch, {}, 'inferwatch', '').get_completions\n"
+        "names = {each.value for each in complete([], '')}\n"
+        "assert names == {each.name for each in COMMANDS}, names\n"
+        "imported = {each.module for each in COMMANDS} & set(sys.modules)\n"
+        "print(imported, file=sys.stderr)"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stderr.strip() == "set()"
+
+
+def test_each_command_that_a_module_declares_is_listed() -> None:
+    declared = {
+        (module.__name__, name)
+        for module in map(import_module, modules())
+        for name, command in vars(module).items()
+        if isinstance(command, click.Command) and declares(module, command)
+    }
+
+    assert declared == {(each.module, each.attribute) for each in COMMANDS}
+
+
+def modules() -> list[str]:
+    """Those of the command line, without the one that runs it when imported."""
+    names = [each.name for each in iter_modules(cli.__path__, f"{cli.__name__}.")]
+    return [name for name in names if not name.endswith("__main__")]
+
+
+def declares(module: ModuleType, command: click.Command) -> bool:
+    """Whether it is the module's own, and a command of the program itself."""
+    groups = [each for each in vars(module).values() if isinstance(each, click.Group)]
+    below = [each for group in groups for each in group.commands.values()]
+    own = command.callback is not None and command.callback.__module__
+    return own == module.__name__ and command not in [*below, inferwatch]
+
+
+@pytest.mark.parametrize("listed", COMMANDS, ids=lambda listed: listed.name)
+@pytest.mark.parametrize("width", [20, 45, 63, 71, 200])
+def test_each_command_is_listed_with_its_own_short_help(
+    listed: LazyCommand, width: int
+) -> None:
+    command = listed.load()
+
+    assert command.name == listed.name
+    assert command.short_help == listed.short_help
+    assert command.get_short_help_str(width) == listed.get_short_help_str(width)
 
 
 @pytest.mark.process
