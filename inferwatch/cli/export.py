@@ -9,7 +9,7 @@ import click
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.cli.options import SECONDS
-from inferwatch.cli.replay_start import where
+from inferwatch.cli.replay_start import session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage
 from inferwatch.errors import UsageError
 from inferwatch.printing.destination import Destination
@@ -60,7 +60,7 @@ def run_export(options: ExportOptions) -> None:
             f"--what and --token-times choose tables of csv and jsonl: {options.kind} "
             "has none"
         )
-    database, session = where(options.session, options.database)
+    database, session = session_location(options.session, options.database)
     progress = RowsProgress()
     with closing(progress), opened(database, session, progress) as recording:
         destination = Destination(path=_path(options, recording), force=options.force)

@@ -26,12 +26,12 @@ def run_import(
     database = database or default_database()
     files = [read_results(path) for path in paths]
     earlier = [
-        (file, [*imported_before(database, file.digest), *_given(files[:place], file)])
+        (file, [*imported_before(database, file.digest), *_copies(files[:place], file)])
         for place, file in enumerate(files)
     ]
     stored = store_runs(database, files, name)
-    for file, same in earlier:
-        _warn_of_earlier(file, same)
+    for file, copies in earlier:
+        _warn_of_earlier(file, copies)
     if as_json:
         say_json([_row(*each) for each in stored])
         return
@@ -39,15 +39,15 @@ def run_import(
         say(_sentence(*each))
 
 
-def _given(before: Sequence[ResultFile], file: ResultFile) -> list[str]:
+def _copies(before: Sequence[ResultFile], file: ResultFile) -> list[str]:
     """Return the paths of identical files given before it."""
     return [str(each.path) for each in before if each.digest == file.digest]
 
 
-def _warn_of_earlier(file: ResultFile, same: Sequence[str]) -> None:
-    if same:
+def _warn_of_earlier(file: ResultFile, copies: Sequence[str]) -> None:
+    if copies:
         say(
-            f"inferwatch: {file.path} was already imported, as {', '.join(same)}: "
+            f"inferwatch: {file.path} was already imported, as {', '.join(copies)}: "
             "it is now recorded twice",
             err=True,
         )

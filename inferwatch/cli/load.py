@@ -399,10 +399,10 @@ async def _load(options: LoadOptions, target: TargetServer, plan: LoadPlan) -> i
                 _say_host(session)
                 search = await run_points(options, points)
             return print_points(options, session, plan, points, search)
-        return await _one(options, session, plan, stop)
+        return await _run_once(options, session, plan, stop)
 
 
-async def _one(
+async def _run_once(
     options: LoadOptions,
     session: LoadSession,
     plan: LoadPlan,

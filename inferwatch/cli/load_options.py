@@ -157,10 +157,10 @@ SEARCH_DRAIN_S = 10.0
 """Too high a rate leaves a queue; requests unanswered after this are aborted."""
 SWEEPS: dict[str, Callable[[str], float]] = {"rate": float, "concurrency": int}
 SWEEP_FIELDS = {"rate": "rate_per_s", "concurrency": "concurrency"}
-WAYS = ("rate_per_s", "rates", "concurrency", "trace_file", "like")
+ARRIVAL_FIELDS = ("rate_per_s", "rates", "concurrency", "trace_file", "like")
 """Fields that say when to send."""
-TIMED = ("rates", "trace_file", "like")
-ENDS = {"duration_s", "requests", "trace", "trace_file", "like"}
+SCHEDULE_FIELDS = ("rates", "trace_file", "like")
+AMOUNT_FIELDS = {"duration_s", "requests", "trace", "trace_file", "like"}
 """Fields that say how long to send, each in its way."""
 HOW_MUCH = """say how much to send:
   --rate 5            five requests a second, whatever the server does
@@ -217,14 +217,14 @@ def plan_fields(options: LoadOptions) -> dict[str, Any]:
     read = {name: _read(name, value) for name, value in given.items()}
     defaults = _search_defaults(options)
     flags = _arrivals({k: v for k, v in read.items() if v is not None})
-    if flags.keys() & set(WAYS):
+    if flags.keys() & set(ARRIVAL_FIELDS):
         fields = _without_arrivals(fields, flags)
     fields = {"warmup_s": 0.0, **with_scenario({**defaults, **fields, **flags})}
     if "concurrency" in fields and not fields.keys() & {"rate_per_s", "rates"}:
         fields.setdefault("arrivals", "closed")
-    if flags.keys() & {*WAYS, "arrivals"}:
+    if flags.keys() & {*ARRIVAL_FIELDS, "arrivals"}:
         fields = _without_foreign(fields, flags)
-    if not fields.keys() & ENDS:
+    if not fields.keys() & AMOUNT_FIELDS:
         fields["duration_s"] = DEFAULT_S
     _refuse_dataset(fields)
     return _with_session(with_trace(fields), options)
@@ -258,7 +258,7 @@ def _without_arrivals(
     fields: dict[str, Any], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Drop a file's choice of when to send, if the flags make another."""
-    others = {name for name in WAYS if name in fields}
+    others = {name for name in ARRIVAL_FIELDS if name in fields}
     if fields.get("arrivals") in {"closed", "trace"} or "concurrency" in flags:
         others.add("arrivals")
     return {k: v for k, v in fields.items() if k not in others}
@@ -310,7 +310,7 @@ def refuse_odd_searches(options: LoadOptions, fields: Mapping[str, Any]) -> None
     """
     classes = [each for each in fields.get("classes", ()) if isinstance(each, dict)]
     objective = any(each.get("slo") for each in (fields, *classes))
-    timed = [FLAG_OF[name] for name in TIMED if options.fields.get(name)]
+    timed = [FLAG_OF[name] for name in SCHEDULE_FIELDS if options.fields.get(name)]
     faults = [
         (
             options.find_rate and not objective,
@@ -403,7 +403,7 @@ def _search_defaults(options: LoadOptions) -> dict[str, Any]:
 
 def _arrivals(given: dict[str, Any]) -> dict[str, Any]:
     """Refuse flags that say in two ways when to send."""
-    ways = [name for name in WAYS if name in given]
+    ways = [name for name in ARRIVAL_FIELDS if name in given]
     if len(ways) > 1:
         first, second = (FLAG_OF[name] for name in ways[:2])
         raise UsageError(

@@ -27,7 +27,7 @@ left."""
 
 
 @contextmanager
-def _said_if_unwritable() -> Iterator[None]:
+def _report_unwritable() -> Iterator[None]:
     """Raise ``OutputError`` if stdout cannot be written, which is no fault of ours.
 
     Raises:
@@ -170,7 +170,7 @@ class Program(click.Group):
 
     def make_context(self, *arguments: Any, **others: Any) -> click.Context:  # noqa: ANN401 - click's
         """Parse the arguments; this is where ``--help`` prints."""
-        with _said_if_unwritable():
+        with _report_unwritable():
             return super().make_context(*arguments, **others)
 
     def resolve_command(
@@ -183,7 +183,7 @@ class Program(click.Group):
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's
-        with _said_if_unwritable():
+        with _report_unwritable():
             return super().invoke(ctx)
 
 
@@ -239,7 +239,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except click.Abort:
         sys.exit(130)
     except (click.ClickException, InferwatchError, sqlite3.DatabaseError) as error:
-        sys.exit(_explained(error))
+        sys.exit(_explain(error))
     except RuntimeDirError as error:
         _say(str(error))
         sys.exit(2)
@@ -251,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _explained(error: click.ClickException | InferwatchError | sqlite3.Error) -> int:
+def _explain(error: click.ClickException | InferwatchError | sqlite3.Error) -> int:
     """Print the error, and return its exit status."""
     if isinstance(error, click.ClickException):
         buffer = StringIO()
@@ -267,7 +267,7 @@ def _explained(error: click.ClickException | InferwatchError | sqlite3.Error) ->
         )
         return 2
     if isinstance(error, OutputError):
-        _let_go_of_stdout()
+        _discard_stdout()
         if error.nobody_reads:
             return NOBODY_READS
     _say(str(error))
@@ -279,7 +279,7 @@ def _say(text: str) -> None:
         say(f"inferwatch: {text}", err=True)
 
 
-def _let_go_of_stdout() -> None:
+def _discard_stdout() -> None:
     """Redirect stdout to /dev/null: Python flushes it at exit, and would complain."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -20,7 +20,7 @@ from inferwatch.errors import InferwatchError
 PROGRAM = "embedded_engine.measure_peak"
 LIMIT_S = 180.0
 """Even a busy host is done by then."""
-SINGLE = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """The program itself starts one thread for each core."""
 
 
@@ -28,7 +28,7 @@ class PeakError(InferwatchError):
     """The host's peak could not be measured; the message says why."""
 
 
-class Measured(msgspec.Struct):
+class PeakMeasurement(msgspec.Struct):
     """The last line that the measuring program prints, as JSON."""
 
     threads: int
@@ -47,7 +47,7 @@ def measure_peak(*, quick: bool = False) -> MeasuredPeak:
     arguments = ["--quick"] if quick else []
     report: Callable[[str], None] = say_now if sys.stderr.isatty() else _say_nothing
     try:
-        measured = _answer(arguments, lambda text: report(f"measuring: {text}"))
+        measured = _program_result(arguments, lambda text: report(f"measuring: {text}"))
         now_ns = monotonic_ns()
         peak = MeasuredPeak(
             t_ns=now_ns,
@@ -75,7 +75,9 @@ def measure_once() -> None:
             measure_peak(quick=True)
 
 
-def _answer(arguments: Iterable[str], report: Callable[[str], None]) -> Measured:
+def _program_result(
+    arguments: Iterable[str], report: Callable[[str], None]
+) -> PeakMeasurement:
     """Return the program's result; ``report`` is called with each line before it."""
     line = ""
     with subprocess.Popen(
@@ -84,7 +86,7 @@ def _answer(arguments: Iterable[str], report: Callable[[str], None]) -> Measured
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=os.environ | SINGLE,
+        env=os.environ | ONE_THREAD,
     ) as child:
         limit = Timer(LIMIT_S, child.kill)
         limit.daemon = True
@@ -98,7 +100,7 @@ def _answer(arguments: Iterable[str], report: Callable[[str], None]) -> Measured
         finally:
             limit.cancel()
     try:
-        return msgspec.convert(json.loads(line), Measured, strict=False)
+        return msgspec.convert(json.loads(line), PeakMeasurement, strict=False)
     except (ValueError, msgspec.MsgspecError):
         raise PeakError(
             "the program that measures this host's peak did not end well "

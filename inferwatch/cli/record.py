@@ -24,7 +24,7 @@ from inferwatch.record.sessions.sessions import list_sessions
 from inferwatch.record.tables.session_state import SessionState
 
 COMMAND = "record"
-ENDS = {
+STATE_WORDS = {
     SessionState.INTERRUPTED: "was interrupted",
     SessionState.UNKNOWN: "may still run",
 }
@@ -48,8 +48,8 @@ def run_record(
 
     def others(clock: SessionClock, pipeline: Pipeline) -> Sequence[Collector]:
         outlets = Outlets(clock, numbers, lambda: pipeline.record)
-        if before := _before(pipeline):
-            outlets.say(before)
+        if earlier := _earlier_record(pipeline):
+            outlets.say(earlier)
         if listen is not None:
             outlets.listen(*listen_address(listen))
         if otlp is not None:
@@ -58,7 +58,7 @@ def run_record(
 
     exports = listen is not None or otlp is not None
     try:
-        make = session_maker(_named(server_options), others)
+        make = session_maker(_with_found_servers(server_options), others)
         every = with_exporters(server_options, options)
         return run_watch(COMMAND, every, make, numbers.fold if exports else None)
     except SourceError as error:
@@ -68,7 +68,7 @@ def run_record(
         return 0  # a service that is stopped has not failed
 
 
-def _named(server_options: ServerOptions) -> ServerOptions:
+def _with_found_servers(server_options: ServerOptions) -> ServerOptions:
     """Add the servers on this node, if none is named."""
     if server_options.name_any:
         return server_options
@@ -78,7 +78,7 @@ def _named(server_options: ServerOptions) -> ServerOptions:
     return replace(server_options, urls=tuple(urls))
 
 
-def _before(pipeline: Pipeline) -> str | None:
+def _earlier_record(pipeline: Pipeline) -> str | None:
     """Return which earlier record this one continues, for a note."""
     record, path = pipeline.record, pipeline.database
     if record is None or path is None:
@@ -87,17 +87,17 @@ def _before(pipeline: Pipeline) -> str | None:
         rows = list_sessions(path)
     except StorageError:
         return None
-    before = [
+    earlier = [
         row
         for row in rows
         if row.command == COMMAND
         and row.id != record.session_id
         and row.state is not SessionState.RECORDING
     ]
-    if not before:
+    if not earlier:
         return None
-    last = max(before, key=lambda row: row.session)
-    ended = ENDS.get(last.state, "ended")
+    last = max(earlier, key=lambda row: row.session)
+    ended = STATE_WORDS.get(last.state, "ended")
     return f"goes on from {last.id}, which {ended}"
 
 

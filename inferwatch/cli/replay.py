@@ -7,7 +7,7 @@ import click
 
 from collectors.contract.readings import Prices, WatchedSlo
 from inferwatch.cli.options import FiniteRange, price_options, slo_options
-from inferwatch.cli.replay_start import ReplayStart, where
+from inferwatch.cli.replay_start import ReplayStart, session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json, shows_screens
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
@@ -171,7 +171,7 @@ def replay(
         raise click.UsageError(
             "--speed is for the screen: leave it out with --headless or --json"
         )
-    path, name = where(session, database)
+    path, name = session_location(session, database)
     overrides = overrides_of(slo, prices)
     if headless or as_json or not shows_screens():
         return replay_headless(path, name, at, as_json=as_json, overrides=overrides)

@@ -12,7 +12,7 @@ from inferwatch.record.sessions.sessions import LAST
 from inferwatch.ui.widgets.moment_text import Scale, moment_of
 
 
-def where(session: str, database: Path | None) -> tuple[Path, str]:
+def session_location(session: str, database: Path | None) -> tuple[Path, str]:
     """Return the file and the session in it; a file alone means its latest session."""
     path = Path(session).expanduser()
     if database is None and (path.suffix == ".db" or path.is_file()):

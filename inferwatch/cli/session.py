@@ -37,11 +37,11 @@ async def watch_headless(watch: Watch, options: WatchOptions) -> int:
         SourceError: the engine was lost or never came up.
     """
     watching = asyncio.create_task(watch.run())
-    enough = asyncio.Event()
+    stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, enough.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        await _until_enough(watch, options, enough, watching)
+        await _until_end(watch, options, stop, watching)
     finally:
         watching.cancel()
         with suppress(asyncio.CancelledError):
@@ -65,15 +65,15 @@ def slo_status(whole: Snapshot) -> int:
     return 1 if whole.slo is not None and whole.slo.met is False else 0
 
 
-async def _until_enough(
+async def _until_end(
     watch: Watch,
     options: WatchOptions,
-    enough: asyncio.Event,
+    stop: asyncio.Event,
     watching: asyncio.Task[None],
 ) -> None:
     """Wait for the engine, then for the end, or for a fault of inferwatch."""
     progress = HeadlessProgress(watch, options.duration_s, options.tell_every_s)
-    waits = [asyncio.create_task(event.wait()) for event in (enough, watch.lost)]
+    waits = [asyncio.create_task(event.wait()) for event in (stop, watch.lost)]
     work = watch.settled.wait() if options.once else progress.show()
     showing = asyncio.ensure_future(work)
     try:

@@ -60,8 +60,8 @@ def named_sessions(
         StorageError: there is no such session, or the file cannot be read.
     """
     rows = list_sessions(path, bin_too=bin_too)
-    picked = [pick(rows, each, path) for each in names]
-    return list({row.session: row for row in picked}.values())
+    chosen_rows = [pick(rows, each, path) for each in names]
+    return list({row.session: row for row in chosen_rows}.values())
 
 
 def tell(text: str, facts: Mapping[str, object], *, as_json: bool) -> None:
@@ -126,8 +126,8 @@ def prune(
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     limits = Limits(older_than_s=older_than, max_bytes=max_size)
     path = record_of(database)
-    going = to_go(path, DEFAULT if limits == RetentionLimits() else limits)
-    _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
+    candidates = to_go(path, DEFAULT if limits == Limits() else limits)
+    _free(path, candidates, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @click.command()
@@ -139,12 +139,12 @@ def vacuum(dry_run: bool, yes: bool, database: Path | None, as_json: bool) -> No
     """Empty the bin for good and give free space back to the disk."""
     path = record_of(database)
     sizes = sizes_in(path)
-    going = [
+    candidates = [
         SessionToPrune(row=row, size_bytes=sizes.of.get(row.session, 0), why="bin")
         for row in list_sessions(path, bin_too=True)
         if row.deleted_ns is not None
     ]
-    _free(path, going, dry_run=dry_run, yes=yes, as_json=as_json)
+    _free(path, candidates, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 @click.command()
@@ -171,28 +171,28 @@ def recover(into: Path, database: Path | None, as_json: bool) -> None:
 
 def _free(
     path: Path,
-    going: Sequence[SessionToPrune],
+    candidates: Sequence[SessionToPrune],
     *,
     dry_run: bool,
     yes: bool,
     as_json: bool,
 ) -> None:
     """Show what will be deleted, ask for confirmation, delete it."""
-    numbers = [each.row.session for each in going]
+    numbers = [each.row.session for each in candidates]
     beside_bytes = erasing.beside(path, numbers)
     free_bytes = sizes_in(path).free_bytes + beside_bytes
-    frees_bytes = sum(each.size_bytes for each in going) + free_bytes
+    frees_bytes = sum(each.size_bytes for each in candidates) + free_bytes
     facts: dict[str, object] = {
-        "sessions": [each.row.id for each in going],
+        "sessions": [each.row.id for each in candidates],
         "frees_bytes_estimate": frees_bytes,
         "dry_run": dry_run,
     }
     if not as_json:
-        _show(going, frees_bytes)
-    if dry_run or not (going or free_bytes or erasing.cut_short(path)):
+        _show(candidates, frees_bytes)
+    if dry_run or not (candidates or free_bytes or erasing.cut_short(path)):
         return tell("Nothing was deleted.", facts, as_json=as_json)
-    if going and not yes:
-        _confirm(len(going))
+    if candidates and not yes:
+        _confirm(len(candidates))
     with _progress(as_json=as_json) as progress:
         rows = erasing.erase(path, numbers, lambda share: progress(share / 2))
         freed_bytes = (
@@ -200,20 +200,20 @@ def _free(
         )
     facts |= {"rows": rows, "freed_bytes": freed_bytes}
     text = (
-        f"Deleted {counted(len(going), 'session')} for good, freeing "
+        f"Deleted {counted(len(candidates), 'session')} for good, freeing "
         f"{_size(freed_bytes)} of disk."
     )
     return tell(text, facts, as_json=as_json)
 
 
-def _show(going: Sequence[SessionToPrune], frees_bytes: int) -> None:
-    for each in going:
+def _show(candidates: Sequence[SessionToPrune], frees_bytes: int) -> None:
+    for each in candidates:
         row = each.row
         what = visible(row.name or row.model or row.command)
         taken = f"~{_size(each.size_bytes)}"
         say(f"{row.id:>6}  {taken:>9}  {each.why:5} {what}")
     freed = f"this frees about {_size(frees_bytes)}"
-    say(f"{counted(len(going), 'session')} to delete; {freed}.")
+    say(f"{counted(len(candidates), 'session')} to delete; {freed}.")
 
 
 def _confirm(count: int) -> None:
@@ -291,16 +291,16 @@ def untag(
 
 
 @click.command()
-@click.argument("wanted", nargs=-1, required=True, metavar="S...")
+@click.argument("names", nargs=-1, required=True, metavar="S...")
 @record_option
 @json_option
-def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> None:
+def delete(names: tuple[str, ...], database: Path | None, as_json: bool) -> None:
     """Move sessions to the bin; `restore` brings them back.
 
     They take up space until `inferwatch sessions vacuum` empties the bin.
     """
     path = record_of(database)
-    rows = named_sessions(path, wanted)
+    rows = named_sessions(path, names)
     housekeeping.put_away(path, [row.session for row in rows])
     ids = [row.id for row in rows]
     undo = f"{HOW} restore {' '.join(ids)}{db_option(path)}"
@@ -312,23 +312,21 @@ def delete(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> Non
 
 
 @click.command()
-@click.argument("wanted", nargs=-1, required=True, metavar="S...")
+@click.argument("names", nargs=-1, required=True, metavar="S...")
 @record_option
 @json_option
-def restore(wanted: tuple[str, ...], database: Path | None, as_json: bool) -> None:
+def restore(names: tuple[str, ...], database: Path | None, as_json: bool) -> None:
     """Restore sessions from the bin, as they were.
 
     `inferwatch sessions --bin` lists what is in it.
     """
     path = record_of(database)
     rows = [
-        r
-        for r in named_sessions(path, wanted, bin_too=True)
-        if r.deleted_ns is not None
+        r for r in named_sessions(path, names, bin_too=True) if r.deleted_ns is not None
     ]
     if not rows:
         raise NoSuchSessionError(
-            f"{', '.join(wanted)}: not in the bin; `{HOW} --bin{db_option(path)}` "
+            f"{', '.join(names)}: not in the bin; `{HOW} --bin{db_option(path)}` "
             "lists what is in it"
         )
     housekeeping.restore(path, [row.session for row in rows])
@@ -462,11 +460,11 @@ def _list(database: Path | None, *, as_json: bool, bin_too: bool) -> None:
         say_damage(path)
     if as_json:
         size = sizes.of if sizes else {}
-        listed = [
+        facts = [
             {**asdict(row), "size_bytes_estimate": size.get(row.session)}
             for row in rows
         ]
-        say_json(listed)
+        say_json(facts)
     elif rows and sizes:
         print_sessions(rows, sizes)
     elif sizes and sizes.of:

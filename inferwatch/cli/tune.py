@@ -213,7 +213,7 @@ def stage_line(now: TuneProgress) -> str:
 
 
 SECONDS_IN = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
-LOAD = {
+UNUSED_LOAD_FLAGS = {
     *("--duration", "--model", "--slo", "--warmup"),
     *("--insecure", "--http2", "--transport"),
 }
@@ -243,9 +243,9 @@ class DurationParam(click.ParamType[float]):
 
 
 def _load(heading: Heading) -> list[click.Option]:
-    """Return the flags of a load under a heading, without those in LOAD."""
+    """Return the flags of a load under a heading, without those not used."""
     options = plan_options(heading)
-    return [each for each in options if not LOAD & set(each.opts)]
+    return [each for each in options if not UNUSED_LOAD_FLAGS & set(each.opts)]
 
 
 SEARCH = [

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from inferwatch.cli.load_options import LoadOptions, plan_fields
+from inferwatch.cli.load_options import (
+    ARRIVAL_FIELDS,
+    FLAG_OF,
+    LoadOptions,
+    plan_fields,
+)
 from inferwatch.errors import UsageError
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.plan import LoadPlan, objectives
@@ -33,17 +38,8 @@ HOW_MUCH = """say how much to send at each setting:
   --like SESSION, --trace FILE    replay recorded traffic
   --goal knee --slo 'ttft_s<0.5'  find the highest rate that meets it
   --plan FILE.toml    all of it in a file"""
-WAYS = ("rate_per_s", "rates", "concurrency", "trace_file", "like")
-"""Fields of a load that say when to send."""
 OF_GOOD = {Goal.GOODPUT, Goal.KNEE, Goal.COST}
 """Goals that need objectives, to tell which requests are good."""
-FLAG = {
-    "rate_per_s": "--rate",
-    "rates": "--rates",
-    "concurrency": "--concurrency",
-    "trace_file": "--trace",
-    "like": "--like",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,11 +248,11 @@ def _given(options: TuneOptions, goal: Goal) -> dict[str, Any]:
         "duration_s": options.trial_s,
     }
     given |= {name: value for name, value in own.items() if value is not None}
-    ways = [name for name in WAYS if name in given]
+    ways = [name for name in ARRIVAL_FIELDS if name in given]
     other = next((name for name in ways if name != "rate_per_s"), None)
     if goal is Goal.KNEE and other is not None:
         raise UsageError(
-            f"--goal knee searches for a request rate: leave out {FLAG[other]}"
+            f"--goal knee searches for a request rate: leave out {FLAG_OF[other]}"
         )
     if options.target != DEMO or options.plan is not None or "scenario" in given:
         return given

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from collectors.contract.readings import AnyReading
-from inferwatch.cli.replay_start import where
+from inferwatch.cli.replay_start import session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json
 from inferwatch.errors import UsageError
 from inferwatch.record.connections import reading
@@ -152,7 +152,7 @@ def what_if(
     was seen, it is said that it cannot be told (exit status 1 where nothing can).
     Steps are told by the probe: without one there is nothing to predict from.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    path, name = where(session, database)
+    path, name = session_location(session, database)
     options = WhatIfOptions(
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from inferwatch.cli.replay_start import ReplayStart, where
+from inferwatch.cli.replay_start import ReplayStart, session_location
 from inferwatch.cli.say import say, say_damage, say_json
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.book import BY_US
@@ -45,7 +45,7 @@ class WhyOptions:
     as_json: bool
 
 
-def tell_why(path: Path, session: str, options: WhyOptions) -> int:
+def print_why(path: Path, session: str, options: WhyOptions) -> int:
     """Print the answer, and return the exit status.
 
     Raises:
@@ -54,10 +54,10 @@ def tell_why(path: Path, session: str, options: WhyOptions) -> int:
     with closing(Player.open(path, session)) as player:
         moment_ns = ReplayStart(at=options.at).moment(player)
         if options.request is None:
-            why = _slowest(player, path, moment_ns, options.most)
+            why = _slowest_requests(player, path, moment_ns, options.most)
         else:
             now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
-            why = _one(path, player.record.session_id, options.request, now_ns)
+            why = _one_request(path, player.record.session_id, options.request, now_ns)
         if options.as_json:
             say_json(why_json(why))
         else:
@@ -66,7 +66,9 @@ def tell_why(path: Path, session: str, options: WhyOptions) -> int:
     return 0
 
 
-def _slowest(player: Player, path: Path, moment_ns: int | None, most: int) -> Why:
+def _slowest_requests(
+    player: Player, path: Path, moment_ns: int | None, most: int
+) -> Why:
     """Return the slowest requests of the session up to a moment."""
     now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
     asyncio.run(player.playback.seek(now_ns))
@@ -92,7 +94,7 @@ def _slowest(player: Player, path: Path, moment_ns: int | None, most: int) -> Wh
     )
 
 
-def _one(path: Path, session_id: str, query: str, now_ns: int) -> Why:
+def _one_request(path: Path, session_id: str, query: str, now_ns: int) -> Why:
     """Return the story of the request whose id contains the text.
 
     Raises:
@@ -172,6 +174,6 @@ def why(
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
     are told by the probe: of a server without one there is nothing to tell.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    path, name = where(session, database)
+    path, name = session_location(session, database)
     options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
-    return tell_why(path, name, options)
+    return print_why(path, name, options)

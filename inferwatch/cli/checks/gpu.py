@@ -49,7 +49,7 @@ SHOWN = 3
 """How many missing fields are named."""
 
 
-class NvmlSays(msgspec.Struct):
+class NvmlReport(msgspec.Struct):
     """What the child process reports that has asked NVML."""
 
     gpus: list[GpuInfo]
@@ -59,7 +59,7 @@ class NvmlSays(msgspec.Struct):
 
 
 def main() -> None:
-    """Ask NVML and print ``NvmlSays``: a child process, as a bad driver can hang it."""
+    """Ask NVML and print an ``NvmlReport``: a bad driver can hang this child process."""
     readings: list[AnyReading] = []
     source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), readings.append)
     readings += source.probe()
@@ -69,7 +69,7 @@ def main() -> None:
         readings += source.read(set(ReadInterval))
     source.close()
     infos = {each.uuid: each for each in readings if isinstance(each, GpuInfo)}
-    report = NvmlSays(
+    report = NvmlReport(
         gpus=sorted(infos.values(), key=_whole_ones_first),
         notes=[each.text for each in readings if isinstance(each, Note)],
         broken_library=_broken_library(),
@@ -95,7 +95,7 @@ def _broken_library() -> str:
 def _nvml() -> Sequence[CheckResult]:
     try:
         answer = ask_child("-m", "inferwatch.cli.checks.gpu", limit_s=NVML_S)
-        report = msgspec.convert(answer, NvmlSays)
+        report = msgspec.convert(answer, NvmlReport)
     except (ChildError, msgspec.ValidationError) as error:
         fix = "does nvidia-smi answer? If not, the driver must be loaded anew"
         return [broken("NVML", f"NVIDIA's driver does not answer: {error}", fix)]

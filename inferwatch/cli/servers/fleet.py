@@ -110,7 +110,7 @@ def servers_of(options: ServerOptions) -> tuple[Server, ...]:
     servers = tuple(
         _server(options, file, entry, own, path) for entry in _entries(options, file)
     )
-    _refuse_twins(servers)
+    _refuse_duplicates(servers)
     return servers
 
 
@@ -421,7 +421,7 @@ def _checked_every(every_s: float | None) -> float:
     return every_s
 
 
-def _refuse_twins(servers: Sequence[Server]) -> None:
+def _refuse_duplicates(servers: Sequence[Server]) -> None:
     sources: set[str] = set()
     for server in servers:
         if server.source in sources:

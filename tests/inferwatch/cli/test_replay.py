@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from inferwatch.cli.main import inferwatch
-from inferwatch.cli.replay_start import where
+from inferwatch.cli.replay_start import session_location
 from inferwatch.sample import sample_file
 
 Run = Callable[..., Result]
@@ -113,9 +113,9 @@ def test_a_word_is_a_session_and_a_path_a_file(tmp_path: Path) -> None:
     here = tmp_path / "record"
     here.touch()
 
-    assert where("s1", tmp_path / "x.db") == (tmp_path / "x.db", "s1")
-    assert where("gone/y.db", None) == (Path("gone/y.db"), "last")
-    assert where(str(here), None) == (here, "last")
+    assert session_location("s1", tmp_path / "x.db") == (tmp_path / "x.db", "s1")
+    assert session_location("gone/y.db", None) == (Path("gone/y.db"), "last")
+    assert session_location(str(here), None) == (here, "last")
 
 
 def test_help_teaches_the_keys(run: Run) -> None:
