@@ -1,4 +1,4 @@
-"""Where a replay starts, and whether it plays."""
+"""Which recorded session a command means, and where its replay starts."""
 
 import asyncio
 from dataclasses import dataclass

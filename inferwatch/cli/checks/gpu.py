@@ -59,7 +59,7 @@ class NvmlReport(msgspec.Struct):
 
 
 def main() -> None:
-    """Ask NVML and print an ``NvmlReport``: a bad driver can hang this child process."""
+    """Ask NVML, print an ``NvmlReport``: a bad driver can hang this child process."""
     readings: list[AnyReading] = []
     source = NvmlSource(monotonic_ns, GpuOptions(gpus=("all",)), readings.append)
     readings += source.probe()

@@ -22,7 +22,7 @@ from textual.binding import Binding
 from textual.dom import DOMNode
 
 import inferwatch.ui
-from inferwatch.cli import measure_peak
+from inferwatch.cli import doctor
 from inferwatch.cli.main import LazyCommand
 from inferwatch.cli.main import inferwatch as program
 from inferwatch.cli.tune_options import tune_plan
@@ -250,7 +250,7 @@ def test_every_command_of_a_page_works(
 ) -> None:
     monkeypatch.setattr(idle_server, "TRAFFIC_LOOK_S", 0.01)
     if page is PAGES[0]:  # half a minute of all cores, which docs/hardware.md takes
-        monkeypatch.setattr(measure_peak, "measure_peak", lambda: None)
+        monkeypatch.setattr(doctor, "measure", lambda: None)
     keep_plans(page)
     found = commands(page)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from collectors.contract.readings import LoadEvent
-from inferwatch.cli import baseline, calibrate, doctor, load
+from inferwatch.cli import attach, baseline, calibrate, doctor, load
 from inferwatch.cli import session as watching
 from inferwatch.cli.checks.finding import (
     Check,
@@ -24,7 +24,6 @@ from inferwatch.cli.checks.finding import (
 )
 from inferwatch.cli.load_progress import draw, progress_line
 from inferwatch.cli.tune import TuneLog, stage_line
-from inferwatch.live.attached import nearby
 from inferwatch.live.attached.nearby import NearbyEngine
 from inferwatch.live.load.baseline import BaselinePlan
 from inferwatch.live.load.load_points import PointRun, search_json
@@ -432,7 +431,7 @@ def test_what_runs_here(
         await asyncio.sleep(0)
         return engines
 
-    monkeypatch.setattr(nearby, "nearby_engines", look)
+    monkeypatch.setattr(attach, "nearby_engines", look)
 
     check(name, printed())
 
