@@ -5,14 +5,8 @@ from dataclasses import replace
 import click
 
 from embedded_engine.probe_settings import ProbeSettings
-from inferwatch.cli.measure_peak import measure_once
 from inferwatch.cli.options import WatchOptions, probe_options, watch_options
-from inferwatch.cli.replay import overrides_of, replay_headless, replay_on_screen
-from inferwatch.cli.replay_start import ReplayStart
 from inferwatch.cli.say import shows_screens
-from inferwatch.cli.session import run_engine_watch
-from inferwatch.live.engine.demo import demo_load, demo_source
-from inferwatch.sample import sample_file
 
 HEADLESS_S = 30.0
 """How long a headless demo runs by default."""
@@ -41,6 +35,10 @@ def demo(options: WatchOptions, probe: ProbeSettings, seed: int, sample: bool) -
         options = replace(options, headless=True)
     if sample:
         return _show_sample(options)
+    from inferwatch.cli.measure_peak import measure_once
+    from inferwatch.cli.session import run_engine_watch
+    from inferwatch.live.engine.demo import demo_load, demo_source
+
     if options.headless and options.duration_s is None:
         options = replace(options, duration_s=HEADLESS_S)
     source = demo_source(probe)
@@ -49,6 +47,10 @@ def demo(options: WatchOptions, probe: ProbeSettings, seed: int, sample: bool) -
 
 
 def _show_sample(options: WatchOptions) -> int:
+    from inferwatch.cli.replay import overrides_of, replay_headless, replay_on_screen
+    from inferwatch.cli.replay_start import ReplayStart
+    from inferwatch.sample import sample_file
+
     path, overrides = sample_file(), overrides_of(options.slo, options.prices)
     if options.headless:
         as_json = options.as_json

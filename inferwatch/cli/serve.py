@@ -8,8 +8,6 @@ import click
 from embedded_engine.probe_settings import ProbeSettings
 from inferwatch.cli.options import WatchOptions, probe_options, watch_options
 from inferwatch.cli.say import shows_screens
-from inferwatch.cli.session import run_engine_watch
-from inferwatch.live.engine_source import serve_source
 
 LOOPBACK = "127.0.0.1"
 
@@ -58,6 +56,9 @@ def serve(
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
     if uds is not None and (port is not None or host != LOOPBACK):
         raise click.UsageError("--uds replaces --host and --port: leave those out")
+    from inferwatch.cli.session import run_engine_watch
+    from inferwatch.live.engine_source import serve_source
+
     if not shows_screens():
         options = replace(options, headless=True)
     hostage = with_ui or options.headless

@@ -4,33 +4,27 @@ import asyncio
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from inferwatch.cli.replay_start import ReplayStart, session_location
 from inferwatch.cli.say import say, say_damage, say_json
 from inferwatch.errors import UsageError
-from inferwatch.metrics.load.book import BY_US
-from inferwatch.metrics.load.view import FailureCount
-from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.story.telling import tell
-from inferwatch.printing.summary.why import Why, shortened, why_json, why_text
-from inferwatch.record.connections import reading
-from inferwatch.record.lookup.record_lookup import RecordLookup
-from inferwatch.record.replay.player import Player
-from inferwatch.record.sessions.sessions import find
+
+if TYPE_CHECKING:
+    from inferwatch.printing.summary.why import Why
+    from inferwatch.record.replay.player import Player
 
 SHOWN = 5
 """How many requests are listed when the given id is ambiguous."""
 PROBED = "SELECT 1 FROM engines WHERE session = ?"
-OURS = ", ".join(f"'{each}'" for each in sorted(BY_US))
-FAILED = f"""
+FAILED = """
 SELECT failure, count(*), coalesce(detail, ''), min(ordinal) FROM client_requests
-WHERE session = ?1 AND end_ns <= ?2 AND failure NOT IN ({OURS}) AND NOT EXISTS (
+WHERE session = ?1 AND end_ns <= ?2 AND failure NOT IN ({ours}) AND NOT EXISTS (
   SELECT 1 FROM client_requests
   WHERE session = ?1 AND end_ns <= ?2 AND first_token_ns IS NOT NULL
 ) GROUP BY failure ORDER BY count(*) DESC LIMIT 1
-"""  # noqa: S608  our own words
+"""
 """The commonest failure, if no request was answered; ``min`` picks the first's detail.
 Requests that we ended ourselves did not fail."""
 
@@ -51,6 +45,10 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
     Raises:
         InferwatchError: there is no such session, request or moment.
     """
+    from inferwatch.cli.replay_start import ReplayStart
+    from inferwatch.printing.summary.why import why_json, why_text
+    from inferwatch.record.replay.player import Player
+
     with closing(Player.open(path, session)) as player:
         moment_ns = ReplayStart(at=options.at).moment(player)
         if options.request is None:
@@ -67,9 +65,20 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
 
 
 def _slowest_requests(
-    player: Player, path: Path, moment_ns: int | None, most: int
-) -> Why:
+    player: "Player", path: Path, moment_ns: int | None, most: int
+) -> "Why":
     """Return the slowest requests of the session up to a moment."""
+    from inferwatch.metrics.load.book import BY_US
+    from inferwatch.metrics.load.view import FailureCount
+    from inferwatch.metrics.series.window import Window
+    from inferwatch.metrics.story.telling import tell
+    from inferwatch.printing.summary.why import Why
+    from inferwatch.record.connections import reading
+    from inferwatch.record.lookup.record_lookup import RecordLookup
+    from inferwatch.record.sessions.sessions import find
+
+    ours = ", ".join(f"'{each}'" for each in sorted(BY_US))
+
     now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
     asyncio.run(player.playback.seek(now_ns))
     slowest = player.snapshot(Window.SESSION).slowest
@@ -81,7 +90,7 @@ def _slowest_requests(
         stories = [tell(lookup, key, now_ns) for key in keys]
         row = find(path, session_id).session
         is_probed = connection.execute(PROBED, (row,)).fetchone() is not None
-        failed = connection.execute(FAILED, (row, now_ns)).fetchone()
+        failed = connection.execute(FAILED.format(ours=ours), (row, now_ns)).fetchone()
     return Why(
         session_id=session_id,
         now_ns=now_ns,
@@ -94,12 +103,17 @@ def _slowest_requests(
     )
 
 
-def _one_request(path: Path, session_id: str, query: str, now_ns: int) -> Why:
+def _one_request(path: Path, session_id: str, query: str, now_ns: int) -> "Why":
     """Return the story of the request whose id contains the text.
 
     Raises:
         UsageError: no request matches, or more than one.
     """
+    from inferwatch.metrics.story.telling import tell
+    from inferwatch.printing.summary.why import Why, shortened
+    from inferwatch.record.connections import reading
+    from inferwatch.record.lookup.record_lookup import RecordLookup
+
     with reading(path) as connection:
         connection.execute("BEGIN")
         lookup = RecordLookup(connection, session_id)
@@ -174,6 +188,8 @@ def why(
     when its gap is beyond three times the request's median and 5 ms. Steps and queues
     are told by the probe: of a server without one there is nothing to tell.
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
+    from inferwatch.cli.replay_start import session_location
+
     path, name = session_location(session, database)
     options = WhyOptions(request=request_id, at=at, most=most, as_json=as_json)
     return print_why(path, name, options)
