@@ -19,9 +19,9 @@ from inferwatch.formatting import counted, format_bytes, format_duration
 from inferwatch.record.file.location import db_option, default_database
 from inferwatch.record.repair.recovery import recover_into
 from inferwatch.record.sessions import erasing, housekeeping
-from inferwatch.record.sessions.retention import DEFAULT, Limits, SessionToPrune, to_go
+from inferwatch.record.sessions.retention import DEFAULT, SessionToPrune, to_go
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions, pick
-from inferwatch.record.sessions.sizes import Sizes, sizes_in
+from inferwatch.record.sessions.sizes import SessionSizes, sizes_in
 from inferwatch.visible import visible
 
 
@@ -124,9 +124,9 @@ def prune(
     \b
     inferwatch sessions prune --older-than 30d --max-size 5GB --dry-run
     """  # noqa: D301 - \b is click's mark for text it must not rewrap
-    limits = Limits(older_than_s=older_than, max_bytes=max_size)
+    limits = RetentionLimits(older_than_s=older_than, max_bytes=max_size)
     path = record_of(database)
-    candidates = to_go(path, DEFAULT if limits == Limits() else limits)
+    candidates = to_go(path, DEFAULT if limits == RetentionLimits() else limits)
     _free(path, candidates, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
