@@ -21,8 +21,8 @@ from collectors.hardware.host_peak import known_peaks
 from inferwatch.formatting import format_nines
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.supervision import supervise
-from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
@@ -51,7 +51,7 @@ def _began(state: SloState | None) -> str:
     if state is None or state.share is None:
         return "SLO missed"
     missed = sorted((state.missed or {}).items(), key=lambda each: -each[1])
-    by = [f"{n:,} {'failed' if m == FAILED else label_of(m)}" for m, n in missed]
+    by = [f"{n:,} {'failed' if m == FAILED else LATENCIES[m].label}" for m, n in missed]
     text = f"SLO missed: {format_nines(state.share)} of {state.judged:,} requests good"
     return f"{text}, missed by {', '.join(by)}: {state.slo}"
 

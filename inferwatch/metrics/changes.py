@@ -7,8 +7,10 @@ from enum import StrEnum
 import msgspec
 
 from collectors.contract.readings import ServerInfo, Vantage
-from inferwatch.metrics.catalog import CATALOG, Unit, label_of
+from inferwatch.metrics.number import Number, Unit, number_of
+from inferwatch.metrics.requests.latencies import LATENCIES, VANTAGES
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
 
 LARGE = 1.25
 """A number has changed when it is so many times the other."""
@@ -24,18 +26,13 @@ class Side(StrEnum):
 
 
 NUMBERS = {
-    "flow.arrivals_per_s": Side.TRAFFIC,
-    "flow.finished_per_s": Side.TRAFFIC,
-    "flow.prompt_tokens_p50": Side.TRAFFIC,
-    "flow.output_tokens_per_request": Side.TRAFFIC,
-    "flow.prefix_hit_rate": Side.TRAFFIC,
-    "ttft_s": Side.RESULT,
-    "queue_s": Side.RESULT,
-    "prefill_s": Side.RESULT,
-    "tpot_s": Side.RESULT,
-    "itl_s": Side.RESULT,
-    "e2el_s": Side.RESULT,
-    "flow.failed_share": Side.RESULT,
+    number_of(Flow.arrivals_per_s): Side.TRAFFIC,
+    number_of(Flow.finished_per_s): Side.TRAFFIC,
+    number_of(Flow.prompt_tokens_p50): Side.TRAFFIC,
+    number_of(Flow.output_tokens_per_request): Side.TRAFFIC,
+    number_of(Flow.prefix_hit_rate): Side.TRAFFIC,
+    **{LATENCIES[metric]: Side.RESULT for metric in VANTAGES},
+    number_of(Flow.failed_share): Side.RESULT,
 }
 """What is compared, in order; of a latency the mean, which every vantage gives."""
 OF_THE_WATCH = {
@@ -50,8 +47,7 @@ STARTED = "started_wall_ns"
 class ComparedNumber:
     """A number now and at the reference; None where it is not known."""
 
-    key: str
-    """In the catalog."""
+    number: Number
     side: Side
     now: float | None
     then: float | None
@@ -67,7 +63,7 @@ class ComparedNumber:
     @property
     def ratio(self) -> float | None:
         """How many times the reference; None of a share, or where there is none."""
-        if CATALOG[self.key].unit is Unit.SHARE or not self.comparable:
+        if self.number.unit is Unit.SHARE or not self.comparable:
             return None
         return self.now / self.then if self.now is not None and self.then else None
 
@@ -76,7 +72,7 @@ class ComparedNumber:
         """It is another number, not the same one again."""
         if not self.comparable or self.now is None or self.then is None:
             return False
-        if CATALOG[self.key].unit is Unit.SHARE:
+        if self.number.unit is Unit.SHARE:
             return abs(self.now - self.then) >= LARGE_SHARE
         if not self.now or not self.then:
             return self.now != self.then
@@ -117,7 +113,9 @@ def changes(now: Snapshot, then: Snapshot) -> Differences:
     mine, others = dict(_settings(now)), dict(_settings(then))
     names = [name for name in {**others, **mine} if name in mine and name in others]
     return Differences(
-        numbers=tuple(_change(key, side, now, then) for key, side in NUMBERS.items()),
+        numbers=tuple(
+            _change(number, side, now, then) for number, side in NUMBERS.items()
+        ),
         settings=tuple(
             Setting(name=name, now=mine[name], then=others[name])
             for name in names
@@ -128,14 +126,16 @@ def changes(now: Snapshot, then: Snapshot) -> Differences:
     )
 
 
-def _change(key: str, side: Side, now: Snapshot, then: Snapshot) -> ComparedNumber:
-    if key.startswith("flow."):
-        name = key.removeprefix("flow.")
-        values = getattr(now.flow, name), getattr(then.flow, name)
-        return ComparedNumber(key=key, side=side, now=values[0], then=values[1])
-    (mine, seen), (others, seen_then) = _mean(now, key), _mean(then, key)
-    vantages = seen, seen_then
-    return ComparedNumber(key=key, side=side, now=mine, then=others, vantages=vantages)
+def _change(
+    number: Number, side: Side, now: Snapshot, then: Snapshot
+) -> ComparedNumber:
+    if number.key not in LATENCIES:
+        mine, others = (getattr(each.flow, number.name) for each in (now, then))
+        return ComparedNumber(number=number, side=side, now=mine, then=others)
+    (mine, seen), (others, seen_then) = _mean(now, number.key), _mean(then, number.key)
+    return ComparedNumber(
+        number=number, side=side, now=mine, then=others, vantages=(seen, seen_then)
+    )
 
 
 def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None]:
@@ -215,11 +215,11 @@ def _server(compared: Differences) -> str:
 def change_text(change: ComparedNumber) -> str:
     """As ``prompt ×3.1``; of a share the points between.
 
-    >>> key, side = "flow.arrivals_per_s", Side.TRAFFIC
-    >>> change_text(ComparedNumber(key=key, side=side, now=6.0, then=2.0))
+    >>> number, side = number_of(Flow.arrivals_per_s), Side.TRAFFIC
+    >>> change_text(ComparedNumber(number=number, side=side, now=6.0, then=2.0))
     'req/s ×3.0'
     """
-    label = label_of(change.key)
+    label = change.number.label
     if change.ratio:
         return (
             f"{label} ×{change.ratio:.2g}"
@@ -228,6 +228,6 @@ def change_text(change: ComparedNumber) -> str:
         )
     if change.now is None or change.then is None:
         return label
-    if CATALOG[change.key].unit is Unit.SHARE:
+    if change.number.unit is Unit.SHARE:
         return f"{label} {100 * (change.now - change.then):+.0f} points"
     return f"{label} {'none now' if not change.now else 'none then'}"

@@ -8,12 +8,12 @@ import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import get_type_hints
 
 from inferwatch.errors import UsageError
 from inferwatch.formatting import counted, format_figure
-from inferwatch.metrics.catalog import CATALOG
-from inferwatch.metrics.catalog.latencies import LATENCIES
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.series.window import Latency
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
@@ -44,11 +44,11 @@ class AlarmOptions:
 
 
 STATISTICS = ("p50", "p90", "p95", "p99", "mean", "max")
-LATENCY_NAMES = tuple(metric.key for metric in LATENCIES)
+LATENCY_NAMES = tuple(LATENCIES)
 FLOW_NAMES = tuple(
-    each.name
-    for each in fields(Flow)
-    if f"flow.{each.name}" in CATALOG and each.type in {int, int | None, float | None}
+    name
+    for name, kind in get_type_hints(Flow).items()
+    if kind in {int, int | None, float | None}
 )
 OF_LATENCY = re.compile(r"(\w+)\s*\(\s*(\w+)\s*\)\s*([<>])\s*(\S+)")
 OF_FLOW = re.compile(r"(\w+)\s*([<>])\s*(\S+)")

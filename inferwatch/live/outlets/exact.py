@@ -31,10 +31,11 @@ from collectors.contract.readings import (
     Vantage,
 )
 from inferwatch.live.outlets.hardware import HardwareNumbers
+from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
-from inferwatch.metrics.requests.request_tracker import VANTAGES, RequestTracker
+from inferwatch.metrics.requests.request_tracker import RequestTracker
 from inferwatch.metrics.series.quantiles import Ints, of_weighted
 from inferwatch.metrics.series.recent_rows import RecentRows
 from inferwatch.metrics.series.window import Quantiles, Window

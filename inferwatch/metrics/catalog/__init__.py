@@ -16,7 +16,6 @@ from inferwatch.metrics.catalog.efficiency import BATCH_CURVE, STALL
 from inferwatch.metrics.catalog.flow import FLOW
 from inferwatch.metrics.catalog.groups import GROUPS
 from inferwatch.metrics.catalog.hardware import CHARTS, GPU, HARDWARE, HOST, PROCESS
-from inferwatch.metrics.catalog.latencies import LATENCIES, LENGTHS
 from inferwatch.metrics.catalog.limits import (
     DEVICE_MEMORY,
     LIMITS,
@@ -33,6 +32,7 @@ from inferwatch.metrics.catalog.metric import (
     LatencyLine,
     Metric,
     Unit,
+    said_of,
 )
 from inferwatch.metrics.catalog.price import SPENDING
 from inferwatch.metrics.catalog.requests import REQUESTS
@@ -41,6 +41,7 @@ from inferwatch.metrics.catalog.slo import SLO
 from inferwatch.metrics.catalog.slowest import SLOWEST
 from inferwatch.metrics.catalog.steps import KV, PREFIX_CACHE, STEPS
 from inferwatch.metrics.catalog.timeline import TIMELINE
+from inferwatch.metrics.number import Number, number_of, numbers
 
 __all__ = [
     "CATALOG",
@@ -50,16 +51,17 @@ __all__ = [
     "FlowFact",
     "LatencyLine",
     "Metric",
+    "Number",
     "Unit",
     "client_words",
     "label_of",
+    "number_of",
+    "numbers",
 ]
 
-CATALOG: dict[str, Metric] = {
-    metric.key: metric
+CATALOG: dict[str, Number] = {
+    metric.key: said_of(metric)
     for group in (
-        LATENCIES,
-        LENGTHS,
         FLOW,
         STEPS,
         BATCH_CURVE,
@@ -97,9 +99,10 @@ CATALOG: dict[str, Metric] = {
 }
 
 
-def label_of(key: str) -> str:
+def label_of(field: object) -> str:
     """What screens call a number: the help explains it by the same word."""
-    return CATALOG[key].abbr
+    number = CATALOG[field] if isinstance(field, str) else number_of(field)
+    return number.label
 
 
 def client_words(verdict: str) -> str:

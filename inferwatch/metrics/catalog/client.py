@@ -14,51 +14,6 @@ CLIENT = metrics(
     "client.",
     Vantage.CLIENT,
     Metric(
-        key="ttft_s",
-        abbr="TTFT",
-        title="Time to first token",
-        unit=Unit.SECONDS,
-        better=Better.LOWER,
-        definition=(
-            "From the time a request was due to its first chunk, so that a client that"
-            " sends late cannot make the server look better."
-        ),
-        formula="first chunk - intended send",
-    ),
-    Metric(
-        key="e2el_s",
-        abbr="E2EL",
-        title="End-to-end latency",
-        unit=Unit.SECONDS,
-        better=Better.LOWER,
-        definition=(
-            "From the time a request was due to its last chunk, of requests that "
-            "succeeded."
-        ),
-        formula="last chunk - intended send",
-    ),
-    Metric(
-        key="tpot_s",
-        abbr="TPOT",
-        title="Time per output token",
-        unit=Unit.SECONDS,
-        better=Better.LOWER,
-        definition="Mean time per token after the first, of a request that succeeded.",
-        formula="(last - first chunk) / (output tokens - 1)",
-    ),
-    Metric(
-        key="itl_s",
-        abbr="ITL",
-        title="Inter-token latency",
-        unit=Unit.SECONDS,
-        better=Better.LOWER,
-        definition=(
-            "Each gap between two consecutive chunks of a stream; a chunk may hold "
-            "several tokens."
-        ),
-        formula="chunk - previous chunk",
-    ),
-    Metric(
         key="rate_per_s",
         abbr="asked",
         title="Asked rate",

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectors.contract.readings import RequestRecord
+from collectors.contract.readings import RequestRecord, Vantage
 from inferwatch.metrics.load.book import LoadBook
+from inferwatch.metrics.number import Better, Number, Unit
 from inferwatch.metrics.series.intervals import Estimate, estimate
 from inferwatch.metrics.series.quantiles import Ints
 
@@ -24,6 +25,48 @@ LATENCIES = (
 )
 """TTFT and E2EL from the moment a send was due, and again from the send; first content
 where an answer begins with reasoning, and only there."""
+CLIENT_TTFT = Number(
+    "TTFT",
+    "Time to first token",
+    "From the time a request was due to its first chunk, so that a client that sends "
+    "late cannot make the server look better.",
+    unit=Unit.SECONDS,
+    better=Better.LOWER,
+    vantage=Vantage.CLIENT,
+    key="client.ttft_s",
+)
+CLIENT_TPOT = Number(
+    "TPOT",
+    "Time per output token",
+    "Mean time per token after the first, of a request that succeeded.",
+    unit=Unit.SECONDS,
+    better=Better.LOWER,
+    vantage=Vantage.CLIENT,
+    key="client.tpot_s",
+)
+CLIENT_ITL = Number(
+    "ITL",
+    "Inter-token latency",
+    "Each gap between two consecutive chunks of a stream; a chunk may hold several "
+    "tokens.",
+    unit=Unit.SECONDS,
+    better=Better.LOWER,
+    vantage=Vantage.CLIENT,
+    key="client.itl_s",
+)
+CLIENT_E2EL = Number(
+    "E2EL",
+    "End-to-end latency",
+    "From the time a request was due to its last chunk, of requests that succeeded.",
+    unit=Unit.SECONDS,
+    better=Better.LOWER,
+    vantage=Vantage.CLIENT,
+    key="client.e2el_s",
+)
+CLIENT_LATENCIES = {
+    each.key: each for each in (CLIENT_TTFT, CLIENT_TPOT, CLIENT_ITL, CLIENT_E2EL)
+}
+"""By key, as load runs are judged and compared."""
 
 
 class AnsweredRow(NamedTuple):

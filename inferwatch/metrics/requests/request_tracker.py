@@ -21,6 +21,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.causes.first_token import Wait
 from inferwatch.metrics.requests.attribution import Attribution, Span
+from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import outcome_of
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
@@ -30,16 +31,6 @@ from inferwatch.metrics.requests.slowest import SlowLog
 from inferwatch.metrics.series.history import Bins, History, trend
 from inferwatch.metrics.series.samples import Samples
 from inferwatch.metrics.series.window import Latency, Window
-
-VANTAGES = {
-    "ttft_s": Vantage.FRONTEND,
-    "queue_s": Vantage.ENGINE,
-    "prefill_s": Vantage.ENGINE,
-    "tpot_s": Vantage.ENGINE,
-    "itl_s": Vantage.ENGINE,
-    "e2el_s": Vantage.FRONTEND,
-}
-"""The rows of the latency table, in the order screens show them, and who measures."""
 
 
 class LatencySamples:

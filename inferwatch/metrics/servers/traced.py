@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 
 from collectors.contract.readings import RequestSpan
+from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import Outcomes
 from inferwatch.metrics.requests.request import Request
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.requests.request_tracker import (
-    VANTAGES,
     JudgeSink,
     LatencySamples,
 )

@@ -1,11 +1,13 @@
 """Counts steps: how large, how long, what bound them, what their batch size cost."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
-from collectors.contract.readings import BoundBy, Step
+from collectors.contract.readings import BoundBy, Step, Vantage
+from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.metrics.series.recent_rows import Block
 from inferwatch.metrics.series.samples import Counters, CounterTotals, Samples
@@ -21,26 +23,142 @@ from inferwatch.metrics.steps.batches import (
 from inferwatch.metrics.steps.engines import Rank
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("steps", Vantage.ENGINE)
 class StepTotals:
     """What the steps of the window add up to."""
 
-    count: int = 0
-    batch_mean: float | None = None
-    batch_max: int | None = None
-    duration_s: Quantiles = field(default_factory=Quantiles)
-    share_by_bound: dict[BoundBy, float] = field(default_factory=dict)
+    count: Annotated[
+        int,
+        Number(
+            "steps",
+            "Steps",
+            "Passes of scheduler and model that ended in the window.",
+            unit=Unit.STEPS,
+        ),
+    ] = 0
+    batch_mean: Annotated[
+        float | None,
+        Number(
+            "batch",
+            "Mean batch",
+            "Requests per step, on average.",
+            unit=Unit.REQUESTS,
+            better=Better.HIGHER,
+        ),
+    ] = None
+    batch_max: Annotated[
+        int | None,
+        Number(
+            "batch max",
+            "Largest batch",
+            "The most requests in one step.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = None
+    duration_s: Annotated[
+        Quantiles,
+        Number(
+            "step",
+            "Step time",
+            "How long a step took; idle time is left out.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = field(default_factory=Quantiles)
+    share_by_bound: Annotated[
+        dict[BoundBy, float],
+        Number(
+            "bound by",
+            "What binds",
+            "Share of the steps' time by what kept the head of the queue from being "
+            "scheduled: nothing waits (under-loaded: the engine has room; in --json "
+            "and files: nothing), seqs (max_num_seqs), tokens (token budget), kv "
+            "(blocks), deferred (all that wait need something first: a grammar, a KV "
+            "transfer, a LoRA slot, an encoder), other. One slow step weighs as much "
+            "as many fast ones.",
+            unit=Unit.SHARE,
+        ),
+    ] = field(default_factory=dict)
     """Share of the steps' time, 0-1, sums to 1 where there was any."""
-    steps_by_bound: dict[BoundBy, int] = field(default_factory=dict)
+    steps_by_bound: Annotated[
+        dict[BoundBy, int],
+        Number(
+            "steps bound by",
+            "Steps by what binds",
+            "How many steps each of these causes bound, as given in --json and in "
+            "files.",
+            unit=Unit.STEPS,
+        ),
+    ] = field(default_factory=dict)
     """How many steps, adds up to the count."""
-    output_tokens: int = 0
-    prefill_tokens: int = 0
-    recomputed_tokens: int = 0
-    gap_share: float | None = None
+    output_tokens: Annotated[
+        int,
+        Number(
+            "out",
+            "Output tokens",
+            "Tokens that the steps of the window produced.",
+            unit=Unit.TOKENS,
+            better=Better.HIGHER,
+        ),
+    ] = 0
+    prefill_tokens: Annotated[
+        int,
+        Number(
+            "prefill",
+            "Prefill tokens",
+            "Prompt tokens that the steps of the window computed; those computed "
+            "again after a preemption count too.",
+            unit=Unit.TOKENS,
+        ),
+    ] = 0
+    recomputed_tokens: Annotated[
+        int,
+        Number(
+            "recomputed",
+            "Recomputed tokens",
+            "Tokens computed a second time because a preemption threw them away.",
+            unit=Unit.TOKENS,
+            better=Better.LOWER,
+        ),
+    ] = 0
+    gap_share: Annotated[
+        float | None,
+        Number(
+            "gaps",
+            "Time between steps",
+            "Share of the time in which there was work but no step under way: "
+            "EngineCore heard of requests, sent tokens or waited for a core. Much of "
+            "it means that the host holds the engine up. What it does within a step "
+            "is not in it, and where steps overlap (async scheduling) there is none.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = None
     """Of the time in which there was work, that in which no step was under way."""
-    share_by_graph: dict[str, float] = field(default_factory=dict)
+    share_by_graph: Annotated[
+        dict[str, float],
+        Number(
+            "graph",
+            "CUDA graphs",
+            "Share of the steps' time by how they were launched: as one recorded CUDA "
+            "graph (FULL), as one for each piece between attentions (PIECEWISE), or "
+            "kernel by kernel (NONE). Told on GPUs by an engine that reports it "
+            "(--cudagraph-metrics).",
+            unit=Unit.SHARE,
+        ),
+    ] = field(default_factory=dict)
     """Share of the steps' time by CUDA-graph mode; empty where none was told."""
-    padded_share: float | None = None
+    padded_share: Annotated[
+        float | None,
+        Number(
+            "padding",
+            "Padding",
+            "Share of the tokens computed that nobody asked for: a CUDA graph has "
+            "fixed sizes, and a batch is filled up to the next one.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = None
     """Padding among the tokens computed, 0-1."""
 
 

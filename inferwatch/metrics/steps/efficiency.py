@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.number import Number, Unit, piece
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,15 +20,42 @@ class BatchPoint:
     """Tokens out of these steps / the time they took."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("batch_curve", Vantage.ENGINE)
 class BatchCurve:
     """How step time and throughput grow with the batch: the engine's efficiency."""
 
-    points: tuple[BatchPoint, ...] = ()
+    points: Annotated[
+        tuple[BatchPoint, ...],
+        Number(
+            "by batch",
+            "Batching efficiency",
+            "Mean time of a step, and tokens a second while such steps run, by the "
+            "requests in it; only steps that decode alone, each from its batch up to "
+            "the next one's. Where tokens a second no longer grow, a larger batch "
+            "only makes everybody slower.",
+        ),
+    ] = ()
     """By batch, rising."""
-    now_batch: float | None = None
+    now_batch: Annotated[
+        float | None,
+        Number(
+            "now",
+            "Batch now",
+            "Where on that curve the engine works: requests per step of late.",
+            unit=Unit.REQUESTS,
+            span="2 s",
+        ),
+    ] = None
     """Where the engine works: mean of the last seconds."""
-    prefill_steps: int = 0
+    prefill_steps: Annotated[
+        int,
+        Number(
+            "mixed",
+            "Mixed steps",
+            "Steps of the window that prefilled too: the curve leaves them out.",
+            unit=Unit.STEPS,
+        ),
+    ] = 0
     """Steps of the window that prefilled too, which are left out."""
 
 
@@ -39,16 +70,59 @@ class StallKind(StrEnum):
     """A request waited while later ones were taken, or stood still in decode."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("stall", Vantage.ENGINE)
 class Stall:
     """A stretch in which that happened."""
 
-    kind: StallKind
-    start_ns: int
-    end_ns: int
-    evidence: str
+    kind: Annotated[
+        StallKind,
+        Number(
+            "stall",
+            "Stalls",
+            "How the scheduler stood still or failed somebody. gap: no step was under "
+            "way, though there was work, for over 20 ms and four usual steps. decode "
+            "slowed: while prompts were computed, tokens came at under a quarter of "
+            "the running median rate, over a tenth of a second. starved: a request "
+            "waited over 1 s while ten later ones were taken, or ran and was left out "
+            "of ten steps and 200 ms.",
+        ),
+    ]
+    start_ns: Annotated[
+        int,
+        Number(
+            "from",
+            "Start of a stall",
+            "Session time at which it began.",
+            unit=Unit.NANOSECONDS,
+        ),
+    ]
+    end_ns: Annotated[
+        int,
+        Number(
+            "to",
+            "End of a stall",
+            "Session time at which it was over, or was last seen to go on.",
+            unit=Unit.NANOSECONDS,
+        ),
+    ]
+    evidence: Annotated[
+        str,
+        Number(
+            "evidence",
+            "Evidence of a stall",
+            "The numbers that make it one, in a sentence.",
+        ),
+    ]
     """One sentence with its numbers."""
-    step: int | None = None
+    step: Annotated[
+        int | None,
+        Number(
+            "step", "Step of a stall", "The step after a gap, or the longest one in it."
+        ),
+    ] = None
     """Index of the step after a gap, or of the worst one in it."""
-    key: str | None = None
+    key: Annotated[
+        str | None,
+        Number("request", "Who starved", "The request that was passed over."),
+    ] = None
     """Of the request that starved."""

@@ -1,8 +1,19 @@
 """A request's way through the engine: rates, queue, KV cache."""
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from collectors.contract.clock import NS_PER_S
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.number import (
+    NOW,
+    Better,
+    FlowColumn,
+    FlowFact,
+    Number,
+    Unit,
+    piece,
+)
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
@@ -10,76 +21,407 @@ from inferwatch.metrics.steps.counter import ratio
 from inferwatch.metrics.steps.engines import Engines, Rank, known_sum
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("flow", Vantage.ENGINE)
 class Flow:
     """A request's way through the engine, rates over the window."""
 
-    arrivals_per_s: float | None = None
-    finished_per_s: float | None = None
-    prompt_tokens_p50: float | None = None
-    waiting: int | None = None
-    oldest_wait_s: float | None = None
-    kv_usage: float | None = None
+    arrivals_per_s: Annotated[
+        float | None,
+        Number(
+            "req/s",
+            "Arrivals",
+            "Requests that arrived per second, as seen by the frontend or the engine.",
+            unit=Unit.PER_SECOND,
+            place=FlowFact(FlowColumn.TRAFFIC, inside=True),
+        ),
+    ] = None
+    finished_per_s: Annotated[
+        float | None,
+        Number(
+            "done/s",
+            "Finished",
+            "Requests that finished per second; aborted and failed ones do not count.",
+            unit=Unit.PER_SECOND,
+            better=Better.HIGHER,
+            place=FlowFact(FlowColumn.TRAFFIC),
+        ),
+    ] = None
+    prompt_tokens_p50: Annotated[
+        float | None,
+        Number(
+            "prompt",
+            "Prompt length",
+            "Median prompt length of the requests that arrived.",
+            unit=Unit.TOKENS,
+            place=FlowFact(FlowColumn.TRAFFIC, inside=True),
+        ),
+    ] = None
+    waiting: Annotated[
+        int | None,
+        Number(
+            "waiting",
+            "Waiting requests",
+            "Requests in the engine's queue, preempted ones included.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+            span=NOW,
+            place=FlowFact(FlowColumn.QUEUE, text="{:,}", alarm="warn"),
+        ),
+    ] = None
+    oldest_wait_s: Annotated[
+        float | None,
+        Number(
+            "oldest",
+            "Oldest wait",
+            "How long the request that has waited longest has waited so far.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            span=NOW,
+            place=FlowFact(FlowColumn.QUEUE, inside=True),
+        ),
+    ] = None
+    kv_usage: Annotated[
+        float | None,
+        Number(
+            "KV used",
+            "KV usage",
+            "Share of the KV blocks that live requests hold.",
+            unit=Unit.SHARE,
+            span=NOW,
+            place=FlowFact(FlowColumn.QUEUE),
+        ),
+    ] = None
     """Used / total blocks, 0-1, at the last step."""
-    running: int | None = None
-    batch_mean: float | None = None
+    running: Annotated[
+        int | None,
+        Number(
+            "running",
+            "Running requests",
+            "Requests that have been scheduled and have not ended.",
+            unit=Unit.REQUESTS,
+            span=NOW,
+            place=FlowFact(FlowColumn.DECODE, text="{:,}", limit="max_num_seqs"),
+        ),
+    ] = None
+    batch_mean: Annotated[
+        float | None,
+        Number(
+            "batch",
+            "Batch size",
+            "Requests per step, averaged over the steps of the window.",
+            unit=Unit.REQUESTS,
+            better=Better.HIGHER,
+            place=FlowFact(FlowColumn.DECODE, text="{:.1f}"),
+        ),
+    ] = None
     """Requests per step."""
-    prefill_tokens_per_s: float | None = None
+    prefill_tokens_per_s: Annotated[
+        float | None,
+        Number(
+            "tok/s",
+            "Prefill rate",
+            "Prompt tokens computed per second; tokens computed again after a "
+            "preemption count too.",
+            unit=Unit.TOKENS_PER_SECOND,
+            better=Better.HIGHER,
+            place=FlowFact(FlowColumn.PREFILL),
+        ),
+    ] = None
     """Prompt tokens computed, recomputation included."""
-    output_tokens_per_s: float | None = None
-    output_tokens_per_s_now: float | None = None
+    output_tokens_per_s: Annotated[
+        float | None,
+        Number(
+            "tok/s",
+            "Output rate",
+            "Tokens produced per second.",
+            unit=Unit.TOKENS_PER_SECOND,
+            better=Better.HIGHER,
+            place=FlowFact(FlowColumn.OUT),
+        ),
+    ] = None
+    output_tokens_per_s_now: Annotated[
+        float | None,
+        Number(
+            "tok/s",
+            "Output rate now",
+            "Tokens produced per second over the last two seconds, as in the status "
+            "line.",
+            unit=Unit.TOKENS_PER_SECOND,
+            better=Better.HIGHER,
+            span="last 2 s",
+        ),
+    ] = None
     """Over the last two seconds."""
-    tokens_per_s_per_user: float | None = None
+    tokens_per_s_per_user: Annotated[
+        float | None,
+        Number(
+            "per user",
+            "Stream speed",
+            "Tokens per second that one stream receives: the inverse of the mean ITL.",
+            unit=Unit.TOKENS_PER_SECOND,
+            better=Better.HIGHER,
+            place=FlowFact(FlowColumn.OUT),
+        ),
+    ] = None
     """1 / mean ITL: what one stream reads."""
-    budget_usage: float | None = None
+    budget_usage: Annotated[
+        float | None,
+        Number(
+            "budget",
+            "Token budget usage",
+            "Share of the token budget that the steps used.",
+            unit=Unit.SHARE,
+            place=FlowFact(FlowColumn.PREFILL, inside=True),
+        ),
+    ] = None
     """Scheduled tokens / max_num_batched_tokens, mean over steps, 0-1."""
-    prefix_hit_rate: float | None = None
-    step_s: Quantiles = field(default_factory=Quantiles)
-    finished: int = 0
+    prefix_hit_rate: Annotated[
+        float | None,
+        Number(
+            "hits",
+            "Prefix-cache hit rate",
+            "Share of the prompt tokens looked up in the prefix cache that were found "
+            "there.",
+            unit=Unit.SHARE,
+            better=Better.HIGHER,
+            place=FlowFact(FlowColumn.PREFILL),
+        ),
+    ] = None
+    step_s: Annotated[
+        Quantiles,
+        Number(
+            "step",
+            "Step time",
+            "How long a pass of scheduler and model took; idle time is left out.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            place=FlowFact(FlowColumn.DECODE, percentiles=("p50", "p99")),
+        ),
+    ] = field(default_factory=Quantiles)
+    finished: Annotated[
+        int,
+        Number(
+            "finished",
+            "Finished requests",
+            "Requests that finished; aborted and failed ones do not count.",
+            unit=Unit.REQUESTS,
+            better=Better.HIGHER,
+            place=FlowFact(FlowColumn.TRAFFIC),
+        ),
+    ] = 0
     """Sequences: a request with ``n=4`` is four."""
-    finished_as_sent: int | None = None
+    finished_as_sent: Annotated[
+        int | None,
+        Number(
+            "as sent",
+            "Finished requests, as sent",
+            "Requests that finished, as people sent them: one that asks for several "
+            "answers (n=4) is several sequences to the engine, each with a row and a "
+            "latency of its own, and one request here.",
+            unit=Unit.REQUESTS,
+            better=Better.HIGHER,
+        ),
+    ] = None
     """As people sent them; None where nobody tells of single ones."""
-    failed: int = 0
+    failed: Annotated[
+        int,
+        Number(
+            "failed",
+            "Failed requests",
+            "Requests that failed: in the engine, because the engine was lost, or at "
+            "the client.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+            place=FlowFact(FlowColumn.OUT, alarm="bad"),
+        ),
+    ] = 0
     """Client failures and engine-side errors."""
-    aborted: int = 0
-    preemptions: int = 0
+    aborted: Annotated[
+        int,
+        Number(
+            "aborted",
+            "Aborted requests",
+            "Requests that were cancelled by whoever sent them.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+            place=FlowFact(FlowColumn.OUT, inside=True),
+        ),
+    ] = 0
+    preemptions: Annotated[
+        int,
+        Number(
+            "preempted",
+            "Preemptions",
+            "How often a running request was put back into the queue to free its KV "
+            "blocks.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+            place=FlowFact(FlowColumn.QUEUE, alarm="warn"),
+        ),
+    ] = 0
     """In the window, as all counts here."""
-    ended: dict[str, int] = field(default_factory=dict)
+    ended: Annotated[
+        dict[str, int],
+        Number(
+            "ended",
+            "Ended, by reason",
+            "Requests that ended, by the reason that the server counts them.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = field(default_factory=dict)
     """By how they ended, in the server's words, where only it counts them: stop,
     length, abort, error."""
 
     @property
-    def output_tokens_per_request(self) -> float | None:
+    def output_tokens_per_request(
+        self,
+    ) -> Annotated[
+        float | None,
+        Number(
+            "answer",
+            "Answer length",
+            "Output tokens for each request that finished, over the window.",
+            unit=Unit.TOKENS,
+        ),
+    ]:
         """Output tokens for each request that finished."""
         if not self.finished_per_s or self.output_tokens_per_s is None:
             return None
         return self.output_tokens_per_s / self.finished_per_s
 
     @property
-    def failed_share(self) -> float | None:
+    def failed_share(
+        self,
+    ) -> Annotated[
+        float | None,
+        Number(
+            "failed",
+            "Share that failed",
+            "Failed requests of those that finished or failed.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ]:
         """Of those that finished or failed, 0-1."""
         ended = self.finished + self.failed
         return self.failed / ended if ended else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("kv", Vantage.ENGINE)
 class KvState:
     """KV cache now and at its fullest."""
 
-    total_blocks: int | None = None
-    used_blocks: int | None = None
-    cached_blocks: int | None = None
-    free_blocks: int | None = None
-    peak_used_blocks: int | None = None
+    total_blocks: Annotated[
+        int | None,
+        Number(
+            "blocks",
+            "KV blocks",
+            "Blocks that requests can use; vLLM's null block is not counted.",
+            unit=Unit.BLOCKS,
+        ),
+    ] = None
+    used_blocks: Annotated[
+        int | None,
+        Number(
+            "used",
+            "Used blocks",
+            "Blocks that live requests hold.",
+            unit=Unit.BLOCKS,
+            span=NOW,
+        ),
+    ] = None
+    cached_blocks: Annotated[
+        int | None,
+        Number(
+            "idle-cached",
+            "Idle-cached blocks",
+            "Blocks that no request holds, but that still keep a reusable prefix; "
+            "vLLM counts them as free.",
+            unit=Unit.BLOCKS,
+            span=NOW,
+        ),
+    ] = None
+    free_blocks: Annotated[
+        int | None,
+        Number(
+            "free",
+            "Free blocks",
+            "Blocks that hold nothing.",
+            unit=Unit.BLOCKS,
+            span=NOW,
+        ),
+    ] = None
+    peak_used_blocks: Annotated[
+        int | None,
+        Number(
+            "peak used",
+            "Peak",
+            "The most blocks that were in use at once.",
+            unit=Unit.BLOCKS,
+            span="session",
+        ),
+    ] = None
     """In the session."""
-    peak_usage: float | None = None
+    peak_usage: Annotated[
+        float | None,
+        Number(
+            "peak used",
+            "Peak, as a share",
+            "The fullest the KV cache was, where only shares are told.",
+            unit=Unit.SHARE,
+            span="session",
+        ),
+    ] = None
     """In the session, 0-1, where shares are told and not blocks."""
-    block_tokens: int | None = None
-    preemptions: int = 0
+    block_tokens: Annotated[
+        int | None,
+        Number(
+            "tok/block",
+            "Block size",
+            "Tokens that one KV block holds.",
+            unit=Unit.TOKENS,
+        ),
+    ] = None
+    preemptions: Annotated[
+        int,
+        Number(
+            "preemptions",
+            "Preemptions",
+            "How often a request was put back into the queue to free its blocks.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+        ),
+    ] = 0
     """In the window."""
-    recomputed_tokens: int = 0
-    prefix_queries: int = 0
-    prefix_hits: int = 0
+    recomputed_tokens: Annotated[
+        int,
+        Number(
+            "recomputed",
+            "Recomputed tokens",
+            "Tokens computed again in the window after a preemption.",
+            unit=Unit.TOKENS,
+            better=Better.LOWER,
+        ),
+    ] = 0
+    prefix_queries: Annotated[
+        int,
+        Number(
+            "queried",
+            "Prefix queries",
+            "Prompt tokens that were looked up in the prefix cache in the window.",
+            unit=Unit.TOKENS,
+        ),
+    ] = 0
+    prefix_hits: Annotated[
+        int,
+        Number(
+            "hits",
+            "Prefix hits",
+            "Prompt tokens that were found in the prefix cache in the window.",
+            unit=Unit.TOKENS,
+            better=Better.HIGHER,
+        ),
+    ] = 0
 
 
 LEAST_NS = NS_PER_S

@@ -13,7 +13,7 @@ from inferwatch.formatting import (
     format_objective,
     shared_unit,
 )
-from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.series.window import Bracket, Latency, Quantiles
 
@@ -59,7 +59,7 @@ def latency_tables(clock: str, rows: Summary) -> list[str]:
     if exact or not shown:
         heads = "".join(f"{name:>9}" for name in COLUMNS)
         lines.append(f"{clock + ' clock':<13}{heads}{'n':>9}")
-        lines += [_row(CATALOG[metric].abbr, rows[metric]) for metric in exact]
+        lines += [_row(LATENCIES[metric].label, rows[metric]) for metric in exact]
         if stepped:
             lines.append(_row("step", rows["steps"]["duration_s"]))
     if counted := [metric for metric in shown if metric not in exact]:
@@ -67,7 +67,9 @@ def latency_tables(clock: str, rows: Summary) -> list[str]:
         promised = any("met" in rows[metric] for metric in counted)
         met = f"{'met':>17}" if promised else ""
         lines.append(f"{'by buckets':<13}{'mean':>9}{heads}{'n':>8}{met}")
-        lines += [_bracketed(CATALOG[metric].abbr, rows[metric]) for metric in counted]
+        lines += [
+            _bracketed(LATENCIES[metric].label, rows[metric]) for metric in counted
+        ]
     return lines
 
 

@@ -20,6 +20,12 @@ from inferwatch.metrics.catalog import client_words, label_of
 from inferwatch.metrics.load.client_verdict import cpu_share
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.goodput import Goodput
+from inferwatch.metrics.load.request_latencies import (
+    CLIENT_E2EL,
+    CLIENT_ITL,
+    CLIENT_TPOT,
+    CLIENT_TTFT,
+)
 from inferwatch.metrics.load.result import LoadResult, RequestGroup
 from inferwatch.metrics.series.intervals import Estimate
 
@@ -173,7 +179,7 @@ def _stamps(sample: ClientSample) -> str:
 # For people: 80 columns, the doubtful marked.
 
 TTFT, TPOT, ITL, E2EL = (
-    label_of(f"client.{name}_s") for name in ("ttft", "tpot", "itl", "e2el")
+    each.label for each in (CLIENT_TTFT, CLIENT_TPOT, CLIENT_ITL, CLIENT_E2EL)
 )
 SENT, DONE, FAILED = (
     label_of(f"run.{name}") for name in ("sent", "succeeded", "failed")

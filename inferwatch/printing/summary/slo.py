@@ -5,6 +5,7 @@ from typing import Any
 
 from inferwatch.formatting import format_figure, format_nines
 from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.visible import visible
@@ -97,4 +98,4 @@ def _misses(found: Summary) -> str:
 
 
 def _name(metric: str) -> str:
-    return "failed" if metric == FAILED else label_of(metric)
+    return "failed" if metric == FAILED else LATENCIES[metric].label

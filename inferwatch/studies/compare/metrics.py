@@ -4,15 +4,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from collectors.contract.readings import Vantage
-from inferwatch.metrics.catalog import CATALOG, Better, Unit
+from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
+from inferwatch.metrics.number import Better, Number, Unit, number_of
+from inferwatch.metrics.requests.latencies import LATENCIES
+from inferwatch.metrics.steps.counter import StepTotals
 
 STATISTICS = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 LEAST_N = {0.90: 100, 0.99: 500}
 """Values that a percentile needs: the p99 five beyond it."""
 LEAST_N_ELSE = 20
 MEAN = "mean"
-CLIENT = ("client.ttft_s", "client.tpot_s", "client.itl_s", "client.e2el_s")
-STEP = "steps.duration_s"
+CLIENT = tuple(CLIENT_LATENCIES)
+STEP = number_of(StepTotals.duration_s).key
+DISTRIBUTIONS: dict[str, Number] = {
+    **LATENCIES,
+    **CLIENT_LATENCIES,
+    STEP: number_of(StepTotals.duration_s),
+}
 FRONTEND = ("ttft_s", "e2el_s")
 ENGINE = ("queue_s", "tpot_s", "itl_s", STEP)
 HEADLINE = frozenset(
@@ -68,14 +76,14 @@ class JudgedMetric:
 
 
 def _of_distribution(source: str) -> Iterator[JudgedMetric]:
-    known = CATALOG[source]
+    known = DISTRIBUTIONS[source]
     stem = "step" if source == STEP else source.removesuffix("_s")
     for statistic in (*STATISTICS, MEAN):
         yield JudgedMetric(
             key=f"{stem}_{statistic}_s",
             of=source,
             statistic=statistic,
-            name=known.abbr,
+            name=known.label,
             unit=known.unit,
             better=known.better,
             vantage=known.vantage or Vantage.ENGINE,

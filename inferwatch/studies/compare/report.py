@@ -16,7 +16,7 @@ from inferwatch.formatting import (
     format_figure,
     format_share,
 )
-from inferwatch.metrics.catalog import Unit
+from inferwatch.metrics.number import Unit
 from inferwatch.studies.compare.comparison import (
     Comparison,
     ConditionCheck,

@@ -8,7 +8,7 @@ what is probable holds of a metric by itself.
 import math
 from enum import StrEnum
 
-from inferwatch.metrics.catalog import Better
+from inferwatch.metrics.number import Better
 from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.studies.compare.metrics import JudgedMetric
 from inferwatch.studies.compare.statistics.significance import AnyDifference

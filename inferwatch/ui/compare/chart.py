@@ -16,8 +16,8 @@ from textual.strip import Strip
 from textual_plotext import PlotextPlot
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.metrics.catalog import CATALOG, Unit
-from inferwatch.studies.compare.metrics import JudgedMetric
+from inferwatch.metrics.number import Unit
+from inferwatch.studies.compare.metrics import DISTRIBUTIONS, JudgedMetric
 from inferwatch.studies.compare.reading.session_numbers import (
     SessionNumbers,
     Side,
@@ -219,10 +219,10 @@ def cdf(sides: Sequence[Side], metric: JudgedMetric) -> Overlay | None:
     ends = [x for curve in curves for x, _ in curve.points]
     lowest = min(ends)
     x_span = (lowest, max(*ends, lowest + 0.1))
-    shown = CATALOG[name]
+    shown = DISTRIBUTIONS[name]
     vantage = f"{shown.vantage}, " if shown.vantage else ""
     return Overlay(
-        title=f"{shown.abbr} CDF",
+        title=f"{shown.label} CDF",
         note=f"{vantage}log s, {MARK} p50 p99",
         names=tuple(each.name for each in sides),
         curves=curves,

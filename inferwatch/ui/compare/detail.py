@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from inferwatch.formatting import counted, format_count
-from inferwatch.metrics.catalog import Better
+from inferwatch.metrics.number import Better
 from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
 from inferwatch.studies.compare.reading.place import Place

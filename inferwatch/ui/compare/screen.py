@@ -16,6 +16,11 @@ from textual.screen import Screen
 from textual.worker import Worker, get_current_worker
 
 from inferwatch.errors import InferwatchError, UsageError
+from inferwatch.metrics.catalog import numbers
+from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
+from inferwatch.metrics.requests.latencies import E2EL, ITL, QUEUE, TPOT, TTFT
+from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.studies.compare.comparison import Comparison, SessionPair
 from inferwatch.studies.compare.quality import Quality, doubts
 from inferwatch.studies.compare.reading.span import SpanChoice
@@ -195,18 +200,10 @@ METRICS, CHARTS, QUALITY, SETUP = PANES
 TELL_EVERY_S = 0.5
 WORTH_TELLING_S = 1.0
 EXPLAINS = (
-    "ttft_s",
-    "tpot_s",
-    "itl_s",
-    "e2el_s",
-    "queue_s",
-    "flow.output_tokens_per_s",
-    "steps.duration_s",
-    "steps.batch_mean",
-    "client.ttft_s",
-    "client.tpot_s",
-    "client.itl_s",
-    "client.e2el_s",
+    *(TTFT, TPOT, ITL, E2EL, QUEUE),
+    *numbers(Flow.output_tokens_per_s),
+    *numbers(StepTotals.duration_s, StepTotals.batch_mean),
+    *CLIENT_LATENCIES.values(),
 )
 KEYS: tuple[Key, ...] = (
     ("↑ ↓", "beside the charts: another metric; in lists, as the wheel: more lines"),

@@ -16,7 +16,7 @@ from inferwatch.formatting import (
     format_duration,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.catalog import label_of, numbers
 from inferwatch.metrics.fleet import (
     FleetServer,
     Trouble,
@@ -24,9 +24,11 @@ from inferwatch.metrics.fleet import (
     servers_of,
     totals_of,
 )
+from inferwatch.metrics.requests.latencies import ITL, LATENCIES, TTFT
 from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.ui.fleet.table import (
     MARKS,
     FleetScope,
@@ -48,7 +50,7 @@ from inferwatch.ui.kit.renderables.text import (
 from inferwatch.ui.messages import LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS
 
 SHOWN = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
 
@@ -110,7 +112,7 @@ def _latencies(state: ServerState) -> Iterator[Line]:
             mean = format_duration(row.quantiles.mean).strip()
             high = _percentile(row)
             told = f"{mean} mean, {high} p99" if high else f"{mean} mean"
-            yield _fact(label_of(metric), told)
+            yield _fact(LATENCIES[metric].label, told)
 
 
 def _percentile(row: Latency) -> str:
@@ -131,9 +133,9 @@ def _facts(state: ServerState) -> Iterator[Line]:
     if state.prefix_hit_rate is not None:
         yield _fact("prefix hits", format_share(state.prefix_hit_rate).strip())
     if state.preemptions is not None:
-        yield _fact(label_of("flow.preemptions"), f"{state.preemptions:,}")
+        yield _fact(label_of(Flow.preemptions), f"{state.preemptions:,}")
     if state.failed is not None:
-        yield _fact(label_of("flow.failed"), f"{state.failed:,}")
+        yield _fact(label_of(Flow.failed), f"{state.failed:,}")
     if state.round_trip_ns is not None:
         trip = format_duration(state.round_trip_ns / NS_PER_S).strip()
         yield _fact("round trip", trip)
@@ -172,14 +174,18 @@ class FleetScreen(WatchScreen):
     QUESTION = "Which engine is in trouble?"
     OF_ALL = True
     EXPLAINS = (
-        *catalog_keys(
-            "flow",
-            "running waiting kv_usage output_tokens_per_s arrivals_per_s failed "
-            "preemptions",
+        *numbers(
+            Flow.running,
+            Flow.waiting,
+            Flow.kv_usage,
+            Flow.output_tokens_per_s,
+            Flow.arrivals_per_s,
+            Flow.failed,
+            Flow.preemptions,
         ),
-        "ttft_s",
-        "itl_s",
-        *COST_KEYS,
+        TTFT,
+        ITL,
+        *COST_NUMBERS,
     )
     KEYS = (
         *CHART_KEYS,

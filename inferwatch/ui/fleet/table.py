@@ -27,6 +27,7 @@ from inferwatch.metrics.fleet import (
 )
 from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import ServerState
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.ui.frame.header import short_name
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
@@ -159,7 +160,7 @@ def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
         _mean("itl", "ITL ms", 8, ITL_KEYS, from_width=104),
         _count(
             "failed",
-            label_of("flow.failed"),
+            label_of(Flow.failed),
             7,
             lambda row: row.state.failed,
             alarm="bad",
@@ -167,7 +168,7 @@ def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
         ),
         _count(
             "preempted",
-            label_of("flow.preemptions"),
+            label_of(Flow.preemptions),
             10,
             lambda row: row.state.preemptions,
             from_width=134,

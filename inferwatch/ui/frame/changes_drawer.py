@@ -19,7 +19,6 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import CATALOG, Unit, label_of
 from inferwatch.metrics.changes import (
     ComparedNumber,
     Differences,
@@ -29,6 +28,7 @@ from inferwatch.metrics.changes import (
     verdict,
 )
 from inferwatch.metrics.configuration import Configuration, configuration_of
+from inferwatch.metrics.number import Unit
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.record.file.location import default_database
 from inferwatch.record.replay.reference import (
@@ -182,14 +182,14 @@ def _side(compared: Differences, side: Side) -> list[Line]:
 def _row(change: ComparedNumber) -> Line:
     now, then = _values(change)
     ink = "warn" if change.large else ""
-    text = change_text(change).removeprefix(label_of(change.key)).strip()
+    text = change_text(change).removeprefix(change.number.label).strip()
     mark = "▲ " if change.large else "  "
     if not change.comparable:
         text = "" if None in {change.now, change.then} else "seen elsewhere"
     elif not change.large:
         text = "as before" if not change.ratio else text
     return (
-        cells(f" {label_of(change.key)}", NAME_WIDTH, "strong" if change.large else ""),
+        cells(f" {change.number.label}", NAME_WIDTH, "strong" if change.large else ""),
         cells(now, VALUE_WIDTH, ink, right=True),
         cells(then, VALUE_WIDTH, "muted", right=True),
         cells(f" {mark}{text}", CHANGE_WIDTH + 2, ink or "faint"),
@@ -197,7 +197,7 @@ def _row(change: ComparedNumber) -> Line:
 
 
 def _values(change: ComparedNumber) -> tuple[str, str]:
-    unit = CATALOG[change.key].unit
+    unit = change.number.unit
     if unit is Unit.SECONDS:
         now, then = format_durations((change.now, change.then))
         return now.strip(), then.strip()

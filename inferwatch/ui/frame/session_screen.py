@@ -14,6 +14,7 @@ from textual.widget import Widget
 
 from inferwatch.feed import Feed, FeedState
 from inferwatch.formatting import counted
+from inferwatch.metrics.number import Number
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.header import HeaderLine, Tab, shown_time_of
 from inferwatch.ui.kit.keys import HERE, KeyFooter
@@ -225,7 +226,7 @@ class SessionScreen(Screen[None]):
     """What its tab says."""
     QUESTION: ClassVar[str] = ""
     """What the screen answers; the help drawer begins with it."""
-    EXPLAINS: ClassVar[Sequence[str]] = ()
+    EXPLAINS: ClassVar[Sequence[Number]] = ()
     """Catalog keys of the numbers shown."""
     KEYS: ClassVar[Sequence[Key]] = ()
     """What its bindings do not say."""

@@ -22,7 +22,7 @@ from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join_whole
 from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_KEYS, SPENDING_KEYS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, SPENDING_NUMBERS, catalog_keys
 from inferwatch.visible import visible
 
 NOT_YET = "not looked for yet"
@@ -105,7 +105,7 @@ class HardwareScreen(WatchScreen):
             "memory_busy power_w power_limit_w energy_j",
         ),
         *catalog_keys("hardware", "joules_per_token tokens_per_s_per_w"),
-        *SPENDING_KEYS,
+        *SPENDING_NUMBERS,
         *catalog_keys(
             "gpu",
             "sm_clock_mhz memory_clock_mhz throttled temperature_c "
@@ -123,7 +123,7 @@ class HardwareScreen(WatchScreen):
             "cores run_queue memory_used_bytes api_loop_lag_s own_loop_lag_s",
         ),
         *catalog_keys("process", "cpu_share threads rss_bytes throttled"),
-        *COST_KEYS,
+        *COST_NUMBERS,
     )
     KEYS = (*CHART_KEYS, ("click", "on a GPU: look at it; twice: at it alone"))
     BINDINGS: ClassVar[list[BindingType]] = [

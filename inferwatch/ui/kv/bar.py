@@ -97,7 +97,7 @@ class KvBar(Panel):
             return ()
         kv, size = self._kv, counted(self._total, "block")
         share = format_share(self._used).strip()
-        used = f"{share} {label_of('kv.used_blocks')}"
+        used = f"{share} {label_of(KvState.used_blocks)}"
         each = [f"{used} of {size}", used] if self._used is not None else [size]
         tokens = f" × {kv.block_tokens} tokens"
         return [f"{each[0]}{tokens}", *each] if kv.block_tokens else each
@@ -164,7 +164,7 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
     if private is None or shared is None or _is_past(kv, memory):
         if kv.used_blocks is None or shown.without_steps or not kv.total_blocks:
             return ()
-        held = [BarPart(label_of("kv.used_blocks"), "█", "kv", kv.used_blocks)]
+        held = [BarPart(label_of(KvState.used_blocks), "█", "kv", kv.used_blocks)]
     else:
         held = [
             BarPart(label_of("memory.private_blocks"), "█", "kv", private),
@@ -176,8 +176,8 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
         free, cached = (sum(each[place] for each in counts) for place in (0, 1))
     return (
         *held,
-        BarPart(label_of("kv.cached_blocks"), "⣿", "cached", cached or 0),
-        BarPart(label_of("kv.free_blocks"), "·", "rule", free or 0),
+        BarPart(label_of(KvState.cached_blocks), "⣿", "cached", cached or 0),
+        BarPart(label_of(KvState.free_blocks), "·", "rule", free or 0),
     )
 
 

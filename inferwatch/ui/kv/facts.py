@@ -34,17 +34,17 @@ def facts_of(shown: Snapshot, *, briefly: bool = False) -> Facts:
         [
             (label_of("memory.tokens_saved"), _tokens(memory.tokens_saved), "shared"),
             (label_of("memory.waste_tokens"), _waste(memory), ""),
-            (label_of("kv.recomputed_tokens"), _tokens(kv.recomputed_tokens), ""),
+            (label_of(KvState.recomputed_tokens), _tokens(kv.recomputed_tokens), ""),
         ],
         [
             (label_of("memory.hit_rate"), _hit_rates(kv, memory), "cached"),
-            (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
-            (label_of("kv.prefix_queries"), _tokens(kv.prefix_queries), ""),
+            (label_of(KvState.prefix_hits), _count(kv.prefix_hits), ""),
+            (label_of(KvState.prefix_queries), _tokens(kv.prefix_queries), ""),
         ],
         [
             (label_of("memory.evicted"), _evicted(memory), ""),
             (label_of("memory.eviction_age_p50_s"), _ages(memory), ""),
-            (label_of("kv.preemptions"), _count(kv.preemptions), ""),
+            (label_of(KvState.preemptions), _count(kv.preemptions), ""),
         ],
         [(label_of("memory.hit_curve"), _larger(memory, briefly=briefly), "")],
         [(label_of("memory.room"), _room(shown, briefly=briefly), "")],
@@ -137,21 +137,21 @@ def counted_facts(shown: Snapshot) -> Facts:
     used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
     used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
     rows: list[list[Fact]] = [
-        [(label_of("kv.used_blocks"), used, "kv")],
+        [(label_of(KvState.used_blocks), used, "kv")],
         [
             (
                 label_of("memory.hit_rate"),
                 format_share(kv.prefix_hits / kv.prefix_queries).strip(),
                 "",
             ),
-            (label_of("kv.prefix_hits"), _count(kv.prefix_hits), ""),
-            (label_of("kv.prefix_queries"), _tokens(kv.prefix_queries), ""),
+            (label_of(KvState.prefix_hits), _count(kv.prefix_hits), ""),
+            (label_of(KvState.prefix_queries), _tokens(kv.prefix_queries), ""),
         ]
         if kv.prefix_queries
         else [("prefix cache", "nothing was looked up", "")],
         [
             *([_peak_fact(kv)] if peak_of(kv) is not None else []),
-            (label_of("kv.preemptions"), f"{kv.preemptions:,}", ""),
+            (label_of(KvState.preemptions), f"{kv.preemptions:,}", ""),
         ],
     ]
     room = room_of_mean_size(shown)
@@ -166,7 +166,7 @@ def _peak_fact(kv: KvState) -> Fact:
     peak = _blocks(kv, kv.peak_used_blocks)
     if kv.peak_used_blocks is None:
         peak = format_share(kv.peak_usage).strip()
-    return (label_of("kv.peak_used_blocks"), peak, "kv")
+    return (label_of(KvState.peak_used_blocks), peak, "kv")
 
 
 def room_of_mean_size(shown: Snapshot) -> tuple[int, int] | None:

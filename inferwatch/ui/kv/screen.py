@@ -20,8 +20,9 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.cache.memory import BlockPicture, Holder
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.catalog import label_of, numbers
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
@@ -33,10 +34,10 @@ from inferwatch.ui.kv.holders import HolderTable
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
 from inferwatch.ui.widgets.totals import ROOMY, Fact, TotalsPanel
 
-PREFIX_KEYS = catalog_keys(
+PREFIX_NUMBERS = catalog_keys(
     "prefix_cache",
     "blocks beginnings branches deepest stored evicted stored_again lifetime_s missed",
 )
@@ -220,11 +221,17 @@ class KvScreen(WatchScreen):
     LABEL = "KV"
     QUESTION = "Who holds the memory?"
     EXPLAINS = (
-        *catalog_keys(
-            "kv",
-            "total_blocks block_tokens used_blocks cached_blocks free_blocks "
-            "peak_used_blocks prefix_queries prefix_hits preemptions "
-            "recomputed_tokens",
+        *numbers(
+            KvState.total_blocks,
+            KvState.block_tokens,
+            KvState.used_blocks,
+            KvState.cached_blocks,
+            KvState.free_blocks,
+            KvState.peak_used_blocks,
+            KvState.prefix_queries,
+            KvState.prefix_hits,
+            KvState.preemptions,
+            KvState.recomputed_tokens,
         ),
         *catalog_keys(
             "memory",
@@ -239,9 +246,9 @@ class KvScreen(WatchScreen):
             "shared_blocks_per_request n",
         ),
         *catalog_keys("holder", "blocks tokens waste_tokens age_s"),
-        *PREFIX_KEYS,
+        *PREFIX_NUMBERS,
         *catalog_keys("timeline", "waiting_max"),
-        *COST_KEYS,
+        *COST_NUMBERS,
     )
     NEEDS_REQUESTS = True
     KEYS = (

@@ -29,7 +29,7 @@ from inferwatch.ui.limits.words import answer, impossible_text
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
 
 AROUND_TITLE = 8
 """Cells of a heading that are rule and gaps."""
@@ -243,7 +243,7 @@ class LimitsScreen(WatchScreen):
         *catalog_keys("device_memory", "allowed_bytes parts"),
         *catalog_keys("limits", "max_requests tokens_per_request"),
         *catalog_keys("saving", "name freed_bytes more_requests floor_s helps"),
-        *COST_KEYS,
+        *COST_NUMBERS,
     )
     NEEDS_HARDWARE = True
     KEYS = CHART_KEYS

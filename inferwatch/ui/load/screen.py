@@ -13,6 +13,7 @@ from inferwatch.errors import InferwatchError
 from inferwatch.feed import LoadDesk
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.load.view import LoadRun
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
@@ -26,7 +27,7 @@ from inferwatch.ui.load.runs import LoadRuns, in_order
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_KEYS, Key, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, Key, catalog_keys
 from inferwatch.ui.widgets.latency_table import LatencyTable
 
 LOAD_ASKED = HostAsked(
@@ -100,12 +101,12 @@ class LoadScreen(WatchScreen):
         *catalog_keys(
             "client", "recv_lag_p99_s cpu_share merged_share slo good judged"
         ),
-        *catalog_keys("client", "ttft_s tpot_s itl_s e2el_s"),
+        *CLIENT_LATENCIES.values(),
         *catalog_keys(
             "client_timeline", "sent_per_s asked_per_s ttft_mean_s ttft_max_s"
         ),
         *catalog_keys("client_timeline", "itl_mean_s itl_max_s"),
-        *COST_KEYS,
+        *COST_NUMBERS,
     )
     KEYS = CHART_KEYS
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -16,19 +16,20 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import (
-    CATALOG,
+from inferwatch.metrics.findings.tracker import MOST_SHOWN
+from inferwatch.metrics.load.canary import Canary
+from inferwatch.metrics.number import (
     NOW,
     FlowColumn,
     FlowFact,
-    Metric,
+    Number,
     Unit,
-    label_of,
+    numbers_in,
 )
-from inferwatch.metrics.findings.tracker import MOST_SHOWN
-from inferwatch.metrics.load.canary import Canary
+from inferwatch.metrics.requests.latencies import ITL, LENGTHS, TTFT
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.kit.panel import Panel
@@ -45,15 +46,15 @@ from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.counted import MEAN, ROUGHLY, at_last_reading, step_s
 from inferwatch.ui.widgets.drawers import (
-    COST_KEYS,
-    FLOW_KEYS,
-    LATENCY_KEYS,
-    SLO_KEYS,
-    SPENDING_KEYS,
+    COST_NUMBERS,
+    FLOW_NUMBERS,
+    LATENCY_NUMBERS,
+    SLO_NUMBERS,
+    SPENDING_NUMBERS,
     catalog_keys,
 )
 from inferwatch.ui.widgets.finding_strip import FindingStrip
-from inferwatch.ui.widgets.hardware_charts import HARDWARE_KEYS, MEMORY
+from inferwatch.ui.widgets.hardware_charts import HARDWARE_NUMBERS, MEMORY
 from inferwatch.ui.widgets.latency_table import LatencyTable, ReferenceRows
 from inferwatch.ui.widgets.slow_line import SlowLine
 
@@ -71,7 +72,7 @@ INKS = {
     FlowColumn.DECODE: "decode",
     FlowColumn.OUT: "output",
 }
-LENGTHS = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
+LENGTH_OF = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
 """Whose mean is shown where nobody tells of single requests."""
 NOW_MARK = "•"
 """Stands behind the name of what holds now; all else is of the window."""
@@ -101,15 +102,15 @@ class _Number(NamedTuple):
 
 
 class _Column:
-    """The numbers that the catalog puts into a column, a line each."""
+    """The numbers that have their place in a column, a line each."""
 
     def __init__(self, column: FlowColumn) -> None:
         self.title, self.ink = column.value, INKS[column]
-        self._length = LENGTHS.get(column)
+        self._length = LENGTH_OF.get(column)
         self._facts = [
-            (metric, fact)
-            for metric in CATALOG.values()
-            if (fact := metric.flow) and fact.column is column
+            (number, place)
+            for number in numbers_in(Flow)
+            if isinstance(place := number.place, FlowFact) and place.column is column
         ]
 
     def __len__(self) -> int:
@@ -121,17 +122,17 @@ class _Column:
         made: list[_Number] = []
         outside = shown.without_steps
         flow = at_last_reading(shown) if outside else shown.flow
-        for metric, fact in self._facts:
-            value = getattr(flow, metric.key.removeprefix("flow."))
+        for number, fact in self._facts:
+            value = getattr(flow, number.name)
             if outside and fact.inside and not value:
                 continue
             if outside and fact.percentiles:
                 took = format_duration(step_s(shown)).strip()
-                made.append(_Number(f"{metric.abbr} {ROUGHLY}", took))
+                made.append(_Number(f"{number.label} {ROUGHLY}", took))
             elif fact.percentiles:
-                made += _percentiles(metric, fact, value)
+                made += _percentiles(number, fact, value)
             else:
-                made.append(_number(metric, fact, value, shown, first=not made))
+                made.append(_number(number, fact, value, shown, first=not made))
         if made:
             made[0] = made[0]._replace(ink=made[0].ink or "strong")
         return [*made, *self._lengths(shown)] if outside else made
@@ -139,34 +140,34 @@ class _Column:
     def _lengths(self, shown: Snapshot) -> list[_Number]:
         """The mean of a length of requests, where there is one."""
         return [
-            _Number(f"{CATALOG[each.metric].abbr} {MEAN}", _mean(each.quantiles.mean))
+            _Number(f"{LENGTHS[each.metric].label} {MEAN}", _mean(each.quantiles.mean))
             for each in shown.lengths
             if each.metric == self._length and each.quantiles.mean is not None
         ]
 
 
 def _number(
-    metric: Metric, fact: FlowFact, value: float | None, shown: Snapshot, *, first: bool
+    number: Number, fact: FlowFact, value: float | None, shown: Snapshot, *, first: bool
 ) -> _Number:
     alarm = fact.alarm if value else ""
     mark = "▲ " if alarm and first else ""
     engine = shown.engines[0] if shown.engines else None
     return _Number(
-        label=metric.abbr,
-        text=f"{mark}{_text(metric, fact, value)}",
+        label=number.label,
+        text=f"{mark}{_text(number, fact, value)}",
         ink=alarm,
         limit="" if value is None else _limit(fact, engine),
-        now=metric.span == NOW,
+        now=number.span == NOW,
     )
 
 
-def _percentiles(metric: Metric, fact: FlowFact, value: Quantiles) -> list[_Number]:
+def _percentiles(number: Number, fact: FlowFact, value: Quantiles) -> list[_Number]:
     """A line each; the first without its name."""
     names = fact.percentiles
     first, *others = _in_one_unit(value, names).items()
     return [
-        _Number(metric.abbr, first[1]),
-        *(_Number(f"{metric.abbr} {name}", text) for name, text in others),
+        _Number(number.label, first[1]),
+        *(_Number(f"{number.label} {name}", text) for name, text in others),
     ]
 
 
@@ -186,7 +187,7 @@ ALL_FROM = 72
 class FlowPanel(Panel):
     """Traffic, queue, prefill, decode, out: a column each, joined by arrows.
 
-    Which number stands where, and how, is told by its row in the catalog.
+    Which number stands where, and how, is told by its field.
     """
 
     DEFAULT_CSS = f"""
@@ -231,9 +232,9 @@ def _end(column: _Column, size: int, now: str, window: Window) -> Line:
     return (head, TextRun(f"{rule} ", "rule"), mark, legend)
 
 
-def _text(metric: Metric, fact: FlowFact, value: float | None) -> str:
+def _text(number: Number, fact: FlowFact, value: float | None) -> str:
     if fact.text is None:
-        return FORMATS.get(metric.unit, format_count)(value).strip()
+        return FORMATS.get(number.unit, format_count)(value).strip()
     return UNKNOWN if value is None else fact.text.format(value)
 
 
@@ -290,8 +291,8 @@ class CanaryLine(Panel):
             return ()
         parts = (
             (TextRun("canary", "strong"), TextRun(" client", "faint")),
-            _latency("ttft_s", canary.ttft_s),
-            _latency("itl_s", canary.itl_s),
+            _latency(TTFT, canary.ttft_s),
+            _latency(ITL, canary.itl_s),
             self._counts(canary),
             self._last(canary),
             (
@@ -317,10 +318,10 @@ class CanaryLine(Panel):
         return (TextRun(f"last {age} ago", "muted"),)
 
 
-def _latency(metric: str, quantiles: Quantiles) -> Line:
+def _latency(number: Number, quantiles: Quantiles) -> Line:
     """The median and the worst: of so few no other percentile is known."""
     p50, worst = format_durations((quantiles.p50, quantiles.max))
-    label = TextRun(f"{label_of(metric)} ", "muted")
+    label = TextRun(f"{number.label} ", "muted")
     if quantiles.p50 is None:
         return (label, TextRun(UNKNOWN, "faint"))
     return (
@@ -344,15 +345,15 @@ class OverviewScreen(WatchScreen):
     LABEL = "Overview"
     QUESTION = "Is it healthy, and if not, what limits it?"
     EXPLAINS = (
-        *LATENCY_KEYS,
-        *FLOW_KEYS,
+        *LATENCY_NUMBERS,
+        *FLOW_NUMBERS,
         *catalog_keys(
             "timeline", "batch_decode batch_prefill waiting_max kv_cached_blocks"
         ),
-        *HARDWARE_KEYS,
-        *SLO_KEYS,
-        *SPENDING_KEYS,
-        *COST_KEYS,
+        *HARDWARE_NUMBERS,
+        *SLO_NUMBERS,
+        *SPENDING_NUMBERS,
+        *COST_NUMBERS,
     )
     KEYS = CHART_KEYS
     BINDINGS: ClassVar[list[BindingType]] = [

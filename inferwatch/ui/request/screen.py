@@ -23,7 +23,7 @@ from inferwatch.ui.request.looking import Looking, ScreenPart, part_within, part
 from inferwatch.ui.request.moments import StoryMoments
 from inferwatch.ui.request.words import HOW_TO_READ
 from inferwatch.ui.view import REQUEST, View
-from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
 from inferwatch.ui.widgets.limit_words import highest
 from inferwatch.ui.widgets.status_lines import VerdictLine
 
@@ -52,7 +52,7 @@ class RequestScreen(WatchScreen):
             "prefill_s ttft_s ttft_parts cause tpot_s itl_max_s itl_cause e2el_s "
             "preemptions reason temperature arrived_ns lora priority header class_name",
         ),
-        *COST_KEYS,
+        *COST_NUMBERS,
     )
     ADVISES = False
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -20,6 +20,7 @@ from inferwatch.metrics.causes.cause import (
     TTFT_CAUSES,
     Cause,
 )
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.request_groups import model_of
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.requests.slo import FAILED
@@ -201,7 +202,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
 
 def tells(name: str) -> str:
     """What the catalog says of a fact of a request."""
-    return CATALOG[f"request.{name}"].definition
+    return CATALOG[f"request.{name}"].help
 
 
 def _text(
@@ -453,7 +454,9 @@ def _state(row: RequestRow, _: int) -> TextRun:
 def _missed(row: RequestRow, _: int) -> TextRun:
     if row.missed is None:
         return TextRun(f"  {UNKNOWN}", "faint")
-    names = " ".join("failed" if m == FAILED else label_of(m) for m in row.missed)
+    names = " ".join(
+        "failed" if m == FAILED else LATENCIES[m].label for m in row.missed
+    )
     return TextRun(f"  {MISSED}{names}", "warn") if names else TextRun("  ✓", "muted")
 
 
@@ -461,7 +464,9 @@ def missed_words(row: RequestRow) -> str | None:
     """As filters find it: ``slo:missed``, ``slo:held``, ``slo:ttft``."""
     if row.missed is None:
         return None
-    names = ["failed" if m == FAILED else label_of(m).lower() for m in row.missed]
+    names = [
+        "failed" if m == FAILED else LATENCIES[m].label.lower() for m in row.missed
+    ]
     return " ".join(["missed", *names]) if names else "held"
 
 

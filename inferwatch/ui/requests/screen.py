@@ -30,7 +30,7 @@ from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import ChartStack
 from inferwatch.ui.widgets.counted import counts_only, request_facts
-from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
 from inferwatch.ui.widgets.slow_line import SlowLine
 from inferwatch.ui.widgets.totals import TotalsPanel
 
@@ -179,7 +179,7 @@ class RequestsScreen(WatchScreen):
             "group",
             "requests live ttft_s tpot_p50_s itl_max_s cached_share failed cause",
         ),
-        *COST_KEYS,
+        *COST_NUMBERS,
     )
     NEEDS_REQUESTS = True
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -56,31 +56,31 @@ def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
     ]
     return [
         [
-            (label_of("steps.count"), format_count(steps.count), ""),
-            (label_of("steps.batch_mean"), _mean(steps.batch_mean), "decode"),
-            (label_of("steps.batch_max"), f"{steps.batch_max or '–'}", "decode"),
+            (label_of(StepTotals.count), format_count(steps.count), ""),
+            (label_of(StepTotals.batch_mean), _mean(steps.batch_mean), "decode"),
+            (label_of(StepTotals.batch_max), f"{steps.batch_max or '–'}", "decode"),
             (
-                label_of("steps.output_tokens"),
+                label_of(StepTotals.output_tokens),
                 format_count(steps.output_tokens),
                 "output",
             ),
             (
-                label_of("steps.prefill_tokens"),
+                label_of(StepTotals.prefill_tokens),
                 format_count(steps.prefill_tokens),
                 "prefill",
             ),
             (
-                label_of("steps.recomputed_tokens"),
+                label_of(StepTotals.recomputed_tokens),
                 format_count(steps.recomputed_tokens),
                 "",
             ),
         ],
         [
-            (f"{label_of('steps.duration_s')} time", "", "mean"),
+            (f"{label_of(StepTotals.duration_s)} time", "", "mean"),
             *times,
-            (label_of("steps.gap_share"), format_share(steps.gap_share), ""),
+            (label_of(StepTotals.gap_share), format_share(steps.gap_share), ""),
         ],
-        [(label_of("steps.share_by_bound"), "", "kv"), *bound],
+        [(label_of(StepTotals.share_by_bound), "", "kv"), *bound],
         *_launched(steps),
     ]
 
@@ -91,8 +91,8 @@ def _launched(steps: StepTotals) -> Sequence[Sequence[Fact]]:
         return ()
     shares = sorted(steps.share_by_graph.items(), key=lambda each: -each[1])
     modes = [(_mode(name), format_share(share), "") for name, share in shares]
-    padding = (label_of("steps.padded_share"), format_share(steps.padded_share), "")
-    return [[(label_of("steps.share_by_graph"), "", "mean"), *modes, padding]]
+    padding = (label_of(StepTotals.padded_share), format_share(steps.padded_share), "")
+    return [[(label_of(StepTotals.share_by_graph), "", "mean"), *modes, padding]]
 
 
 def _mode(name: str) -> str:

@@ -14,9 +14,11 @@ from textual.widget import Widget
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Step
 from inferwatch.formatting import counted, format_duration
+from inferwatch.metrics.catalog import numbers
 from inferwatch.metrics.series.heat import Heat, begins_s, merged
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.metrics.steps.efficiency import Stall
+from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
@@ -38,8 +40,8 @@ from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.charts import span_of
 from inferwatch.ui.widgets.counted import step_facts as counted_facts
-from inferwatch.ui.widgets.drawers import COST_KEYS, catalog_keys
-from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_KEYS
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
+from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_NUMBERS
 from inferwatch.ui.widgets.time_chart import TimeChart
 from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
 from inferwatch.visible import visible
@@ -311,10 +313,18 @@ class StepsScreen(WatchScreen):
     LABEL = "Steps"
     QUESTION = "What does the scheduler do?"
     EXPLAINS = (
-        *catalog_keys(
-            "steps",
-            "count batch_mean batch_max duration_s share_by_bound output_tokens "
-            "prefill_tokens recomputed_tokens gap_share share_by_graph padded_share",
+        *numbers(
+            StepTotals.count,
+            StepTotals.batch_mean,
+            StepTotals.batch_max,
+            StepTotals.duration_s,
+            StepTotals.share_by_bound,
+            StepTotals.output_tokens,
+            StepTotals.prefill_tokens,
+            StepTotals.recomputed_tokens,
+            StepTotals.gap_share,
+            StepTotals.share_by_graph,
+            StepTotals.padded_share,
         ),
         *catalog_keys("timeline", "batch_decode batch_prefill step_mean_s step_max_s"),
         *catalog_keys(
@@ -322,10 +332,10 @@ class StepsScreen(WatchScreen):
             "bound_kv bound_seqs bound_tokens bound_deferred bound_other slowest_step "
             "step_heat",
         ),
-        *catalog_keys("batch_curve", "points now_batch prefill_steps"),
-        *catalog_keys("stall", "kind"),
-        *HARDWARE_KEYS,
-        *COST_KEYS,
+        *numbers(BatchCurve.points, BatchCurve.now_batch, BatchCurve.prefill_steps),
+        *numbers(Stall.kind),
+        *HARDWARE_NUMBERS,
+        *COST_NUMBERS,
     )
     NEEDS_REQUESTS = True
     KEYS = (

@@ -13,9 +13,11 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.requests.latencies import LENGTHS
 from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import Via
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.ui.widgets.totals import Fact
 
@@ -42,7 +44,7 @@ def length_facts(shown: Snapshot, metric: str) -> list[Fact]:
     mean = format_rate(length.quantiles.mean).strip()
     brackets = [(name, getattr(length.brackets, name, None)) for name in PERCENTILES]
     return [
-        (f"{label_of(metric)} {MEAN}", mean, ""),
+        (f"{LENGTHS[metric].label} {MEAN}", mean, ""),
         *((name, _bracket(each), "") for name, each in brackets if each is not None),
     ]
 
@@ -55,9 +57,9 @@ def request_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
     """How many, how fast, how they ended, how long they were."""
     flow, ended = shown.flow, sum(shown.flow.ended.values())
     now = known(
-        (label_of("flow.running"), flow.running, "decode"),
-        (label_of("flow.waiting"), flow.waiting, "waiting"),
-        (label_of("flow.ended"), ended, ""),
+        (label_of(Flow.running), flow.running, "decode"),
+        (label_of(Flow.waiting), flow.waiting, "waiting"),
+        (label_of(Flow.ended), ended, ""),
     )
     rows = [
         [*now, ("per second", _rate(ended, shown.covered_ns / NS_PER_S), "")],
@@ -96,12 +98,18 @@ def step_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
     count = steps.count or (told.quantiles.n if told else None) or None
     batch = steps.batch_mean if steps.batch_mean is not None else flow.batch_mean
     first = [
-        *known((label_of("steps.count"), count, "")),
-        *_said(f"{label_of('steps.duration_s')} time {ROUGHLY}", step_s(shown), "mean"),
-        *_said(f"{label_of('steps.batch_mean')} {MEAN}", batch, "decode"),
+        *known((label_of(StepTotals.count), count, "")),
+        *_said(
+            f"{label_of(StepTotals.duration_s)} time {ROUGHLY}", step_s(shown), "mean"
+        ),
+        *_said(f"{label_of(StepTotals.batch_mean)} {MEAN}", batch, "decode"),
         *known(
-            (label_of("steps.output_tokens"), steps.output_tokens or None, "output"),
-            (label_of("steps.prefill_tokens"), steps.prefill_tokens or None, "prefill"),
+            (label_of(StepTotals.output_tokens), steps.output_tokens or None, "output"),
+            (
+                label_of(StepTotals.prefill_tokens),
+                steps.prefill_tokens or None,
+                "prefill",
+            ),
         ),
     ]
     return [row for row in (first, length_facts(shown, "step_tokens")) if row]

@@ -12,7 +12,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from inferwatch.metrics.catalog import CATALOG, Metric
+from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.number import FlowColumn, FlowFact, Number, numbers_in
+from inferwatch.metrics.requests.latencies import LATENCIES
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.ui.kit.keys import HERE, known_keys
 from inferwatch.visible import visible
 
@@ -49,7 +52,7 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
         self,
         question: str,
         keys: Mapping[str, Sequence[Key]],
-        metrics: Iterable[str] = (),
+        numbers: Iterable[Number] = (),
         window: str = "",
         told: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
@@ -58,7 +61,7 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
         """Who gets the keys back."""
         self._told = told or {}
         self._question, self._keys = question, keys
-        self._metrics, self._window = tuple(metrics), window
+        self._numbers, self._window = tuple(numbers), window
         self._width = WIDEST
 
     def compose(self) -> ComposeResult:
@@ -79,7 +82,7 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
             )
             for group, keys in self._keys.items()
         ]
-        numbers = [_explain(CATALOG[key], self._window) for key in self._metrics]
+        numbers = [_explain(each, self._window) for each in self._numbers]
         if numbers:
             weak = Content("~ marks a percentile with fewer than 10/(1−p) samples.")
             numbers = [_title("the numbers"), *numbers, weak]
@@ -97,7 +100,7 @@ def toggle_help(
     screen: Screen[None],
     question: str,
     more: Mapping[str, Sequence[Key]],
-    metrics: Iterable[str] = (),
+    numbers: Iterable[Number] = (),
     window: str = "",
     told: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
@@ -121,50 +124,55 @@ def toggle_help(
         fresh = [each for each in rows if each[0] not in listed]
         keys.setdefault(group, []).extend(fresh)
     shown = {group: rows for group, rows in keys.items() if rows}
-    drawer = HelpDrawer(question, shown, metrics, window, told)
+    drawer = HelpDrawer(question, shown, numbers, window, told)
     drawer.focused_before = screen.focused
     screen.mount(drawer)
     drawer.focus()
 
 
-def catalog_keys(part: str, names: str) -> tuple[str, ...]:
-    """Catalog keys of several numbers of one part of the snapshot."""
-    return tuple(f"{part}.{name}" for name in names.split())
+def catalog_keys(part: str, names: str) -> tuple[Number, ...]:
+    """Several numbers of one part of the snapshot."""
+    return tuple(CATALOG[f"{part}.{name}"] for name in names.split())
 
 
-COST_KEYS = catalog_keys(
+COST_NUMBERS = catalog_keys(
     "cost",
     "dropped_readings unrecorded_readings self_cpu_share process_cpu_share "
     "probe_us_per_step",
 )
 """What watching costs: the header of every screen shows it."""
-SLO_KEYS = catalog_keys(
+SLO_NUMBERS = catalog_keys(
     "slo",
     "slo judged good undetermined goodput_per_s missed burn burn_long budget_left "
     "missed_since_ns classes",
 )
 """Of objectives, where there are any."""
-SPENDING_KEYS = catalog_keys(
+SPENDING_NUMBERS = catalog_keys(
     "spending",
     "per_hour per_mtok per_mtok_good read_from joules_per_prefill_token "
     "joules_per_decode_token",
 )
 """What tokens cost, where anybody told a price, and what energy they took."""
-LATENCY_KEYS = tuple(key for key, metric in CATALOG.items() if metric.line)
+LATENCY_NUMBERS = tuple(each for each in LATENCIES.values() if each.place)
 """What the table of latencies shows."""
-FLOW_KEYS = tuple(key for key, metric in CATALOG.items() if metric.flow)
+FLOW_NUMBERS = tuple(
+    each
+    for column in FlowColumn
+    for each in numbers_in(Flow)
+    if isinstance(each.place, FlowFact) and each.place.column is column
+)
 """What Overview's flow shows."""
 
 
-def _explain(metric: Metric, window: str) -> Content:
-    seen = f"seen by {metric.vantage.value}" if metric.vantage else "counted here"
-    span = metric.span or f"window {window}"
-    facts = [fact for fact in (metric.unit.value, seen, span) if fact]
+def _explain(number: Number, window: str) -> Content:
+    seen = f"seen by {number.vantage.value}" if number.vantage else "counted here"
+    span = number.span or f"window {window}"
+    facts = [fact for fact in (number.unit.value, seen, span) if fact]
     return Content.assemble(
-        (metric.abbr, "bold"),
-        f"  {metric.title}",
+        (number.label, "bold"),
+        f"  {number.title}",
         (f"  {' · '.join(facts)}", "$ink-muted"),
-        f"\n{metric.definition}",
+        f"\n{number.help}",
     )
 
 

@@ -144,7 +144,7 @@ ACTIVITY = ChartPlan(
     lane_unit="W",
     optional=True,
 )
-HARDWARE_KEYS = catalog_keys(
+HARDWARE_NUMBERS = catalog_keys(
     "hardware",
     "hbm_bytes_per_s hbm_share sm_active power_w joules_per_token derived_bytes_per_s",
 )

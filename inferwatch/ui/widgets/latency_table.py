@@ -15,7 +15,8 @@ from inferwatch.formatting import (
     format_objective,
     shared_unit,
 )
-from inferwatch.metrics.catalog import CATALOG, LatencyLine
+from inferwatch.metrics.number import LatencyLine
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.metrics.series.window import Bracket, Latency, Window
 from inferwatch.ui.kit.panel import Panel
@@ -175,9 +176,10 @@ class LatencyTable(Panel):
     def _row(
         self, latency: Latency, columns: Sequence[Column], vantage: int, trend: int
     ) -> Line:
-        metric = CATALOG[latency.metric]
-        line = metric.line or LatencyLine(ink="mean")
-        name = f"{'  ' if line.part else ' '}{metric.abbr}"
+        number = LATENCIES[latency.metric]
+        place = number.place
+        line = place if isinstance(place, LatencyLine) else LatencyLine("mean")
+        name = f"{'  ' if line.part else ' '}{number.label}"
         ink = "muted" if line.part else "strong"
         n = latency.quantiles.n
         unit = _unit(latency)

@@ -9,8 +9,8 @@ from inferwatch.formatting import (
     format_objective,
     shared_unit,
 )
-from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.objectives.view import SloState
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.series.window import Latency
 from inferwatch.metrics.snapshot import Snapshot
@@ -52,11 +52,11 @@ def _worst(state: SloState, latencies: Sequence[Latency]) -> str | None:
     limit_s = row.objective_s if row is not None else None
     p99_s = row.quantiles.p99 if row is not None else None
     if row is None or limit_s is None or p99_s is None or p99_s <= limit_s:
-        return f"{label_of(metric)} missed by {missed[metric]:,}"
+        return f"{LATENCIES[metric].label} missed by {missed[metric]:,}"
     unit = shared_unit([p99_s])
     p99 = f"{format_in(unit, p99_s).strip()} {unit.name}"
     limit = format_objective(limit_s).removeprefix("< ")
-    return f"{label_of(metric)} p99 {p99} > {limit}"
+    return f"{LATENCIES[metric].label} p99 {p99} > {limit}"
 
 
 def share_line(shown: Snapshot) -> Line:

@@ -8,6 +8,7 @@ import pytest
 
 from collectors.contract.readings import EngineInfo, ServerInfo, Vantage
 from inferwatch.metrics.changes import Side, changes, verdict
+from inferwatch.metrics.requests.latencies import TTFT
 from inferwatch.metrics.series.window import Latency, Quantiles, Window
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
@@ -96,7 +97,7 @@ def test_shares_differ_by_points_and_not_by_ratio() -> None:
 def test_what_another_vantage_measured_is_shown_but_not_compared() -> None:
     compared = changes(picture(ttft_s=0.9), picture(vantage=Vantage.FRONTEND))
 
-    (ttft,) = [each for each in compared.numbers if each.key == "ttft_s"]
+    (ttft,) = [each for each in compared.numbers if each.number is TTFT]
     assert (ttft.now, ttft.then, ttft.ratio) == (0.9, 0.1, None)
     assert not compared.large(Side.RESULT)
 

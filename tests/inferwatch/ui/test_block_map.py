@@ -13,8 +13,9 @@ from textual.pilot import Pilot
 from collectors.contract.readings import Note, NoteKind
 from inferwatch.feed import FeedState
 from inferwatch.metrics.cache.memory import BlockPicture, BlockState, Memory
-from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.catalog import number_of
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kv.block_cells import MapOrder
 from inferwatch.ui.kv.block_map import BlockMapPanel
@@ -211,7 +212,7 @@ async def test_k_shows_the_map_of_the_next_rank_and_help_explains_the_keys(
             "next rank",
             "Another block",
             "One request's blocks stand out",
-            CATALOG["kv.cached_blocks"].definition,
+            number_of(KvState.cached_blocks).help,
         ):
             assert told in said
 

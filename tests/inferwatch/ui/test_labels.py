@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from inferwatch.metrics.catalog import CATALOG
 from inferwatch.metrics.floor.view import TimeSplit
+from inferwatch.metrics.number import Number, numbers_in
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.hardware.gpu_panel import _bars, _facts, _memory
 from inferwatch.ui.hardware.host_panel import _lags, _scheduler
@@ -93,9 +94,9 @@ def of_limits() -> set[str]:
     ids=["limits", "hardware", "overview", "kv", "steps", "requests"],
 )
 def test_every_label_is_one_that_the_help_explains(
-    shown: set[str], explained: Sequence[str]
+    shown: set[str], explained: Sequence[Number]
 ) -> None:
-    labels = {CATALOG[key].abbr for key in explained}
+    labels = {each.label for each in explained}
 
     assert {each.removesuffix(" p99").removesuffix(" time") for each in shown} <= labels
 
@@ -111,7 +112,7 @@ def test_what_is_now_is_told_apart_from_what_is_of_the_window() -> None:
     assert "".join(run.text for run in head).endswith("• now, else 60 s ")
 
 
-def test_every_number_that_the_catalog_puts_into_the_flow_is_drawn() -> None:
-    placed = {metric.abbr for metric in CATALOG.values() if metric.flow}
+def test_every_number_that_has_its_place_in_the_flow_is_drawn() -> None:
+    placed = {each.label for each in numbers_in(Flow) if each.place}
 
     assert placed | {"step p99"} == of_overview()

@@ -20,7 +20,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import CATALOG, client_words, label_of
+from inferwatch.metrics.catalog import client_words, label_of
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.printing.destination import Destination
@@ -201,7 +202,7 @@ def _verdict(client: Summary) -> str:
 
 
 def _latency(metric: str, row: dict[str, Any]) -> str:
-    abbr = CATALOG[metric].abbr
+    abbr = LATENCIES[metric].label
     cells = [f"<td>{abbr} <span class=unit>{as_html(row['vantage'])}</span></td>"]
     cells.append(f"<td>{format_count(row['n']).strip()}</td>")
     texts = format_durations(row[column] for column in COLUMNS)
@@ -294,7 +295,7 @@ def cdfs(data: PageData) -> list[str]:
 
 def _curves(of: Mapping[str, Distribution]) -> list[SvgCurve]:
     return [
-        SvgCurve(name=label_of(metric), ink=ink, points=of[metric].points())
+        SvgCurve(name=LATENCIES[metric].label, ink=ink, points=of[metric].points())
         for metric, ink in INKS.items()
         if metric in of and of[metric].n
     ]

@@ -24,10 +24,10 @@ from collectors.contract.readings import (
 from inferwatch.metrics.load.book import told_sum
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.model.model import Model
+from inferwatch.metrics.requests.latencies import VANTAGES
 from inferwatch.metrics.requests.outcomes import Outcomes
 from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.requests.request_tracker import (
-    VANTAGES,
     LatencySamples,
     RequestTracker,
 )

@@ -1,0 +1,57 @@
+"""Nothing is shown that no Number explains."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+import pytest
+
+from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
+from inferwatch.metrics.number import Number, label_of, number_of, numbers_in
+from inferwatch.metrics.requests.latencies import LATENCIES, LENGTHS, VANTAGES
+from inferwatch.metrics.steps.counter import StepTotals
+from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
+from inferwatch.metrics.steps.flow import Flow, KvState
+
+NO_NUMBERS: dict[type, set[str]] = {}
+"""What a thing is, and what of it is told elsewhere."""
+PIECES = (Flow, StepTotals, BatchCurve, Stall, KvState)
+
+
+def every_number() -> Iterator[Number]:
+    """Of all pieces, and those that are no fields."""
+    for piece in PIECES:
+        yield from numbers_in(piece)
+    yield from LATENCIES.values()
+    yield from LENGTHS.values()
+    yield from CLIENT_LATENCIES.values()
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_every_field_is_explained(piece: type) -> None:
+    names = {field.name for field in fields(piece)} - NO_NUMBERS.get(piece, set())
+
+    assert names <= {number.name for number in numbers_in(piece)}
+
+
+def test_a_field_has_one_label_and_one_key() -> None:
+    assert label_of(Flow.waiting) == "waiting"
+    assert number_of(Flow.waiting).key == "flow.waiting"
+    assert number_of(Flow.failed_share).key == "flow.failed_share"
+    with pytest.raises(KeyError):
+        number_of(Flow(waiting=1).waiting)
+
+
+def test_no_two_numbers_have_the_same_key() -> None:
+    keys = [number.key for number in every_number()]
+
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_latency_table_shows_what_has_its_place_there() -> None:
+    assert [key for key, each in LATENCIES.items() if each.place] == list(VANTAGES)
+
+
+@pytest.mark.parametrize("number", every_number(), ids=lambda each: each.key)
+def test_help_is_one_sentence(number: Number) -> None:
+    assert number.help.endswith(".")
+    assert number.help[0].isupper()
