@@ -665,81 +665,13 @@ CHARTS = (
     *metrics(
         "timeline.",
         Vantage.GPU,
-        Metric(
-            key="hbm_bytes_per_s",
-            abbr="HBM",
-            title="Memory bandwidth",
-            unit=Unit.GIGABYTES_PER_SECOND,
-            definition=(
-                "Bytes that the memory of the engine's GPUs moved together: measured "
-                "shares times peaks by formula, else by data sheet."
-            ),
-            formula="sum over GPUs of the mean of what samples cover",
-        ),
-        Metric(
-            key="hbm_share",
-            abbr="of peak",
-            title="Share of the peak bandwidth",
-            unit=Unit.SHARE,
-            definition="Share of the peak by formula, mean over the engine's GPUs.",
-            formula="mean of what samples cover",
-        ),
-        Metric(
-            key="sm_active",
-            abbr="SM active",
-            title="SMs active",
-            unit=Unit.SHARE,
-            definition=(
-                "Share of SM cycles with a warp assigned, mean over the engine's GPUs."
-            ),
-            formula="mean of what samples cover",
-        ),
-        Metric(
-            key="power_w",
-            abbr="power",
-            title="Power",
-            unit=Unit.WATTS,
-            definition="What the boards of the engine's GPUs drew together.",
-            formula="sum over GPUs of energy / time, else of readings",
-        ),
-        Metric(
-            key="throttled",
-            abbr="throttled",
-            title="Clocks held down",
-            unit=Unit.SHARE,
-            better=Better.LOWER,
-            definition=(
-                "Share of the time for which clocks were held down, of the GPU and the "
-                "reason where it was most."
-            ),
-            formula="rise of the time counted / time, else share of readings",
-        ),
     ),
     *metrics(
         "timeline.",
         None,
-        Metric(
-            key="derived_bytes_per_s",
-            abbr="derived traffic",
-            title="Memory traffic, derived",
-            unit=Unit.GIGABYTES_PER_SECOND,
-            definition=(
-                "Not measured but derived from steps: weights once a step and the KV "
-                "cache of each request in it."
-            ),
-            formula="sum over steps, spread over their time",
-        ),
     ),
     *metrics(
         "timeline.",
         Vantage.HOST,
-        Metric(
-            key="host_busy",
-            abbr="host busy",
-            title="Host busy",
-            unit=Unit.SHARE,
-            definition="Share of the cores of the engine's host that were busy.",
-            formula="rise of busy time / time / cores",
-        ),
     ),
 )

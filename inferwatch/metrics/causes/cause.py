@@ -4,8 +4,11 @@ The parts of a TTFT are measured by the clocks of API server and EngineCore of o
 and add up to it; what no reading explains is *unknown*.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
+
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.number import Better, Number, Unit, piece
 
 
 class Cause(StrEnum):
@@ -103,21 +106,56 @@ Parts = tuple[tuple[Cause, float], ...]
 """Seconds by cause, in the order of ``TTFT_CAUSES``, without those that are zero."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("slow_group", Vantage.ENGINE)
 class SlowGroup:
     """Of the slowest requests, those whose TTFT went to one cause above all."""
 
-    cause: Cause
-    requests: int
-    share: float
+    cause: Annotated[
+        Cause,
+        Number("cause", "Cause", "What took the time of some of the slowest requests."),
+    ]
+    requests: Annotated[
+        int,
+        Number(
+            "requests",
+            "Requests",
+            "How many of the slowest requests it took most from.",
+            unit=Unit.REQUESTS,
+        ),
+    ]
+    share: Annotated[
+        float,
+        Number(
+            "share",
+            "Share of their time",
+            "Of the TTFT of all of the slowest, what this cause took.",
+            unit=Unit.SHARE,
+        ),
+    ]
     """Of the time of *all* the slowest, what this cause took, 0-1."""
-    worst_key: str
+    worst_key: Annotated[
+        str,
+        Number(
+            "worst",
+            "Who lost most to it",
+            "The request that this cause took most time from.",
+        ),
+    ]
     """Of the request that it took most from."""
-    worst_ttft_s: float
+    worst_ttft_s: Annotated[
+        float,
+        Number(
+            "its TTFT",
+            "TTFT of that request",
+            "The TTFT of the request that this cause took most time from.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ]
     """Of that request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("slowest", Vantage.FRONTEND)
 class SlowRequests:
     """The slowest requests of the window by TTFT, and what made them slow.
 
@@ -126,24 +164,90 @@ class SlowRequests:
     what is more than five minutes old the slowest 1,024.
     """
 
-    n: int
+    n: Annotated[
+        int,
+        Number(
+            "slowest",
+            "Slowest requests",
+            "How many requests are counted as the slowest by TTFT: those from p99 on, "
+            "below a hundred the slowest tenth; at most 64 of one second.",
+            unit=Unit.REQUESTS,
+        ),
+    ]
     """How many they are."""
-    of: int
+    of: Annotated[
+        int,
+        Number(
+            "of",
+            "Requests with a first token",
+            "Of how many requests these are the slowest.",
+            unit=Unit.REQUESTS,
+        ),
+    ]
     """Of how many in the window."""
-    from_s: float
+    from_s: Annotated[
+        float,
+        Number(
+            "from",
+            "TTFT of the fastest of them",
+            "The shortest TTFT among the slowest requests.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ]
     """The TTFT of the fastest of them."""
-    is_p99: bool
+    is_p99: Annotated[
+        bool,
+        Number("p99", "From p99 on", "Whether these are the requests from p99 on."),
+    ]
     """They are those from p99 on."""
-    ttft_s: float
+    ttft_s: Annotated[
+        float,
+        Number(
+            "TTFT",
+            "Their TTFT together",
+            "The TTFT of all of the slowest requests, added up.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ]
     """Of all of them together."""
-    groups: tuple[SlowGroup, ...] = ()
+    groups: Annotated[
+        tuple[SlowGroup, ...],
+        Number(
+            "by cause",
+            "What made them slow",
+            "Their time by cause, the largest share first.",
+        ),
+    ] = ()
     """One a cause that took any time, the largest share first; shares add up to 1."""
-    worst_key: str = ""
+    worst_key: Annotated[
+        str,
+        Number("worst", "The slowest request", "The request with the longest TTFT."),
+    ] = ""
     """Of the slowest of all."""
-    worst_ttft_s: float = 0.0
+    worst_ttft_s: Annotated[
+        float,
+        Number(
+            "worst TTFT",
+            "TTFT of the slowest request",
+            "The longest TTFT of the window.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = 0.0
 
     @property
-    def sentence(self) -> str:
+    def sentence(
+        self,
+    ) -> Annotated[
+        str,
+        Number(
+            "slow by",
+            "What took most",
+            "The cause that took most of their time, as a sentence.",
+        ),
+    ]:
         """What took most, such as "61% of p99 TTFT is queueing for KV blocks"."""
         if not self.groups:
             return ""

@@ -3,10 +3,12 @@
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.causes.cause import Cause
+from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.quantiles import PERCENTS, ranks, weak_percentiles
 from inferwatch.metrics.series.window import Quantiles
@@ -28,22 +30,100 @@ class GroupBy(StrEnum):
     CAUSE = "cause"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+OF_THE_LIST = "the requests listed"
+"""What a group covers, whatever the window."""
+
+
+@piece("group", Vantage.ENGINE, span=OF_THE_LIST)
 class RequestGroup:
     """What the requests of a group add up to; of those at hand, not of the window."""
 
-    name: str
-    requests: int
-    live: int
-    failed: int
+    name: Annotated[
+        str, Number("group", "Group", "What its requests have in common.", here=True)
+    ]
+    requests: Annotated[
+        int,
+        Number(
+            "n",
+            "Requests of the group",
+            "How many of the requests listed are in the group.",
+            unit=Unit.REQUESTS,
+            here=True,
+        ),
+    ]
+    live: Annotated[
+        int,
+        Number(
+            "live",
+            "Live requests of the group",
+            "How many of them have not ended.",
+            unit=Unit.REQUESTS,
+            here=True,
+        ),
+    ]
+    failed: Annotated[
+        int,
+        Number(
+            "failed",
+            "Failed requests of the group",
+            "How many of them failed or were aborted.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+            here=True,
+        ),
+    ]
     """Failed or aborted."""
-    ttft_s: Quantiles
+    ttft_s: Annotated[
+        Quantiles,
+        Number(
+            "TTFT",
+            "Time to first token of the group",
+            "Exact percentiles of those that have had a first token.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            vantage=Vantage.FRONTEND,
+        ),
+    ]
     """Of those that have had a first token; likewise the next."""
-    tpot_p50_s: float | None
-    itl_max_s: float | None
-    cached_share: float | None
+    tpot_p50_s: Annotated[
+        float | None,
+        Number(
+            "TPOT p50",
+            "Time per output token of the group",
+            "The median of those that have had two tokens.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ]
+    itl_max_s: Annotated[
+        float | None,
+        Number(
+            "ITL max",
+            "Longest gap of the group",
+            "The longest gap between two tokens of any of them.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ]
+    cached_share: Annotated[
+        float | None,
+        Number(
+            "cached",
+            "Cached share of the group",
+            "Of their prompt tokens, those found in the prefix cache.",
+            unit=Unit.SHARE,
+            better=Better.HIGHER,
+        ),
+    ]
     """Of the prompt tokens, 0-1; of requests that are known by both."""
-    cause: Cause | None
+    cause: Annotated[
+        Cause | None,
+        Number(
+            "main cause",
+            "Main cause of the group",
+            "What took most of their TTFTs, all together.",
+        ),
+    ]
     """What took most of the time that they waited for a first token."""
 
 

@@ -1,9 +1,11 @@
 """One request as screens show it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.causes.cause import Cause, Parts
+from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.requests.request_names import request_name, sent_id
 
 
@@ -29,55 +31,292 @@ class RequestState(StrEnum):
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("request", Vantage.ENGINE)
 class RequestRow:
     """One request, as far as it is known."""
 
-    key: str
+    key: Annotated[
+        str, Number("key", "Key", "The request's name within this session.", here=True)
+    ]
     """Source and internal id: stable while the session lasts."""
-    request_id: str
-    external_id: str | None = None
-    sequence: int | None = None
+    request_id: Annotated[
+        str,
+        Number("id", "Internal id", "The engine's own id for the request.", here=True),
+    ]
+    external_id: Annotated[
+        str | None,
+        Number(
+            "client id",
+            "External id",
+            "The id that clients and the server's log use.",
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = None
+    sequence: Annotated[
+        int | None,
+        Number(
+            "sequence",
+            "Sequence",
+            "Which answer of several it is, as the reply counts its choices: a "
+            "request with n=4 is four sequences, 0 to 3, with a row each.",
+            here=True,
+        ),
+    ] = None
     """Its place among the answers to one request; None: there is no other."""
-    ordinal: int | None = None
-    state: RequestState = RequestState.ARRIVED
-    arrived_ns: int = 0
+    ordinal: Annotated[
+        int | None, Number("#", "Ordinal", "The number that steps use for the request.")
+    ] = None
+    state: Annotated[
+        RequestState,
+        Number(
+            "state",
+            "State",
+            "Where the request is: arrived, queued, prefill, decode, preempted, "
+            "finished, aborted or failed.",
+            here=True,
+        ),
+    ] = RequestState.ARRIVED
+    arrived_ns: Annotated[
+        int,
+        Number(
+            "arrived",
+            "Arrival",
+            "Session time at which it arrived at the API server; where that is "
+            "unknown, in the engine.",
+            unit=Unit.NANOSECONDS,
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = 0
     """Front-end arrival where seen, else the engine's queueing."""
-    added_ns: int | None = None
+    added_ns: Annotated[
+        int | None,
+        Number(
+            "added",
+            "Added to the queue",
+            "Session time since which it has been in the engine's queue.",
+            unit=Unit.NANOSECONDS,
+        ),
+    ] = None
     """engine: since when it has been queued."""
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    queue_s: float | None = None
+    prompt_tokens: Annotated[
+        int | None,
+        Number("prompt", "Prompt tokens", "Length of its prompt.", unit=Unit.TOKENS),
+    ] = None
+    cached_tokens: Annotated[
+        int | None,
+        Number(
+            "cached",
+            "Cached tokens",
+            "Prompt tokens that were found in the prefix cache.",
+            unit=Unit.TOKENS,
+            better=Better.HIGHER,
+        ),
+    ] = None
+    output_tokens: Annotated[
+        int | None,
+        Number(
+            "out", "Output tokens", "Tokens produced for it so far.", unit=Unit.TOKENS
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        Number(
+            "max",
+            "Token limit",
+            "The most output tokens that it may have.",
+            unit=Unit.TOKENS,
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        Number("temp", "Temperature", "The sampling temperature it asked for."),
+    ] = None
+    queue_s: Annotated[
+        float | None,
+        Number(
+            "queue",
+            "Queue time",
+            "How long it waited in the engine until it was first scheduled.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
     """engine: queued to first scheduled."""
-    prefill_s: float | None = None
+    prefill_s: Annotated[
+        float | None,
+        Number(
+            "prefill",
+            "Prefill time",
+            "From when it was first scheduled to the end of the step that gave its "
+            "first token.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
     """engine: first scheduled to first token."""
-    ttft_s: float | None = None
+    ttft_s: Annotated[
+        float | None,
+        Number(
+            "TTFT",
+            "Time to first token",
+            "From its arrival at the API server to its first token.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = None
     """front end: arrival to first token."""
-    tpot_s: float | None = None
+    tpot_s: Annotated[
+        float | None,
+        Number(
+            "TPOT",
+            "Time per output token",
+            "Mean time per token after the first, so far; unknown below two tokens.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
     """engine: (last - first token) / (output tokens - 1), so far."""
-    itl_last_s: float | None = None
-    itl_max_s: float | None = None
-    decode_s: float | None = None
-    e2el_s: float | None = None
+    itl_last_s: Annotated[
+        float | None,
+        Number(
+            "ITL last",
+            "Last gap",
+            "The gap before its latest token.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
+    itl_max_s: Annotated[
+        float | None,
+        Number(
+            "ITL max",
+            "Longest gap",
+            "The longest gap between two of its tokens.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
+    decode_s: Annotated[
+        float | None,
+        Number(
+            "decode",
+            "Decode time",
+            "From its first token to its latest.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
+    e2el_s: Annotated[
+        float | None,
+        Number(
+            "E2EL",
+            "End-to-end latency",
+            "From its arrival at the API server to its last token, if it finished.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = None
     """front end: arrival to last token."""
-    preemptions: int = 0
-    reason: str | None = None
-    cause: Cause | None = None
+    preemptions: Annotated[
+        int,
+        Number(
+            "pre",
+            "Preemptions",
+            "How often it was put back into the queue to free its blocks.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+        ),
+    ] = 0
+    reason: Annotated[
+        str | None,
+        Number(
+            "reason",
+            "Finish reason",
+            "Why it ended: stop, length, repetition, abort, error or lost.",
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = None
+    cause: Annotated[
+        Cause | None,
+        Number(
+            "cause",
+            "Main cause",
+            "What took the largest part of its TTFT, or of its wait so far.",
+        ),
+    ] = None
     """The largest part of its TTFT, or of its wait so far."""
-    ttft_parts: Parts = ()
+    ttft_parts: Annotated[
+        Parts,
+        Number(
+            "TTFT parts",
+            "Parts of the TTFT",
+            "Its TTFT by cause: the API, each reason why it waited in the queue, its "
+            "own prefill and that of others; what nothing explains is unknown.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
     """They add up to the TTFT; empty until it is known."""
-    itl_cause: Cause | None = None
+    itl_cause: Annotated[
+        Cause | None,
+        Number(
+            "late by",
+            "Cause of the longest gap",
+            "Why its longest gap came late, if it is above 5 ms and three times the "
+            "median of its gaps.",
+        ),
+    ] = None
     """Why its longest gap came late; None where that was no spike."""
-    lora: str | None = None
-    priority: int | None = None
-    header: str | None = None
+    lora: Annotated[
+        str | None,
+        Number(
+            "model/LoRA",
+            "LoRA adapter",
+            "The LoRA adapter that it asked for; where there is none, screens name "
+            "the model.",
+        ),
+    ] = None
+    priority: Annotated[
+        int | None,
+        Number(
+            "priority",
+            "Priority",
+            "Lower goes first; unknown where all requests have the same.",
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = None
+    header: Annotated[
+        str | None,
+        Number(
+            "header",
+            "Header",
+            "What it said in the one header that was chosen to group by.",
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = None
     """Of the header that was chosen to group by."""
-    class_name: str | None = None
+    class_name: Annotated[
+        str | None,
+        Number(
+            "class",
+            "Class",
+            "Its class, where our load generator sends a mix of classes.",
+            vantage=Vantage.CLIENT,
+        ),
+    ] = None
     """client: its class in a mix of classes."""
-    missed: tuple[str, ...] | None = None
+    missed: Annotated[
+        tuple[str, ...] | None,
+        Number(
+            "slo",
+            "Objectives missed",
+            "Which objectives it missed; nothing where it held all, unknown where "
+            "nobody can tell.",
+            here=True,
+        ),
+    ] = None
     """Objectives it missed; None where it was not judged."""
 
     @property

@@ -1,12 +1,13 @@
 """Everything over time, on one axis."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from collectors.contract.readings import Step
+from collectors.contract.readings import Step, Vantage
+from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.series.heat import Heat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("timeline", Vantage.ENGINE)
 class Timeline:
     """Everything over time on one axis: columns of equal length, oldest first.
 
@@ -14,68 +15,437 @@ class Timeline:
     aligned to multiples of ``bin_ns``, so columns keep their place as time goes on.
     """
 
-    start_ns: int = 0
-    bin_ns: int = 1
-    lost_ns: int | None = None
+    start_ns: Annotated[
+        int,
+        Number(
+            "from",
+            "Start",
+            "Session time at which the first column begins.",
+            unit=Unit.NANOSECONDS,
+            here=True,
+        ),
+    ] = 0
+    bin_ns: Annotated[
+        int,
+        Number(
+            "bin",
+            "Bin",
+            "How much time each column covers: 0.1 s, 0.5 s, 2.5 s, or what fits a "
+            "session.",
+            unit=Unit.NANOSECONDS,
+            here=True,
+        ),
+    ] = 1
+    lost_ns: Annotated[
+        int | None,
+        Number(
+            "lost",
+            "Lost",
+            "Session time at which the engine was lost; columns end there.",
+            unit=Unit.NANOSECONDS,
+            here=True,
+        ),
+    ] = None
     """Columns end here, when the engine was lost: what led to it stays in sight."""
-    ttft_mean_s: tuple[float | None, ...] = ()
-    ttft_max_s: tuple[float | None, ...] = ()
-    itl_mean_s: tuple[float | None, ...] = ()
-    itl_max_s: tuple[float | None, ...] = ()
-    batch_prefill: tuple[float | None, ...] = ()
+    ttft_mean_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "TTFT",
+            "TTFT, mean",
+            "Mean TTFT of the first tokens in the column.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = ()
+    ttft_max_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "TTFT max",
+            "TTFT, worst",
+            "Worst TTFT of the first tokens in the column.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            vantage=Vantage.FRONTEND,
+        ),
+    ] = ()
+    itl_mean_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "ITL",
+            "ITL, mean",
+            "Mean gap between tokens in the column.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    itl_max_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "ITL max",
+            "ITL, worst",
+            "Longest gap between tokens in the column.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    batch_prefill: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "prefill",
+            "Prefilling",
+            "Requests in prefill per step, averaged over the column.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = ()
     """Mean prefilling requests per step."""
-    batch_decode: tuple[float | None, ...] = ()
-    batch_max: tuple[int | None, ...] = ()
-    waiting_max: tuple[int | None, ...] = ()
-    prefill_tokens: tuple[int | None, ...] = ()
+    batch_decode: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "decode",
+            "Decoding",
+            "Requests in decode per step, averaged over the column.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = ()
+    batch_max: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "batch",
+            "Largest batch",
+            "The most requests in one step of the column.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = ()
+    waiting_max: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "waiting",
+            "Waiting, most",
+            "Longest queue of any engine in the column.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    prefill_tokens: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "prefill",
+            "Prefill tokens",
+            "Prompt tokens scheduled in the column.",
+            unit=Unit.TOKENS,
+        ),
+    ] = ()
     """Prompt tokens scheduled in the bin."""
-    output_tokens: tuple[int | None, ...] = ()
-    prefill_share: tuple[float | None, ...] = ()
+    output_tokens: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "out",
+            "Output tokens",
+            "Tokens that the steps of the column produced.",
+            unit=Unit.TOKENS,
+            better=Better.HIGHER,
+        ),
+    ] = ()
+    prefill_share: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "prefill",
+            "Share of prefill",
+            "Share of the time of the column's steps that was prefill.",
+            unit=Unit.SHARE,
+        ),
+    ] = ()
     """Of the time of the bin's steps, that of prefill, 0-1; of a mixed step by its
     tokens."""
-    decode_tokens: tuple[int | None, ...] = ()
+    decode_tokens: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "decoded",
+            "Decode tokens",
+            "Tokens scheduled in the column for requests that decode.",
+            unit=Unit.TOKENS,
+        ),
+    ] = ()
     """Scheduled for requests that decode."""
-    kv_used_blocks: tuple[int | None, ...] = ()
+    kv_used_blocks: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "used",
+            "Used blocks",
+            "KV blocks that live requests held at the last step of the column.",
+            unit=Unit.BLOCKS,
+        ),
+    ] = ()
     """At the bin's last step."""
-    kv_cached_blocks: tuple[int | None, ...] = ()
-    kv_free_blocks: tuple[int | None, ...] = ()
-    step_mean_s: tuple[float | None, ...] = ()
-    step_max_s: tuple[float | None, ...] = ()
-    steps: tuple[int, ...] = ()
-    bound_seqs: tuple[float | None, ...] = ()
+    kv_cached_blocks: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "idle-cached",
+            "Idle-cached blocks",
+            "KV blocks that no request held, but that kept a prefix, at the last step "
+            "of the column.",
+            unit=Unit.BLOCKS,
+        ),
+    ] = ()
+    kv_free_blocks: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "free",
+            "Free blocks",
+            "KV blocks that held nothing at the last step of the column.",
+            unit=Unit.BLOCKS,
+        ),
+    ] = ()
+    step_mean_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "step",
+            "Step time, mean",
+            "Mean duration of the steps that ended in the column.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    step_max_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "step max",
+            "Step time, worst",
+            "Longest step that ended in the column.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    steps: Annotated[
+        tuple[int, ...],
+        Number(
+            "steps",
+            "Steps",
+            "Steps that ended in the column; 0 where there was none.",
+            unit=Unit.STEPS,
+        ),
+    ] = ()
+    bound_seqs: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "seqs",
+            "Bound by seqs",
+            "Share of the steps' time when the head of the queue had to wait because "
+            "max_num_seqs requests were running.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = ()
     """Share of the time of the bin's steps bound by seqs, 0-1; likewise below."""
-    bound_tokens: tuple[float | None, ...] = ()
-    bound_kv: tuple[float | None, ...] = ()
-    bound_deferred: tuple[float | None, ...] = ()
-    bound_other: tuple[float | None, ...] = ()
-    preemptions: tuple[int | None, ...] = ()
-    slowest_step: tuple[Step | None, ...] = ()
+    bound_tokens: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "tokens",
+            "Bound by tokens",
+            "Share of the steps' time when the head of the queue had to wait because "
+            "the token budget was used up.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    bound_kv: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "KV",
+            "Bound by KV",
+            "Share of the steps' time when the head of the queue had to wait for KV "
+            "blocks.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    bound_deferred: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "deferred",
+            "Deferred",
+            "Share of the steps' time when all that waited were passed over: they "
+            "needed a grammar, a KV transfer, a LoRA slot or an encoder first. In "
+            "records of schema 8 and before they are among the others.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    bound_other: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "other",
+            "Bound by other",
+            "Share of the steps' time when the head of the queue had to wait for "
+            "another reason.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    preemptions: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "preempt",
+            "Preemptions",
+            "How often a request was put back into the queue in the column.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    slowest_step: Annotated[
+        tuple[Step | None, ...],
+        Number("slowest", "Slowest step", "The longest step of the column."),
+    ] = ()
     """The longest step of each bin, without its members."""
-    step_heat: tuple[Heat | None, ...] = ()
+    step_heat: Annotated[
+        tuple[Heat | None, ...],
+        Number(
+            "spread",
+            "Spread of step times",
+            "How many steps of the column took how long, on a scale of two cells for "
+            "each doubling: two bands are two kinds of steps.",
+            unit=Unit.STEPS,
+        ),
+    ] = ()
     """How the durations of each bin's steps are spread: cells and counts."""
-    running_max: tuple[int | None, ...] = ()
+    running_max: Annotated[
+        tuple[int | None, ...],
+        Number(
+            "running",
+            "Running, most",
+            "Most requests that ran at once, of the readings in the column: what was "
+            "between two readings is not seen.",
+            unit=Unit.REQUESTS,
+            vantage=Vantage.SCRAPE,
+        ),
+    ] = ()
     """Most requests that ran at once, as a server told; empty where it tells steps."""
-    kv_usage: tuple[float | None, ...] = ()
+    kv_usage: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "used",
+            "KV usage",
+            "Share of the KV blocks in use at the column's last reading.",
+            unit=Unit.SHARE,
+            vantage=Vantage.SCRAPE,
+        ),
+    ] = ()
     """Share of KV blocks in use, 0-1, at the bin's last reading; likewise."""
-    restarts_ns: tuple[int, ...] = ()
+    restarts_ns: Annotated[
+        tuple[int, ...],
+        Number(
+            "restarts",
+            "Restarts",
+            "When a server began anew within the columns.",
+            unit=Unit.NANOSECONDS,
+            vantage=Vantage.SCRAPE,
+        ),
+    ] = ()
     """When a server began anew within the columns."""
-    hbm_bytes_per_s: tuple[float | None, ...] = ()
+    hbm_bytes_per_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "HBM",
+            "Memory bandwidth",
+            "Bytes that the memory of the engine's GPUs moved together: measured "
+            "shares times peaks by formula, else by data sheet.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            vantage=Vantage.GPU,
+        ),
+    ] = ()
     """gpu: measured, of the engine's GPUs together; likewise all below. Empty where
     there is none."""
-    hbm_share: tuple[float | None, ...] = ()
+    hbm_share: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "of peak",
+            "Share of the peak bandwidth",
+            "Share of the peak by formula, mean over the engine's GPUs.",
+            unit=Unit.SHARE,
+            vantage=Vantage.GPU,
+        ),
+    ] = ()
     """gpu: of what their memory could move, 0-1, mean."""
-    sm_active: tuple[float | None, ...] = ()
+    sm_active: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "SM active",
+            "SMs active",
+            "Share of SM cycles with a warp assigned, mean over the engine's GPUs.",
+            unit=Unit.SHARE,
+            vantage=Vantage.GPU,
+        ),
+    ] = ()
     """gpu: 0-1, mean."""
-    power_w: tuple[float | None, ...] = ()
-    throttled: tuple[float | None, ...] = ()
+    power_w: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "power",
+            "Power",
+            "What the boards of the engine's GPUs drew together.",
+            unit=Unit.WATTS,
+            vantage=Vantage.GPU,
+        ),
+    ] = ()
+    throttled: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "throttled",
+            "Clocks held down",
+            "Share of the time for which clocks were held down, of the GPU and the "
+            "reason where it was most.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+            vantage=Vantage.GPU,
+        ),
+    ] = ()
     """gpu: share of the time for which the clocks of any were held down."""
-    derived_bytes_per_s: tuple[float | None, ...] = ()
+    derived_bytes_per_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "derived traffic",
+            "Memory traffic, derived",
+            "Not measured but derived from steps: weights once a step and the KV "
+            "cache of each request in it.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            here=True,
+        ),
+    ] = ()
     """Not measured: weights once a step and the KV cache that each request reads."""
-    host_busy: tuple[float | None, ...] = ()
+    host_busy: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "host busy",
+            "Host busy",
+            "Share of the cores of the engine's host that were busy.",
+            unit=Unit.SHARE,
+            vantage=Vantage.HOST,
+        ),
+    ] = ()
     """Share of the host's cores that were busy, 0-1."""
-    floor_mean_s: tuple[float | None, ...] = ()
+    floor_mean_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "floor",
+            "Step floor, mean",
+            "The least time that the column's steps could have taken on this "
+            "hardware: what they read from memory at its peak, or what they computed "
+            "at its peak, whichever is longer. Derived, not measured.",
+            unit=Unit.SECONDS,
+        ),
+    ] = ()
     """Mean floor of the bin's steps; empty where peak or shape are not known."""
-    gap_mean_s: tuple[float | None, ...] = ()
+    gap_mean_s: Annotated[
+        tuple[float | None, ...],
+        Number(
+            "gap",
+            "Gap between steps, mean",
+            "Time in which no step was under way though the engine had work, for each "
+            "step of the column.",
+            unit=Unit.SECONDS,
+        ),
+    ] = ()
     """Mean time between two steps with work in the engine; likewise."""
 
     def index_at(self, t_ns: int) -> int | None:

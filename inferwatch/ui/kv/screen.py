@@ -21,6 +21,7 @@ from inferwatch.formatting import (
 from inferwatch.metrics.cache.memory import BlockPicture, Holder
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.catalog import label_of, numbers
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.frame.watch_screen import WatchScreen
@@ -247,7 +248,7 @@ class KvScreen(WatchScreen):
         ),
         *catalog_keys("holder", "blocks tokens waste_tokens age_s"),
         *PREFIX_NUMBERS,
-        *catalog_keys("timeline", "waiting_max"),
+        *numbers(Timeline.waiting_max),
         *COST_NUMBERS,
     )
     NEEDS_REQUESTS = True

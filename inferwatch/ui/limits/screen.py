@@ -8,8 +8,9 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from inferwatch.formatting import format_share
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.catalog import label_of, numbers
 from inferwatch.metrics.floor.view import Impossible, Limits, TimeSplit
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
 from inferwatch.ui.kit.panel import Panel
@@ -238,8 +239,8 @@ class LimitsScreen(WatchScreen):
         *catalog_keys(
             "time_split", "memory_floor compute_floor inefficiency host_gap idle_share"
         ),
-        *catalog_keys("timeline", "step_mean_s floor_mean_s gap_mean_s"),
-        *catalog_keys("timeline", "batch_decode batch_prefill waiting_max"),
+        *numbers(Timeline.step_mean_s, Timeline.floor_mean_s, Timeline.gap_mean_s),
+        *numbers(Timeline.batch_decode, Timeline.batch_prefill, Timeline.waiting_max),
         *catalog_keys("device_memory", "allowed_bytes parts"),
         *catalog_keys("limits", "max_requests tokens_per_request"),
         *catalog_keys("saving", "name freed_bytes more_requests floor_s helps"),

@@ -16,6 +16,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.catalog import numbers
 from inferwatch.metrics.findings.tracker import MOST_SHOWN
 from inferwatch.metrics.load.canary import Canary
 from inferwatch.metrics.number import (
@@ -27,6 +28,7 @@ from inferwatch.metrics.number import (
     numbers_in,
 )
 from inferwatch.metrics.requests.latencies import ITL, LENGTHS, TTFT
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
@@ -51,7 +53,6 @@ from inferwatch.ui.widgets.drawers import (
     LATENCY_NUMBERS,
     SLO_NUMBERS,
     SPENDING_NUMBERS,
-    catalog_keys,
 )
 from inferwatch.ui.widgets.finding_strip import FindingStrip
 from inferwatch.ui.widgets.hardware_charts import HARDWARE_NUMBERS, MEMORY
@@ -347,8 +348,11 @@ class OverviewScreen(WatchScreen):
     EXPLAINS = (
         *LATENCY_NUMBERS,
         *FLOW_NUMBERS,
-        *catalog_keys(
-            "timeline", "batch_decode batch_prefill waiting_max kv_cached_blocks"
+        *numbers(
+            Timeline.batch_decode,
+            Timeline.batch_prefill,
+            Timeline.waiting_max,
+            Timeline.kv_cached_blocks,
         ),
         *HARDWARE_NUMBERS,
         *SLO_NUMBERS,

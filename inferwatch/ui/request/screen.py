@@ -12,6 +12,8 @@ from textual.widget import Widget
 from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
+from inferwatch.metrics.catalog import numbers
+from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.story.story import RequestStory
 from inferwatch.ui.frame.header import Tab
@@ -23,7 +25,7 @@ from inferwatch.ui.request.looking import Looking, ScreenPart, part_within, part
 from inferwatch.ui.request.moments import StoryMoments
 from inferwatch.ui.request.words import HOW_TO_READ
 from inferwatch.ui.view import REQUEST, View
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS
 from inferwatch.ui.widgets.limit_words import highest
 from inferwatch.ui.widgets.status_lines import VerdictLine
 
@@ -46,11 +48,29 @@ class RequestScreen(WatchScreen):
     LABEL = "Request"
     QUESTION = "Why was this one slow?"
     EXPLAINS = (
-        *catalog_keys(
-            "request",
-            "state prompt_tokens cached_tokens output_tokens max_tokens queue_s "
-            "prefill_s ttft_s ttft_parts cause tpot_s itl_max_s itl_cause e2el_s "
-            "preemptions reason temperature arrived_ns lora priority header class_name",
+        *numbers(
+            RequestRow.state,
+            RequestRow.prompt_tokens,
+            RequestRow.cached_tokens,
+            RequestRow.output_tokens,
+            RequestRow.max_tokens,
+            RequestRow.queue_s,
+            RequestRow.prefill_s,
+            RequestRow.ttft_s,
+            RequestRow.ttft_parts,
+            RequestRow.cause,
+            RequestRow.tpot_s,
+            RequestRow.itl_max_s,
+            RequestRow.itl_cause,
+            RequestRow.e2el_s,
+            RequestRow.preemptions,
+            RequestRow.reason,
+            RequestRow.temperature,
+            RequestRow.arrived_ns,
+            RequestRow.lora,
+            RequestRow.priority,
+            RequestRow.header,
+            RequestRow.class_name,
         ),
         *COST_NUMBERS,
     )

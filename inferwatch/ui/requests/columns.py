@@ -1,7 +1,8 @@
 """The columns of the request table."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 from operator import attrgetter
 
 from collectors.contract.clock import NS_PER_S
@@ -12,7 +13,6 @@ from inferwatch.formatting import (
     format_count,
     format_in,
 )
-from inferwatch.metrics.catalog import CATALOG, label_of
 from inferwatch.metrics.causes.cause import (
     ITL_CAUSES,
     PREFILL_CAUSES,
@@ -20,6 +20,7 @@ from inferwatch.metrics.causes.cause import (
     TTFT_CAUSES,
     Cause,
 )
+from inferwatch.metrics.number import Number, label_of, number_of
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.request_groups import model_of
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
@@ -62,7 +63,7 @@ class RequestView:
     """The longest request in sight."""
     wall_text: Callable[[int], str] = format_clock
     """A moment as a clock has it."""
-    models: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, str] = dataclass_field(default_factory=dict)
     """The model of each source of requests."""
 
 
@@ -106,41 +107,43 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         ),
         TableColumn(
             "clock",
-            label_of("request.arrived_ns"),
+            label_of(RequestRow.arrived_ns),
             10,
             lambda row, _: TextRun(view.wall_text(row.arrived_ns).strip(), "muted"),
             value=lambda row: row.arrived_ns,
             right=True,
             from_width=UNBOUNDED,
             rank=rank_of("clock"),
-            tells=tells("arrived_ns"),
+            tells=number_of(RequestRow.arrived_ns).help,
         ),
-        _count("prompt", "prompt_tokens", from_width=72),
-        _count("cached", "cached_tokens", from_width=176),
-        _count("output", "output_tokens", also=("tokens", "output")),
-        _growing("queue", "queue_s", view, _queued_ns),
-        _growing("prefill", "prefill_s", view, _prefilled_ns, from_width=168),
-        _growing("ttft", "ttft_s", view, _first_token_awaited_ns),
-        _duration("tpot", "tpot_s", from_width=90),
-        _duration("itl", "itl_last_s", from_width=156, also=("itl",)),
-        _duration("itl_max", "itl_max_s", from_width=120),
-        _growing("e2el", "e2el_s", view, _lives_ns),
+        _count("prompt", RequestRow.prompt_tokens, from_width=72),
+        _count("cached", RequestRow.cached_tokens, from_width=176),
+        _count("output", RequestRow.output_tokens, also=("tokens", "output")),
+        _growing("queue", RequestRow.queue_s, view, _queued_ns),
+        _growing("prefill", RequestRow.prefill_s, view, _prefilled_ns, from_width=168),
+        _growing("ttft", RequestRow.ttft_s, view, _first_token_awaited_ns),
+        _duration("tpot", RequestRow.tpot_s, from_width=90),
+        _duration("itl", RequestRow.itl_last_s, from_width=156, also=("itl",)),
+        _duration("itl_max", RequestRow.itl_max_s, from_width=120),
+        _growing("e2el", RequestRow.e2el_s, view, _lives_ns),
         TableColumn(
             "preemptions",
-            label_of("request.preemptions"),
+            label_of(RequestRow.preemptions),
             5,
             _preemptions,
             value=lambda row: row.preemptions,
             right=True,
             from_width=126,
-            filter=_field("preemptions", FieldKind.COUNT, also=("preemptions",)),
+            filter=_field(
+                RequestRow.preemptions, FieldKind.COUNT, also=("preemptions",)
+            ),
             rank=rank_of("preemptions"),
-            tells=tells("preemptions"),
+            tells=number_of(RequestRow.preemptions).help,
         ),
-        _text("reason", "reason", 10, from_width=136),
+        _text("reason", RequestRow.reason, 10, from_width=136),
         TableColumn(
             "slo",
-            f"  {label_of('request.missed')}",
+            f"  {label_of(RequestRow.missed)}",
             14,
             _missed,
             value=missed_words,
@@ -148,24 +151,28 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             from_width=UNBOUNDED,
             filter=FilterField("slo", missed_words),
             rank=rank_of("slo"),
-            tells=tells("missed"),
+            tells=number_of(RequestRow.missed).help,
         ),
-        _count("max", "max_tokens", from_width=UNBOUNDED, also=("max_tokens",)),
+        _count(
+            "max", RequestRow.max_tokens, from_width=UNBOUNDED, also=("max_tokens",)
+        ),
         TableColumn(
             "temperature",
-            label_of("request.temperature"),
+            label_of(RequestRow.temperature),
             6,
             _temperature,
             value=lambda row: row.temperature,
             right=True,
             from_width=UNBOUNDED,
-            filter=_field("temperature", FieldKind.NUMBER, also=("temperature",)),
+            filter=_field(
+                RequestRow.temperature, FieldKind.NUMBER, also=("temperature",)
+            ),
             rank=rank_of("temperature"),
-            tells=tells("temperature"),
+            tells=number_of(RequestRow.temperature).help,
         ),
-        _cause("cause", 20, TTFT_CAUSES, from_width=110),
+        _cause(RequestRow.cause, 20, TTFT_CAUSES, from_width=110),
         _cause(
-            "itl_cause",
+            RequestRow.itl_cause,
             14,
             ITL_CAUSES,
             from_width=192,
@@ -174,7 +181,7 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
         _model(view),
         TableColumn(
             "priority",
-            label_of("request.priority"),
+            label_of(RequestRow.priority),
             9,
             lambda row, _: TextRun(
                 UNKNOWN if row.priority is None else str(row.priority)
@@ -182,12 +189,12 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
             value=lambda row: row.priority,
             right=True,
             from_width=UNBOUNDED,
-            filter=_field("priority", FieldKind.COUNT),
+            filter=_field(RequestRow.priority, FieldKind.COUNT),
             rank=rank_of("priority"),
-            tells=tells("priority"),
+            tells=number_of(RequestRow.priority).help,
         ),
-        _text("class", "class_name", 12, from_width=UNBOUNDED),
-        _text("header", "header", 16, from_width=UNBOUNDED),
+        _text("class", RequestRow.class_name, 12, from_width=UNBOUNDED),
+        _text("header", RequestRow.header, 16, from_width=UNBOUNDED),
         TableColumn(
             "phases",
             " phases",
@@ -200,43 +207,39 @@ def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
     )
 
 
-def tells(name: str) -> str:
-    """What the catalog says of a fact of a request."""
-    return CATALOG[f"request.{name}"].help
-
-
 def _text(
-    key: str, name: str, width: int, *, from_width: int
+    key: str, field: object, width: int, *, from_width: int
 ) -> TableColumn[RequestRow]:
-    """A column of what others wrote, named in the catalog; cut where it is long."""
-    value = attrgetter(name)
+    """A column of what others wrote; cut where it is long."""
+    number = number_of(field)
+    value = attrgetter(number.name)
 
     def write(row: RequestRow, _: int) -> TextRun:
         return TextRun(f"  {value(row) or ''}", "muted")
 
-    label = label_of(f"request.{name}")
     return TableColumn(
         key,
-        f"  {label}",
+        f"  {number.label}",
         width,
         write,
         value=value,
         from_width=from_width,
-        filter=FilterField(label, value),
+        filter=FilterField(number.label, value),
         rank=rank_of(key),
-        tells=tells(name),
+        tells=number.help,
     )
 
 
 def _cause(
-    key: str,
+    field: object,
     width: int,
     causes: Iterable[Cause],
     *,
     from_width: int,
     also: Sequence[str] = (),
 ) -> TableColumn[RequestRow]:
-    value = attrgetter(key)
+    number = number_of(field)
+    value = attrgetter(number.name)
 
     def write(row: RequestRow, _: int) -> TextRun:
         return cause_run(value(row))
@@ -245,23 +248,22 @@ def _cause(
         cause: Cause | None = value(row)
         return None if cause is None else words_of_cause(cause)
 
-    label = label_of(f"request.{key}")
     return TableColumn(
-        key,
-        f" {label}",
+        number.name,
+        f" {number.label}",
         width,
         write,
         value=value,
         ascending=True,
         from_width=from_width,
         filter=FilterField(
-            label.replace(" ", "_"),
+            number.label.replace(" ", "_"),
             words,
             choices=[words_of_cause(each) for each in causes],
             also=also,
         ),
-        rank=rank_of(key),
-        tells=tells(key),
+        rank=rank_of(number.name),
+        tells=number.help,
     )
 
 
@@ -302,7 +304,7 @@ def _model(view: RequestView) -> TableColumn[RequestRow]:
 
     return TableColumn(
         "model",
-        f"  {label_of('request.lora')}",
+        f"  {label_of(RequestRow.lora)}",
         16,
         write,
         value=value,
@@ -310,22 +312,23 @@ def _model(view: RequestView) -> TableColumn[RequestRow]:
         from_width=UNBOUNDED,
         filter=FilterField("model", value, also=("lora",)),
         rank=rank_of("model"),
-        tells=tells("lora"),
+        tells=number_of(RequestRow.lora).help,
     )
 
 
 def _duration(
-    key: str, name: str, *, from_width: int = 0, also: Sequence[str] = ()
+    key: str, field: object, *, from_width: int = 0, also: Sequence[str] = ()
 ) -> TableColumn[RequestRow]:
-    """A column of milliseconds, named in the catalog."""
-    value = attrgetter(name)
+    """A column of milliseconds."""
+    number = number_of(field)
+    value = attrgetter(number.name)
 
     def write(row: RequestRow, _: int) -> TextRun:
         seconds = value(row)
         text = format_in(MILLISECONDS, seconds)
         return TextRun(text, "faint" if seconds is None else "")
 
-    title = _in_ms(f"request.{name}")
+    title = _in_ms(number)
     return TableColumn(
         key,
         title,
@@ -334,15 +337,15 @@ def _duration(
         value=value,
         right=True,
         from_width=from_width,
-        filter=_field(name, FieldKind.DURATION, also=also),
+        filter=_field(field, FieldKind.DURATION, also=also),
         rank=rank_of(key),
-        tells=tells(name),
+        tells=number.help,
     )
 
 
 def _growing(
     key: str,
-    name: str,
+    field: object,
     view: RequestView,
     since_ns: Callable[[RequestRow], int | None],
     *,
@@ -352,7 +355,8 @@ def _growing(
 
     ``since_ns`` tells since when they grow, None once they do not.
     """
-    known = attrgetter(name)
+    number = number_of(field)
+    known = attrgetter(number.name)
 
     def at_least(row: RequestRow) -> float | None:
         seconds: float | None = known(row)
@@ -370,7 +374,7 @@ def _growing(
             return TextRun(f"{text}+", "muted")
         return TextRun(f"{text} ")
 
-    title = f"{_in_ms(f'request.{name}')} "
+    title = f"{_in_ms(number)} "
     return TableColumn(
         key,
         title,
@@ -379,9 +383,9 @@ def _growing(
         value=at_least,
         right=True,
         from_width=from_width,
-        filter=replace(_field(name, FieldKind.DURATION), at_least=at_least),
+        filter=replace(_field(field, FieldKind.DURATION), at_least=at_least),
         rank=rank_of(key),
-        tells=tells(name),
+        tells=number.help,
     )
 
 
@@ -406,41 +410,42 @@ def _lives_ns(row: RequestRow) -> int | None:
     return row.arrived_ns if row.state.live else None
 
 
-def _in_ms(key: str) -> str:
+def _in_ms(number: Number) -> str:
     """The title says the unit, so that all cells below it share one."""
-    return f"{label_of(key)} {MILLISECONDS.name}"
+    return f"{number.label} {MILLISECONDS.name}"
 
 
 def _count(
-    key: str, name: str, *, from_width: int = 0, also: Sequence[str] = ()
+    key: str, field: object, *, from_width: int = 0, also: Sequence[str] = ()
 ) -> TableColumn[RequestRow]:
-    """A column of whole numbers, named in the catalog."""
-    value = attrgetter(name)
+    """A column of whole numbers."""
+    number = number_of(field)
+    value = attrgetter(number.name)
 
     def write(row: RequestRow, _: int) -> TextRun:
         return TextRun(format_count(value(row)).strip())
 
-    title = label_of(f"request.{name}")
     return TableColumn(
         key,
-        title,
+        number.label,
         7,
         write,
         value=value,
         right=True,
         from_width=from_width,
-        filter=_field(name, FieldKind.COUNT, also=also),
+        filter=_field(field, FieldKind.COUNT, also=also),
         rank=rank_of(key),
-        tells=tells(name),
+        tells=number.help,
     )
 
 
 def _field(
-    name: str, kind: FieldKind, *, also: Sequence[str] = ()
+    field: object, kind: FieldKind, *, also: Sequence[str] = ()
 ) -> FilterField[RequestRow]:
-    """A number of a request, called as the catalog does: ``ttft``, ``max_itl``."""
-    label = label_of(f"request.{name}").lower().replace(" ", "_")
-    return FilterField(label, attrgetter(name), kind, also=also)
+    """A number of a request, called by its label: ``ttft``, ``max_itl``."""
+    number = number_of(field)
+    label = number.label.lower().replace(" ", "_")
+    return FilterField(label, attrgetter(number.name), kind, also=also)
 
 
 def _state(row: RequestRow, _: int) -> TextRun:

@@ -13,7 +13,7 @@ from inferwatch.formatting import (
     format_in,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.number import label_of, number_of
 from inferwatch.metrics.requests.request_groups import RequestGroup
 from inferwatch.ui.kit.renderables.text import TextRun
 from inferwatch.ui.kit.table import CursorTable, TableColumn
@@ -25,7 +25,7 @@ def group_columns() -> Iterable[TableColumn[RequestGroup]]:
     return (
         TableColumn(
             "name",
-            f" {label_of('group.name')}",
+            f" {label_of(RequestGroup.name)}",
             16,
             lambda group, width: TextRun(f" {end_of(group.name, width - 2)}", "strong"),
             ascending=True,
@@ -34,26 +34,26 @@ def group_columns() -> Iterable[TableColumn[RequestGroup]]:
             grows=2,
             most=48,
         ),
-        _count("requests", 6),
-        _count("live", 5),
+        _count(RequestGroup.requests, 6),
+        _count(RequestGroup.live, 5),
         _ttft("p50", "TTFT p50", 9),
         _ttft("p95", "p95", 8),
         _ttft("p99", "p99 ms", 8),
-        _duration("tpot_p50_s", 10, from_width=90),
-        _duration("itl_max_s", 11, from_width=100),
+        _duration(RequestGroup.tpot_p50_s, 10, from_width=90),
+        _duration(RequestGroup.itl_max_s, 11, from_width=100),
         TableColumn(
             "cached_share",
-            label_of("group.cached_share"),
+            label_of(RequestGroup.cached_share),
             8,
             lambda group, _: TextRun(format_share(group.cached_share)),
             value=attrgetter("cached_share"),
             right=True,
             from_width=112,
         ),
-        _count("failed", 7, ink="bad"),
+        _count(RequestGroup.failed, 7, ink="bad"),
         TableColumn(
             "cause",
-            f" {label_of('group.cause')}",
+            f" {label_of(RequestGroup.cause)}",
             20,
             lambda group, _: cause_run(group.cause),
             value=attrgetter("cause"),
@@ -63,15 +63,15 @@ def group_columns() -> Iterable[TableColumn[RequestGroup]]:
     )
 
 
-def _count(name: str, width: int, ink: str = "") -> TableColumn[RequestGroup]:
-    value: Callable[[RequestGroup], int] = attrgetter(name)
+def _count(field: object, width: int, ink: str = "") -> TableColumn[RequestGroup]:
+    number = number_of(field)
+    value: Callable[[RequestGroup], int] = attrgetter(number.name)
 
     def write(group: RequestGroup, _: int) -> TextRun:
         count = value(group)
         return TextRun(format_count(count).strip(), ink if count else "faint")
 
-    label = label_of(f"group.{name}")
-    return TableColumn(name, label, width, write, value=value, right=True)
+    return TableColumn(number.name, number.label, width, write, value=value, right=True)
 
 
 def _ttft(name: str, title: str, width: int) -> TableColumn[RequestGroup]:
@@ -95,8 +95,9 @@ def _ttft(name: str, title: str, width: int) -> TableColumn[RequestGroup]:
     )
 
 
-def _duration(name: str, width: int, from_width: int) -> TableColumn[RequestGroup]:
-    value: Callable[[RequestGroup], float | None] = attrgetter(name)
+def _duration(field: object, width: int, from_width: int) -> TableColumn[RequestGroup]:
+    number = number_of(field)
+    value: Callable[[RequestGroup], float | None] = attrgetter(number.name)
 
     def write(group: RequestGroup, _: int) -> TextRun:
         seconds = value(group)
@@ -104,8 +105,8 @@ def _duration(name: str, width: int, from_width: int) -> TableColumn[RequestGrou
         return TextRun(text, "faint" if seconds is None else "")
 
     return TableColumn(
-        name,
-        label_of(f"group.{name}"),
+        number.name,
+        number.label,
         width,
         write,
         value=value,

@@ -13,7 +13,8 @@ from inferwatch.formatting import (
     format_duration,
     format_durations,
 )
-from inferwatch.metrics.requests.request_groups import GroupBy
+from inferwatch.metrics.catalog import numbers
+from inferwatch.metrics.requests.request_groups import GroupBy, RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import WatchScreen
@@ -30,7 +31,7 @@ from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import ChartStack
 from inferwatch.ui.widgets.counted import counts_only, request_facts
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS
 from inferwatch.ui.widgets.slow_line import SlowLine
 from inferwatch.ui.widgets.totals import TotalsPanel
 
@@ -168,16 +169,41 @@ class RequestsScreen(WatchScreen):
     LABEL = "Requests"
     QUESTION = "Why was this one slow?"
     EXPLAINS = (
-        *catalog_keys(
-            "request",
-            "state prompt_tokens cached_tokens output_tokens max_tokens queue_s "
-            "prefill_s ttft_s tpot_s itl_last_s itl_max_s decode_s e2el_s preemptions "
-            "reason arrived_ns temperature cause itl_cause lora priority class_name "
-            "header missed",
+        *numbers(
+            RequestRow.state,
+            RequestRow.prompt_tokens,
+            RequestRow.cached_tokens,
+            RequestRow.output_tokens,
+            RequestRow.max_tokens,
+            RequestRow.queue_s,
+            RequestRow.prefill_s,
+            RequestRow.ttft_s,
+            RequestRow.tpot_s,
+            RequestRow.itl_last_s,
+            RequestRow.itl_max_s,
+            RequestRow.decode_s,
+            RequestRow.e2el_s,
+            RequestRow.preemptions,
+            RequestRow.reason,
+            RequestRow.arrived_ns,
+            RequestRow.temperature,
+            RequestRow.cause,
+            RequestRow.itl_cause,
+            RequestRow.lora,
+            RequestRow.priority,
+            RequestRow.class_name,
+            RequestRow.header,
+            RequestRow.missed,
         ),
-        *catalog_keys(
-            "group",
-            "requests live ttft_s tpot_p50_s itl_max_s cached_share failed cause",
+        *numbers(
+            RequestGroup.requests,
+            RequestGroup.live,
+            RequestGroup.ttft_s,
+            RequestGroup.tpot_p50_s,
+            RequestGroup.itl_max_s,
+            RequestGroup.cached_share,
+            RequestGroup.failed,
+            RequestGroup.cause,
         ),
         *COST_NUMBERS,
     )

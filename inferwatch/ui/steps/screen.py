@@ -16,6 +16,7 @@ from collectors.contract.readings import Step
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.catalog import numbers
 from inferwatch.metrics.series.heat import Heat, begins_s, merged
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
@@ -40,7 +41,7 @@ from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.charts import span_of
 from inferwatch.ui.widgets.counted import step_facts as counted_facts
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS
 from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_NUMBERS
 from inferwatch.ui.widgets.time_chart import TimeChart
 from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
@@ -326,11 +327,20 @@ class StepsScreen(WatchScreen):
             StepTotals.share_by_graph,
             StepTotals.padded_share,
         ),
-        *catalog_keys("timeline", "batch_decode batch_prefill step_mean_s step_max_s"),
-        *catalog_keys(
-            "timeline",
-            "bound_kv bound_seqs bound_tokens bound_deferred bound_other slowest_step "
-            "step_heat",
+        *numbers(
+            Timeline.batch_decode,
+            Timeline.batch_prefill,
+            Timeline.step_mean_s,
+            Timeline.step_max_s,
+        ),
+        *numbers(
+            Timeline.bound_kv,
+            Timeline.bound_seqs,
+            Timeline.bound_tokens,
+            Timeline.bound_deferred,
+            Timeline.bound_other,
+            Timeline.slowest_step,
+            Timeline.step_heat,
         ),
         *numbers(BatchCurve.points, BatchCurve.now_batch, BatchCurve.prefill_steps),
         *numbers(Stall.kind),

@@ -12,7 +12,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.number import label_of, number_of
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.bars import Texture
@@ -75,7 +75,7 @@ class ChartPlan:
     """What the values cannot exceed, drawn as a ceiling where they come near."""
     limit_label: str = ""
     show_limit: Callable[[float], str] = _as_is
-    told_by: str = ""
+    told_by: object = None
     """The column without which it is another chart, where a server tells no steps:"""
     counted: "ChartPlan | None" = None
     """that one, of what the server counts."""
@@ -99,7 +99,7 @@ class ChartPlan:
             return other
         if self.counted is None or not snapshot.without_steps:
             return self
-        told = getattr(snapshot.timeline, self.told_by)
+        told = getattr(snapshot.timeline, number_of(self.told_by).name)
         return self if any(each is not None for each in told) else self.counted
 
     @property
@@ -126,8 +126,9 @@ class ChartPlan:
         return list(accumulate(known) if self.stacked else accumulate(known, max))
 
 
-def _timeline(name: str) -> Callable[[Snapshot], Values]:
+def _timeline(field: object) -> Callable[[Snapshot], Values]:
     """A column of the timeline as it is."""
+    name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
         line = snapshot.timeline
@@ -137,8 +138,9 @@ def _timeline(name: str) -> Callable[[Snapshot], Values]:
     return values
 
 
-def _per_second(name: str) -> Callable[[Snapshot], Values]:
+def _per_second(field: object) -> Callable[[Snapshot], Values]:
     """Counts per bin as a rate; the running bin counts only the time it has had."""
+    name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
         line = snapshot.timeline
@@ -152,8 +154,9 @@ def _per_second(name: str) -> Callable[[Snapshot], Values]:
     return values
 
 
-def _per_step(name: str) -> Callable[[Snapshot], Values]:
+def _per_step(field: object) -> Callable[[Snapshot], Values]:
     """Counts per bin as a mean over its steps."""
+    name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
         return _divide(getattr(snapshot.timeline, name), snapshot.timeline.steps)
@@ -168,8 +171,9 @@ def _divide(values: Values, by: Sequence[float]) -> Values:
     ]
 
 
-def _of_total(name: str) -> Callable[[Snapshot], Values]:
+def _of_total(field: object) -> Callable[[Snapshot], Values]:
     """KV blocks as a share of all."""
+    name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
         total = snapshot.kv.total_blocks
@@ -193,105 +197,105 @@ def _whole(_: Snapshot) -> float:
     return 1.0
 
 
-def _worst(label: str, name: str) -> Series:
+def _worst(label: str, field: object) -> Series:
     return Series(
         label=label,
         ink="worst",
         texture=Texture.DOTTED,
-        values=_timeline(name),
+        values=_timeline(field),
         fold=max,
     )
 
 
-def _typical(label: str, name: str) -> Series:
+def _typical(label: str, field: object) -> Series:
     return Series(
         label=label,
         ink="mean",
         texture=Texture.SOLID,
-        values=_timeline(name),
+        values=_timeline(field),
     )
 
 
-def _mean_only(title: str, name: str, note: str = "") -> ChartPlan:
+def _mean_only(title: str, field: object, note: str = "") -> ChartPlan:
     """What a server's sums and counts tell: exact, but nothing of single requests."""
     return ChartPlan(
         title=title,
         note=f"scrape, exact mean{note}",
         unit="s",
-        series=(_typical("mean", name),),
+        series=(_typical("mean", field),),
     )
 
 
 TTFT = ChartPlan(
     title="TTFT",
-    told_by="ttft_max_s",
-    counted=_mean_only("TTFT", "ttft_mean_s"),
+    told_by=Timeline.ttft_max_s,
+    counted=_mean_only("TTFT", Timeline.ttft_mean_s),
     note="frontend, worst over mean",
     unit="s",
     stacked=False,
-    series=(_typical("mean", "ttft_mean_s"), _worst("max", "ttft_max_s")),
+    series=(_typical("mean", Timeline.ttft_mean_s), _worst("max", Timeline.ttft_max_s)),
 )
 STEP_TIME = ChartPlan(
-    told_by="step_max_s",
-    counted=_mean_only("ITL", "itl_mean_s", ", about a step's time"),
+    told_by=Timeline.step_max_s,
+    counted=_mean_only("ITL", Timeline.itl_mean_s, ", about a step's time"),
     title="step time",
     note="engine, worst over mean",
     unit="s",
     stacked=False,
-    series=(_typical("mean", "step_mean_s"), _worst("max", "step_max_s")),
+    series=(_typical("mean", Timeline.step_mean_s), _worst("max", Timeline.step_max_s)),
 )
 FLOOR = ChartPlan(
-    told_by="step_max_s",
+    told_by=Timeline.step_max_s,
     counted=STEP_TIME.counted,
     title="step time",
     note="engine, mean; its floor derived",
     unit="s",
     series=(
-        _typical("step", "step_mean_s"),
+        _typical("step", Timeline.step_mean_s),
         Series(
-            label=label_of("timeline.gap_mean_s"),
+            label=label_of(Timeline.gap_mean_s),
             ink="waiting",
             texture=Texture.DOTTED,
-            values=_timeline("gap_mean_s"),
+            values=_timeline(Timeline.gap_mean_s),
         ),
     ),
     trace=Series(
-        label=label_of("timeline.floor_mean_s"),
+        label=label_of(Timeline.floor_mean_s),
         ink="warn",
         texture=Texture.LIGHT,
-        values=_timeline("floor_mean_s"),
+        values=_timeline(Timeline.floor_mean_s),
     ),
 )
 """What steps took, what passed between them, and what hardware would have needed."""
 ITL = ChartPlan(
-    told_by="itl_max_s",
-    counted=_mean_only("ITL", "itl_mean_s"),
+    told_by=Timeline.itl_max_s,
+    counted=_mean_only("ITL", Timeline.itl_mean_s),
     title="ITL",
     note="engine, worst over mean",
     unit="s",
     stacked=False,
-    series=(_typical("mean", "itl_mean_s"), _worst("max", "itl_max_s")),
+    series=(_typical("mean", Timeline.itl_mean_s), _worst("max", Timeline.itl_max_s)),
 )
 
 _DECODE = Series(
-    label=label_of("timeline.batch_decode"),
+    label=label_of(Timeline.batch_decode),
     ink="decode",
     texture=Texture.SOLID,
-    values=_timeline("batch_decode"),
+    values=_timeline(Timeline.batch_decode),
     show=_mean,
 )
 _PREFILL = Series(
-    label=label_of("timeline.batch_prefill"),
+    label=label_of(Timeline.batch_prefill),
     ink="prefill",
     texture=Texture.DOTTED,
-    values=_timeline("batch_prefill"),
+    values=_timeline(Timeline.batch_prefill),
     show=_mean,
 )
 _WAITING = Series(
-    label=label_of("timeline.waiting_max"),
+    label=label_of(Timeline.waiting_max),
     ink="waiting",
     texture=Texture.DOTTED,
-    values=_timeline("waiting_max"),
+    values=_timeline(Timeline.waiting_max),
     fold=max,
     show=_count,
 )
@@ -308,10 +312,10 @@ _REQUESTS = ChartPlan(
     note="scrape, running, queue above",
     series=(
         Series(
-            label=label_of("timeline.running_max"),
+            label=label_of(Timeline.running_max),
             ink="decode",
             texture=Texture.SOLID,
-            values=_timeline("running_max"),
+            values=_timeline(Timeline.running_max),
             fold=max,
             show=_count,
         ),
@@ -320,7 +324,7 @@ _REQUESTS = ChartPlan(
     least=5,
 )
 BATCH = ChartPlan(
-    told_by="batch_decode",
+    told_by=Timeline.batch_decode,
     counted=_REQUESTS,
     title="batch",
     note="engine, requests per step, queue above",
@@ -335,7 +339,9 @@ BATCH = ChartPlan(
 def _by_scrape(plan: ChartPlan) -> ChartPlan:
     """The same, and who else can tell it."""
     note = plan.note.replace("engine", "scrape")
-    return replace(plan, told_by="batch_decode", counted=replace(plan, note=note))
+    return replace(
+        plan, told_by=Timeline.batch_decode, counted=replace(plan, note=note)
+    )
 
 
 WAITING = _by_scrape(
@@ -349,38 +355,38 @@ WAITING = _by_scrape(
 
 _KV = tuple(
     Series(
-        label=label_of(f"timeline.{name}"),
+        label=label_of(field),
         ink=ink,
         texture=texture,
-        values=_of_total(name),
+        values=_of_total(field),
         fold=last,
         show=format_share,
     )
-    for ink, texture, name in (
-        ("kv", Texture.SOLID, "kv_used_blocks"),
-        ("cached", Texture.DOTTED, "kv_cached_blocks"),
+    for ink, texture, field in (
+        ("kv", Texture.SOLID, Timeline.kv_used_blocks),
+        ("cached", Texture.DOTTED, Timeline.kv_cached_blocks),
     )
 )
 KV_FREE = Series(
-    label=label_of("timeline.kv_free_blocks"),
+    label=label_of(Timeline.kv_free_blocks),
     ink="rule",
     texture=Texture.EMPTY,
-    values=_of_total("kv_free_blocks"),
+    values=_of_total(Timeline.kv_free_blocks),
     fold=last,
     show=format_share,
 )
 KV = ChartPlan(
-    told_by="kv_cached_blocks",
+    told_by=Timeline.kv_cached_blocks,
     counted=ChartPlan(
         title="KV cache",
         note="scrape, share of all blocks",
         unit="%",
         series=(
             Series(
-                label=label_of("timeline.kv_usage"),
+                label=label_of(Timeline.kv_usage),
                 ink="kv",
                 texture=Texture.SOLID,
-                values=_timeline("kv_usage"),
+                values=_timeline(Timeline.kv_usage),
                 fold=last,
                 show=format_share,
             ),
@@ -395,48 +401,48 @@ KV = ChartPlan(
 )
 
 _OUT = Series(
-    label=label_of("timeline.output_tokens"),
+    label=label_of(Timeline.output_tokens),
     ink="output",
     texture=Texture.SOLID,
-    values=_per_second("output_tokens"),
+    values=_per_second(Timeline.output_tokens),
     show=format_rate,
 )
 OUTPUT = _by_scrape(
     ChartPlan(title="output", note="engine, tokens per second", series=(_OUT,))
 )
 TOKENS = ChartPlan(
-    told_by="batch_decode",
+    told_by=Timeline.batch_decode,
     counted=OUTPUT.counted,
     title="tokens",
     note="engine, per step",
     series=(
         Series(
-            label=label_of("timeline.output_tokens"),
+            label=label_of(Timeline.output_tokens),
             ink="output",
             texture=Texture.SOLID,
-            values=_per_step("output_tokens"),
+            values=_per_step(Timeline.output_tokens),
             show=_mean,
         ),
         Series(
-            label=label_of("timeline.prefill_tokens"),
+            label=label_of(Timeline.prefill_tokens),
             ink="prefill",
             texture=Texture.DOTTED,
-            values=_per_step("prefill_tokens"),
+            values=_per_step(Timeline.prefill_tokens),
             show=_mean,
         ),
     ),
 )
 BOUND_BY = ChartPlan(
-    told_by="bound_kv",
+    told_by=Timeline.bound_kv,
     counted=ChartPlan(
         title="prompts",
         note="scrape, tokens per second",
         series=(
             Series(
-                label=label_of("timeline.prefill_tokens"),
+                label=label_of(Timeline.prefill_tokens),
                 ink="prefill",
                 texture=Texture.SOLID,
-                values=_per_second("prefill_tokens"),
+                values=_per_second(Timeline.prefill_tokens),
                 show=format_rate,
             ),
         ),
@@ -447,18 +453,18 @@ BOUND_BY = ChartPlan(
     full=_whole,
     series=tuple(
         Series(
-            label=label_of(f"timeline.bound_{cause}"),
+            label=label_of(field),
             ink=cause,
             texture=texture,
-            values=_timeline(f"bound_{cause}"),
+            values=_timeline(field),
             show=format_share,
         )
-        for cause, texture in (
-            ("kv", Texture.SOLID),
-            ("seqs", Texture.DOTTED),
-            ("tokens", Texture.MEDIUM),
-            ("deferred", Texture.HEAVY),
-            ("other", Texture.LIGHT),
+        for cause, texture, field in (
+            ("kv", Texture.SOLID, Timeline.bound_kv),
+            ("seqs", Texture.DOTTED, Timeline.bound_seqs),
+            ("tokens", Texture.MEDIUM, Timeline.bound_tokens),
+            ("deferred", Texture.HEAVY, Timeline.bound_deferred),
+            ("other", Texture.LIGHT, Timeline.bound_other),
         )
     ),
 )
@@ -471,7 +477,7 @@ PREEMPTIONS = _by_scrape(
                 label="sum",
                 ink="warn",
                 texture=Texture.SOLID,
-                values=_timeline("preemptions"),
+                values=_timeline(Timeline.preemptions),
                 fold=sum,
                 show=_count,
             ),

@@ -10,6 +10,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
+from inferwatch.metrics.number import number_of
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.bars import Texture
 from inferwatch.ui.widgets.charts import ChartPlan, Series, Values
@@ -18,7 +20,9 @@ from inferwatch.ui.widgets.drawers import catalog_keys
 GIGA = 1e9
 
 
-def _of(name: str) -> Callable[[Snapshot], Values]:
+def _of(field: object) -> Callable[[Snapshot], Values]:
+    name = number_of(field).name
+
     def values(shown: Snapshot) -> Values:
         column: Values = getattr(shown.timeline, name)
         return column
@@ -26,9 +30,9 @@ def _of(name: str) -> Callable[[Snapshot], Values]:
     return values
 
 
-def _in_gigabytes(name: str) -> Callable[[Snapshot], Values]:
+def _in_gigabytes(field: object) -> Callable[[Snapshot], Values]:
     def values(shown: Snapshot) -> Values:
-        return [None if each is None else each / GIGA for each in _of(name)(shown)]
+        return [None if each is None else each / GIGA for each in _of(field)(shown)]
 
     return values
 
@@ -76,7 +80,7 @@ TRAFFIC = ChartPlan(
             label="derived",
             ink="mean",
             texture=Texture.DOTTED,
-            values=_of("derived_bytes_per_s"),
+            values=_of(Timeline.derived_bytes_per_s),
             show=bytes_per_s_text,
         ),
     ),
@@ -89,7 +93,7 @@ MEMORY = ChartPlan(
             label="measured",
             ink="mean",
             texture=Texture.SOLID,
-            values=_in_gigabytes("hbm_bytes_per_s"),
+            values=_in_gigabytes(Timeline.hbm_bytes_per_s),
             late=True,
             show=format_rate,
         ),
@@ -98,7 +102,7 @@ MEMORY = ChartPlan(
         label="derived",
         ink="strong",
         texture=Texture.DOTTED,
-        values=_in_gigabytes("derived_bytes_per_s"),
+        values=_in_gigabytes(Timeline.derived_bytes_per_s),
         show=format_rate,
     ),
     limit=_peak,
@@ -117,7 +121,7 @@ ACTIVITY = ChartPlan(
             label="SM active",
             ink="output",
             texture=Texture.SOLID,
-            values=_of("sm_active"),
+            values=_of(Timeline.sm_active),
             late=True,
             show=format_share,
         ),
@@ -126,7 +130,7 @@ ACTIVITY = ChartPlan(
         label="throttled",
         ink="warn",
         texture=Texture.DOTTED,
-        values=_of("throttled"),
+        values=_of(Timeline.throttled),
         late=True,
         show=format_share,
         fold=max,
@@ -136,7 +140,7 @@ ACTIVITY = ChartPlan(
         label="power",
         ink="waiting",
         texture=Texture.SOLID,
-        values=_of("power_w"),
+        values=_of(Timeline.power_w),
         late=True,
         show=_watts,
     ),

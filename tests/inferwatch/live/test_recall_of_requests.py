@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -155,7 +156,7 @@ async def test_a_story_has_the_row_that_the_table_shows(
 
 def told(row: RequestRow) -> dict[str, Any]:
     """All but why its longest gap is long: by its own median, or what was usual."""
-    names = [name for name in RequestRow.__slots__ if name != "itl_cause"]
+    names = [each.name for each in fields(RequestRow) if each.name != "itl_cause"]
     return {name: getattr(row, name) for name in names}
 
 

@@ -5,16 +5,31 @@ from dataclasses import fields
 
 import pytest
 
+from inferwatch.metrics.causes.cause import SlowGroup, SlowRequests
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.number import Number, label_of, number_of, numbers_in
 from inferwatch.metrics.requests.latencies import LATENCIES, LENGTHS, VANTAGES
+from inferwatch.metrics.requests.request_groups import RequestGroup
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.flow import Flow, KvState
 
 NO_NUMBERS: dict[type, set[str]] = {}
 """What a thing is, and what of it is told elsewhere."""
-PIECES = (Flow, StepTotals, BatchCurve, Stall, KvState)
+PIECES = (
+    Flow,
+    StepTotals,
+    BatchCurve,
+    Stall,
+    KvState,
+    Timeline,
+    RequestRow,
+    RequestGroup,
+    SlowRequests,
+    SlowGroup,
+)
 
 
 def every_number() -> Iterator[Number]:

@@ -1,6 +1,7 @@
 """Columns over time: aligned, complete, with gaps where nothing was measured."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -118,7 +119,7 @@ def test_a_column_says_what_its_steps_did(see: See, make_step: Make) -> None:
 def last(timeline: Timeline) -> dict[str, Any]:
     """The newest of each column, without the step itself."""
     skipped = {"start_ns", "bin_ns", "lost_ns", "slowest_step"}
-    names = [name for name in Timeline.__slots__ if name not in skipped]
+    names = [each.name for each in fields(Timeline) if each.name not in skipped]
     columns = {name: getattr(timeline, name) for name in names}
     return {name: column[-1] for name, column in columns.items() if column}
 

@@ -58,8 +58,8 @@ COLUMNS = ("mean", *PERCENTS, "max")
 Row = tuple[str, str, Say, list[SvgSeries]]
 """Of a chart: title, unit, how a value is formatted, and its series."""
 OUT, PREFILL, WAITING = (
-    label_of(f"timeline.{name}")
-    for name in ("output_tokens", "prefill_tokens", "waiting_max")
+    label_of(each)
+    for each in (Timeline.output_tokens, Timeline.prefill_tokens, Timeline.waiting_max)
 )
 INKS = {"ttft_s": "prefill", "itl_s": "mean", "tpot_s": "decode", "e2el_s": "e2el"}
 
@@ -331,12 +331,12 @@ def _scraped_rows(line: Timeline) -> list[Row]:
         _line(OUT, "output", _rate(line, line.output_tokens)),
     ]
     requests = [
-        _area(label_of("timeline.running_max"), "decode", line.running_max),
+        _area(label_of(Timeline.running_max), "decode", line.running_max),
         _line(WAITING, "waiting", line.waiting_max, dashed=True),
     ]
     ttft = [_line("mean", "mean", line.ttft_mean_s)]
     itl = [_line("mean", "mean", line.itl_mean_s)]
-    usage = [_area(label_of("timeline.kv_usage"), "kv", line.kv_usage)]
+    usage = [_area(label_of(Timeline.kv_usage), "kv", line.kv_usage)]
     return [
         ("Throughput", "tokens/s, scrape", _rates, tokens),
         ("TTFT, mean", "s", format_durations, ttft),
@@ -356,13 +356,13 @@ def _engine_rows(line: Timeline) -> list[Row]:
     itl = _mean_and_worst(line.itl_mean_s, line.itl_max_s)
     step = _mean_and_worst(line.step_mean_s, line.step_max_s)
     batch = [
-        _area(label_of("timeline.batch_decode"), "decode", line.batch_decode),
-        _area(label_of("timeline.batch_prefill"), "prefill", line.batch_prefill),
+        _area(label_of(Timeline.batch_decode), "decode", line.batch_decode),
+        _area(label_of(Timeline.batch_prefill), "prefill", line.batch_prefill),
         _line(WAITING, "waiting", line.waiting_max, dashed=True),
     ]
     blocks = [
-        _area(label_of("timeline.kv_used_blocks"), "kv", line.kv_used_blocks),
-        _area(label_of("timeline.kv_cached_blocks"), "cached", line.kv_cached_blocks),
+        _area(label_of(Timeline.kv_used_blocks), "kv", line.kv_used_blocks),
+        _area(label_of(Timeline.kv_cached_blocks), "cached", line.kv_cached_blocks),
     ]
     at_the_end = "blocks, at the last step of each column"
     return [
