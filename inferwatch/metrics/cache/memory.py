@@ -2,6 +2,17 @@
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Annotated
+
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.number import NOW, Better, Number, Unit, piece
+
+LATEST_MAP = "latest map"
+"""The span of what maps of blocks tell: they come a few times a second."""
+RESTS_ON = (
+    "The map is copied a few times a second, so both moments are late by up to a "
+    "quarter of one."
+)
 
 
 class BlockState(IntEnum):
@@ -44,7 +55,7 @@ class BlockPicture:
         return free, cached, private, shared
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("holder", Vantage.ENGINE, span=LATEST_MAP)
 class Holder:
     """One request and what it holds."""
 
@@ -52,77 +63,379 @@ class Holder:
     name: str
     """The id that clients know, else the engine's."""
     ordinal: int
-    blocks: int
-    private_blocks: int
+    blocks: Annotated[
+        int,
+        Number(
+            "blocks",
+            "Blocks held",
+            "Blocks that a request holds, alone or with others.",
+            unit=Unit.BLOCKS,
+        ),
+    ]
+    private_blocks: Annotated[
+        int,
+        Number(
+            "private",
+            "Private blocks",
+            "Blocks that nobody else holds: they are free once it ends.",
+            unit=Unit.BLOCKS,
+        ),
+    ]
     """Freed when it ends."""
-    shared_blocks: int
-    tokens: int | None = None
+    shared_blocks: Annotated[
+        int,
+        Number(
+            "shared", "Shared blocks", "Blocks that others hold, too.", unit=Unit.BLOCKS
+        ),
+    ]
+    tokens: Annotated[
+        int | None,
+        Number(
+            "tokens",
+            "Tokens computed",
+            "Tokens of prompt and output that are in the cache for it, up to the "
+            "latest step.",
+            unit=Unit.TOKENS,
+            span=NOW,
+        ),
+    ] = None
     """Computed so far: what the blocks are for."""
-    waste_tokens: int | None = None
+    waste_tokens: Annotated[
+        int | None,
+        Number(
+            "waste",
+            "Room in its last block",
+            "Tokens for which its last block has room.",
+            unit=Unit.TOKENS,
+            better=Better.LOWER,
+            span=NOW,
+        ),
+    ] = None
     """Room in its last block."""
-    age_s: float | None = None
+    age_s: Annotated[
+        float | None,
+        Number(
+            "age",
+            "Age",
+            "How long ago it was first scheduled.",
+            unit=Unit.SECONDS,
+            span=NOW,
+        ),
+    ] = None
     """Since it was first scheduled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("hit", Vantage.ENGINE, span="session")
 class HitPoint:
     """What a cache of another size would have hit; an estimate by reuse distance."""
 
-    blocks: int
+    blocks: Annotated[
+        int,
+        Number(
+            "cache",
+            "Size of the cache",
+            "How many blocks such a cache would have; 0: without limit.",
+            unit=Unit.BLOCKS,
+        ),
+    ]
     """Its size; 0: without limit."""
-    factor: float | None
+    factor: Annotated[
+        float | None,
+        Number(
+            "times",
+            "Times the present size",
+            "How much larger it would be; unknown where it has no limit.",
+        ),
+    ]
     """Of the present size; None: without limit."""
-    hit_rate: float
+    hit_rate: Annotated[
+        float,
+        Number(
+            "would hit",
+            "Hit rate at that size",
+            "Prompt tokens that such a cache would have held, of those looked up: a "
+            "request counts as one use, at its end.",
+            unit=Unit.SHARE,
+            better=Better.HIGHER,
+        ),
+    ]
     """Cached prompt tokens / looked up, 0-1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("room", Vantage.ENGINE)
 class Room:
     """How many more requests of the present mix would fit, and by what arithmetic."""
 
-    requests: int
-    idle_blocks: int
+    requests: Annotated[
+        int,
+        Number(
+            "room for",
+            "Room for requests",
+            "How many more requests of the median size fit now.",
+            unit=Unit.REQUESTS,
+            better=Better.HIGHER,
+            span=NOW,
+        ),
+    ]
+    idle_blocks: Annotated[
+        int,
+        Number(
+            "idle",
+            "Idle blocks",
+            "Blocks that nobody holds, those with reusable content included.",
+            unit=Unit.BLOCKS,
+            better=Better.HIGHER,
+            span=NOW,
+        ),
+    ]
     """Free and idle-cached."""
-    tokens_per_request: int
+    tokens_per_request: Annotated[
+        int,
+        Number(
+            "per request",
+            "Tokens of a request",
+            "The median of prompt and output of those that finished.",
+            unit=Unit.TOKENS,
+        ),
+    ]
     """p50 of prompt and output together, of those that finished in the window."""
-    blocks_per_request: int
-    shared_blocks_per_request: float = 0.0
+    blocks_per_request: Annotated[
+        int,
+        Number(
+            "blocks each",
+            "Blocks of a request",
+            "What that many tokens need.",
+            unit=Unit.BLOCKS,
+        ),
+    ]
+    shared_blocks_per_request: Annotated[
+        float,
+        Number(
+            "shared each",
+            "Shared blocks of a request",
+            "Of these, what such a request finds held by others and need not have "
+            "anew.",
+            unit=Unit.BLOCKS,
+        ),
+    ] = 0.0
     """Of these, what a request of the mix finds held by others: it needs no new ones.
     What is cached and idle saves no room: it is used up as others are."""
-    n: int = 0
+    n: Annotated[
+        int,
+        Number(
+            "rests on",
+            "Finished requests",
+            "How many finished requests that rests on.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = 0
     """How many finished requests this rests on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("memory", Vantage.ENGINE)
 class Memory:
     """Who holds the KV cache; as of the latest map unless it says window."""
 
-    map_age_s: float | None = None
-    private_blocks: int | None = None
-    shared_blocks: int | None = None
-    holders: tuple[Holder, ...] = ()
+    map_age_s: Annotated[
+        float | None,
+        Number(
+            "map",
+            "Age of the map",
+            "How long ago the engine's block pool was last copied.",
+            unit=Unit.SECONDS,
+            span=NOW,
+        ),
+    ] = None
+    private_blocks: Annotated[
+        int | None,
+        Number(
+            "private",
+            "Private blocks",
+            "Blocks that one request holds: they are free once it ends.",
+            unit=Unit.BLOCKS,
+            span=LATEST_MAP,
+        ),
+    ] = None
+    shared_blocks: Annotated[
+        int | None,
+        Number(
+            "shared",
+            "Shared blocks",
+            "Blocks that several requests hold, because they begin alike.",
+            unit=Unit.BLOCKS,
+            better=Better.HIGHER,
+            span=LATEST_MAP,
+        ),
+    ] = None
+    holders: Annotated[
+        tuple[Holder, ...],
+        Number(
+            "holders",
+            "Holders",
+            "The requests that hold blocks, those with the most first.",
+            span=LATEST_MAP,
+        ),
+    ] = ()
     """Most blocks first; empty unless rows of requests are asked for."""
-    waste_tokens: int | None = None
+    waste_tokens: Annotated[
+        int | None,
+        Number(
+            "waste",
+            "Room in last blocks",
+            "Tokens for which there is room in the last blocks of all holders: nobody "
+            "else can use it.",
+            unit=Unit.TOKENS,
+            better=Better.LOWER,
+            span=LATEST_MAP,
+        ),
+    ] = None
     """Room in last blocks, of all holders."""
-    waste_share: float | None = None
+    waste_share: Annotated[
+        float | None,
+        Number(
+            "waste share",
+            "Share wasted",
+            "That room, as a share of all the room in used blocks.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+            span=LATEST_MAP,
+        ),
+    ] = None
     """Of the tokens that used blocks have room for, 0-1."""
-    tokens_saved: int | None = None
+    tokens_saved: Annotated[
+        int | None,
+        Number(
+            "saved",
+            "Tokens saved by sharing",
+            "Tokens that would be held on top, if each request held its own copy of "
+            "what it shares.",
+            unit=Unit.TOKENS,
+            better=Better.HIGHER,
+            span=LATEST_MAP,
+        ),
+    ] = None
     """Held once instead of once for each who shares: (references - 1) x block size."""
-    growth_blocks_per_s: float | None = None
+    growth_blocks_per_s: Annotated[
+        float | None,
+        Number(
+            "growth",
+            "Growth",
+            "How fast used blocks become more, a second; less than 0: fewer.",
+            unit=Unit.BLOCKS,
+            better=Better.LOWER,
+            span="last 10 s",
+        ),
+    ] = None
     """Of used blocks, over the last ten seconds."""
-    full_in_s: float | None = None
+    full_in_s: Annotated[
+        float | None,
+        Number(
+            "full in",
+            "Time to full",
+            "When all blocks will be used if they go on to grow as in the last ten "
+            "seconds; unknown while they do not.",
+            unit=Unit.SECONDS,
+            better=Better.HIGHER,
+            span=NOW,
+        ),
+    ] = None
     """At that growth; None while it does not grow."""
-    evicted: int | None = None
+    evicted: Annotated[
+        int | None,
+        Number(
+            "evicted",
+            "Evicted blocks",
+            "Cached blocks that gave way to others, as maps tell: one that came and "
+            "went between two of them is not among these. The cache's own events, "
+            "where there are any, tell of all.",
+            unit=Unit.BLOCKS,
+            better=Better.LOWER,
+        ),
+    ] = None
     """Cached blocks that gave way to others, over the window."""
-    evicted_per_s: float | None = None
-    eviction_age_p50_s: float | None = None
+    evicted_per_s: Annotated[
+        float | None,
+        Number(
+            "evictions",
+            "Evictions",
+            "The same, a second.",
+            unit=Unit.PER_SECOND,
+            better=Better.LOWER,
+        ),
+    ] = None
+    eviction_age_p50_s: Annotated[
+        float | None,
+        Number(
+            "idle before",
+            "Age at eviction p50",
+            "How long an evicted block had not been used, half of them at most so "
+            f"long. {RESTS_ON}",
+            unit=Unit.SECONDS,
+            better=Better.HIGHER,
+        ),
+    ] = None
     """From the last use of such a block to its end, over the window."""
-    eviction_age_max_s: float | None = None
-    hit_rate: float | None = None
+    eviction_age_max_s: Annotated[
+        float | None,
+        Number(
+            "idle before max",
+            "Age at eviction max",
+            f"The longest that an evicted block had not been used. {RESTS_ON}",
+            unit=Unit.SECONDS,
+            better=Better.HIGHER,
+        ),
+    ] = None
+    hit_rate: Annotated[
+        float | None,
+        Number(
+            "hit rate",
+            "Prefix-cache hit rate",
+            "Prompt tokens found in the prefix cache, of those looked up.",
+            unit=Unit.SHARE,
+            better=Better.HIGHER,
+        ),
+    ] = None
     """Over the window."""
-    hit_rate_lifetime: float | None = None
-    hit_curve: tuple[HitPoint, ...] = ()
+    hit_rate_lifetime: Annotated[
+        float | None,
+        Number(
+            "hit rate, session",
+            "Hit rate of the session",
+            "The same over the whole session, never instead of the window's.",
+            unit=Unit.SHARE,
+            better=Better.HIGHER,
+            span="session",
+        ),
+    ] = None
+    hit_curve: Annotated[
+        tuple[HitPoint, ...],
+        Number(
+            "larger cache",
+            "Hits of larger caches",
+            "What the prefix cache would have hit if it were larger: an estimate by "
+            "the reuse distance of blocks, as far off as its first point is from the "
+            "counted hit rate of the session.",
+            span="session",
+        ),
+    ] = ()
     """1x first, then larger, last without limit; over the lifetime."""
-    hit_curve_blocks: int = 0
+    hit_curve_blocks: Annotated[
+        int,
+        Number(
+            "rests on",
+            "Blocks looked up",
+            "How many blocks of prompts that estimate rests on.",
+            unit=Unit.BLOCKS,
+            span="session",
+        ),
+    ] = 0
     """How many looked-up blocks it rests on."""
-    room: Room | None = None
+    room: Annotated[
+        Room | None,
+        Number(
+            "room for",
+            "Room for more",
+            "How many more requests of the present mix fit, and why.",
+            span=NOW,
+        ),
+    ] = None

@@ -6,46 +6,175 @@ and what had to be computed again because it had been evicted.
 """
 
 from collections import Counter, OrderedDict
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import KvCacheEvents
+from collectors.contract.readings import KvCacheEvents, Vantage
+from inferwatch.metrics.number import NOW, Better, Number, Unit, piece
 from inferwatch.metrics.series.samples import Counters, Samples
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.steps.flow import LEAST_NS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("prefix_cache", Vantage.ENGINE)
 class PrefixCache:
     """What the events of a prefix cache tell; counts are of the window."""
 
-    ranks: int = 1
+    ranks: Annotated[
+        int,
+        Number(
+            "ranks",
+            "Caches",
+            "Ranks that tell of their blocks, each with a cache of its own.",
+            span="session",
+        ),
+    ] = 1
     """That tell, each with a cache of its own."""
-    blocks: int = 0
+    blocks: Annotated[
+        int,
+        Number(
+            "cached",
+            "Cached blocks",
+            "Full blocks that the prefix cache holds, in use or idle, as its events "
+            "tell. With ~ where events are missing: there may be more, or fewer.",
+            unit=Unit.BLOCKS,
+            span=NOW,
+        ),
+    ] = 0
     """Full blocks that are cached now, in use or idle."""
-    block_tokens: int | None = None
-    stored: int = 0
-    evicted: int = 0
-    stored_again: int = 0
+    block_tokens: Annotated[
+        int | None,
+        Number(
+            "tok/block",
+            "Block size",
+            "Tokens that one cached block holds.",
+            unit=Unit.TOKENS,
+            span="session",
+        ),
+    ] = None
+    stored: Annotated[
+        int,
+        Number(
+            "stored",
+            "Stored blocks",
+            "Blocks that the prefix cache took in.",
+            unit=Unit.BLOCKS,
+        ),
+    ] = 0
+    evicted: Annotated[
+        int,
+        Number(
+            "evicted",
+            "Evicted blocks",
+            "Blocks that the prefix cache gave up for their room.",
+            unit=Unit.BLOCKS,
+            better=Better.LOWER,
+        ),
+    ] = 0
+    stored_again: Annotated[
+        int,
+        Number(
+            "again",
+            "Stored again",
+            "Stored blocks that had been evicted before: with more room each would "
+            "have been a hit.",
+            unit=Unit.BLOCKS,
+            better=Better.LOWER,
+        ),
+    ] = 0
     """Computed anew though they had been cached before: evicted too early."""
-    stored_per_s: float | None = None
-    evicted_per_s: float | None = None
-    lifetime_s: Quantiles = field(default_factory=Quantiles)
+    stored_per_s: Annotated[
+        float | None,
+        Number(
+            "stored/s",
+            "Stored blocks per second",
+            "Blocks that the prefix cache took in, per second.",
+            unit=Unit.PER_SECOND,
+        ),
+    ] = None
+    evicted_per_s: Annotated[
+        float | None,
+        Number(
+            "evicted/s",
+            "Evicted blocks per second",
+            "Blocks that the prefix cache gave up for their room, per second.",
+            unit=Unit.PER_SECOND,
+            better=Better.LOWER,
+        ),
+    ] = None
+    lifetime_s: Annotated[
+        Quantiles,
+        Number(
+            "life",
+            "Lifetime",
+            "How long evicted blocks had been cached.",
+            unit=Unit.SECONDS,
+            better=Better.HIGHER,
+        ),
+    ] = field(default_factory=Quantiles)
     """Of the blocks evicted, from their coming."""
-    beginnings: int = 0
+    beginnings: Annotated[
+        int,
+        Number(
+            "beginnings",
+            "Beginnings",
+            "Cached blocks that prompts begin with: as many trees of prefixes.",
+            unit=Unit.BLOCKS,
+            span=NOW,
+        ),
+    ] = 0
     """Cached blocks with which a prompt begins; likewise all below: now."""
-    branches: int = 0
+    branches: Annotated[
+        int,
+        Number(
+            "branches",
+            "Branches",
+            "Cached blocks after which prompts go on in different ways: what stands "
+            "before them is shared.",
+            unit=Unit.BLOCKS,
+            span=NOW,
+        ),
+    ] = 0
     """After which prompts go on in different ways."""
-    deepest: int = 0
+    deepest: Annotated[
+        int,
+        Number(
+            "deepest",
+            "Deepest prefix",
+            "The most cached blocks that follow one another.",
+            unit=Unit.BLOCKS,
+            span=NOW,
+        ),
+    ] = 0
     """Blocks one after the other, from the beginning of a prompt."""
-    missed: int = 0
+    missed: Annotated[
+        int,
+        Number(
+            "missed",
+            "Missed batches",
+            "Batches of cache events that never arrived, those before we came "
+            "included. A replay_endpoint in --kv-events-config brings them back.",
+            better=Better.LOWER,
+            span="session",
+        ),
+    ] = 0
     """Batches of events that never arrived, in the session."""
-    partial: bool = False
+    partial: Annotated[
+        bool,
+        Number(
+            "partial",
+            "Partial",
+            "Batches of events are missing, or more blocks came than are followed: "
+            "what is cached now may be more or less.",
+            span=NOW,
+        ),
+    ] = False
     """For want of those there may be more blocks, or fewer."""
 
 

@@ -167,8 +167,8 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
         held = [BarPart(label_of(KvState.used_blocks), "█", "kv", kv.used_blocks)]
     else:
         held = [
-            BarPart(label_of("memory.private_blocks"), "█", "kv", private),
-            BarPart(label_of("memory.shared_blocks"), "▓", "shared", shared),
+            BarPart(label_of(Memory.private_blocks), "█", "kv", private),
+            BarPart(label_of(Memory.shared_blocks), "▓", "shared", shared),
         ]
     cached, free = kv.cached_blocks, kv.free_blocks
     if shown.block_maps and not _is_past(kv, memory):

@@ -32,22 +32,22 @@ def facts_of(shown: Snapshot, *, briefly: bool = False) -> Facts:
     kv, memory = shown.kv, shown.memory or Memory()
     return [
         [
-            (label_of("memory.tokens_saved"), _tokens(memory.tokens_saved), "shared"),
-            (label_of("memory.waste_tokens"), _waste(memory), ""),
+            (label_of(Memory.tokens_saved), _tokens(memory.tokens_saved), "shared"),
+            (label_of(Memory.waste_tokens), _waste(memory), ""),
             (label_of(KvState.recomputed_tokens), _tokens(kv.recomputed_tokens), ""),
         ],
         [
-            (label_of("memory.hit_rate"), _hit_rates(kv, memory), "cached"),
+            (label_of(Memory.hit_rate), _hit_rates(kv, memory), "cached"),
             (label_of(KvState.prefix_hits), _count(kv.prefix_hits), ""),
             (label_of(KvState.prefix_queries), _tokens(kv.prefix_queries), ""),
         ],
         [
-            (label_of("memory.evicted"), _evicted(memory), ""),
-            (label_of("memory.eviction_age_p50_s"), _ages(memory), ""),
+            (label_of(Memory.evicted), _evicted(memory), ""),
+            (label_of(Memory.eviction_age_p50_s), _ages(memory), ""),
             (label_of(KvState.preemptions), _count(kv.preemptions), ""),
         ],
-        [(label_of("memory.hit_curve"), _larger(memory, briefly=briefly), "")],
-        [(label_of("memory.room"), _room(shown, briefly=briefly), "")],
+        [(label_of(Memory.hit_curve), _larger(memory, briefly=briefly), "")],
+        [(label_of(Memory.room), _room(shown, briefly=briefly), "")],
     ]
 
 
@@ -140,7 +140,7 @@ def counted_facts(shown: Snapshot) -> Facts:
         [(label_of(KvState.used_blocks), used, "kv")],
         [
             (
-                label_of("memory.hit_rate"),
+                label_of(Memory.hit_rate),
                 format_share(kv.prefix_hits / kv.prefix_queries).strip(),
                 "",
             ),
@@ -158,7 +158,7 @@ def counted_facts(shown: Snapshot) -> Facts:
     if room is not None:
         more, tokens = room
         said = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
-        rows.append([(label_of("memory.room"), f"{said}, {tokens:,} tokens", "")])
+        rows.append([(label_of(Memory.room), f"{said}, {tokens:,} tokens", "")])
     return rows
 
 

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.cache.memory import Holder
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.catalog import label_of, number_of
 from inferwatch.ui.kit.renderables.text import Line, TextRun
 from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.visible import visible
@@ -103,14 +103,14 @@ def _columns(view: HolderView) -> Iterable[TableColumn[Holder]]:
             grows=2,
             most=44,
         ),
-        _count("blocks", "blocks"),
-        _count("private", "private_blocks"),
-        _count("shared", "shared_blocks"),
-        _count("tokens", "tokens"),
-        _count("waste", "waste_tokens"),
+        _count("blocks", Holder.blocks),
+        _count("private", Holder.private_blocks),
+        _count("shared", Holder.shared_blocks),
+        _count("tokens", Holder.tokens),
+        _count("waste", Holder.waste_tokens),
         TableColumn(
             "age",
-            label_of("holder.age_s"),
+            label_of(Holder.age_s),
             9,
             lambda row, _: TextRun(format_duration(row.age_s)),
             value=attrgetter("age_s"),
@@ -121,15 +121,15 @@ def _columns(view: HolderView) -> Iterable[TableColumn[Holder]]:
     )
 
 
-def _count(key: str, name: str) -> TableColumn[Holder]:
-    value: Callable[[Holder], int | None] = attrgetter(name)
+def _count(key: str, field: object) -> TableColumn[Holder]:
+    number = number_of(field)
+    value: Callable[[Holder], int | None] = attrgetter(number.name)
 
     def write(row: Holder, _: int) -> TextRun:
         count = value(row)
         return TextRun(format_count(count).strip(), "" if count else "faint")
 
-    title = label_of(f"holder.{name}")
-    return TableColumn(key, title, 8, write, value=value, right=True)
+    return TableColumn(key, number.label, 8, write, value=value, right=True)
 
 
 def _name(row: Holder, width: int) -> TextRun:

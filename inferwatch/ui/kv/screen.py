@@ -18,7 +18,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.cache.memory import BlockPicture, Holder
+from inferwatch.metrics.cache.memory import BlockPicture, Holder, Memory, Room
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.catalog import label_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
@@ -35,12 +35,19 @@ from inferwatch.ui.kv.holders import HolderTable
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS
 from inferwatch.ui.widgets.totals import ROOMY, Fact, TotalsPanel
 
-PREFIX_NUMBERS = catalog_keys(
-    "prefix_cache",
-    "blocks beginnings branches deepest stored evicted stored_again lifetime_s missed",
+PREFIX_NUMBERS = numbers(
+    PrefixCache.blocks,
+    PrefixCache.beginnings,
+    PrefixCache.branches,
+    PrefixCache.deepest,
+    PrefixCache.stored,
+    PrefixCache.evicted,
+    PrefixCache.stored_again,
+    PrefixCache.lifetime_s,
+    PrefixCache.missed,
 )
 
 
@@ -75,10 +82,10 @@ def _now(cache: PrefixCache, total: int | None) -> Sequence[Fact]:
     part = f", {format_share(min(cache.blocks / total, 1)).strip()}" if total else ""
     now = f"{about(blocks) if cache.partial else blocks}{size}{part}"
     return [
-        (label_of("prefix_cache.blocks"), now, "cached"),
-        (label_of("prefix_cache.beginnings"), f"{cache.beginnings:,}", ""),
-        (label_of("prefix_cache.branches"), f"{cache.branches:,}", ""),
-        (label_of("prefix_cache.deepest"), counted(cache.deepest, "block"), ""),
+        (label_of(PrefixCache.blocks), now, "cached"),
+        (label_of(PrefixCache.beginnings), f"{cache.beginnings:,}", ""),
+        (label_of(PrefixCache.branches), f"{cache.branches:,}", ""),
+        (label_of(PrefixCache.deepest), counted(cache.deepest, "block"), ""),
     ]
 
 
@@ -90,16 +97,16 @@ def _traffic(cache: PrefixCache) -> Sequence[Fact]:
         )
     return [
         (
-            label_of("prefix_cache.stored"),
+            label_of(PrefixCache.stored),
             f"{cache.stored:,}{_per_s(cache.stored_per_s)}",
             "",
         ),
         (
-            label_of("prefix_cache.evicted"),
+            label_of(PrefixCache.evicted),
             f"{cache.evicted:,}{_per_s(cache.evicted_per_s)}",
             "",
         ),
-        (label_of("prefix_cache.stored_again"), again, ""),
+        (label_of(PrefixCache.stored_again), again, ""),
     ]
 
 
@@ -112,15 +119,15 @@ def _lives(cache: PrefixCache) -> Sequence[Fact]:
     missed: Sequence[Fact] = ()
     if cache.missed:
         said = f"{counted(cache.missed, 'batch', 'batches')} of events"
-        missed = ((label_of("prefix_cache.missed"), said, "warn"),)
+        missed = ((label_of(PrefixCache.missed), said, "warn"),)
     if not lives.n:
         return [
-            (label_of("prefix_cache.lifetime_s"), "nothing was evicted", ""),
+            (label_of(PrefixCache.lifetime_s), "nothing was evicted", ""),
             *missed,
         ]
     names = ("p50", "p95", "max")
     values = format_durations(getattr(lives, name) for name in names)
-    life = label_of("prefix_cache.lifetime_s")
+    life = label_of(PrefixCache.lifetime_s)
     return [
         (
             f"{life} {name}",
@@ -234,19 +241,33 @@ class KvScreen(WatchScreen):
             KvState.preemptions,
             KvState.recomputed_tokens,
         ),
-        *catalog_keys(
-            "memory",
-            "private_blocks shared_blocks map_age_s growth_blocks_per_s full_in_s "
-            "tokens_saved waste_tokens waste_share hit_rate hit_rate_lifetime evicted "
-            "evicted_per_s eviction_age_p50_s eviction_age_max_s hit_curve "
-            "hit_curve_blocks room",
+        *numbers(
+            Memory.private_blocks,
+            Memory.shared_blocks,
+            Memory.map_age_s,
+            Memory.growth_blocks_per_s,
+            Memory.full_in_s,
+            Memory.tokens_saved,
+            Memory.waste_tokens,
+            Memory.waste_share,
+            Memory.hit_rate,
+            Memory.hit_rate_lifetime,
+            Memory.evicted,
+            Memory.evicted_per_s,
+            Memory.eviction_age_p50_s,
+            Memory.eviction_age_max_s,
+            Memory.hit_curve,
+            Memory.hit_curve_blocks,
+            Memory.room,
         ),
-        *catalog_keys(
-            "room",
-            "idle_blocks tokens_per_request blocks_per_request "
-            "shared_blocks_per_request n",
+        *numbers(
+            Room.idle_blocks,
+            Room.tokens_per_request,
+            Room.blocks_per_request,
+            Room.shared_blocks_per_request,
+            Room.n,
         ),
-        *catalog_keys("holder", "blocks tokens waste_tokens age_s"),
+        *numbers(Holder.blocks, Holder.tokens, Holder.waste_tokens, Holder.age_s),
         *PREFIX_NUMBERS,
         *numbers(Timeline.waiting_max),
         *COST_NUMBERS,

@@ -282,7 +282,7 @@ def _below(shown: Snapshot, width: int) -> list[Line]:
 
 def b_max(shown: Snapshot, limits: Limits, width: int) -> Line:
     """With its arithmetic, so that people can check it, and what stops it earlier."""
-    label = TextRun(f"{label_of('limits.max_requests')} ", "accent")
+    label = TextRun(f"{label_of(Limits.max_requests)} ", "accent")
     fits, each = limits.max_requests, limits.tokens_per_request
     if fits is None:
         return fit(
@@ -349,7 +349,7 @@ def _saving(saving: Saving, limits: Limits, width: int) -> Line:
         more = f"+{format_count(int(saving.more_requests)).strip()}"
     line: list[TextRun] = [
         TextRun(f"  {saving.name:<15}", "muted"),
-        TextRun(f"{label_of('saving.freed_bytes')} {format_bytes(saving.freed_bytes)}"),
+        TextRun(f"{label_of(Saving.freed_bytes)} {format_bytes(saving.freed_bytes)}"),
         TextRun(f"{more:>8} requests"),
     ]
     decode = limits.decode

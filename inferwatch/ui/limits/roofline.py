@@ -423,18 +423,33 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
     step, floor = _times(decode, prefill)
     told: list[tuple[str, Sequence[str]]] = [
         (OF_POSSIBLE, _both(limits, lambda each: format_share(reached(each)))),
-        (_label("bound"), _both(limits, lambda each: bound_words(each.bound))),
-        (_label("step_s"), step),
-        (_label("floor_s"), floor),
-        (_label("intensity"), _both(limits, lambda each: format_rate(each.intensity))),
-        (_label("flops"), _both(limits, lambda each: format_flops(each.flops))),
-        (f"{_label('mbu')} {DERIVED}", _both(limits, lambda e: format_share(e.mbu))),
-        (f"{_label('mfu')} {DERIVED}", _both(limits, lambda e: format_share(e.mfu))),
+        (
+            label_of(OperatingPoint.bound),
+            _both(limits, lambda each: bound_words(each.bound)),
+        ),
+        (label_of(OperatingPoint.step_s), step),
+        (label_of(OperatingPoint.floor_s), floor),
+        (
+            label_of(OperatingPoint.intensity),
+            _both(limits, lambda each: format_rate(each.intensity)),
+        ),
+        (
+            label_of(OperatingPoint.flops),
+            _both(limits, lambda each: format_flops(each.flops)),
+        ),
+        (
+            f"{label_of(OperatingPoint.mbu)} {DERIVED}",
+            _both(limits, lambda e: format_share(e.mbu)),
+        ),
+        (
+            f"{label_of(OperatingPoint.mfu)} {DERIVED}",
+            _both(limits, lambda e: format_share(e.mfu)),
+        ),
     ]
     lines = [head, *(_row(label, texts) for label, texts in told)]
     lines.append(_measured(limits))
     counts = _both(limits, lambda each: format_count(each.steps))
-    lines.append(_row(_label("steps"), counts))
+    lines.append(_row(label_of(OperatingPoint.steps), counts))
     return [*lines, *_of_model(limits)][:rows]
 
 
@@ -442,21 +457,17 @@ def _of_model(limits: Limits) -> list[Line]:
     """What floors follow from, where there is room for it."""
     whole, active = limits.parameters, limits.active_parameters
     facts = (
-        ("parameters", format_count(whole)),
-        ("active_parameters", format_count(None if active == whole else active)),
-        ("weight_bytes", format_bytes(limits.weight_bytes)),
-        ("kv_bytes_per_token", format_bytes(limits.kv_bytes_per_token)),
-        ("tpot_floor_s", format_duration(limits.tpot_floor_s)),
+        (Limits.parameters, format_count(whole)),
+        (Limits.active_parameters, format_count(None if active == whole else active)),
+        (Limits.weight_bytes, format_bytes(limits.weight_bytes)),
+        (Limits.kv_bytes_per_token, format_bytes(limits.kv_bytes_per_token)),
+        (Limits.tpot_floor_s, format_duration(limits.tpot_floor_s)),
     )
     return [
-        _row(label_of(f"limits.{name}"), ["", text.strip()])
-        for name, text in facts
+        _row(label_of(field), ["", text.strip()])
+        for field, text in facts
         if text.strip() != UNKNOWN
     ]
-
-
-def _label(name: str) -> str:
-    return label_of(f"operating_point.{name}")
 
 
 def _both(limits: Limits, text: Text) -> Sequence[str]:
@@ -487,7 +498,7 @@ def _measured(limits: Limits) -> Line:
     if mbu is None and mfu is None:
         return (label, TextRun("no GPU counter tells".rjust(2 * VALUE), "faint"))
     told = (
-        f"{label_of('limits.measured_mbu')} {format_share(mbu)}  "
-        f"{label_of('limits.measured_mfu')} {format_share(mfu)}"
+        f"{label_of(Limits.measured_mbu)} {format_share(mbu)}  "
+        f"{label_of(Limits.measured_mfu)} {format_share(mfu)}"
     )
     return (label, TextRun(told.rjust(2 * VALUE)))

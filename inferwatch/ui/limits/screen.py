@@ -9,7 +9,14 @@ from textual.widget import Widget
 
 from inferwatch.formatting import format_share
 from inferwatch.metrics.catalog import label_of, numbers
-from inferwatch.metrics.floor.view import Impossible, Limits, TimeSplit
+from inferwatch.metrics.floor.view import (
+    DeviceMemory,
+    Impossible,
+    Limits,
+    OperatingPoint,
+    Saving,
+    TimeSplit,
+)
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
@@ -30,7 +37,7 @@ from inferwatch.ui.limits.words import answer, impossible_text
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS
 
 AROUND_TITLE = 8
 """Cells of a heading that are rule and gaps."""
@@ -83,21 +90,21 @@ class SplitPanel(Panel):
 def parts_of(split: TimeSplit) -> Sequence[SplitPart]:
     """From what cannot be helped to what can."""
     looks = (
-        ("memory_floor", "█", "kv", split.memory_floor),
-        ("compute_floor", "▓", "shared", split.compute_floor),
-        ("inefficiency", "▒", "warn", split.inefficiency),
-        ("host_gap", "⣿", "waiting", split.host_gap),
+        (TimeSplit.memory_floor, "█", "kv", split.memory_floor),
+        (TimeSplit.compute_floor, "▓", "shared", split.compute_floor),
+        (TimeSplit.inefficiency, "▒", "warn", split.inefficiency),
+        (TimeSplit.host_gap, "⣿", "waiting", split.host_gap),
     )
     return [
-        SplitPart(label_of(f"time_split.{name}"), glyph, ink, share)
-        for name, glyph, ink, share in looks
+        SplitPart(label_of(field), glyph, ink, share)
+        for field, glyph, ink, share in looks
     ]
 
 
 def _idle(split: TimeSplit) -> Line:
     if split.idle_share is None:
         return ()
-    label = f"{label_of('time_split.idle_share')} besides "
+    label = f"{label_of(TimeSplit.idle_share)} besides "
     return (TextRun(label, "muted"), TextRun(format_share(split.idle_share)))
 
 
@@ -227,23 +234,44 @@ class LimitsScreen(WatchScreen):
     LABEL = "Limits"
     QUESTION = "How far from the physical limit, and what binds?"
     EXPLAINS = (
-        *catalog_keys(
-            "operating_point",
-            "bound step_s floor_s intensity flops mbu mfu steps",
+        *numbers(
+            OperatingPoint.bound,
+            OperatingPoint.step_s,
+            OperatingPoint.floor_s,
+            OperatingPoint.intensity,
+            OperatingPoint.flops,
+            OperatingPoint.mbu,
+            OperatingPoint.mfu,
+            OperatingPoint.steps,
         ),
-        *catalog_keys("limits", "measured_mbu measured_mfu peak impossible"),
-        *catalog_keys(
-            "limits",
-            "parameters active_parameters weight_bytes kv_bytes_per_token tpot_floor_s",
+        *numbers(
+            Limits.measured_mbu, Limits.measured_mfu, Limits.peak, Limits.impossible
         ),
-        *catalog_keys(
-            "time_split", "memory_floor compute_floor inefficiency host_gap idle_share"
+        *numbers(
+            Limits.parameters,
+            Limits.active_parameters,
+            Limits.weight_bytes,
+            Limits.kv_bytes_per_token,
+            Limits.tpot_floor_s,
+        ),
+        *numbers(
+            TimeSplit.memory_floor,
+            TimeSplit.compute_floor,
+            TimeSplit.inefficiency,
+            TimeSplit.host_gap,
+            TimeSplit.idle_share,
         ),
         *numbers(Timeline.step_mean_s, Timeline.floor_mean_s, Timeline.gap_mean_s),
         *numbers(Timeline.batch_decode, Timeline.batch_prefill, Timeline.waiting_max),
-        *catalog_keys("device_memory", "allowed_bytes parts"),
-        *catalog_keys("limits", "max_requests tokens_per_request"),
-        *catalog_keys("saving", "name freed_bytes more_requests floor_s helps"),
+        *numbers(DeviceMemory.allowed_bytes, DeviceMemory.parts),
+        *numbers(Limits.max_requests, Limits.tokens_per_request),
+        *numbers(
+            Saving.name,
+            Saving.freed_bytes,
+            Saving.more_requests,
+            Saving.floor_s,
+            Saving.helps,
+        ),
         *COST_NUMBERS,
     )
     NEEDS_HARDWARE = True

@@ -5,7 +5,16 @@ from dataclasses import fields
 
 import pytest
 
+from inferwatch.metrics.cache.memory import HitPoint, Holder, Memory, Room
+from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.causes.cause import SlowGroup, SlowRequests
+from inferwatch.metrics.floor.view import (
+    DeviceMemory,
+    Limits,
+    OperatingPoint,
+    Saving,
+    TimeSplit,
+)
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.number import Number, label_of, number_of, numbers_in
 from inferwatch.metrics.requests.latencies import LATENCIES, LENGTHS, VANTAGES
@@ -16,7 +25,9 @@ from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.flow import Flow, KvState
 
-NO_NUMBERS: dict[type, set[str]] = {}
+NO_NUMBERS: dict[type, set[str]] = {
+    Holder: {"key", "name", "ordinal"},
+}
 """What a thing is, and what of it is told elsewhere."""
 PIECES = (
     Flow,
@@ -29,6 +40,16 @@ PIECES = (
     RequestGroup,
     SlowRequests,
     SlowGroup,
+    Memory,
+    Holder,
+    HitPoint,
+    Room,
+    PrefixCache,
+    Limits,
+    OperatingPoint,
+    TimeSplit,
+    DeviceMemory,
+    Saving,
 )
 
 
