@@ -29,7 +29,7 @@ from inferwatch.loadgen.truth.calibration import (
     truth_server,
 )
 from inferwatch.loadgen.truth.script import DEFAULT_MODEL
-from inferwatch.metrics.catalog import client_words
+from inferwatch.metrics.load.client_verdict import client_words
 from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.model.model import Model
 

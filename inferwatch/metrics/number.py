@@ -16,6 +16,8 @@ from collectors.contract.readings import Vantage
 Piece = TypeVar("Piece")
 NOW = "now"
 """The span of what holds at the moment shown, whatever the window."""
+LATEST_READING = "latest reading"
+"""The span of what a sensor of a GPU or host told last."""
 
 
 class Better(StrEnum):

@@ -2,19 +2,23 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec.structs import replace
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import GpuInfo, GpuProcesses, GpuSample
+from collectors.contract.readings import GpuInfo, GpuProcesses, GpuSample, Vantage
+from inferwatch.metrics.number import LATEST_READING, NOW, Better, Number, Unit, piece
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.spans import SavedSpans, Spans, told_of
 from inferwatch.metrics.series.window import Window
+
+OF_THE_SAMPLE = "of the latest sample, over what it covers"
+"""The span of what GPM and DCGM tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,7 @@ class GpuTimeline:
     nvlink_bytes_per_s: tuple[float | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("gpu", Vantage.GPU)
 class GpuState:
     """One GPU, or a MIG slice: what it did last, and over the window.
 
@@ -47,49 +51,362 @@ class GpuState:
     source: str
     """Its UUID."""
     info: GpuInfo
-    watched: bool | None = None
+    watched: Annotated[
+        bool | None,
+        Number(
+            "engine's",
+            "Used by the engine",
+            "Whether an engine that is watched runs on this GPU: as it says itself, "
+            "or because a process of it uses its memory.",
+            span=NOW,
+        ),
+    ] = None
     """An engine that is watched runs on it; None where that is not known."""
-    via: str | None = None
+    via: Annotated[
+        str | None,
+        Number(
+            "via",
+            "Measured by",
+            "Who measured the averages: gpm, the driver itself on Hopper and newer, "
+            "or dcgm, an exporter.",
+            span=NOW,
+        ),
+    ] = None
     """Who measured the averages: gpm, dcgm; None where nobody did."""
-    last_ns: int | None = None
+    last_ns: Annotated[
+        int | None,
+        Number(
+            "last",
+            "Last sample",
+            "Session time of the last sample of this GPU.",
+            unit=Unit.NANOSECONDS,
+            span=NOW,
+        ),
+    ] = None
     """Of the last sample."""
-    span_s: float | None = None
+    span_s: Annotated[
+        float | None,
+        Number(
+            "over",
+            "Span of the averages",
+            "How much time the latest averages cover, up to the last sample.",
+            unit=Unit.SECONDS,
+            span=NOW,
+        ),
+    ] = None
     """What the latest averages cover."""
-    hbm_bytes_per_s: float | None = None
-    hbm_bytes_per_s_mean: float | None = None
-    hbm_share: float | None = None
-    hbm_share_mean: float | None = None
-    sm_active: float | None = None
-    sm_active_mean: float | None = None
-    sm_occupancy: float | None = None
-    tensor_active: float | None = None
-    tensor_active_mean: float | None = None
-    gpu_busy: float | None = None
+    hbm_bytes_per_s: Annotated[
+        float | None,
+        Number(
+            "HBM",
+            "Memory bandwidth",
+            "Bytes that the GPU's memory moved, reads and writes together: the "
+            "measured share times the peak by formula (2 × memory clock × bus width, "
+            "at that moment's clock), or times the data sheet's where clock or width "
+            "are not told, or yours with --peak-gbps.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    hbm_bytes_per_s_mean: Annotated[
+        float | None,
+        Number(
+            "HBM mean",
+            "Memory bandwidth, mean",
+            "Mean of the memory bandwidth over what samples covered.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+        ),
+    ] = None
+    hbm_share: Annotated[
+        float | None,
+        Number(
+            "of peak",
+            "Share of the peak bandwidth",
+            "Share of what the memory could move that it did move, as the driver or "
+            "DCGM measured it: of the peak by formula, as far as is known, which may "
+            "be some percent above the data sheet's, and of which large copies reach "
+            "about 90%.",
+            unit=Unit.SHARE,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    hbm_share_mean: Annotated[
+        float | None,
+        Number(
+            "of peak mean",
+            "Share of the peak bandwidth, mean",
+            "Mean of the share over what samples covered.",
+            unit=Unit.SHARE,
+        ),
+    ] = None
+    sm_active: Annotated[
+        float | None,
+        Number(
+            "SM active",
+            "SMs active",
+            "Share of the cycles of all SMs in which at least one warp was assigned "
+            "to them, even if it waited.",
+            unit=Unit.SHARE,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    sm_active_mean: Annotated[
+        float | None,
+        Number(
+            "SM active mean",
+            "SMs active, mean",
+            "Mean of the share over what samples covered.",
+            unit=Unit.SHARE,
+        ),
+    ] = None
+    sm_occupancy: Annotated[
+        float | None,
+        Number(
+            "occupancy",
+            "SM occupancy",
+            "Share of the warps that the SMs could hold that they did hold.",
+            unit=Unit.SHARE,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    tensor_active: Annotated[
+        float | None,
+        Number(
+            "tensor",
+            "Tensor pipes active",
+            "Share of the cycles in which any tensor pipe was in use.",
+            unit=Unit.SHARE,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    tensor_active_mean: Annotated[
+        float | None,
+        Number(
+            "tensor mean",
+            "Tensor pipes active, mean",
+            "Mean of the share over what samples covered.",
+            unit=Unit.SHARE,
+        ),
+    ] = None
+    gpu_busy: Annotated[
+        float | None,
+        Number(
+            "busy (time)",
+            "GPU busy, of the time",
+            "Share of time in which any kernel ran at all, however small: no measure "
+            "of how much the GPU did.",
+            unit=Unit.SHARE,
+            span=LATEST_READING,
+        ),
+    ] = None
     """Share of time; so is the next. Neither is a measure of how much."""
-    memory_busy: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    power_w_mean: float | None = None
+    memory_busy: Annotated[
+        float | None,
+        Number(
+            "mem busy (time)",
+            "Memory busy, of the time",
+            "Share of time in which memory was read or written at all: one slow "
+            "stream keeps it high, so it is never a bandwidth.",
+            unit=Unit.SHARE,
+            span=LATEST_READING,
+        ),
+    ] = None
+    power_w: Annotated[
+        float | None,
+        Number(
+            "power",
+            "Power",
+            "What the board draws, as its sensor says.",
+            unit=Unit.WATTS,
+            span=LATEST_READING,
+        ),
+    ] = None
+    power_limit_w: Annotated[
+        float | None,
+        Number(
+            "limit",
+            "Power limit",
+            "What the board may draw: beyond, the driver lowers its clocks.",
+            unit=Unit.WATTS,
+            span=LATEST_READING,
+        ),
+    ] = None
+    power_w_mean: Annotated[
+        float | None,
+        Number(
+            "power mean",
+            "Power, mean",
+            "Mean power of the board by its energy counter, which misses nothing; by "
+            "the sensor where there is no counter.",
+            unit=Unit.WATTS,
+        ),
+    ] = None
     """By the energy counter where there is one."""
-    energy_j: float | None = None
+    energy_j: Annotated[
+        float | None,
+        Number(
+            "energy",
+            "Energy",
+            "Energy that the board used while it was counted, idle power and other "
+            "tenants included.",
+            unit=Unit.JOULES,
+        ),
+    ] = None
     """Over the window."""
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    throttle_reasons: tuple[str, ...] = ()
+    sm_clock_mhz: Annotated[
+        int | None,
+        Number(
+            "SM clock",
+            "SM clock",
+            "At which the SMs run.",
+            unit=Unit.MEGAHERTZ,
+            span=LATEST_READING,
+        ),
+    ] = None
+    memory_clock_mhz: Annotated[
+        int | None,
+        Number(
+            "mem clock",
+            "Memory clock",
+            "At which the memory runs; data moves twice in each cycle.",
+            unit=Unit.MEGAHERTZ,
+            span=LATEST_READING,
+        ),
+    ] = None
+    throttle_reasons: Annotated[
+        tuple[str, ...],
+        Number(
+            "held down by",
+            "Why clocks are held down",
+            "Why the driver or the board holds the clocks down; that the GPU is idle "
+            "is none.",
+            span=LATEST_READING,
+        ),
+    ] = ()
     """Why clocks are held down now, in words."""
-    throttled: dict[str, float] = field(default_factory=dict)
+    throttled: Annotated[
+        dict[str, float],
+        Number(
+            "throttled",
+            "Clocks held down",
+            "Share of the time for which clocks were held down, by reason, as the "
+            "driver counts it; where it counts none, how often it was seen.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = field(default_factory=dict)
     """Share of the window for which they were, by reason."""
-    temperature_c: int | None = None
-    memory_temperature_c: int | None = None
-    memory_used_bytes: int | None = None
-    memory_reserved_bytes: int | None = None
-    pcie_tx_bytes_per_s: float | None = None
-    pcie_rx_bytes_per_s: float | None = None
-    nvlink_tx_bytes_per_s: float | None = None
-    nvlink_rx_bytes_per_s: float | None = None
-    ecc_corrected: int | None = None
-    ecc_uncorrected: int | None = None
-    memory_by_pid: dict[int, int | None] = field(default_factory=dict)
+    temperature_c: Annotated[
+        int | None,
+        Number(
+            "GPU °C",
+            "Temperature",
+            "Temperature of the GPU.",
+            unit=Unit.CELSIUS,
+            span=LATEST_READING,
+        ),
+    ] = None
+    memory_temperature_c: Annotated[
+        int | None,
+        Number(
+            "mem °C",
+            "Temperature of the memory",
+            "Temperature of the memory, where the board tells it.",
+            unit=Unit.CELSIUS,
+            span=LATEST_READING,
+        ),
+    ] = None
+    memory_used_bytes: Annotated[
+        int | None,
+        Number(
+            "memory",
+            "Memory in use",
+            "Memory of the GPU in use, without what the driver reserves.",
+            unit=Unit.BYTES,
+            span=LATEST_READING,
+        ),
+    ] = None
+    memory_reserved_bytes: Annotated[
+        int | None,
+        Number(
+            "reserved",
+            "Memory reserved",
+            "Memory of the GPU that the driver keeps for itself.",
+            unit=Unit.BYTES,
+            span=LATEST_READING,
+        ),
+    ] = None
+    pcie_tx_bytes_per_s: Annotated[
+        float | None,
+        Number(
+            "PCIe out",
+            "PCIe, from the GPU",
+            "Bytes that the GPU sent over PCIe.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    pcie_rx_bytes_per_s: Annotated[
+        float | None,
+        Number(
+            "PCIe in",
+            "PCIe, to the GPU",
+            "Bytes that the GPU received over PCIe.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    nvlink_tx_bytes_per_s: Annotated[
+        float | None,
+        Number(
+            "NVLink out",
+            "NVLink, from the GPU",
+            "Bytes that the GPU sent over NVLink, all links together.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    nvlink_rx_bytes_per_s: Annotated[
+        float | None,
+        Number(
+            "NVLink in",
+            "NVLink, to the GPU",
+            "Bytes that the GPU received over NVLink, all links together.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    ecc_corrected: Annotated[
+        int | None,
+        Number(
+            "ECC corrected",
+            "Memory errors, corrected",
+            "Memory errors that were corrected since the driver was loaded.",
+            better=Better.LOWER,
+            span=LATEST_READING,
+        ),
+    ] = None
+    ecc_uncorrected: Annotated[
+        int | None,
+        Number(
+            "ECC uncorrected",
+            "Memory errors, uncorrected",
+            "Memory errors that could not be corrected since the driver was loaded.",
+            better=Better.LOWER,
+            span=LATEST_READING,
+        ),
+    ] = None
+    memory_by_pid: Annotated[
+        dict[int, int | None],
+        Number(
+            "memory of",
+            "Memory by process",
+            "Memory of the GPU by process, as the host numbers processes, which a "
+            "container need not know.",
+            unit=Unit.BYTES,
+            span=LATEST_READING,
+        ),
+    ] = field(default_factory=dict)
     """Bytes, of the processes that use it."""
     timeline: GpuTimeline = field(default_factory=GpuTimeline)
     """Empty unless asked for."""
@@ -100,38 +417,201 @@ class GpuState:
         return "simulated" in (self.info.driver or "").lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("hardware", Vantage.GPU)
 class Hardware:
     """The GPUs of the engine together; of all where nobody knows which are its.
 
     Over the window where nothing else is said.
     """
 
-    gpus: int = 0
+    gpus: Annotated[
+        int,
+        Number(
+            "GPUs",
+            "GPUs",
+            "How many GPUs these numbers are of: the engine's, or all where nobody "
+            "knows which are; a MIG slice counts in place of its GPU.",
+            span=NOW,
+        ),
+    ] = 0
     """How many these are."""
-    no_gpu: str | None = None
+    no_gpu: Annotated[
+        str | None,
+        Number(
+            "no GPU",
+            "Why there is no GPU",
+            "Why no GPU can be measured here, and what would help.",
+            span=NOW,
+        ),
+    ] = None
     """Why there is none to measure."""
-    hbm_bytes_per_s: float | None = None
+    hbm_bytes_per_s: Annotated[
+        float | None,
+        Number(
+            "HBM",
+            "Memory bandwidth",
+            "Bytes that the memory of the engine's GPUs moved together: measured "
+            "shares times peaks by formula, else by data sheet.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
     """Now, as all up to the means: the latest sample of each."""
-    hbm_share: float | None = None
-    sm_active: float | None = None
-    power_w: float | None = None
-    power_limit_w: float | None = None
-    hbm_bytes_per_s_mean: float | None = None
-    hbm_share_mean: float | None = None
-    sm_active_mean: float | None = None
-    power_w_mean: float | None = None
-    energy_j: float | None = None
-    joules_per_token: float | None = None
+    hbm_share: Annotated[
+        float | None,
+        Number(
+            "of peak",
+            "Share of the peak bandwidth",
+            "Share of what the memory of the engine's GPUs could move by formula, "
+            "which may be some percent above the data sheet.",
+            unit=Unit.SHARE,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    sm_active: Annotated[
+        float | None,
+        Number(
+            "SM active",
+            "SMs active",
+            "Share of SM cycles with a warp assigned, on the engine's GPUs.",
+            unit=Unit.SHARE,
+            span=OF_THE_SAMPLE,
+        ),
+    ] = None
+    power_w: Annotated[
+        float | None,
+        Number(
+            "power",
+            "Power",
+            "What the boards of the engine's GPUs draw together.",
+            unit=Unit.WATTS,
+            span=LATEST_READING,
+        ),
+    ] = None
+    power_limit_w: Annotated[
+        float | None,
+        Number(
+            "limit",
+            "Power limit",
+            "What these boards may draw together.",
+            unit=Unit.WATTS,
+            span=LATEST_READING,
+        ),
+    ] = None
+    hbm_bytes_per_s_mean: Annotated[
+        float | None,
+        Number(
+            "HBM mean",
+            "Memory bandwidth, mean",
+            "Mean memory bandwidth of the engine's GPUs together.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+        ),
+    ] = None
+    hbm_share_mean: Annotated[
+        float | None,
+        Number(
+            "of peak mean",
+            "Share of the peak bandwidth, mean",
+            "Mean share of the peak by formula, on the engine's GPUs.",
+            unit=Unit.SHARE,
+        ),
+    ] = None
+    sm_active_mean: Annotated[
+        float | None,
+        Number(
+            "SM active mean",
+            "SMs active, mean",
+            "Mean share of active SM cycles, on the engine's GPUs.",
+            unit=Unit.SHARE,
+        ),
+    ] = None
+    power_w_mean: Annotated[
+        float | None,
+        Number(
+            "power mean",
+            "Power, mean",
+            "Mean power of these boards, by their energy counters.",
+            unit=Unit.WATTS,
+        ),
+    ] = None
+    energy_j: Annotated[
+        float | None,
+        Number(
+            "energy",
+            "Energy",
+            "Energy that these boards used while it was counted.",
+            unit=Unit.JOULES,
+        ),
+    ] = None
+    joules_per_token: Annotated[
+        float | None,
+        Number(
+            "J/token",
+            "Energy of an output token",
+            "Energy of these boards for each output token, idle power and other "
+            "tenants included; unknown below five seconds.",
+            unit=Unit.JOULES_PER_TOKEN,
+            better=Better.LOWER,
+        ),
+    ] = None
     """Energy of the boards for each output token, over at least five seconds."""
-    tokens_per_s_per_w: float | None = None
+    tokens_per_s_per_w: Annotated[
+        float | None,
+        Number(
+            "tok/s/W",
+            "Output tokens per second and watt",
+            "Output tokens per second for each watt of these boards.",
+            unit=Unit.TOKENS_PER_SECOND_PER_WATT,
+            better=Better.HIGHER,
+        ),
+    ] = None
     """Output tokens."""
-    derived_bytes_per_s: float | None = None
+    derived_bytes_per_s: Annotated[
+        float | None,
+        Number(
+            "derived traffic",
+            "Memory traffic, derived",
+            "Not measured but derived from steps: what the model must read at the "
+            "least, its weights once a step (of experts those that its tokens touch) "
+            "and the KV cache of each request in it.",
+            unit=Unit.GIGABYTES_PER_SECOND,
+            here=True,
+        ),
+    ] = None
     """Not measured: weights once a step and the KV cache that each request reads."""
-    derived_weights_share: float | None = None
+    derived_weights_share: Annotated[
+        float | None,
+        Number(
+            "weights",
+            "Share of the weights",
+            "Share of the derived traffic that is weights; the rest is KV.",
+            unit=Unit.SHARE,
+            here=True,
+        ),
+    ] = None
     """Of these bytes, the weights', 0-1."""
-    weight_bytes: int | None = None
-    kv_bytes: int | None = None
+    weight_bytes: Annotated[
+        int | None,
+        Number(
+            "weights",
+            "Weights",
+            "Size of the weights as loaded, of all engines together.",
+            unit=Unit.BYTES,
+            here=True,
+            span=NOW,
+        ),
+    ] = None
+    kv_bytes: Annotated[
+        int | None,
+        Number(
+            "KV cache",
+            "KV cache",
+            "Size of all KV blocks that requests can use.",
+            unit=Unit.BYTES,
+            here=True,
+            span=NOW,
+        ),
+    ] = None
     """Of all KV blocks."""
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import msgspec
 import numpy as np
 
 from collectors.contract.clock import NS_PER_S
-from collectors.contract.readings import HostInfo, HostSample
+from collectors.contract.readings import HostInfo, HostSample, Vantage
 from inferwatch.metrics.hardware.host_use import (
     SPAN_NS,
     RecentUse,
@@ -15,6 +16,7 @@ from inferwatch.metrics.hardware.host_use import (
     by_role,
     shares_between,
 )
+from inferwatch.metrics.number import LATEST_READING, NOW, Better, Number, Unit, piece
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.histograms import Floats
 from inferwatch.metrics.series.saving import Parts, WrittenParts
@@ -22,17 +24,44 @@ from inferwatch.metrics.series.spans import SavedSpans, Spans, Worsts, told_of
 from inferwatch.metrics.series.window import Window
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("process", Vantage.HOST, span="last 5 s")
 class ProcessState:
     """One process of a host, over the last seconds."""
 
     pid: int
     role: str
-    cpu_share: float | None = None
+    cpu_share: Annotated[
+        float | None,
+        Number(
+            "CPU", "CPU", "Share of one core that the process used.", unit=Unit.SHARE
+        ),
+    ] = None
     """Of one core."""
-    rss_bytes: int | None = None
-    threads: int | None = None
-    throttled: float | None = None
+    rss_bytes: Annotated[
+        int | None,
+        Number(
+            "memory",
+            "Memory",
+            "Memory of the process in RAM.",
+            unit=Unit.BYTES,
+            span=LATEST_READING,
+        ),
+    ] = None
+    threads: Annotated[
+        int | None,
+        Number("threads", "Threads", "Threads of the process.", span=LATEST_READING),
+    ] = None
+    throttled: Annotated[
+        float | None,
+        Number(
+            "throttled",
+            "Kept from running",
+            "Share of the time for which the CPU quota of its control group kept the "
+            "process from running.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = None
     """Share of the time for which its control group's quota held it back, 0-1."""
 
 
@@ -48,22 +77,82 @@ class HostTimeline:
     """Of the API server's event loop, worst."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("host", Vantage.HOST)
 class HostState:
     """One host: its cores, its memory, and the processes that matter."""
 
     source: str = ""
     """Empty: where inferwatch runs."""
     info: HostInfo | None = None
-    last_ns: int | None = None
-    cores: int | None = None
-    busy: float | None = None
+    last_ns: Annotated[
+        int | None,
+        Number(
+            "last",
+            "Last sample",
+            "Session time of the last sample of this host.",
+            unit=Unit.NANOSECONDS,
+            span=NOW,
+        ),
+    ] = None
+    cores: Annotated[
+        int | None,
+        Number(
+            "cores", "Cores", "Cores of the host that inferwatch may use.", span=NOW
+        ),
+    ] = None
+    busy: Annotated[
+        float | None,
+        Number(
+            "busy",
+            "Busy cores",
+            "How many of these cores were busy, whoever kept them so.",
+            span="last 5 s",
+        ),
+    ] = None
     """Cores, over the last seconds."""
-    run_queue: int | None = None
-    memory_used_bytes: int | None = None
-    api_loop_lag_s: float | None = None
+    run_queue: Annotated[
+        int | None,
+        Number(
+            "run queue",
+            "Run queue",
+            "Threads of the host that ran or waited for a core: more than there are "
+            "cores means that some waited.",
+            better=Better.LOWER,
+            span=LATEST_READING,
+        ),
+    ] = None
+    memory_used_bytes: Annotated[
+        int | None,
+        Number(
+            "memory",
+            "Memory in use",
+            "Memory of the host in use, without caches that can be dropped.",
+            unit=Unit.BYTES,
+            span=LATEST_READING,
+        ),
+    ] = None
+    api_loop_lag_s: Annotated[
+        float | None,
+        Number(
+            "API loop lag",
+            "Lag of the API server's event loop",
+            "How late the event loop of an API server ran at worst, as the probe in "
+            "it saw: while it is late, tokens wait to be sent and requests to be read.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
     """Worst of the window, of the API servers' event loops."""
-    own_loop_lag_s: float | None = None
+    own_loop_lag_s: Annotated[
+        float | None,
+        Number(
+            "own loop lag",
+            "Lag of inferwatch's event loop",
+            "How late inferwatch's own event loop ran at worst.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
     """Worst of the window, of inferwatch's."""
     processes: tuple[ProcessState, ...] = ()
     timeline: HostTimeline = field(default_factory=HostTimeline)

@@ -1,6 +1,7 @@
 """What watching costs and loses."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
+from typing import Annotated
 
 import msgspec
 from msgspec.structs import replace
@@ -8,21 +9,78 @@ from msgspec.structs import replace
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import HostSample, Note, ProcessUsage, Totals
 from inferwatch.metrics.hardware.host_use import SPAN_NS, HostUse, RecentUse
+from inferwatch.metrics.number import Better, Number, Unit, piece
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("cost")
 class Cost:
     """What watching costs and loses."""
 
-    dropped_readings: int = 0
-    unrecorded_readings: int = 0
-    self_cpu_s: float | None = None
+    dropped_readings: Annotated[
+        int,
+        Number(
+            "lost",
+            "Readings lost",
+            "Readings from a probe or a load generator that never reached us.",
+            unit=Unit.READINGS,
+            better=Better.LOWER,
+        ),
+    ] = 0
+    unrecorded_readings: Annotated[
+        int,
+        Number(
+            "unrec",
+            "Readings not recorded",
+            "Readings that were shown, but could not be written to the record.",
+            unit=Unit.READINGS,
+            better=Better.LOWER,
+        ),
+    ] = 0
+    self_cpu_s: Annotated[
+        float | None,
+        Number(
+            "cpu",
+            "Own CPU time",
+            "CPU seconds that inferwatch has used since it started.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
     """inferwatch's own CPU so far."""
-    self_cpu_share: float | None = None
+    self_cpu_share: Annotated[
+        float | None,
+        Number(
+            "self",
+            "Own CPU share",
+            "Share of one core that inferwatch used over the last 20 seconds.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+        ),
+    ] = None
     """Of one core, over the last samples."""
-    process_cpu_share: dict[str, float] = field(default_factory=dict)
+    process_cpu_share: Annotated[
+        dict[str, float],
+        Number(
+            "CPU",
+            "CPU by process",
+            "Share of one core used over the last five seconds (our own: over the "
+            "last 20), by role: API server, EngineCore, workers, load generator, "
+            "inferwatch.",
+            unit=Unit.SHARE,
+        ),
+    ] = field(default_factory=dict)
     """By role: api, core, worker, load, inferwatch; share of one core."""
-    probe_us_per_step: float | None = None
+    probe_us_per_step: Annotated[
+        float | None,
+        Number(
+            "probe",
+            "Probe per step",
+            "Mean time per step that our hooks have taken on the engine's thread "
+            "since the engine started.",
+            unit=Unit.MICROSECONDS,
+            better=Better.LOWER,
+        ),
+    ] = None
 
 
 OWN_SPAN_NS = 20 * NS_PER_S

@@ -1,8 +1,8 @@
 """One load run as its client saw it: requests, latencies, events, charts."""
 
 from collections import deque
-from dataclasses import dataclass, field
-from typing import Any, Self
+from dataclasses import field
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.progress import RunProgress, SavedRun
 from inferwatch.metrics.load.request_latencies import e2el_ns, tpot_ns, ttft_ns
 from inferwatch.metrics.load.view import ClientTimeline, LoadRun
+from inferwatch.metrics.number import Better, Number, Unit, piece
 from inferwatch.metrics.series.curves import (
     ChartedSamples,
     Grid,
@@ -32,45 +33,201 @@ from inferwatch.metrics.series.curves import (
 )
 from inferwatch.metrics.series.window import Latency, Window
 
+RECENT = "last 10 s of the run"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@piece("client", Vantage.CLIENT)
 class ClientView:
     """One load run as its client saw it, warm-up left out; everything is of that run.
 
     Where nothing else is said, of all of it so far.
     """
 
-    run: LoadRun | None = None
-    number: int = 1
+    run: Annotated[
+        LoadRun | None,
+        Number("run", "Load run", "The load run that these numbers belong to."),
+    ] = None
+    number: Annotated[
+        int,
+        Number(
+            "run",
+            "Number of the run",
+            "Its place among the session's runs, in the order in which they began.",
+        ),
+    ] = 1
     """Of the session's runs, in order of their beginning."""
-    elsewhere: bool = False
+    elsewhere: Annotated[
+        bool,
+        Number(
+            "started elsewhere",
+            "Started elsewhere",
+            "Another program of this user started the run: it can be watched here, "
+            "but not changed or stopped.",
+        ),
+    ] = False
     """Somebody else started it: it cannot be changed or stopped from here."""
-    latencies: tuple[Latency, ...] = ()
+    latencies: Annotated[
+        tuple[Latency, ...],
+        Number("", "Client latencies", "The client's own latency table."),
+    ] = ()
     """ttft_s (from the intended send), tpot_s, itl_s, e2el_s."""
-    rate_per_s: float | None = None
+    rate_per_s: Annotated[
+        float | None,
+        Number(
+            "asked",
+            "Asked rate",
+            "The arrival rate that the load generator was last told to keep.",
+            unit=Unit.PER_SECOND,
+        ),
+    ] = None
     """Asked now."""
-    events: tuple[LoadEvent, ...] = ()
+    events: Annotated[
+        tuple[LoadEvent, ...],
+        Number(
+            "events",
+            "Load events",
+            "When the run began, changed and ended; the latest 200 events.",
+        ),
+    ] = ()
     """The latest 200, oldest first; changes of the rate included."""
-    timeline: ClientTimeline = field(default_factory=ClientTimeline)
-    asked_mean_per_s: float | None = None
+    timeline: Annotated[
+        ClientTimeline,
+        Number("", "Client columns", "The columns of the client's charts."),
+    ] = field(default_factory=ClientTimeline)
+    asked_mean_per_s: Annotated[
+        float | None,
+        Number(
+            "asked",
+            "Asked rate, mean",
+            "The mean of the rate asked of the run, over the time during which there "
+            "was one.",
+            unit=Unit.PER_SECOND,
+        ),
+    ] = None
     """Over the time in which a rate was asked."""
-    achieved_per_s: float | None = None
+    achieved_per_s: Annotated[
+        float | None,
+        Number(
+            "sent",
+            "Achieved rate",
+            "Requests sent per second while the run was sending; bursts count, "
+            "warm-up and drain do not.",
+            unit=Unit.PER_SECOND,
+        ),
+    ] = None
     """Over the time in which it was sending; bursts included."""
-    slo: str | None = None
-    judged: int = 0
-    good: int = 0
+    slo: Annotated[
+        str | None,
+        Number(
+            "SLO",
+            "Objectives",
+            "The objectives that a request must meet, all of them, to be good.",
+        ),
+    ] = None
+    judged: Annotated[
+        int,
+        Number(
+            "judged",
+            "Judged requests",
+            "Requests judged by the objectives; those we aborted before they missed "
+            "one are not.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = 0
+    good: Annotated[
+        int,
+        Number(
+            "good",
+            "Good requests",
+            "Requests that met every objective, counted from the time they were due.",
+            unit=Unit.REQUESTS,
+            better=Better.HIGHER,
+        ),
+    ] = 0
     """Requests that held every objective at once, of the judged."""
-    verdict: str = "UNKNOWN"
+    verdict: Annotated[
+        str,
+        Number(
+            "client",
+            "Client verdict",
+            "CLIENT-BOUND if the client was too slow for the latencies it reports: in "
+            "the last ten seconds, or over the whole run once it has ended. During a "
+            "run it kept up again only after ten good seconds. Not judged, or "
+            "UNKNOWN, where there is too little to tell by.",
+            span=RECENT,
+        ),
+    ] = "UNKNOWN"
     """OK, CLIENT-BOUND or UNKNOWN: now, and of the whole run once it has ended."""
-    reasons: tuple[str, ...] = ()
-    cause: str | None = None
+    reasons: Annotated[
+        tuple[str, ...],
+        Number("why", "Reasons", "Why the client is called CLIENT-BOUND.", span=RECENT),
+    ] = ()
+    cause: Annotated[
+        str | None,
+        Number(
+            "cause",
+            "What kept the client waiting",
+            "How many of the client's cores were busy while it was CLIENT-BOUND, and "
+            "who kept them busy.",
+            span=RECENT,
+        ),
+    ] = None
     """Who kept the client's host busy when it was too slow, where that is known."""
-    send_lag_p99_s: float | None = None
+    send_lag_p99_s: Annotated[
+        float | None,
+        Number(
+            "send lag p99",
+            "Send lag, p99",
+            "From the time a request was due until it was sent, where nothing but the "
+            "client delayed it, over the last ten seconds of the run.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            span=RECENT,
+        ),
+    ] = None
     """As of the run's last ten seconds; likewise below."""
-    recv_lag_p99_s: float | None = None
-    merged_share: float | None = None
-    cpu_share: float | None = None
-    others: tuple["ClientView", ...] = ()
+    recv_lag_p99_s: Annotated[
+        float | None,
+        Number(
+            "receive",
+            "Receive lag, p99",
+            "From the kernel's time stamp of a read to the client's own; the worst "
+            "p99 reported in the last ten seconds.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+            span=RECENT,
+        ),
+    ] = None
+    merged_share: Annotated[
+        float | None,
+        Number(
+            "merged",
+            "Merged reads",
+            "Share of reads that brought the chunks of several tokens at once, over "
+            "the last ten seconds of the run.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+            span=RECENT,
+        ),
+    ] = None
+    cpu_share: Annotated[
+        float | None,
+        Number(
+            "CPU",
+            "Generator's CPU",
+            "Share of one core that the load generator used, over the last ten "
+            "seconds of the run.",
+            unit=Unit.SHARE,
+            better=Better.LOWER,
+            span=RECENT,
+        ),
+    ] = None
+    others: Annotated[
+        tuple["ClientView", ...],
+        Number(
+            "other runs", "Other runs", "The session's other load runs, the latest 100."
+        ),
+    ] = ()
     """The session's other runs, each likewise; the latest 100, oldest first."""
 
     @property

@@ -45,6 +45,18 @@ class ClientState(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+WORDS: dict[str, str] = {
+    ClientState.OK: "client kept up",
+    ClientState.CLIENT_BOUND: "CLIENT-BOUND",
+    ClientState.UNKNOWN: "client not judged",
+}
+
+
+def client_words(verdict: str) -> str:
+    """What a verdict is called where nothing else says that it is on the client."""
+    return WORDS[verdict]
+
+
 SEVERITY = (ClientState.UNKNOWN, ClientState.OK, ClientState.CLIENT_BOUND)
 
 

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
+from collectors.contract.readings import Vantage
+from inferwatch.metrics.number import NOW, Better, Number, Unit, piece
 from inferwatch.metrics.series.window import Column
 
 
@@ -34,7 +37,7 @@ class FailureCount:
     """What the first of them said."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("run", Vantage.CLIENT, span="the whole run")
 class LoadRun:
     """How far a load run is, and what became of its requests, of the whole run.
 
@@ -42,54 +45,270 @@ class LoadRun:
     sent is always what ended and what is in flight.
     """
 
-    run_id: str
-    state: RunState
-    plan: str | None = None
+    run_id: Annotated[
+        str,
+        Number(
+            "run", "Run", "The name of the run; the ids of its requests begin with it."
+        ),
+    ]
+    state: Annotated[
+        RunState,
+        Number(
+            "state",
+            "State",
+            "Starting, warming up, sending, draining (all is sent, some answers are "
+            "still coming), ended, or silent (it has not ended, but nothing is heard "
+            "of it).",
+            span=NOW,
+        ),
+    ]
+    plan: Annotated[
+        str | None, Number("plan", "Plan", "The load plan that the run follows.")
+    ] = None
     """As JSON, where the record tells it."""
-    began_ns: int | None = None
-    elapsed_s: float | None = None
+    began_ns: Annotated[
+        int | None,
+        Number(
+            "began",
+            "Began",
+            "Session time at which the run began.",
+            unit=Unit.NANOSECONDS,
+        ),
+    ] = None
+    elapsed_s: Annotated[
+        float | None,
+        Number(
+            "elapsed",
+            "Elapsed",
+            "How long the run has been sending; the warm-up does not count.",
+            unit=Unit.SECONDS,
+        ),
+    ] = None
     """Of sending, after the warm-up."""
-    duration_s: float | None = None
-    requests: int | None = None
+    duration_s: Annotated[
+        float | None,
+        Number("of", "Duration", "How long the plan says to send.", unit=Unit.SECONDS),
+    ] = None
+    requests: Annotated[
+        int | None,
+        Number(
+            "of",
+            "Requests asked for",
+            "How many requests the plan says to send.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = None
     """What the plan asks for: so long, so many."""
-    share: float | None = None
+    share: Annotated[
+        float | None,
+        Number(
+            "done",
+            "Progress",
+            "How much of the plan's duration or requests is done.",
+            unit=Unit.SHARE,
+        ),
+    ] = None
     """How much of the plan is done, 0-1; None for one without an end."""
-    sent: int = 0
-    begun: int = 0
+    sent: Annotated[
+        int,
+        Number(
+            "sent",
+            "Sent",
+            "Requests that were sent, without the warm-up; reported once a second.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = 0
+    begun: Annotated[
+        int,
+        Number(
+            "of the plan",
+            "Requests of the plan",
+            "The requests that were sent; where the plan counts conversations, those "
+            "whose first turn has ended.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = 0
     """Of ``requests``: those sent; of conversations: whose first turn has ended."""
-    in_turns: bool = False
+    in_turns: Annotated[
+        bool,
+        Number(
+            "turns",
+            "Requests are turns",
+            "Whether the requests of the run are turns of conversations.",
+        ),
+    ] = False
     """Its requests are turns of conversations."""
-    in_flight: int | None = None
-    succeeded: int = 0
-    failed: int = 0
-    aborted: int = 0
+    in_flight: Annotated[
+        int | None,
+        Number(
+            "in flight",
+            "In flight",
+            "Requests that were sent and have not ended; reported once a second.",
+            unit=Unit.REQUESTS,
+            span=NOW,
+        ),
+    ] = None
+    succeeded: Annotated[
+        int,
+        Number(
+            "done",
+            "Succeeded",
+            "Requests of the run that were answered in full.",
+            unit=Unit.REQUESTS,
+            better=Better.HIGHER,
+        ),
+    ] = 0
+    failed: Annotated[
+        int,
+        Number(
+            "failed",
+            "Failed",
+            "Requests of the run that failed; those we aborted do not count.",
+            unit=Unit.REQUESTS,
+            better=Better.LOWER,
+        ),
+    ] = 0
+    aborted: Annotated[
+        int,
+        Number(
+            "aborted",
+            "Aborted",
+            "Requests that we cut off at the end of the run; they say nothing about "
+            "the server.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = 0
     """By us, at the end: no failure of the server."""
-    unaccounted: int = 0
+    unaccounted: Annotated[
+        int,
+        Number(
+            "unaccounted",
+            "Unaccounted",
+            "Requests that were sent, but whose outcome is unknown because reports of "
+            "it were lost.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = 0
     """Sent, and nobody knows what became of them: their reports were lost."""
-    held_back: int | None = None
+    held_back: Annotated[
+        int | None,
+        Number(
+            "held back",
+            "Held back",
+            "Requests that were sent late because as many as the plan allows were in "
+            "flight.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = None
     """Requests that left late because as many as allowed were in flight."""
-    most_in_flight: int | None = None
+    most_in_flight: Annotated[
+        int | None,
+        Number(
+            "at most",
+            "At most in flight",
+            "How many requests the plan allows to be in flight at once.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = None
     """So many are allowed; None in a closed loop."""
-    done_per_s: float | None = None
+    done_per_s: Annotated[
+        float | None,
+        Number(
+            "done",
+            "Done per second",
+            "Requests answered in full per second, from the time the first was due to "
+            "the end of the last.",
+            unit=Unit.PER_SECOND,
+            better=Better.HIGHER,
+        ),
+    ] = None
     """Succeeded, from the first that was due to the last end."""
-    tokens_per_s: float | None = None
+    tokens_per_s: Annotated[
+        float | None,
+        Number(
+            "tok/s",
+            "Output tokens per second",
+            "Output tokens per second of the requests that were answered in full.",
+            unit=Unit.PER_SECOND,
+            better=Better.HIGHER,
+        ),
+    ] = None
     """Output tokens of those, likewise."""
-    warmup: int = 0
-    failures: tuple[FailureCount, ...] = ()
+    warmup: Annotated[
+        int,
+        Number(
+            "warm-up",
+            "Warm-up requests",
+            "Requests that only warmed up the engine; no other number counts them.",
+            unit=Unit.REQUESTS,
+        ),
+    ] = 0
+    failures: Annotated[
+        tuple[FailureCount, ...],
+        Number(
+            "failures",
+            "Failures",
+            "Failed requests by kind, with the message of the first of each kind.",
+            better=Better.LOWER,
+        ),
+    ] = ()
     """Most frequent first."""
-    rate_per_s: float | None = None
+    rate_per_s: Annotated[
+        float | None,
+        Number(
+            "asked",
+            "Asked rate",
+            "The rate that is asked for now.",
+            unit=Unit.PER_SECOND,
+            span=NOW,
+        ),
+    ] = None
     """Asked now; None in a closed loop."""
-    users: int | None = None
+    users: Annotated[
+        int | None,
+        Number(
+            "users",
+            "Users",
+            "Users of a closed loop: each sends the next request once answered.",
+            span=NOW,
+        ),
+    ] = None
     """Of a closed loop."""
-    before: float | None = None
+    before: Annotated[
+        float | None,
+        Number(
+            "before",
+            "Before",
+            "The rate, or the number of users, before the last change.",
+        ),
+    ] = None
     """Rate or users before the last change; None when there was none."""
-    changed_ns: int | None = None
-    transport: str | None = None
-    said: str = ""
+    changed_ns: Annotated[
+        int | None,
+        Number(
+            "changed",
+            "Changed",
+            "Session time of the last change of rate or users.",
+            unit=Unit.NANOSECONDS,
+        ),
+    ] = None
+    transport: Annotated[
+        str | None,
+        Number(
+            "transport",
+            "Transport",
+            "What carries the requests: raw (our own HTTP/1.1, time-stamped by the "
+            "kernel) or httpx.",
+        ),
+    ] = None
+    said: Annotated[
+        str,
+        Number("said", "Said", "The latest message of the load generator.", span=NOW),
+    ] = ""
     """What the generator said last."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@piece("client_timeline", Vantage.CLIENT, span="each column")
 class ClientTimeline:
     """What the client saw of one run over time, in bins of equal length; None is a gap.
 
@@ -97,13 +316,81 @@ class ClientTimeline:
     ended, and for the whole session, they reach from its start to its end.
     """
 
-    start_ns: int = 0
-    bin_ns: int = 1
-    asked_per_s: Column = ()
+    start_ns: Annotated[
+        int,
+        Number(
+            "start",
+            "Start",
+            "Session time at which the first column begins.",
+            unit=Unit.NANOSECONDS,
+        ),
+    ] = 0
+    bin_ns: Annotated[
+        int,
+        Number(
+            "bin", "Bin", "How much time each column covers.", unit=Unit.NANOSECONDS
+        ),
+    ] = 1
+    asked_per_s: Annotated[
+        Column,
+        Number(
+            "asked",
+            "Asked rate",
+            "The rate asked for at the end of the column; a closed loop has none.",
+            unit=Unit.PER_SECOND,
+        ),
+    ] = ()
     """At the end of the bin; the warm-up and the drain left out."""
-    sent_per_s: Column = ()
+    sent_per_s: Annotated[
+        Column,
+        Number(
+            "sent",
+            "Sent",
+            "Requests sent per second in the column; bursts count, warm-up and drain "
+            "do not. Reported once a second.",
+            unit=Unit.PER_SECOND,
+        ),
+    ] = ()
     """Bursts included, the warm-up and the drain left out; told each second."""
-    ttft_mean_s: Column = ()
-    ttft_max_s: Column = ()
-    itl_mean_s: Column = ()
-    itl_max_s: Column = ()
+    ttft_mean_s: Annotated[
+        Column,
+        Number(
+            "TTFT",
+            "TTFT, mean",
+            "Mean TTFT, from the time a request was due, of the first chunks in the "
+            "column.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    ttft_max_s: Annotated[
+        Column,
+        Number(
+            "TTFT max",
+            "TTFT, worst",
+            "Worst TTFT, from the time a request was due, of the first chunks in the "
+            "column.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    itl_mean_s: Annotated[
+        Column,
+        Number(
+            "ITL",
+            "ITL, mean",
+            "Mean gap between chunks in the column, of requests that have ended.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()
+    itl_max_s: Annotated[
+        Column,
+        Number(
+            "ITL max",
+            "ITL, worst",
+            "Longest gap between chunks in the column, of requests that have ended.",
+            unit=Unit.SECONDS,
+            better=Better.LOWER,
+        ),
+    ] = ()

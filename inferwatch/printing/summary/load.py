@@ -16,8 +16,8 @@ from inferwatch.formatting import (
     format_rate,
     shared_unit,
 )
-from inferwatch.metrics.catalog import client_words, label_of
-from inferwatch.metrics.load.client_verdict import cpu_share
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.client_verdict import client_words, cpu_share
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.goodput import Goodput
 from inferwatch.metrics.load.request_latencies import (
@@ -27,6 +27,8 @@ from inferwatch.metrics.load.request_latencies import (
     CLIENT_TTFT,
 )
 from inferwatch.metrics.load.result import LoadResult, RequestGroup
+from inferwatch.metrics.load.view import LoadRun
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.series.intervals import Estimate
 
 Summary = dict[str, Any]
@@ -182,7 +184,7 @@ TTFT, TPOT, ITL, E2EL = (
     each.label for each in (CLIENT_TTFT, CLIENT_TPOT, CLIENT_ITL, CLIENT_E2EL)
 )
 SENT, DONE, FAILED = (
-    label_of(f"run.{name}") for name in ("sent", "succeeded", "failed")
+    label_of(each) for each in (LoadRun.sent, LoadRun.succeeded, LoadRun.failed)
 )
 ROWS = {
     "ttft_s": TTFT,
@@ -445,7 +447,7 @@ Parts = Mapping[str, Mapping[str, Any]]
 HEADS = (
     *(SENT, FAILED, "prompt"),
     *(f"{TTFT} p50", "p99", f"{TPOT} p50", f"{E2EL} p50"),
-    label_of("client.good"),
+    label_of(ClientView.good),
 )
 WIDTHS = (3, 7, 7, 8, 9, 8, 9, 9, 7)
 NAME_CELLS = 13

@@ -7,8 +7,8 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LiveLimits
 from inferwatch.formatting import counted, format_count, format_rate
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
-from inferwatch.metrics.catalog import client_words
 from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.client_verdict import client_words
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.live_limits import LABELS
 from inferwatch.printing.summary.causes import cause_lines, cause_rows

@@ -4,7 +4,8 @@ from dataclasses import asdict
 from typing import Any
 
 from inferwatch.formatting import format_figure, format_nines
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.number import Number, numbers
+from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.snapshot import Snapshot
@@ -34,14 +35,18 @@ def spending_lines(summary: Summary) -> list[str]:
     if told is None:
         return []
     prices = [
-        f"{told['currency']}{_said(told, key)}"
-        for key in ("per_mtok", "per_mtok_good", "per_hour")
-        if told[key] is not None
+        f"{told['currency']}{_said(told, each)}"
+        for each in numbers(
+            Spending.per_mtok, Spending.per_mtok_good, Spending.per_hour
+        )
+        if told[each.name] is not None
     ]
     energy = [
-        _said(told, key)
-        for key in ("joules_per_prefill_token", "joules_per_decode_token")
-        if told[key] is not None
+        _said(told, each)
+        for each in numbers(
+            Spending.joules_per_prefill_token, Spending.joules_per_decode_token
+        )
+        if told[each.name] is not None
     ]
     by = f"by {told['read_from']}" if told["read_from"] else ""
     cost = [*prices, by if prices else f"not known {by}"] if by else []
@@ -52,8 +57,8 @@ def spending_lines(summary: Summary) -> list[str]:
     ]
 
 
-def _said(told: Summary, key: str) -> str:
-    return f"{format_figure(told[key]).strip()} {label_of(f'spending.{key}')}"
+def _said(told: Summary, number: Number) -> str:
+    return f"{format_figure(told[number.name]).strip()} {number.label}"
 
 
 def slo_lines(summary: Summary) -> list[str]:

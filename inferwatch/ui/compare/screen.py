@@ -16,8 +16,8 @@ from textual.screen import Screen
 from textual.worker import Worker, get_current_worker
 
 from inferwatch.errors import InferwatchError, UsageError
-from inferwatch.metrics.catalog import numbers
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
+from inferwatch.metrics.number import numbers
 from inferwatch.metrics.requests.latencies import E2EL, ITL, QUEUE, TPOT, TTFT
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.flow import Flow

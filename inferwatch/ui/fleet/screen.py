@@ -16,7 +16,6 @@ from inferwatch.formatting import (
     format_duration,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of, numbers
 from inferwatch.metrics.fleet import (
     FleetServer,
     Trouble,
@@ -24,6 +23,7 @@ from inferwatch.metrics.fleet import (
     servers_of,
     totals_of,
 )
+from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.requests.latencies import ITL, LATENCIES, TTFT
 from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import ServerState

@@ -17,7 +17,6 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.fleet import (
     FleetServer,
     FleetTotals,
@@ -25,6 +24,7 @@ from inferwatch.metrics.fleet import (
     latency_of,
     percentile_of,
 )
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.steps.flow import Flow

@@ -12,9 +12,9 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.hardware.gpus import GpuState
 from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.bars import Texture
 from inferwatch.ui.kit.renderables.plot import NEAR
@@ -153,7 +153,7 @@ DERIVED = Series(
     show=format_rate,
 )
 HBM = ChartPlan(
-    title=label_of("gpu.hbm_bytes_per_s"),
+    title=label_of(GpuState.hbm_bytes_per_s),
     note="gpu, GB/s read and written",
     series=(
         Series(
@@ -172,12 +172,12 @@ HBM = ChartPlan(
     show_limit=format_rate,
 )
 HBM_SHARE = ChartPlan(
-    title=label_of("gpu.hbm_bytes_per_s"),
+    title=label_of(GpuState.hbm_bytes_per_s),
     note="gpu, share of what it could move",
     unit="%",
     series=(
         Series(
-            label=label_of("gpu.hbm_share"),
+            label=label_of(GpuState.hbm_share),
             ink="mean",
             texture=Texture.SOLID,
             values=_gpu("hbm_share"),
@@ -195,7 +195,7 @@ SM = ChartPlan(
     stacked=False,
     series=(
         Series(
-            label=label_of("gpu.tensor_active"),
+            label=label_of(GpuState.tensor_active),
             ink="prefill",
             texture=Texture.SOLID,
             values=_gpu("tensor_active"),
@@ -203,7 +203,7 @@ SM = ChartPlan(
             show=format_share,
         ),
         Series(
-            label=label_of("gpu.sm_active"),
+            label=label_of(GpuState.sm_active),
             ink="output",
             texture=Texture.DOTTED,
             values=_gpu("sm_active"),
@@ -214,7 +214,7 @@ SM = ChartPlan(
     full=_whole,
 )
 MEMORY_BUSY = ChartPlan(
-    title=label_of("gpu.memory_busy"),
+    title=label_of(GpuState.memory_busy),
     note="gpu, time with any access: no measure of how much",
     unit="%",
     series=(
@@ -241,12 +241,12 @@ def _without_cycles(shown: Snapshot) -> ChartPlan | None:
 
 
 POWER = ChartPlan(
-    title=label_of("gpu.power_w"),
+    title=label_of(GpuState.power_w),
     note="gpu, of the board",
     unit="W",
     series=(
         Series(
-            label=label_of("gpu.power_w"),
+            label=label_of(GpuState.power_w),
             ink="waiting",
             texture=Texture.SOLID,
             values=_gpu("power_w"),
@@ -256,11 +256,11 @@ POWER = ChartPlan(
     ),
     full=_about_limit,
     limit=_power_limit,
-    limit_label=label_of("gpu.power_limit_w"),
+    limit_label=label_of(GpuState.power_limit_w),
     show_limit=_watts,
 )
 CLOCK = ChartPlan(
-    title=label_of("gpu.sm_clock_mhz"),
+    title=label_of(GpuState.sm_clock_mhz),
     note="gpu, MHz, throttled above",
     series=(
         Series(
@@ -273,7 +273,7 @@ CLOCK = ChartPlan(
         ),
     ),
     lane=Series(
-        label=label_of("gpu.throttled"),
+        label=label_of(GpuState.throttled),
         ink="warn",
         texture=Texture.DOTTED,
         values=_gpu("throttled"),

@@ -12,8 +12,9 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import CATALOG, label_of
-from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.gpus import GpuState, Hardware
+from inferwatch.metrics.number import Number, label_of, number_of, numbers, numbers_in
+from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.hardware.charts import gigabytes, part_of
 from inferwatch.ui.kit.panel import Panel
@@ -49,14 +50,13 @@ NARROW_ROWS = 8
 STALE_NS = 5 * NS_PER_S
 """A sample that is older, and older than what it covers, is no longer of now."""
 AVERAGES = {
-    "gpu.hbm_bytes_per_s": "dram_active",
-    "gpu.sm_active": "sm_active",
-    "gpu.sm_occupancy": "sm_occupancy",
-    "gpu.tensor_active": "tensor_active",
+    number_of(GpuState.hbm_bytes_per_s): "dram_active",
+    number_of(GpuState.sm_active): "sm_active",
+    number_of(GpuState.sm_occupancy): "sm_occupancy",
+    number_of(GpuState.tensor_active): "tensor_active",
 }
-"""Bars by key of the catalog: the field of a sample that each comes from."""
-THROTTLED = "gpu.throttled"
-HBM, MEMORY = "gpu.hbm_bytes_per_s", "gpu.memory_used_bytes"
+"""Bars: the field of a sample that each comes from."""
+HBM, MEMORY = numbers(GpuState.hbm_bytes_per_s, GpuState.memory_used_bytes)
 OF_WHOLE = f"{UNKNOWN} (of the whole GPU)"
 VIA = {"gpm": "GPM", "dcgm": "DCGM", "nvml": "NVML"}
 
@@ -201,8 +201,7 @@ def _measured(gpu: GpuState, shown: Snapshot) -> Line:
 class Bar(NamedTuple):
     """A share, and what is said of it."""
 
-    key: str
-    """In the catalog."""
+    number: Number
     share: float | None
     ink: str
     value: str = ""
@@ -219,14 +218,19 @@ def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
     traffic = _traffic(gpu, width)
     bars = (
         Bar(HBM, gpu.hbm_share, "mean", traffic, gpu.hbm_share_mean, PRACTICAL),
-        Bar("gpu.sm_active", gpu.sm_active, "output", mean=gpu.sm_active_mean),
-        Bar("gpu.sm_occupancy", gpu.sm_occupancy, "cached"),
-        Bar("gpu.tensor_active", gpu.tensor_active, "prefill"),
+        Bar(
+            number_of(GpuState.sm_active),
+            gpu.sm_active,
+            "output",
+            mean=gpu.sm_active_mean,
+        ),
+        Bar(number_of(GpuState.sm_occupancy), gpu.sm_occupancy, "cached"),
+        Bar(number_of(GpuState.tensor_active), gpu.tensor_active, "prefill"),
     )
-    why = {bar: gpu.info.missing.get(AVERAGES[bar.key]) for bar in bars}
+    why = {bar: gpu.info.missing.get(AVERAGES[bar.number]) for bar in bars}
     reasons = {reason for reason in why.values() if reason}
     if len(reasons) == 1 and all(bar.share is None for bar in bars):
-        rows += _sentence(label_of(HBM), reasons.pop(), width)
+        rows += _sentence(HBM.label, reasons.pop(), width)
     else:
         rows += [_told(bar, why[bar], width) for bar in bars]
     return [*rows, (), (), ()][:4]
@@ -235,7 +239,7 @@ def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
 def _told(bar: Bar, why: str | None, width: int) -> Line:
     """A bar, or why there is none."""
     if bar.share is None and why:
-        return fit(_labelled(label_of(bar.key), (TextRun(why, "faint"),)), width)
+        return fit(_labelled(bar.number.label, (TextRun(why, "faint"),)), width)
     return _bar(bar, width)
 
 
@@ -279,7 +283,7 @@ def _bar(bar: Bar, width: int) -> Line:
         after = f" {MEAN}{format_share(bar.mean)}" if known else " " * 6
     room = max(width - LABEL - cells_of(said) - 5 - cells_of(after), 0)
     return _labelled(
-        label_of(bar.key),
+        bar.number.label,
         (
             TextRun(said),
             *gauge(share, room, bar.ink, bar.mark),
@@ -297,7 +301,7 @@ def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
     total, used = gpu.info.memory_bytes, gpu.memory_used_bytes
     why = gpu.info.missing.get("memory_used_bytes")
     if used is None and why:
-        return (fit(_labelled(label_of(MEMORY), (TextRun(why, "faint"),)), width), ())
+        return (fit(_labelled(MEMORY.label, (TextRun(why, "faint"),)), width), ())
     if used is None or not total:
         return (_bar(Bar(MEMORY, None, "kv"), width), ())
     parts = list(_parts(gpu, shown, used))
@@ -311,7 +315,7 @@ def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
     drawn = [(size / total, glyph, ink) for _, size, glyph, ink in parts]
     drawn.append((reserved / total, "╱", "faint"))
     bar = _labelled(
-        label_of(MEMORY),
+        MEMORY.label,
         (
             TextRun(said),
             *split_bar(drawn, room),
@@ -323,7 +327,7 @@ def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
         for name, size, glyph, ink in parts
     ]
     if reserved:
-        gone = TextRun(f"{label_of('gpu.memory_reserved_bytes')} ", "muted")
+        gone = TextRun(f"{label_of(GpuState.memory_reserved_bytes)} ", "muted")
         legend.append((TextRun("╱ ", "faint"), gone, TextRun(_gb(reserved))))
     free = max(total - used - reserved, 0)
     legend.append(
@@ -361,23 +365,23 @@ def _gb(size: float) -> str:
 
 def _facts(gpu: GpuState, shown: Snapshot, width: int) -> Iterator[Sequence[Line]]:
     """A row each: power, energy, clocks, throttling, temperatures, links."""
-    yield _known(gpu, "gpu.power_w", "power_w", _power(gpu, width))
-    yield _known(gpu, "gpu.energy_j", "energy_mj", _energy(gpu, shown))
-    yield _known(gpu, "gpu.sm_clock_mhz", "sm_clock_mhz", _clocks(gpu))
-    yield _known(gpu, THROTTLED, "throttle_reasons", _throttled(gpu, shown))
-    yield _known(gpu, "gpu.temperature_c", "temperature_c", _temperatures(gpu))
-    yield _known(gpu, "gpu.pcie_tx_bytes_per_s", "pcie_tx_bytes_per_s", _links(gpu))
+    yield _known(gpu, GpuState.power_w, "power_w", _power(gpu, width))
+    yield _known(gpu, GpuState.energy_j, "energy_mj", _energy(gpu, shown))
+    yield _known(gpu, GpuState.sm_clock_mhz, "sm_clock_mhz", _clocks(gpu))
+    yield _known(gpu, GpuState.throttled, "throttle_reasons", _throttled(gpu, shown))
+    yield _known(gpu, GpuState.temperature_c, "temperature_c", _temperatures(gpu))
+    yield _known(gpu, GpuState.pcie_tx_bytes_per_s, "pcie_tx_bytes_per_s", _links(gpu))
 
 
 def _known(
-    gpu: GpuState, key: str, field: str, facts: Iterable[Line]
+    gpu: GpuState, what: object, field: str, facts: Iterable[Line]
 ) -> Sequence[Line]:
     """What is known of it, else why nothing is."""
     told = [each for each in facts if each]
     if told:
         return told
     otherwise = UNKNOWN if gpu.info.parent_uuid is None else OF_WHOLE
-    return [_fact(label_of(key), gpu.info.missing.get(field, otherwise), "faint")]
+    return [_fact(label_of(what), gpu.info.missing.get(field, otherwise), "faint")]
 
 
 def _fact(label: str, value: str, ink: str = "") -> Line:
@@ -387,7 +391,7 @@ def _fact(label: str, value: str, ink: str = "") -> Line:
 def _power(gpu: GpuState, width: int) -> Iterator[Line]:
     if gpu.power_w is None:
         return
-    label, limit = label_of("gpu.power_w"), gpu.power_limit_w
+    label, limit = label_of(GpuState.power_w), gpu.power_limit_w
     if not limit:
         yield _fact(label, f"{gpu.power_w:.0f} W")
         return
@@ -404,32 +408,34 @@ def _energy(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
     """For each token, of all the engine's GPUs; then what this one used."""
     hardware = shown.hardware
     of_all = f" of all {hardware.gpus}" if hardware.gpus > 1 else ""
-    for key, value, of in (
-        ("hardware.joules_per_token", hardware.joules_per_token, of_all),
-        ("hardware.tokens_per_s_per_w", hardware.tokens_per_s_per_w, ""),
+    for field, value, of in (
+        (Hardware.joules_per_token, hardware.joules_per_token, of_all),
+        (Hardware.tokens_per_s_per_w, hardware.tokens_per_s_per_w, ""),
     ):
         if value is not None and gpu.watched is not False:
-            said = TextRun(f" {label_of(key)}{of}", "muted")
+            said = TextRun(f" {label_of(field)}{of}", "muted")
             yield (TextRun(format_rate(value).strip()), said)
     told = shown.spending
-    for key in ("joules_per_prefill_token", "joules_per_decode_token"):
-        joules = getattr(told, key, None)
+    for number in numbers(
+        Spending.joules_per_prefill_token, Spending.joules_per_decode_token
+    ):
+        joules = getattr(told, number.name, None)
         if joules is not None and gpu.watched is not False:
-            said = TextRun(f" {label_of(f'spending.{key}')}", "muted")
+            said = TextRun(f" {number.label}", "muted")
             yield (TextRun(format_figure(joules).strip()), said)
     if gpu.energy_j is not None:
         kilo = gpu.energy_j >= 1_000
         size = format_rate(gpu.energy_j / (1_000 if kilo else 1)).strip()
-        yield _fact(label_of("gpu.energy_j"), f"{size} {'kJ' if kilo else 'J'}")
+        yield _fact(label_of(GpuState.energy_j), f"{size} {'kJ' if kilo else 'J'}")
 
 
 def _clocks(gpu: GpuState) -> Iterator[Line]:
     if gpu.sm_clock_mhz is not None:
         most = gpu.info.max_sm_clock_mhz
         of = f" of {most:,}" if most else ""
-        yield _fact(label_of("gpu.sm_clock_mhz"), f"{gpu.sm_clock_mhz:>5,}{of} MHz")
+        yield _fact(label_of(GpuState.sm_clock_mhz), f"{gpu.sm_clock_mhz:>5,}{of} MHz")
     if gpu.memory_clock_mhz is not None:
-        yield _fact(label_of("gpu.memory_clock_mhz"), f"{gpu.memory_clock_mhz:,}")
+        yield _fact(label_of(GpuState.memory_clock_mhz), f"{gpu.memory_clock_mhz:,}")
 
 
 def _throttled(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
@@ -439,7 +445,7 @@ def _throttled(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
     now = dict.fromkeys(gpu.throttle_reasons, 0.0)
     shares = {**now, **{name: each for name, each in gpu.throttled.items() if each}}
     held = sorted(shares.items(), key=lambda each: (each[0] not in now, -each[1]))
-    label = label_of(THROTTLED)
+    label = label_of(GpuState.throttled)
     if not held and gpu.sm_clock_mhz is None:
         return
     if not held:
@@ -462,17 +468,17 @@ def _temperatures(gpu: GpuState) -> Iterator[Line]:
         if degrees is not None:
             yield _fact(label, f"{degrees} °C")
     if gpu.ecc_uncorrected:
-        label = label_of("gpu.ecc_uncorrected")
+        label = label_of(GpuState.ecc_uncorrected)
         yield _fact(label, f"{gpu.ecc_uncorrected:,}", "bad")
     elif gpu.ecc_corrected:
-        yield _fact(label_of("gpu.ecc_corrected"), f"{gpu.ecc_corrected:,}", "warn")
+        yield _fact(label_of(GpuState.ecc_corrected), f"{gpu.ecc_corrected:,}", "warn")
 
 
 def _links(gpu: GpuState) -> Iterator[Line]:
     """Rates of the links; where nobody measures bandwidth, for how long it was busy."""
     if gpu.hbm_share is None and gpu.memory_busy is not None:
         share = format_share(gpu.memory_busy).strip()
-        yield (TextRun(f"{label_of('gpu.memory_busy')} {share}", "faint"),)
+        yield (TextRun(f"{label_of(GpuState.memory_busy)} {share}", "faint"),)
     unit = " GB/s"
     for name, out, back in (
         ("PCIe", gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s),
@@ -504,10 +510,10 @@ def about_gpu(gpu: GpuState) -> Sequence[str]:
     if info.lost_because:
         told.append(f"Lost: {info.lost_because}")
     reasons: dict[str, list[str]] = {}
-    keys = {field: key for key, field in AVERAGES.items()}
+    known = {each.name: each for each in numbers_in(GpuState)}
+    known |= {field: number for number, field in AVERAGES.items()}
     for field, why in info.missing.items():
-        key = keys.get(field, f"gpu.{field}")
-        name = label_of(key) if key in CATALOG else field.replace("_", " ")
+        name = known[field].label if field in known else field.replace("_", " ")
         reasons.setdefault(why, []).append(name)
     told += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
     return told

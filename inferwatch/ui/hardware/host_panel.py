@@ -11,8 +11,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.hardware.charts import ROLES
 from inferwatch.ui.kit.panel import Panel
@@ -105,16 +105,16 @@ def _in_short(host: HostState) -> Line:
     facts: list[Line] = []
     if host.busy is not None:
         of = f" of {host.cores}" if host.cores else ""
-        facts.append(_fact(label_of("host.cores"), f"{host.busy:.1f}{of}"))
+        facts.append(_fact(label_of(HostState.cores), f"{host.busy:.1f}{of}"))
     facts += _scheduler(host)
     used = host.memory_used_bytes
     if used is not None:
         facts.append(
-            _fact(label_of("host.memory_used_bytes"), format_bytes(used).strip())
+            _fact(label_of(HostState.memory_used_bytes), format_bytes(used).strip())
         )
     if host.api_loop_lag_s is not None:
         lag = format_duration(host.api_loop_lag_s).strip()
-        facts.append(_fact(label_of("host.api_loop_lag_s"), lag))
+        facts.append(_fact(label_of(HostState.api_loop_lag_s), lag))
     return join(facts, "   ")
 
 
@@ -130,7 +130,7 @@ def _cores(host: HostState, width: int) -> Line:
     now = UNKNOWN if busy is None else f"{busy:.2f}"
     said = f"{now} of {cores} " if cores else f"{now} "
     share = min(busy / cores, 1.0) if busy is not None and cores else None
-    return _bar(label_of("host.cores"), said, share, "cached", width)
+    return _bar(label_of(HostState.cores), said, share, "cached", width)
 
 
 def _memory(host: HostState, width: int) -> Line:
@@ -140,7 +140,7 @@ def _memory(host: HostState, width: int) -> Line:
     of = f" of {format_rate(total / 1e9).strip()}" if total else ""
     share = used / total if used is not None and total else None
     return _bar(
-        label_of("host.memory_used_bytes"), f"{now}{of} GB ", share, "decode", width
+        label_of(HostState.memory_used_bytes), f"{now}{of} GB ", share, "decode", width
     )
 
 
@@ -164,7 +164,7 @@ def _scheduler(host: HostState) -> Iterator[Line]:
         over = host.cores is not None and host.run_queue > host.cores
         queue = counted(host.run_queue, "thread")
         yield _fact(
-            label_of("host.run_queue"),
+            label_of(HostState.run_queue),
             f"{queue}{' ▲' if over else ''}",
             "warn" if over else "",
         )
@@ -176,12 +176,12 @@ def _scheduler(host: HostState) -> Iterator[Line]:
 def _lags(host: HostState, shown: Snapshot) -> Iterator[Line]:
     """How late event loops ran at worst."""
     lags = (
-        ("host.api_loop_lag_s", host.api_loop_lag_s),
-        ("host.own_loop_lag_s", host.own_loop_lag_s),
+        (HostState.api_loop_lag_s, host.api_loop_lag_s),
+        (HostState.own_loop_lag_s, host.own_loop_lag_s),
     )
-    known = [(key, lag) for key, lag in lags if lag is not None]
-    for key, lag in known:
-        yield _fact(label_of(key), format_duration(lag).strip())
+    known = [(field, lag) for field, lag in lags if lag is not None]
+    for field, lag in known:
+        yield _fact(label_of(field), format_duration(lag).strip())
     if known:
         yield (TextRun(f"worst of {shown.window.label}", "muted"),)
 
@@ -193,11 +193,13 @@ def _processes(host: HostState, width: int, room: int) -> Iterator[Line]:
     """A row each, in the order of a request's way; what has no room is counted."""
     wide = width >= 70
     size = _bar_width(width)
-    titles = f"{'process':<14}{'pid':>8}  {label_of('process.cpu_share'):<{size}}"
+    titles = f"{'process':<14}{'pid':>8}  {label_of(ProcessState.cpu_share):<{size}}"
     if wide:
         threads, memory, held = (
-            label_of(f"process.{name}")
-            for name in ("threads", "rss_bytes", "throttled")
+            each.label
+            for each in numbers(
+                ProcessState.threads, ProcessState.rss_bytes, ProcessState.throttled
+            )
         )
         titles += f"{threads:>13}{memory:>10}{held:>11}"
     yield fit((TextRun(f"  {titles}", "muted"),), width)

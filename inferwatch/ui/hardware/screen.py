@@ -11,7 +11,8 @@ from textual.widget import Widget
 
 from inferwatch.formatting import format_bytes, format_share
 from inferwatch.metrics.hardware.gpus import GpuState, Hardware
-from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.number import numbers
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import MOMENT_BINDINGS, WatchScreen
 from inferwatch.ui.hardware.charts import GPU_CHARTS, HOST_CHARTS
@@ -22,7 +23,7 @@ from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join_whole
 from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, SPENDING_NUMBERS, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, SPENDING_NUMBERS
 from inferwatch.visible import visible
 
 NOT_YET = "not looked for yet"
@@ -99,30 +100,52 @@ class HardwareScreen(WatchScreen):
     ADVISES = False
     NEEDS_HARDWARE = True
     EXPLAINS = (
-        *catalog_keys(
-            "gpu",
-            "hbm_bytes_per_s hbm_share sm_active sm_occupancy tensor_active "
-            "memory_busy power_w power_limit_w energy_j",
+        *numbers(
+            GpuState.hbm_bytes_per_s,
+            GpuState.hbm_share,
+            GpuState.sm_active,
+            GpuState.sm_occupancy,
+            GpuState.tensor_active,
+            GpuState.memory_busy,
+            GpuState.power_w,
+            GpuState.power_limit_w,
+            GpuState.energy_j,
         ),
-        *catalog_keys("hardware", "joules_per_token tokens_per_s_per_w"),
+        *numbers(Hardware.joules_per_token, Hardware.tokens_per_s_per_w),
         *SPENDING_NUMBERS,
-        *catalog_keys(
-            "gpu",
-            "sm_clock_mhz memory_clock_mhz throttled temperature_c "
-            "memory_temperature_c ecc_corrected ecc_uncorrected memory_used_bytes "
-            "memory_reserved_bytes",
+        *numbers(
+            GpuState.sm_clock_mhz,
+            GpuState.memory_clock_mhz,
+            GpuState.throttled,
+            GpuState.temperature_c,
+            GpuState.memory_temperature_c,
+            GpuState.ecc_corrected,
+            GpuState.ecc_uncorrected,
+            GpuState.memory_used_bytes,
+            GpuState.memory_reserved_bytes,
         ),
-        *catalog_keys("hardware", "weight_bytes kv_bytes derived_bytes_per_s"),
-        *catalog_keys(
-            "gpu",
-            "pcie_tx_bytes_per_s pcie_rx_bytes_per_s nvlink_tx_bytes_per_s "
-            "nvlink_rx_bytes_per_s",
+        *numbers(
+            Hardware.weight_bytes, Hardware.kv_bytes, Hardware.derived_bytes_per_s
         ),
-        *catalog_keys(
-            "host",
-            "cores run_queue memory_used_bytes api_loop_lag_s own_loop_lag_s",
+        *numbers(
+            GpuState.pcie_tx_bytes_per_s,
+            GpuState.pcie_rx_bytes_per_s,
+            GpuState.nvlink_tx_bytes_per_s,
+            GpuState.nvlink_rx_bytes_per_s,
         ),
-        *catalog_keys("process", "cpu_share threads rss_bytes throttled"),
+        *numbers(
+            HostState.cores,
+            HostState.run_queue,
+            HostState.memory_used_bytes,
+            HostState.api_loop_lag_s,
+            HostState.own_loop_lag_s,
+        ),
+        *numbers(
+            ProcessState.cpu_share,
+            ProcessState.threads,
+            ProcessState.rss_bytes,
+            ProcessState.throttled,
+        ),
         *COST_NUMBERS,
     )
     KEYS = (*CHART_KEYS, ("click", "on a GPU: look at it; twice: at it alone"))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from inferwatch.formatting import counted, format_rate, format_share
 from inferwatch.metrics.cache.memory import Memory
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.kit.panel import Panel

@@ -12,7 +12,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.cache.memory import HitPoint, Memory
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.kv.bar import peak_of

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.cache.memory import Holder
-from inferwatch.metrics.catalog import label_of, number_of
+from inferwatch.metrics.number import label_of, number_of
 from inferwatch.ui.kit.renderables.text import Line, TextRun
 from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.visible import visible

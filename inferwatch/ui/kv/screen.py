@@ -20,7 +20,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.cache.memory import BlockPicture, Holder, Memory, Room
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
-from inferwatch.metrics.catalog import label_of, numbers
+from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState

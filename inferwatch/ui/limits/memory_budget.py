@@ -11,9 +11,9 @@ from inferwatch.formatting import (
     format_durations,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import DeviceMemory, Limits, MemoryPart, Saving
 from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.hardware.gpu_panel import called, numbers_of
 from inferwatch.ui.kit.panel import Panel

@@ -15,8 +15,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
 from inferwatch.metrics.floor.view import Limits, OperatingPoint, Peak
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text

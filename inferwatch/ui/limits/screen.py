@@ -8,7 +8,6 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from inferwatch.formatting import format_share
-from inferwatch.metrics.catalog import label_of, numbers
 from inferwatch.metrics.floor.view import (
     DeviceMemory,
     Impossible,
@@ -17,6 +16,7 @@ from inferwatch.metrics.floor.view import (
     Saving,
     TimeSplit,
 )
+from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen

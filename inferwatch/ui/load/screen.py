@@ -14,7 +14,8 @@ from inferwatch.feed import LoadDesk
 from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
-from inferwatch.metrics.load.view import LoadRun
+from inferwatch.metrics.load.view import ClientTimeline, LoadRun
+from inferwatch.metrics.number import numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
@@ -27,7 +28,7 @@ from inferwatch.ui.load.runs import LoadRuns, in_order
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, Key, catalog_keys
+from inferwatch.ui.widgets.drawers import COST_NUMBERS, Key
 from inferwatch.ui.widgets.latency_table import LatencyTable
 
 LOAD_ASKED = HostAsked(
@@ -90,22 +91,52 @@ class LoadScreen(WatchScreen):
     ADVISES = False
     NEEDS_CLIENT = True
     EXPLAINS = (
-        *catalog_keys(
-            "run", "state share elapsed_s sent succeeded failed aborted in_flight"
+        *numbers(
+            LoadRun.state,
+            LoadRun.share,
+            LoadRun.elapsed_s,
+            LoadRun.sent,
+            LoadRun.succeeded,
+            LoadRun.failed,
+            LoadRun.aborted,
+            LoadRun.in_flight,
         ),
-        *catalog_keys("run", "unaccounted held_back warmup done_per_s tokens_per_s"),
-        *catalog_keys("run", "rate_per_s users before failures transport"),
-        *catalog_keys(
-            "client", "asked_mean_per_s achieved_per_s verdict send_lag_p99_s"
+        *numbers(
+            LoadRun.unaccounted,
+            LoadRun.held_back,
+            LoadRun.warmup,
+            LoadRun.done_per_s,
+            LoadRun.tokens_per_s,
         ),
-        *catalog_keys(
-            "client", "recv_lag_p99_s cpu_share merged_share slo good judged"
+        *numbers(
+            LoadRun.rate_per_s,
+            LoadRun.users,
+            LoadRun.before,
+            LoadRun.failures,
+            LoadRun.transport,
+        ),
+        *numbers(
+            ClientView.asked_mean_per_s,
+            ClientView.achieved_per_s,
+            ClientView.verdict,
+            ClientView.send_lag_p99_s,
+        ),
+        *numbers(
+            ClientView.recv_lag_p99_s,
+            ClientView.cpu_share,
+            ClientView.merged_share,
+            ClientView.slo,
+            ClientView.good,
+            ClientView.judged,
         ),
         *CLIENT_LATENCIES.values(),
-        *catalog_keys(
-            "client_timeline", "sent_per_s asked_per_s ttft_mean_s ttft_max_s"
+        *numbers(
+            ClientTimeline.sent_per_s,
+            ClientTimeline.asked_per_s,
+            ClientTimeline.ttft_mean_s,
+            ClientTimeline.ttft_max_s,
         ),
-        *catalog_keys("client_timeline", "itl_mean_s itl_max_s"),
+        *numbers(ClientTimeline.itl_mean_s, ClientTimeline.itl_max_s),
         *COST_NUMBERS,
     )
     KEYS = CHART_KEYS

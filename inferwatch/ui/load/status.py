@@ -10,10 +10,11 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import client_words, label_of
 from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.client_verdict import client_words
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.view import FailureCount, LoadRun, RunState
+from inferwatch.metrics.number import label_of
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -106,7 +107,7 @@ def _head(view: ClientView, of: int, width: int) -> Line:
     state = (TextRun(f"{glyph} {run.state.value.upper()}", f"{ink} bold"),)
     name: Line = (TextRun("load ", "strong"), TextRun(run.run_id, "muted"))
     if view.elsewhere:
-        label = label_of("client.elsewhere")
+        label = label_of(ClientView.elsewhere)
         name = (*name, TextRun(f"  {label}", "accent"))
     if of > 1:
         name = (
@@ -161,24 +162,24 @@ def _counts(run: LoadRun, width: int) -> Line:
             TextRun(f"{run.warmup:,} answered, {_count(run.in_flight)} in flight"),
         )
     bad = "bad" if run.failed else "muted"
-    sent = _fact(label_of("run.sent"), _count(run.sent))
+    sent = _fact(label_of(LoadRun.sent), _count(run.sent))
     parts = [
-        (True, _fact(label_of("run.succeeded"), _count(run.succeeded), "good")),
-        (run.failed, _fact(label_of("run.failed"), _count(run.failed), bad)),
-        (run.aborted, _fact(label_of("run.aborted"), _count(run.aborted))),
+        (True, _fact(label_of(LoadRun.succeeded), _count(run.succeeded), "good")),
+        (run.failed, _fact(label_of(LoadRun.failed), _count(run.failed), bad)),
+        (run.aborted, _fact(label_of(LoadRun.aborted), _count(run.aborted))),
         (
             run.in_flight != 0 or run.state.going_on,
-            _fact(label_of("run.in_flight"), _count(run.in_flight)),
+            _fact(label_of(LoadRun.in_flight), _count(run.in_flight)),
         ),
     ]
     if run.unaccounted:
-        lost = _fact(label_of("run.unaccounted"), _count(run.unaccounted), "warn")
+        lost = _fact(label_of(LoadRun.unaccounted), _count(run.unaccounted), "warn")
         parts.append((run.unaccounted, lost))
     beside = []
     if run.held_back:
-        beside = [_fact(label_of("run.held_back"), _count(run.held_back), "warn")]
+        beside = [_fact(label_of(LoadRun.held_back), _count(run.held_back), "warn")]
     if run.warmup:
-        beside.append(_fact(label_of("run.warmup"), _count(run.warmup)))
+        beside.append(_fact(label_of(LoadRun.warmup), _count(run.warmup)))
     whole = join([fact for _, fact in parts], " + ")
     some = join([fact for many, fact in parts if many], " + ")
     equals = TextRun(" = ", "faint")
@@ -210,16 +211,16 @@ def _rates(view: ClientView, change: Line, width: int) -> Line:
     if run is None:
         return ()
     if view.users is not None:
-        asked = _fact(label_of("run.users"), f"{view.users:,}")
+        asked = _fact(label_of(LoadRun.users), f"{view.users:,}")
     elif run.rate_per_s is not None:
-        asked = _per_s(label_of("run.rate_per_s"), run.rate_per_s, "waiting")
+        asked = _per_s(label_of(LoadRun.rate_per_s), run.rate_per_s, "waiting")
     else:
-        asked = _per_s(label_of("run.rate_per_s"), view.asked_mean_per_s, "waiting")
+        asked = _per_s(label_of(LoadRun.rate_per_s), view.asked_mean_per_s, "waiting")
     tokens = format_rate(run.tokens_per_s).strip()
     came = [
-        _per_s(label_of("client.achieved_per_s"), view.achieved_per_s, "output"),
-        _per_s(label_of("run.done_per_s"), run.done_per_s, "good"),
-        (TextRun(f"{tokens} "), TextRun(label_of("run.tokens_per_s"), "muted")),
+        _per_s(label_of(ClientView.achieved_per_s), view.achieved_per_s, "output"),
+        _per_s(label_of(LoadRun.done_per_s), run.done_per_s, "good"),
+        (TextRun(f"{tokens} "), TextRun(label_of(LoadRun.tokens_per_s), "muted")),
     ]
     line = join([change or asked, *came])
     return line if width_of(line) < width else join([change[:1] or asked, *came])
@@ -262,10 +263,10 @@ def _verdict(view: ClientView, width: int) -> Sequence[Line]:
     facts = [
         _fact(label, text.strip())
         for label, text in (
-            (label_of("client.send_lag_p99_s"), send),
-            (label_of("client.recv_lag_p99_s"), receive),
-            (label_of("client.cpu_share"), format_share(view.cpu_share)),
-            (label_of("client.merged_share"), format_share(view.merged_share)),
+            (label_of(ClientView.send_lag_p99_s), send),
+            (label_of(ClientView.recv_lag_p99_s), receive),
+            (label_of(ClientView.cpu_share), format_share(view.cpu_share)),
+            (label_of(ClientView.merged_share), format_share(view.merged_share)),
         )
     ]
     facts.append((TextRun(transport or "–", "muted"),))

@@ -16,7 +16,6 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import numbers
 from inferwatch.metrics.findings.tracker import MOST_SHOWN
 from inferwatch.metrics.load.canary import Canary
 from inferwatch.metrics.number import (
@@ -25,6 +24,7 @@ from inferwatch.metrics.number import (
     FlowFact,
     Number,
     Unit,
+    numbers,
     numbers_in,
 )
 from inferwatch.metrics.requests.latencies import ITL, LENGTHS, TTFT

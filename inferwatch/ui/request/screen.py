@@ -12,7 +12,7 @@ from textual.widget import Widget
 from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import Feed
-from inferwatch.metrics.catalog import numbers
+from inferwatch.metrics.number import numbers
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.story.story import RequestStory

@@ -13,7 +13,7 @@ from inferwatch.formatting import (
     format_duration,
     format_durations,
 )
-from inferwatch.metrics.catalog import numbers
+from inferwatch.metrics.number import numbers
 from inferwatch.metrics.requests.request_groups import GroupBy, RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot

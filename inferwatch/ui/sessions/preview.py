@@ -12,8 +12,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import client_words
-from inferwatch.metrics.load.client_verdict import ClientState
+from inferwatch.metrics.load.client_verdict import ClientState, client_words
 from inferwatch.studies.compare.reading.configuration import differing
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled, width_of

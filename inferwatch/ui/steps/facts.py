@@ -13,7 +13,7 @@ from inferwatch.formatting import (
     format_durations,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.ui.widgets.hardware_charts import (

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Step
 from inferwatch.formatting import counted, format_duration
-from inferwatch.metrics.catalog import numbers
+from inferwatch.metrics.number import numbers
 from inferwatch.metrics.series.heat import Heat, begins_s, merged
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot

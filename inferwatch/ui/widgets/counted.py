@@ -12,7 +12,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.requests.latencies import LENGTHS
 from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import Via

@@ -12,8 +12,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from inferwatch.metrics.catalog import CATALOG
-from inferwatch.metrics.number import FlowColumn, FlowFact, Number, numbers_in
+from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.number import FlowColumn, FlowFact, Number, numbers, numbers_in
+from inferwatch.metrics.objectives.spending_view import Spending
+from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.ui.kit.keys import HERE, known_keys
@@ -130,27 +132,35 @@ def toggle_help(
     drawer.focus()
 
 
-def catalog_keys(part: str, names: str) -> tuple[Number, ...]:
-    """Several numbers of one part of the snapshot."""
-    return tuple(CATALOG[f"{part}.{name}"] for name in names.split())
-
-
-COST_NUMBERS = catalog_keys(
-    "cost",
-    "dropped_readings unrecorded_readings self_cpu_share process_cpu_share "
-    "probe_us_per_step",
+COST_NUMBERS = numbers(
+    Cost.dropped_readings,
+    Cost.unrecorded_readings,
+    Cost.self_cpu_share,
+    Cost.process_cpu_share,
+    Cost.probe_us_per_step,
 )
 """What watching costs: the header of every screen shows it."""
-SLO_NUMBERS = catalog_keys(
-    "slo",
-    "slo judged good undetermined goodput_per_s missed burn burn_long budget_left "
-    "missed_since_ns classes",
+SLO_NUMBERS = numbers(
+    SloState.slo,
+    SloState.judged,
+    SloState.good,
+    SloState.undetermined,
+    SloState.goodput_per_s,
+    SloState.missed,
+    SloState.burn,
+    SloState.burn_long,
+    SloState.budget_left,
+    SloState.missed_since_ns,
+    SloState.classes,
 )
 """Of objectives, where there are any."""
-SPENDING_NUMBERS = catalog_keys(
-    "spending",
-    "per_hour per_mtok per_mtok_good read_from joules_per_prefill_token "
-    "joules_per_decode_token",
+SPENDING_NUMBERS = numbers(
+    Spending.per_hour,
+    Spending.per_mtok,
+    Spending.per_mtok_good,
+    Spending.read_from,
+    Spending.joules_per_prefill_token,
+    Spending.joules_per_decode_token,
 )
 """What tokens cost, where anybody told a price, and what energy they took."""
 LATENCY_NUMBERS = tuple(each for each in LATENCIES.values() if each.place)

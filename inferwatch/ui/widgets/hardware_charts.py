@@ -10,12 +10,12 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.number import number_of
+from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.number import number_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.bars import Texture
 from inferwatch.ui.widgets.charts import ChartPlan, Series, Values
-from inferwatch.ui.widgets.drawers import catalog_keys
 
 GIGA = 1e9
 
@@ -148,9 +148,13 @@ ACTIVITY = ChartPlan(
     lane_unit="W",
     optional=True,
 )
-HARDWARE_NUMBERS = catalog_keys(
-    "hardware",
-    "hbm_bytes_per_s hbm_share sm_active power_w joules_per_token derived_bytes_per_s",
+HARDWARE_NUMBERS = numbers(
+    Hardware.hbm_bytes_per_s,
+    Hardware.hbm_share,
+    Hardware.sm_active,
+    Hardware.power_w,
+    Hardware.joules_per_token,
+    Hardware.derived_bytes_per_s,
 )
 """What the help of a screen with such charts explains."""
 HARDWARE_CHARTS: Sequence[ChartPlan] = (MEMORY, ACTIVITY)

@@ -15,8 +15,15 @@ from inferwatch.metrics.floor.view import (
     Saving,
     TimeSplit,
 )
+from inferwatch.metrics.hardware.gpus import GpuState, Hardware
+from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
+from inferwatch.metrics.load.view import ClientTimeline, LoadRun
 from inferwatch.metrics.number import Number, label_of, number_of, numbers_in
+from inferwatch.metrics.objectives.spending_view import Spending
+from inferwatch.metrics.objectives.view import ClassState, SloState
 from inferwatch.metrics.requests.latencies import LATENCIES, LENGTHS, VANTAGES
 from inferwatch.metrics.requests.request_groups import RequestGroup
 from inferwatch.metrics.requests.request_row import RequestRow
@@ -26,6 +33,9 @@ from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.metrics.steps.flow import Flow, KvState
 
 NO_NUMBERS: dict[type, set[str]] = {
+    GpuState: {"source", "info", "timeline"},
+    HostState: {"source", "info", "processes", "timeline"},
+    ProcessState: {"pid", "role"},
     Holder: {"key", "name", "ordinal"},
 }
 """What a thing is, and what of it is told elsewhere."""
@@ -50,6 +60,17 @@ PIECES = (
     TimeSplit,
     DeviceMemory,
     Saving,
+    GpuState,
+    Hardware,
+    HostState,
+    ProcessState,
+    Cost,
+    SloState,
+    ClassState,
+    Spending,
+    ClientView,
+    ClientTimeline,
+    LoadRun,
 )
 
 

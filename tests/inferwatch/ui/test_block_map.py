@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from collectors.contract.readings import Note, NoteKind
 from inferwatch.feed import FeedState
 from inferwatch.metrics.cache.memory import BlockPicture, BlockState, Memory
-from inferwatch.metrics.catalog import number_of
+from inferwatch.metrics.number import number_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.app import InferwatchApp

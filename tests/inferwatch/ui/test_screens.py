@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from inferwatch.feed import FeedState
-from inferwatch.metrics.catalog import CATALOG
+from inferwatch.metrics.load.client_run import ClientView
+from inferwatch.metrics.load.view import LoadRun
+from inferwatch.metrics.number import number_of
 from inferwatch.metrics.requests.latencies import TTFT
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
@@ -261,7 +263,12 @@ async def test_without_colour_every_cell_is_grey(
 
 
 def test_help_tells_what_a_number_covers() -> None:
-    shown = (CATALOG["run.sent"], CATALOG["run.users"], CATALOG["client.verdict"], TTFT)
+    shown = (
+        number_of(LoadRun.sent),
+        number_of(LoadRun.users),
+        number_of(ClientView.verdict),
+        TTFT,
+    )
     drawer = HelpDrawer("", {}, shown, "60 s")
 
     (static,) = drawer.compose()

@@ -10,9 +10,9 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
-from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.gpus import GpuState, Hardware
 from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.printing.html.svg_charts import Say, SvgSeries, Value
@@ -41,9 +41,9 @@ def hardware_charts(line: Timeline) -> Iterator[ChartRow]:
     shares = [
         SvgSeries(name=name, ink=ink, values=column, dashed=dashed)
         for name, ink, column, dashed in (
-            (label_of("hardware.sm_active"), "output", line.sm_active, False),
+            (label_of(Hardware.sm_active), "output", line.sm_active, False),
             ("of peak HBM", "mean", line.hbm_share, False),
-            (label_of("gpu.throttled"), "prefill", line.throttled, True),
+            (label_of(GpuState.throttled), "prefill", line.throttled, True),
         )
         if _known(column)
     ]

@@ -20,7 +20,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import client_words, label_of
+from inferwatch.metrics.load.client_verdict import client_words
+from inferwatch.metrics.number import label_of
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.series.quantiles import PERCENTS
 from inferwatch.metrics.series.timeline import Timeline

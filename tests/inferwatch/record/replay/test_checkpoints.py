@@ -719,17 +719,24 @@ def test_the_checkpoints_of_a_deleted_session_are_forgotten(built: Path) -> None
     assert not file_of(built).exists()
 
 
+FLOW = "inferwatch/metrics/steps/flow.py"
+
+
 @pytest.mark.parametrize(
-    ("edited", "valid"),
+    ("edited", "old", "new", "valid"),
     [
-        ("inferwatch/metrics/catalog/flow.py", True),
-        ("inferwatch/metrics/steps/flow.py", False),
-        ("inferwatch/metrics/model/model.py", False),
-        ("collectors/contract/readings.py", False),
+        (FLOW, '"Waiting requests"', '"Requests that (still :-) wait"', True),
+        (FLOW, "FlowColumn.QUEUE, text=", "FlowColumn.DECODE, text=", True),
+        (FLOW, '"""A request\'s way', '"""The way of a request', True),
+        (FLOW, "rank.step.running - sum", "rank.step.running + sum", False),
+        (FLOW, "waiting: Annotated[", "waits: Annotated[", False),
+        (FLOW, "Quantiles,\n        Number(", "int,\n        Number(", False),
+        ("inferwatch/metrics/model/model.py", "return None", "return 0", False),
+        ("collectors/contract/readings.py", "= None", "= 1", False),
     ],
 )
 def test_only_another_arithmetic_makes_checkpoints_invalid_and_no_wording(
-    edited: str, valid: bool, tmp_path: Path
+    edited: str, old: str, new: str, valid: bool, tmp_path: Path
 ) -> None:
     for package in {package for package, _ in SOURCES}:
         with as_file(files(package)) as held:
@@ -737,8 +744,9 @@ def test_only_another_arithmetic_makes_checkpoints_invalid_and_no_wording(
     sources = [tmp_path / package / name for package, name in SOURCES]
     before = digest_of(*sources)
 
-    with (tmp_path / edited).open("r+") as file:
-        file.write("# otherwise\n")
+    code = (tmp_path / edited).read_text()
+    assert old in code
+    (tmp_path / edited).write_text(code.replace(old, new))
 
     assert (digest_of(*sources) == before) is valid
 
