@@ -415,7 +415,7 @@ class EngineSample(Reading, frozen=True, kw_only=True):
     finished: dict[str, int] = msgspec.field(default_factory=dict)
     """Finished requests by reason: stop, length, abort, error."""
     histograms: dict[str, Histogram] = msgspec.field(default_factory=dict)
-    """By key of the catalog: ttft_s, itl_s, tpot_s, e2el_s, queue_s, prefill_s,
+    """By key: ttft_s, itl_s, tpot_s, e2el_s, queue_s, prefill_s,
     decode_s, inference_s; prompt_tokens and output_tokens of a request; step_tokens of
     an engine step."""
     others: dict[str, float] = msgspec.field(default_factory=dict)

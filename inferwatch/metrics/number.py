@@ -6,7 +6,7 @@ field that is not there. What is no field, such as a latency, is listed by its k
 beside what makes it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeVar, dataclass_transform
@@ -135,37 +135,40 @@ def piece(
 ) -> Callable[[type[Piece]], type[Piece]]:
     """Make a class a frozen dataclass, and its numbers known as ``name.field``.
 
-    Their vantage and span need not be said at each, where they have them in common.
+    Vantage and span that its numbers have in common need not be said at each. With a
+    plain ``dataclass(slots=True)``, type checking would not allow ``Flow.waiting``.
     """
 
     def declared(written: type[Piece]) -> type[Piece]:
         owner = dataclass(frozen=True, slots=True, kw_only=True)(written)
-        numbers = []
-        for field_name, hint in _hints(owner).items():
-            for said in getattr(hint, "__metadata__", ()):
-                if isinstance(said, Number):
-                    number = replace(
-                        said,
-                        key=f"{name}.{field_name}",
-                        vantage=None if said.here else said.vantage or vantage,
-                        span=said.span or span,
-                    )
-                    _OF_FIELDS[getattr(owner, field_name)] = number
-                    numbers.append(number)
-        _OF_PIECES[owner] = tuple(numbers)
+        said = {
+            attribute: replace(
+                number,
+                key=f"{name}.{attribute}",
+                vantage=None if number.here else number.vantage or vantage,
+                span=number.span or span,
+            )
+            for attribute, number in _numbers_of(owner)
+        }
+        for attribute, number in said.items():
+            _OF_FIELDS[getattr(owner, attribute)] = number
+        _OF_PIECES[owner] = tuple(said.values())
         return owner
 
     return declared
 
 
-def _hints(owner: type) -> dict[str, object]:
-    """The types of fields, then of properties."""
+def _numbers_of(owner: type) -> Iterator[tuple[str, Number]]:
+    """What the types of its fields say, then those of its properties."""
     properties = {
         name: value.fget.__annotations__["return"]
         for name, value in vars(owner).items()
         if isinstance(value, property)
     }
-    return {**owner.__annotations__, **properties}
+    for name, hint in {**owner.__annotations__, **properties}.items():
+        for said in getattr(hint, "__metadata__", ()):
+            if isinstance(said, Number):
+                yield name, said
 
 
 def number_of(field: object) -> Number:

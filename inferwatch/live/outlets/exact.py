@@ -196,7 +196,7 @@ class ServerNumbers:
         self.model: str | None = None
         self.answers: bool | None = None
         self.latencies: dict[str, ServerLatency] = {}
-        """By the catalog's keys; the durations of steps are at ``step_s``."""
+        """By key, such as ``ttft_s``; the durations of steps are at ``step_s``."""
         self.counts: defaultdict[str, Counts] = defaultdict(lambda: defaultdict(int))
         """Counters by name, then by the value of their label: a rank, an outcome."""
         self.ranks: dict[str, RankState] = {}

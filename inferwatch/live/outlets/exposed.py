@@ -60,7 +60,7 @@ LATENCIES = {
     "e2el_s": ("e2e_request_latency", "Arrival to last token"),
     "step_s": ("step_duration", "One pass of scheduler and model, idle left out"),
 }
-"""Name and help by the catalog's key. Names are vLLM's where it has the same metric."""
+"""Name and help by key. Names are vLLM's where it has the same metric."""
 HISTOGRAMS = {
     key: ExposedMetric(
         f"{name}_seconds",

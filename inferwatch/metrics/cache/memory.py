@@ -81,7 +81,6 @@ class Holder:
             unit=Unit.BLOCKS,
         ),
     ]
-    """Freed when it ends."""
     shared_blocks: Annotated[
         int,
         Number(
@@ -99,7 +98,6 @@ class Holder:
             span=NOW,
         ),
     ] = None
-    """Computed so far: what the blocks are for."""
     waste_tokens: Annotated[
         int | None,
         Number(
@@ -111,7 +109,6 @@ class Holder:
             span=NOW,
         ),
     ] = None
-    """Room in its last block."""
     age_s: Annotated[
         float | None,
         Number(
@@ -122,7 +119,6 @@ class Holder:
             span=NOW,
         ),
     ] = None
-    """Since it was first scheduled."""
 
 
 @piece("hit", Vantage.ENGINE, span="session")
@@ -138,7 +134,6 @@ class HitPoint:
             unit=Unit.BLOCKS,
         ),
     ]
-    """Its size; 0: without limit."""
     factor: Annotated[
         float | None,
         Number(
@@ -147,7 +142,6 @@ class HitPoint:
             "How much larger it would be; unknown where it has no limit.",
         ),
     ]
-    """Of the present size; None: without limit."""
     hit_rate: Annotated[
         float,
         Number(
@@ -159,7 +153,6 @@ class HitPoint:
             better=Better.HIGHER,
         ),
     ]
-    """Cached prompt tokens / looked up, 0-1."""
 
 
 @piece("room", Vantage.ENGINE)
@@ -188,7 +181,6 @@ class Room:
             span=NOW,
         ),
     ]
-    """Free and idle-cached."""
     tokens_per_request: Annotated[
         int,
         Number(
@@ -198,7 +190,6 @@ class Room:
             unit=Unit.TOKENS,
         ),
     ]
-    """p50 of prompt and output together, of those that finished in the window."""
     blocks_per_request: Annotated[
         int,
         Number(
@@ -218,8 +209,7 @@ class Room:
             unit=Unit.BLOCKS,
         ),
     ] = 0.0
-    """Of these, what a request of the mix finds held by others: it needs no new ones.
-    What is cached and idle saves no room: it is used up as others are."""
+    """What is cached and idle saves no room: it is used up as others are."""
     n: Annotated[
         int,
         Number(
@@ -229,7 +219,6 @@ class Room:
             unit=Unit.REQUESTS,
         ),
     ] = 0
-    """How many finished requests this rests on."""
 
 
 @piece("memory", Vantage.ENGINE)
@@ -276,7 +265,7 @@ class Memory:
             span=LATEST_MAP,
         ),
     ] = ()
-    """Most blocks first; empty unless rows of requests are asked for."""
+    """Empty unless rows of requests are asked for."""
     waste_tokens: Annotated[
         int | None,
         Number(
@@ -289,7 +278,6 @@ class Memory:
             span=LATEST_MAP,
         ),
     ] = None
-    """Room in last blocks, of all holders."""
     waste_share: Annotated[
         float | None,
         Number(
@@ -301,7 +289,6 @@ class Memory:
             span=LATEST_MAP,
         ),
     ] = None
-    """Of the tokens that used blocks have room for, 0-1."""
     tokens_saved: Annotated[
         int | None,
         Number(
@@ -314,7 +301,7 @@ class Memory:
             span=LATEST_MAP,
         ),
     ] = None
-    """Held once instead of once for each who shares: (references - 1) x block size."""
+    """Sum over blocks of (references - 1) x block size."""
     growth_blocks_per_s: Annotated[
         float | None,
         Number(
@@ -326,7 +313,6 @@ class Memory:
             span="last 10 s",
         ),
     ] = None
-    """Of used blocks, over the last ten seconds."""
     full_in_s: Annotated[
         float | None,
         Number(
@@ -339,7 +325,6 @@ class Memory:
             span=NOW,
         ),
     ] = None
-    """At that growth; None while it does not grow."""
     evicted: Annotated[
         int | None,
         Number(
@@ -352,7 +337,6 @@ class Memory:
             better=Better.LOWER,
         ),
     ] = None
-    """Cached blocks that gave way to others, over the window."""
     evicted_per_s: Annotated[
         float | None,
         Number(
@@ -374,7 +358,6 @@ class Memory:
             better=Better.HIGHER,
         ),
     ] = None
-    """From the last use of such a block to its end, over the window."""
     eviction_age_max_s: Annotated[
         float | None,
         Number(
@@ -395,7 +378,6 @@ class Memory:
             better=Better.HIGHER,
         ),
     ] = None
-    """Over the window."""
     hit_rate_lifetime: Annotated[
         float | None,
         Number(
@@ -418,7 +400,7 @@ class Memory:
             span="session",
         ),
     ] = ()
-    """1x first, then larger, last without limit; over the lifetime."""
+    """1x first, then larger, last without limit."""
     hit_curve_blocks: Annotated[
         int,
         Number(
@@ -429,7 +411,6 @@ class Memory:
             span="session",
         ),
     ] = 0
-    """How many looked-up blocks it rests on."""
     room: Annotated[
         Room | None,
         Number(

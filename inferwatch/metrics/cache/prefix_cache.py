@@ -35,7 +35,6 @@ class PrefixCache:
             span="session",
         ),
     ] = 1
-    """That tell, each with a cache of its own."""
     blocks: Annotated[
         int,
         Number(
@@ -47,7 +46,6 @@ class PrefixCache:
             span=NOW,
         ),
     ] = 0
-    """Full blocks that are cached now, in use or idle."""
     block_tokens: Annotated[
         int | None,
         Number(
@@ -88,7 +86,6 @@ class PrefixCache:
             better=Better.LOWER,
         ),
     ] = 0
-    """Computed anew though they had been cached before: evicted too early."""
     stored_per_s: Annotated[
         float | None,
         Number(
@@ -118,7 +115,6 @@ class PrefixCache:
             better=Better.HIGHER,
         ),
     ] = field(default_factory=Quantiles)
-    """Of the blocks evicted, from their coming."""
     beginnings: Annotated[
         int,
         Number(
@@ -129,7 +125,6 @@ class PrefixCache:
             span=NOW,
         ),
     ] = 0
-    """Cached blocks with which a prompt begins; likewise all below: now."""
     branches: Annotated[
         int,
         Number(
@@ -141,7 +136,6 @@ class PrefixCache:
             span=NOW,
         ),
     ] = 0
-    """After which prompts go on in different ways."""
     deepest: Annotated[
         int,
         Number(
@@ -152,7 +146,6 @@ class PrefixCache:
             span=NOW,
         ),
     ] = 0
-    """Blocks one after the other, from the beginning of a prompt."""
     missed: Annotated[
         int,
         Number(
@@ -164,7 +157,6 @@ class PrefixCache:
             span="session",
         ),
     ] = 0
-    """Batches of events that never arrived, in the session."""
     partial: Annotated[
         bool,
         Number(
@@ -175,7 +167,6 @@ class PrefixCache:
             span=NOW,
         ),
     ] = False
-    """For want of those there may be more blocks, or fewer."""
 
 
 MOST_RANKS = 512

@@ -132,7 +132,6 @@ class SlowGroup:
             unit=Unit.SHARE,
         ),
     ]
-    """Of the time of *all* the slowest, what this cause took, 0-1."""
     worst_key: Annotated[
         str,
         Number(
@@ -141,7 +140,6 @@ class SlowGroup:
             "The request that this cause took most time from.",
         ),
     ]
-    """Of the request that it took most from."""
     worst_ttft_s: Annotated[
         float,
         Number(
@@ -152,7 +150,6 @@ class SlowGroup:
             better=Better.LOWER,
         ),
     ]
-    """Of that request."""
 
 
 @piece("slowest", Vantage.FRONTEND)
@@ -174,7 +171,6 @@ class SlowRequests:
             unit=Unit.REQUESTS,
         ),
     ]
-    """How many they are."""
     of: Annotated[
         int,
         Number(
@@ -184,7 +180,6 @@ class SlowRequests:
             unit=Unit.REQUESTS,
         ),
     ]
-    """Of how many in the window."""
     from_s: Annotated[
         float,
         Number(
@@ -195,12 +190,10 @@ class SlowRequests:
             better=Better.LOWER,
         ),
     ]
-    """The TTFT of the fastest of them."""
     is_p99: Annotated[
         bool,
         Number("p99", "From p99 on", "Whether these are the requests from p99 on."),
     ]
-    """They are those from p99 on."""
     ttft_s: Annotated[
         float,
         Number(
@@ -211,7 +204,6 @@ class SlowRequests:
             better=Better.LOWER,
         ),
     ]
-    """Of all of them together."""
     groups: Annotated[
         tuple[SlowGroup, ...],
         Number(
@@ -220,12 +212,11 @@ class SlowRequests:
             "Their time by cause, the largest share first.",
         ),
     ] = ()
-    """One a cause that took any time, the largest share first; shares add up to 1."""
+    """One for each cause that took any time; their shares add up to 1."""
     worst_key: Annotated[
         str,
         Number("worst", "The slowest request", "The request with the longest TTFT."),
     ] = ""
-    """Of the slowest of all."""
     worst_ttft_s: Annotated[
         float,
         Number(

@@ -58,7 +58,7 @@ class OperatingPoint:
             "FLOP for each byte moved: below the ridge memory binds, above it compute.",
         ),
     ]
-    """FLOP a byte: sums over sums."""
+    """Sum of FLOP / sum of bytes."""
     flops: Annotated[
         float,
         Number(
@@ -70,7 +70,6 @@ class OperatingPoint:
             better=Better.HIGHER,
         ),
     ]
-    """FLOP/s achieved: FLOP / time of these steps."""
     bytes_per_s: Annotated[
         float,
         Number(
@@ -82,7 +81,6 @@ class OperatingPoint:
             better=Better.HIGHER,
         ),
     ]
-    """Derived, not measured."""
     bound: Annotated[
         Bound | None,
         Number(
@@ -91,7 +89,6 @@ class OperatingPoint:
             "Which of memory and compute makes the larger part of their floors.",
         ),
     ] = None
-    """By which of both the larger part of their floor is bound."""
     floor_s: Annotated[
         float | None,
         Number(
@@ -102,7 +99,6 @@ class OperatingPoint:
             better=Better.LOWER,
         ),
     ] = None
-    """Mean floor of a step."""
     step_s: Annotated[
         float,
         Number(
@@ -113,7 +109,6 @@ class OperatingPoint:
             better=Better.LOWER,
         ),
     ]
-    """Mean time of a step."""
     mbu: Annotated[
         float | None,
         Number(
@@ -124,7 +119,6 @@ class OperatingPoint:
             better=Better.HIGHER,
         ),
     ] = None
-    """derived: bytes_per_s / peak, 0-1."""
     mfu: Annotated[
         float | None,
         Number(
@@ -150,7 +144,6 @@ class TimeSplit:
             unit=Unit.SHARE,
         ),
     ] = None
-    """The part of the steps' floors that memory binds."""
     compute_floor: Annotated[
         float | None,
         Number(
@@ -173,7 +166,6 @@ class TimeSplit:
             better=Better.LOWER,
         ),
     ] = None
-    """Time of steps beyond their floors."""
     host_gap: Annotated[
         float | None,
         Number(
@@ -185,7 +177,6 @@ class TimeSplit:
             better=Better.LOWER,
         ),
     ] = None
-    """Between two steps, with work in the engine."""
     idle_share: Annotated[
         float | None,
         Number(
@@ -196,7 +187,6 @@ class TimeSplit:
             unit=Unit.SHARE,
         ),
     ] = None
-    """Of the window, that without any work; beside the sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,7 +253,6 @@ class DeviceMemory:
             unit=Unit.SECONDS,
         ),
     ] = None
-    """What loading its weights took."""
     load_floor_s: Annotated[
         float | None,
         Number(
@@ -274,7 +263,6 @@ class DeviceMemory:
             unit=Unit.SECONDS,
         ),
     ] = None
-    """What its weights need over the GPU's PCIe, at the least; not its storage."""
 
 
 @piece("saving", Vantage.ENGINE)
@@ -310,7 +298,6 @@ class Saving:
             better=Better.HIGHER,
         ),
     ] = None
-    """Of the present mix that would fit besides."""
     floor_s: Annotated[
         float | None,
         Number(
@@ -321,7 +308,6 @@ class Saving:
             better=Better.LOWER,
         ),
     ] = None
-    """Mean floor of a decode step with it."""
     helps: Annotated[
         bool | None,
         Number(
@@ -332,7 +318,6 @@ class Saving:
             "over 5%.",
         ),
     ] = None
-    """What it eases is what binds now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -421,7 +406,6 @@ class Limits:
             "Where steps that decode alone stand under the roofline, together.",
         ),
     ] = None
-    """Steps that only decode."""
     prefill: Annotated[
         OperatingPoint | None,
         Number(
@@ -430,7 +414,6 @@ class Limits:
             "Where steps with prompt tokens stand under the roofline, together.",
         ),
     ] = None
-    """Steps with prompt tokens."""
     measured_mbu: Annotated[
         float | None,
         Number(
@@ -443,7 +426,7 @@ class Limits:
             vantage=Vantage.GPU,
         ),
     ] = None
-    """gpu: HBM bandwidth by GPM or DCGM over the window, 0-1."""
+    """By GPM or DCGM."""
     measured_mfu: Annotated[
         float | None,
         Number(
@@ -456,7 +439,6 @@ class Limits:
             vantage=Vantage.GPU,
         ),
     ] = None
-    """gpu: tensor cores active, 0-1: an upper bound of MFU."""
     split: Annotated[
         TimeSplit | None,
         Number(
@@ -477,7 +459,6 @@ class Limits:
             better=Better.LOWER,
         ),
     ] = None
-    """Mean floor of the steps that decode."""
     memory: Annotated[
         tuple[DeviceMemory, ...],
         Number(
@@ -498,7 +479,6 @@ class Limits:
             better=Better.HIGHER,
         ),
     ] = None
-    """Of the present mix that fit into the KV cache together: B_max."""
     tokens_per_request: Annotated[
         float | None,
         Number(
@@ -508,7 +488,6 @@ class Limits:
             unit=Unit.TOKENS,
         ),
     ] = None
-    """Context of the present mix, mean."""
     savings: Annotated[
         tuple[Saving, ...],
         Number(
@@ -539,4 +518,4 @@ class Limits:
             span=NOW,
         ),
     ] = ()
-    """Why not more is known, each with what would tell, in a sentence."""
+    """A sentence each."""

@@ -61,7 +61,7 @@ class GpuState:
             span=NOW,
         ),
     ] = None
-    """An engine that is watched runs on it; None where that is not known."""
+    """None where that is not known."""
     via: Annotated[
         str | None,
         Number(
@@ -72,7 +72,7 @@ class GpuState:
             span=NOW,
         ),
     ] = None
-    """Who measured the averages: gpm, dcgm; None where nobody did."""
+    """None where nobody measured any."""
     last_ns: Annotated[
         int | None,
         Number(
@@ -83,7 +83,6 @@ class GpuState:
             span=NOW,
         ),
     ] = None
-    """Of the last sample."""
     span_s: Annotated[
         float | None,
         Number(
@@ -94,7 +93,6 @@ class GpuState:
             span=NOW,
         ),
     ] = None
-    """What the latest averages cover."""
     hbm_bytes_per_s: Annotated[
         float | None,
         Number(
@@ -199,7 +197,6 @@ class GpuState:
             span=LATEST_READING,
         ),
     ] = None
-    """Share of time; so is the next. Neither is a measure of how much."""
     memory_busy: Annotated[
         float | None,
         Number(
@@ -241,7 +238,6 @@ class GpuState:
             unit=Unit.WATTS,
         ),
     ] = None
-    """By the energy counter where there is one."""
     energy_j: Annotated[
         float | None,
         Number(
@@ -252,7 +248,6 @@ class GpuState:
             unit=Unit.JOULES,
         ),
     ] = None
-    """Over the window."""
     sm_clock_mhz: Annotated[
         int | None,
         Number(
@@ -283,7 +278,6 @@ class GpuState:
             span=LATEST_READING,
         ),
     ] = ()
-    """Why clocks are held down now, in words."""
     throttled: Annotated[
         dict[str, float],
         Number(
@@ -295,7 +289,6 @@ class GpuState:
             better=Better.LOWER,
         ),
     ] = field(default_factory=dict)
-    """Share of the window for which they were, by reason."""
     temperature_c: Annotated[
         int | None,
         Number(
@@ -407,7 +400,6 @@ class GpuState:
             span=LATEST_READING,
         ),
     ] = field(default_factory=dict)
-    """Bytes, of the processes that use it."""
     timeline: GpuTimeline = field(default_factory=GpuTimeline)
     """Empty unless asked for."""
 
@@ -434,7 +426,6 @@ class Hardware:
             span=NOW,
         ),
     ] = 0
-    """How many these are."""
     no_gpu: Annotated[
         str | None,
         Number(
@@ -444,7 +435,6 @@ class Hardware:
             span=NOW,
         ),
     ] = None
-    """Why there is none to measure."""
     hbm_bytes_per_s: Annotated[
         float | None,
         Number(
@@ -456,7 +446,6 @@ class Hardware:
             span=OF_THE_SAMPLE,
         ),
     ] = None
-    """Now, as all up to the means: the latest sample of each."""
     hbm_share: Annotated[
         float | None,
         Number(
@@ -554,7 +543,6 @@ class Hardware:
             better=Better.LOWER,
         ),
     ] = None
-    """Energy of the boards for each output token, over at least five seconds."""
     tokens_per_s_per_w: Annotated[
         float | None,
         Number(
@@ -565,7 +553,6 @@ class Hardware:
             better=Better.HIGHER,
         ),
     ] = None
-    """Output tokens."""
     derived_bytes_per_s: Annotated[
         float | None,
         Number(
@@ -578,7 +565,6 @@ class Hardware:
             here=True,
         ),
     ] = None
-    """Not measured: weights once a step and the KV cache that each request reads."""
     derived_weights_share: Annotated[
         float | None,
         Number(
@@ -589,7 +575,6 @@ class Hardware:
             here=True,
         ),
     ] = None
-    """Of these bytes, the weights', 0-1."""
     weight_bytes: Annotated[
         int | None,
         Number(
@@ -612,7 +597,6 @@ class Hardware:
             span=NOW,
         ),
     ] = None
-    """Of all KV blocks."""
 
 
 MOST_GPUS = 100

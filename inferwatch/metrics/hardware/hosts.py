@@ -36,7 +36,6 @@ class ProcessState:
             "CPU", "CPU", "Share of one core that the process used.", unit=Unit.SHARE
         ),
     ] = None
-    """Of one core."""
     rss_bytes: Annotated[
         int | None,
         Number(
@@ -62,7 +61,6 @@ class ProcessState:
             better=Better.LOWER,
         ),
     ] = None
-    """Share of the time for which its control group's quota held it back, 0-1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +107,6 @@ class HostState:
             span="last 5 s",
         ),
     ] = None
-    """Cores, over the last seconds."""
     run_queue: Annotated[
         int | None,
         Number(
@@ -142,7 +139,6 @@ class HostState:
             better=Better.LOWER,
         ),
     ] = None
-    """Worst of the window, of the API servers' event loops."""
     own_loop_lag_s: Annotated[
         float | None,
         Number(
@@ -153,7 +149,6 @@ class HostState:
             better=Better.LOWER,
         ),
     ] = None
-    """Worst of the window, of inferwatch's."""
     processes: tuple[ProcessState, ...] = ()
     timeline: HostTimeline = field(default_factory=HostTimeline)
     """Empty unless asked for."""

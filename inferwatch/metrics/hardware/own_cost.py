@@ -46,7 +46,6 @@ class Cost:
             better=Better.LOWER,
         ),
     ] = None
-    """inferwatch's own CPU so far."""
     self_cpu_share: Annotated[
         float | None,
         Number(
@@ -57,7 +56,6 @@ class Cost:
             better=Better.LOWER,
         ),
     ] = None
-    """Of one core, over the last samples."""
     process_cpu_share: Annotated[
         dict[str, float],
         Number(
@@ -69,7 +67,7 @@ class Cost:
             unit=Unit.SHARE,
         ),
     ] = field(default_factory=dict)
-    """By role: api, core, worker, load, inferwatch; share of one core."""
+    """By role: api, core, worker, load, inferwatch."""
     probe_us_per_step: Annotated[
         float | None,
         Number(

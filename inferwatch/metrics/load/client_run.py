@@ -55,7 +55,6 @@ class ClientView:
             "Its place among the session's runs, in the order in which they began.",
         ),
     ] = 1
-    """Of the session's runs, in order of their beginning."""
     elsewhere: Annotated[
         bool,
         Number(
@@ -65,7 +64,6 @@ class ClientView:
             "but not changed or stopped.",
         ),
     ] = False
-    """Somebody else started it: it cannot be changed or stopped from here."""
     latencies: Annotated[
         tuple[Latency, ...],
         Number("", "Client latencies", "The client's own latency table."),
@@ -80,7 +78,6 @@ class ClientView:
             unit=Unit.PER_SECOND,
         ),
     ] = None
-    """Asked now."""
     events: Annotated[
         tuple[LoadEvent, ...],
         Number(
@@ -89,7 +86,7 @@ class ClientView:
             "When the run began, changed and ended; the latest 200 events.",
         ),
     ] = ()
-    """The latest 200, oldest first; changes of the rate included."""
+    """Oldest first; changes of the rate included."""
     timeline: Annotated[
         ClientTimeline,
         Number("", "Client columns", "The columns of the client's charts."),
@@ -104,7 +101,6 @@ class ClientView:
             unit=Unit.PER_SECOND,
         ),
     ] = None
-    """Over the time in which a rate was asked."""
     achieved_per_s: Annotated[
         float | None,
         Number(
@@ -115,7 +111,6 @@ class ClientView:
             unit=Unit.PER_SECOND,
         ),
     ] = None
-    """Over the time in which it was sending; bursts included."""
     slo: Annotated[
         str | None,
         Number(
@@ -144,7 +139,6 @@ class ClientView:
             better=Better.HIGHER,
         ),
     ] = 0
-    """Requests that held every objective at once, of the judged."""
     verdict: Annotated[
         str,
         Number(
@@ -157,7 +151,7 @@ class ClientView:
             span=RECENT,
         ),
     ] = "UNKNOWN"
-    """OK, CLIENT-BOUND or UNKNOWN: now, and of the whole run once it has ended."""
+    """OK, CLIENT-BOUND or UNKNOWN."""
     reasons: Annotated[
         tuple[str, ...],
         Number("why", "Reasons", "Why the client is called CLIENT-BOUND.", span=RECENT),
@@ -172,7 +166,7 @@ class ClientView:
             span=RECENT,
         ),
     ] = None
-    """Who kept the client's host busy when it was too slow, where that is known."""
+    """None where that is not known."""
     send_lag_p99_s: Annotated[
         float | None,
         Number(
@@ -185,7 +179,6 @@ class ClientView:
             span=RECENT,
         ),
     ] = None
-    """As of the run's last ten seconds; likewise below."""
     recv_lag_p99_s: Annotated[
         float | None,
         Number(
@@ -228,7 +221,7 @@ class ClientView:
             "other runs", "Other runs", "The session's other load runs, the latest 100."
         ),
     ] = ()
-    """The session's other runs, each likewise; the latest 100, oldest first."""
+    """Oldest first."""
 
     @property
     def users(self) -> int | None:

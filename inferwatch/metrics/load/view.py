@@ -84,7 +84,6 @@ class LoadRun:
             unit=Unit.SECONDS,
         ),
     ] = None
-    """Of sending, after the warm-up."""
     duration_s: Annotated[
         float | None,
         Number("of", "Duration", "How long the plan says to send.", unit=Unit.SECONDS),
@@ -98,7 +97,6 @@ class LoadRun:
             unit=Unit.REQUESTS,
         ),
     ] = None
-    """What the plan asks for: so long, so many."""
     share: Annotated[
         float | None,
         Number(
@@ -108,7 +106,7 @@ class LoadRun:
             unit=Unit.SHARE,
         ),
     ] = None
-    """How much of the plan is done, 0-1; None for one without an end."""
+    """None for a plan without an end."""
     sent: Annotated[
         int,
         Number(
@@ -128,7 +126,6 @@ class LoadRun:
             unit=Unit.REQUESTS,
         ),
     ] = 0
-    """Of ``requests``: those sent; of conversations: whose first turn has ended."""
     in_turns: Annotated[
         bool,
         Number(
@@ -137,7 +134,6 @@ class LoadRun:
             "Whether the requests of the run are turns of conversations.",
         ),
     ] = False
-    """Its requests are turns of conversations."""
     in_flight: Annotated[
         int | None,
         Number(
@@ -178,7 +174,6 @@ class LoadRun:
             unit=Unit.REQUESTS,
         ),
     ] = 0
-    """By us, at the end: no failure of the server."""
     unaccounted: Annotated[
         int,
         Number(
@@ -189,7 +184,6 @@ class LoadRun:
             unit=Unit.REQUESTS,
         ),
     ] = 0
-    """Sent, and nobody knows what became of them: their reports were lost."""
     held_back: Annotated[
         int | None,
         Number(
@@ -200,7 +194,6 @@ class LoadRun:
             unit=Unit.REQUESTS,
         ),
     ] = None
-    """Requests that left late because as many as allowed were in flight."""
     most_in_flight: Annotated[
         int | None,
         Number(
@@ -210,7 +203,7 @@ class LoadRun:
             unit=Unit.REQUESTS,
         ),
     ] = None
-    """So many are allowed; None in a closed loop."""
+    """None in a closed loop."""
     done_per_s: Annotated[
         float | None,
         Number(
@@ -222,7 +215,6 @@ class LoadRun:
             better=Better.HIGHER,
         ),
     ] = None
-    """Succeeded, from the first that was due to the last end."""
     tokens_per_s: Annotated[
         float | None,
         Number(
@@ -233,7 +225,6 @@ class LoadRun:
             better=Better.HIGHER,
         ),
     ] = None
-    """Output tokens of those, likewise."""
     warmup: Annotated[
         int,
         Number(
@@ -263,7 +254,7 @@ class LoadRun:
             span=NOW,
         ),
     ] = None
-    """Asked now; None in a closed loop."""
+    """None in a closed loop."""
     users: Annotated[
         int | None,
         Number(
@@ -273,7 +264,7 @@ class LoadRun:
             span=NOW,
         ),
     ] = None
-    """Of a closed loop."""
+    """None in an open loop."""
     before: Annotated[
         float | None,
         Number(
@@ -282,7 +273,7 @@ class LoadRun:
             "The rate, or the number of users, before the last change.",
         ),
     ] = None
-    """Rate or users before the last change; None when there was none."""
+    """None when there was none."""
     changed_ns: Annotated[
         int | None,
         Number(
@@ -305,7 +296,6 @@ class LoadRun:
         str,
         Number("said", "Said", "The latest message of the load generator.", span=NOW),
     ] = ""
-    """What the generator said last."""
 
 
 @piece("client_timeline", Vantage.CLIENT, span="each column")
@@ -340,7 +330,7 @@ class ClientTimeline:
             unit=Unit.PER_SECOND,
         ),
     ] = ()
-    """At the end of the bin; the warm-up and the drain left out."""
+    """The warm-up and the drain are left out."""
     sent_per_s: Annotated[
         Column,
         Number(
@@ -351,7 +341,6 @@ class ClientTimeline:
             unit=Unit.PER_SECOND,
         ),
     ] = ()
-    """Bursts included, the warm-up and the drain left out; told each second."""
     ttft_mean_s: Annotated[
         Column,
         Number(

@@ -22,7 +22,6 @@ class Spending:
             better=Better.LOWER,
         ),
     ] = None
-    """Of all GPUs, or of the energy they took."""
     per_mtok: Annotated[
         float | None,
         Number(
@@ -41,7 +40,6 @@ class Spending:
             better=Better.LOWER,
         ),
     ] = None
-    """Of requests that met the SLO."""
     read_from: Annotated[
         str | None,
         Number(
@@ -51,7 +49,6 @@ class Spending:
             span=NOW,
         ),
     ] = None
-    """Which price: GPU hours or electricity."""
     joules_per_prefill_token: Annotated[
         float | None,
         Number(
@@ -72,4 +69,3 @@ class Spending:
             better=Better.LOWER,
         ),
     ] = None
-    """Energy of the boards, split by the steps it was taken in."""

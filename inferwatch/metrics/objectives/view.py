@@ -56,7 +56,6 @@ class SloState:
             span=NOW,
         ),
     ]
-    """Share of requests that must be good, 0-1."""
     vantage: Annotated[
         Vantage,
         Number(
@@ -66,7 +65,6 @@ class SloState:
             "engine's.",
         ),
     ]
-    """Who measured what they are judged by."""
     judged: Annotated[
         int,
         Number(
@@ -86,7 +84,6 @@ class SloState:
             better=Better.HIGHER,
         ),
     ] = 0
-    """That held every objective at once."""
     good_tokens: Annotated[
         int | None,
         Number(
@@ -97,7 +94,7 @@ class SloState:
             better=Better.HIGHER,
         ),
     ] = 0
-    """Output tokens of these; None where those of one of them are unknown."""
+    """None where those of one of them are unknown."""
     ended_tokens: Annotated[
         int,
         Number(
@@ -108,7 +105,6 @@ class SloState:
             unit=Unit.TOKENS,
         ),
     ] = 0
-    """Output tokens of all that ended, good or not, as far as they were told."""
     undetermined: Annotated[
         int,
         Number(
@@ -120,7 +116,6 @@ class SloState:
             better=Better.LOWER,
         ),
     ] = 0
-    """Ended, and nobody can tell: the client left, or what would tell was not seen."""
     goodput_per_s: Annotated[
         float | None,
         Number(
@@ -142,7 +137,7 @@ class SloState:
             better=Better.LOWER,
         ),
     ] = None
-    """By metric, ``failed`` included; a request may miss several."""
+    """By metric, ``failed`` included."""
     burn: Annotated[
         float | None,
         Number(
@@ -153,7 +148,7 @@ class SloState:
             better=Better.LOWER,
         ),
     ] = None
-    """Error budget: share of bad requests / share allowed; above 1 it runs out."""
+    """Share of bad requests / share allowed."""
     burn_long: Annotated[
         float | None,
         Number(
@@ -164,7 +159,6 @@ class SloState:
             span="the last hour",
         ),
     ] = None
-    """The same over an hour, or the whole session where that is shorter."""
     budget_left: Annotated[
         float | None,
         Number(
@@ -176,7 +170,6 @@ class SloState:
             span="the whole session",
         ),
     ] = None
-    """Of the session, 0-1; below 0 it is spent."""
     missed_since_ns: Annotated[
         int | None,
         Number(
@@ -187,7 +180,7 @@ class SloState:
             span=NOW,
         ),
     ] = None
-    """Since when the share is below the target; None while it is met."""
+    """None while the target is met."""
     classes: Annotated[
         tuple[ClassState, ...],
         Number(

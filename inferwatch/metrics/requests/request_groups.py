@@ -72,7 +72,6 @@ class RequestGroup:
             here=True,
         ),
     ]
-    """Failed or aborted."""
     ttft_s: Annotated[
         Quantiles,
         Number(
@@ -84,7 +83,6 @@ class RequestGroup:
             vantage=Vantage.FRONTEND,
         ),
     ]
-    """Of those that have had a first token; likewise the next."""
     tpot_p50_s: Annotated[
         float | None,
         Number(
@@ -115,7 +113,7 @@ class RequestGroup:
             better=Better.HIGHER,
         ),
     ]
-    """Of the prompt tokens, 0-1; of requests that are known by both."""
+    """Of requests whose prompt and cached tokens are both known."""
     cause: Annotated[
         Cause | None,
         Number(
@@ -124,7 +122,6 @@ class RequestGroup:
             "What took most of their TTFTs, all together.",
         ),
     ]
-    """What took most of the time that they waited for a first token."""
 
 
 Models = Mapping[str, str]

@@ -62,7 +62,7 @@ class RequestRow:
             here=True,
         ),
     ] = None
-    """Its place among the answers to one request; None: there is no other."""
+    """None where there is no other."""
     ordinal: Annotated[
         int | None, Number("#", "Ordinal", "The number that steps use for the request.")
     ] = None
@@ -87,7 +87,6 @@ class RequestRow:
             vantage=Vantage.FRONTEND,
         ),
     ] = 0
-    """Front-end arrival where seen, else the engine's queueing."""
     added_ns: Annotated[
         int | None,
         Number(
@@ -97,7 +96,6 @@ class RequestRow:
             unit=Unit.NANOSECONDS,
         ),
     ] = None
-    """engine: since when it has been queued."""
     prompt_tokens: Annotated[
         int | None,
         Number("prompt", "Prompt tokens", "Length of its prompt.", unit=Unit.TOKENS),
@@ -141,7 +139,6 @@ class RequestRow:
             better=Better.LOWER,
         ),
     ] = None
-    """engine: queued to first scheduled."""
     prefill_s: Annotated[
         float | None,
         Number(
@@ -153,7 +150,6 @@ class RequestRow:
             better=Better.LOWER,
         ),
     ] = None
-    """engine: first scheduled to first token."""
     ttft_s: Annotated[
         float | None,
         Number(
@@ -165,7 +161,6 @@ class RequestRow:
             vantage=Vantage.FRONTEND,
         ),
     ] = None
-    """front end: arrival to first token."""
     tpot_s: Annotated[
         float | None,
         Number(
@@ -176,7 +171,6 @@ class RequestRow:
             better=Better.LOWER,
         ),
     ] = None
-    """engine: (last - first token) / (output tokens - 1), so far."""
     itl_last_s: Annotated[
         float | None,
         Number(
@@ -218,7 +212,6 @@ class RequestRow:
             vantage=Vantage.FRONTEND,
         ),
     ] = None
-    """front end: arrival to last token."""
     preemptions: Annotated[
         int,
         Number(
@@ -246,7 +239,6 @@ class RequestRow:
             "What took the largest part of its TTFT, or of its wait so far.",
         ),
     ] = None
-    """The largest part of its TTFT, or of its wait so far."""
     ttft_parts: Annotated[
         Parts,
         Number(
@@ -268,7 +260,7 @@ class RequestRow:
             "median of its gaps.",
         ),
     ] = None
-    """Why its longest gap came late; None where that was no spike."""
+    """None where that was no spike."""
     lora: Annotated[
         str | None,
         Number(
@@ -296,7 +288,6 @@ class RequestRow:
             vantage=Vantage.FRONTEND,
         ),
     ] = None
-    """Of the header that was chosen to group by."""
     class_name: Annotated[
         str | None,
         Number(
@@ -306,7 +297,6 @@ class RequestRow:
             vantage=Vantage.CLIENT,
         ),
     ] = None
-    """client: its class in a mix of classes."""
     missed: Annotated[
         tuple[str, ...] | None,
         Number(
@@ -317,7 +307,7 @@ class RequestRow:
             here=True,
         ),
     ] = None
-    """Objectives it missed; None where it was not judged."""
+    """None where it was not judged."""
 
     @property
     def name(self) -> str:

@@ -46,7 +46,6 @@ class Timeline:
             here=True,
         ),
     ] = None
-    """Columns end here, when the engine was lost: what led to it stays in sight."""
     ttft_mean_s: Annotated[
         tuple[float | None, ...],
         Number(
@@ -98,7 +97,6 @@ class Timeline:
             unit=Unit.REQUESTS,
         ),
     ] = ()
-    """Mean prefilling requests per step."""
     batch_decode: Annotated[
         tuple[float | None, ...],
         Number(
@@ -136,7 +134,6 @@ class Timeline:
             unit=Unit.TOKENS,
         ),
     ] = ()
-    """Prompt tokens scheduled in the bin."""
     output_tokens: Annotated[
         tuple[int | None, ...],
         Number(
@@ -156,8 +153,7 @@ class Timeline:
             unit=Unit.SHARE,
         ),
     ] = ()
-    """Of the time of the bin's steps, that of prefill, 0-1; of a mixed step by its
-    tokens."""
+    """Of a mixed step by its tokens."""
     decode_tokens: Annotated[
         tuple[int | None, ...],
         Number(
@@ -167,7 +163,6 @@ class Timeline:
             unit=Unit.TOKENS,
         ),
     ] = ()
-    """Scheduled for requests that decode."""
     kv_used_blocks: Annotated[
         tuple[int | None, ...],
         Number(
@@ -177,7 +172,6 @@ class Timeline:
             unit=Unit.BLOCKS,
         ),
     ] = ()
-    """At the bin's last step."""
     kv_cached_blocks: Annotated[
         tuple[int | None, ...],
         Number(
@@ -237,7 +231,6 @@ class Timeline:
             better=Better.LOWER,
         ),
     ] = ()
-    """Share of the time of the bin's steps bound by seqs, 0-1; likewise below."""
     bound_tokens: Annotated[
         tuple[float | None, ...],
         Number(
@@ -297,7 +290,7 @@ class Timeline:
         tuple[Step | None, ...],
         Number("slowest", "Slowest step", "The longest step of the column."),
     ] = ()
-    """The longest step of each bin, without its members."""
+    """Without its members."""
     step_heat: Annotated[
         tuple[Heat | None, ...],
         Number(
@@ -308,7 +301,6 @@ class Timeline:
             unit=Unit.STEPS,
         ),
     ] = ()
-    """How the durations of each bin's steps are spread: cells and counts."""
     running_max: Annotated[
         tuple[int | None, ...],
         Number(
@@ -320,7 +312,7 @@ class Timeline:
             vantage=Vantage.SCRAPE,
         ),
     ] = ()
-    """Most requests that ran at once, as a server told; empty where it tells steps."""
+    """Empty where the server tells its steps."""
     kv_usage: Annotated[
         tuple[float | None, ...],
         Number(
@@ -331,7 +323,7 @@ class Timeline:
             vantage=Vantage.SCRAPE,
         ),
     ] = ()
-    """Share of KV blocks in use, 0-1, at the bin's last reading; likewise."""
+    """Empty where the server tells its steps."""
     restarts_ns: Annotated[
         tuple[int, ...],
         Number(
@@ -342,7 +334,6 @@ class Timeline:
             vantage=Vantage.SCRAPE,
         ),
     ] = ()
-    """When a server began anew within the columns."""
     hbm_bytes_per_s: Annotated[
         tuple[float | None, ...],
         Number(
@@ -354,8 +345,7 @@ class Timeline:
             vantage=Vantage.GPU,
         ),
     ] = ()
-    """gpu: measured, of the engine's GPUs together; likewise all below. Empty where
-    there is none."""
+    """Empty where there is no GPU; so are the other numbers of GPUs."""
     hbm_share: Annotated[
         tuple[float | None, ...],
         Number(
@@ -366,7 +356,6 @@ class Timeline:
             vantage=Vantage.GPU,
         ),
     ] = ()
-    """gpu: of what their memory could move, 0-1, mean."""
     sm_active: Annotated[
         tuple[float | None, ...],
         Number(
@@ -377,7 +366,6 @@ class Timeline:
             vantage=Vantage.GPU,
         ),
     ] = ()
-    """gpu: 0-1, mean."""
     power_w: Annotated[
         tuple[float | None, ...],
         Number(
@@ -400,7 +388,6 @@ class Timeline:
             vantage=Vantage.GPU,
         ),
     ] = ()
-    """gpu: share of the time for which the clocks of any were held down."""
     derived_bytes_per_s: Annotated[
         tuple[float | None, ...],
         Number(
@@ -412,7 +399,6 @@ class Timeline:
             here=True,
         ),
     ] = ()
-    """Not measured: weights once a step and the KV cache that each request reads."""
     host_busy: Annotated[
         tuple[float | None, ...],
         Number(
@@ -423,7 +409,6 @@ class Timeline:
             vantage=Vantage.HOST,
         ),
     ] = ()
-    """Share of the host's cores that were busy, 0-1."""
     floor_mean_s: Annotated[
         tuple[float | None, ...],
         Number(
@@ -435,7 +420,7 @@ class Timeline:
             unit=Unit.SECONDS,
         ),
     ] = ()
-    """Mean floor of the bin's steps; empty where peak or shape are not known."""
+    """Empty where peak or shape are not known."""
     gap_mean_s: Annotated[
         tuple[float | None, ...],
         Number(
@@ -446,7 +431,6 @@ class Timeline:
             unit=Unit.SECONDS,
         ),
     ] = ()
-    """Mean time between two steps with work in the engine; likewise."""
 
     def index_at(self, t_ns: int) -> int | None:
         """The column that covers a moment, None outside."""

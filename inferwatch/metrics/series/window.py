@@ -79,7 +79,7 @@ class Latency:
     """One row of the latency table."""
 
     metric: str
-    """Key in :mod:`inferwatch.metrics.catalog`, such as ``ttft_s``."""
+    """A key of ``LATENCIES`` or ``LENGTHS``, such as ``ttft_s``."""
     vantage: Vantage
     quantiles: Quantiles
     trend: tuple[float | None, ...] = ()

@@ -79,7 +79,7 @@ class StepTotals:
             unit=Unit.SHARE,
         ),
     ] = field(default_factory=dict)
-    """Share of the steps' time, 0-1, sums to 1 where there was any."""
+    """Sums to 1 where there was any step."""
     steps_by_bound: Annotated[
         dict[BoundBy, int],
         Number(
@@ -90,7 +90,6 @@ class StepTotals:
             unit=Unit.STEPS,
         ),
     ] = field(default_factory=dict)
-    """How many steps, adds up to the count."""
     output_tokens: Annotated[
         int,
         Number(
@@ -134,7 +133,6 @@ class StepTotals:
             better=Better.LOWER,
         ),
     ] = None
-    """Of the time in which there was work, that in which no step was under way."""
     share_by_graph: Annotated[
         dict[str, float],
         Number(
@@ -147,7 +145,7 @@ class StepTotals:
             unit=Unit.SHARE,
         ),
     ] = field(default_factory=dict)
-    """Share of the steps' time by CUDA-graph mode; empty where none was told."""
+    """Empty where none was told."""
     padded_share: Annotated[
         float | None,
         Number(
@@ -159,7 +157,6 @@ class StepTotals:
             better=Better.LOWER,
         ),
     ] = None
-    """Padding among the tokens computed, 0-1."""
 
 
 CAUSES = tuple(BoundBy)

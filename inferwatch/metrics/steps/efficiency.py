@@ -46,7 +46,6 @@ class BatchCurve:
             span="2 s",
         ),
     ] = None
-    """Where the engine works: mean of the last seconds."""
     prefill_steps: Annotated[
         int,
         Number(
@@ -56,7 +55,6 @@ class BatchCurve:
             unit=Unit.STEPS,
         ),
     ] = 0
-    """Steps of the window that prefilled too, which are left out."""
 
 
 class StallKind(StrEnum):
@@ -113,16 +111,13 @@ class Stall:
             "The numbers that make it one, in a sentence.",
         ),
     ]
-    """One sentence with its numbers."""
     step: Annotated[
         int | None,
         Number(
             "step", "Step of a stall", "The step after a gap, or the longest one in it."
         ),
     ] = None
-    """Index of the step after a gap, or of the worst one in it."""
     key: Annotated[
         str | None,
         Number("request", "Who starved", "The request that was passed over."),
     ] = None
-    """Of the request that starved."""

@@ -91,7 +91,6 @@ class Flow:
             place=FlowFact(FlowColumn.QUEUE),
         ),
     ] = None
-    """Used / total blocks, 0-1, at the last step."""
     running: Annotated[
         int | None,
         Number(
@@ -114,7 +113,6 @@ class Flow:
             place=FlowFact(FlowColumn.DECODE, text="{:.1f}"),
         ),
     ] = None
-    """Requests per step."""
     prefill_tokens_per_s: Annotated[
         float | None,
         Number(
@@ -127,7 +125,6 @@ class Flow:
             place=FlowFact(FlowColumn.PREFILL),
         ),
     ] = None
-    """Prompt tokens computed, recomputation included."""
     output_tokens_per_s: Annotated[
         float | None,
         Number(
@@ -151,7 +148,6 @@ class Flow:
             span="last 2 s",
         ),
     ] = None
-    """Over the last two seconds."""
     tokens_per_s_per_user: Annotated[
         float | None,
         Number(
@@ -163,7 +159,6 @@ class Flow:
             place=FlowFact(FlowColumn.OUT),
         ),
     ] = None
-    """1 / mean ITL: what one stream reads."""
     budget_usage: Annotated[
         float | None,
         Number(
@@ -174,7 +169,6 @@ class Flow:
             place=FlowFact(FlowColumn.PREFILL, inside=True),
         ),
     ] = None
-    """Scheduled tokens / max_num_batched_tokens, mean over steps, 0-1."""
     prefix_hit_rate: Annotated[
         float | None,
         Number(
@@ -222,7 +216,7 @@ class Flow:
             better=Better.HIGHER,
         ),
     ] = None
-    """As people sent them; None where nobody tells of single ones."""
+    """None where nobody tells of single requests."""
     failed: Annotated[
         int,
         Number(
@@ -235,7 +229,6 @@ class Flow:
             place=FlowFact(FlowColumn.OUT, alarm="bad"),
         ),
     ] = 0
-    """Client failures and engine-side errors."""
     aborted: Annotated[
         int,
         Number(
@@ -259,7 +252,6 @@ class Flow:
             place=FlowFact(FlowColumn.QUEUE, alarm="warn"),
         ),
     ] = 0
-    """In the window, as all counts here."""
     ended: Annotated[
         dict[str, int],
         Number(
@@ -361,7 +353,6 @@ class KvState:
             span="session",
         ),
     ] = None
-    """In the session."""
     peak_usage: Annotated[
         float | None,
         Number(
@@ -372,7 +363,6 @@ class KvState:
             span="session",
         ),
     ] = None
-    """In the session, 0-1, where shares are told and not blocks."""
     block_tokens: Annotated[
         int | None,
         Number(
@@ -392,7 +382,6 @@ class KvState:
             better=Better.LOWER,
         ),
     ] = 0
-    """In the window."""
     recomputed_tokens: Annotated[
         int,
         Number(

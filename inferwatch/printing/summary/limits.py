@@ -12,7 +12,7 @@ IMPOSSIBLE = "check clocks, dtype, speculative decoding or the measurement"
 
 
 def limits_rows(snapshot: Snapshot) -> Summary:
-    """Peaks, shape, operating points, split, memory; names are those of the catalog."""
+    """Peaks, shape, operating points, split, memory; names are those of the fields."""
     limits = snapshot.limits
     if limits is None:
         return {"limits": None}

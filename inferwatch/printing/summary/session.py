@@ -79,7 +79,7 @@ class HasUnrecorded(Protocol):
 def summarise(
     snapshot: Snapshot, session_id: str | None, record: HasUnrecorded | None = None
 ) -> Summary:
-    """What a headless watch prints; names are those of the catalog."""
+    """What a headless watch prints; names are those of the fields."""
     flow, cost = snapshot.flow, snapshot.cost
     kv, steps = snapshot.kv, snapshot.steps
     peak = kv.peak_used_blocks

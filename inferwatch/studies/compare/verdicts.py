@@ -47,7 +47,7 @@ PROBABLY = {
 def direction(
     metric: JudgedMetric, difference: float, *, sure: bool = True
 ) -> MetricVerdict:
-    """Which way is good, the catalog says."""
+    """Which way is good, its ``Number`` says."""
     said = MetricVerdict.DIFFERS
     if metric.better is not Better.NEITHER:
         higher = difference > 0

@@ -24,7 +24,7 @@ class Outcome:
 
     requests: int = 0
     latencies: dict[str, Quantiles] = field(default_factory=dict)
-    """By the catalog's keys: ttft_s, queue_s, tpot_s, itl_s, e2el_s."""
+    """By key: ttft_s, queue_s, tpot_s, itl_s, e2el_s."""
     output_tokens_per_s: float | None = None
     """From the first arrival to the last token."""
     requests_per_s: float | None = None

@@ -56,7 +56,7 @@ class TableColumn(Generic[Row]):
     most: int = UNBOUNDED
     """So wide an elastic column grows."""
     help: tuple[str, str] | None = None
-    """What the help says of it, for a column that the catalog does not explain."""
+    """What the help says of it, for a column that no Number explains."""
     filter: FilterField[Row] | None = None
     """What rows can be listed by."""
     rank: int = 0

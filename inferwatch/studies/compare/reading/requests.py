@@ -63,7 +63,7 @@ def between(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
 # Not with the moment at which it was known: the slow ones end late, and a span that
 # took what ended in it would leave out the slowest of a load that is too much.
 #
-# Defined as in the catalog and on the screens: TTFT and E2EL by the front end, queue by
+# Defined as on the screens: TTFT and E2EL by the front end, queue by
 # the engine, the client's by :mod:`inferwatch.metrics.load.request_latencies`.
 
 PROPER = "coalesce(reason, '') NOT IN ('abort', 'error')"
