@@ -17,11 +17,9 @@ from inferwatch.metrics.requests.slo import DEFAULT_SHARE, FAILED, METRICS, Slo,
 from inferwatch.metrics.series.samples import Counters
 from inferwatch.metrics.series.window import Window
 
-# Whether a request held its objectives, all at once.
-#
 # The rules are the same for whoever measured. A value beyond its limit is missed, and a
-# request that failed is bad by itself. What did not come is at least as late as the wait
-# for it. Who was cut off before any limit was broken is neither good nor bad.
+# request that failed is bad by itself. What did not come is at least as late as the
+# wait for it. Who was cut off before any limit was broken is neither good nor bad.
 
 
 def judged(request: Request, slo: Slo) -> list[str] | None:

@@ -18,13 +18,12 @@ from inferwatch.metrics.requests.request_index import RequestIndex
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
 
-# Requests that the scheduler passes over: in the queue, or in decode.
-#
-# In the queue, later ones are taken again and again. In decode, a request runs and yet
-# is left out of many steps: their token budget went to others. Either is looked for only
-# where it can be: when a request is taken, and in a step that holds fewer requests than
-# run.
+# Whom the scheduler passes over. In the queue, later ones are taken again and again. In
+# decode, a request runs and yet is left out of many steps: their token budget went to
+# others. Either is looked for only where it can be: when a request is taken, and in a
+# step that holds fewer requests than run.
 
+MS = 1_000_000
 MOST_FOLLOWED = 1_000
 """Requests of a rank's queue; who comes while there are so many is not followed."""
 MOST_LOOKED_AT = 64
@@ -178,7 +177,6 @@ def _stands_still(absence: Absence) -> bool:
     return long and absence.steps >= STEPS_WITHOUT
 
 
-MS = 1_000_000
 MOST_KEPT = 200
 MOST_SHOWN = 50
 SLICE_NS = 100 * MS
