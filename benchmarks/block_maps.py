@@ -17,6 +17,7 @@ from collectors.contract.readings import AnyReading, BlockMap, EngineInfo, Promp
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.saving import Parts
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.writing.recorder import Recorder
 from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
 
@@ -77,10 +78,14 @@ def report(load: Load) -> None:
         spent_s.setdefault(kind, []).append(process_time() - began)
         if isinstance(reading, BlockMap) and reading.sequence % 2:
             began = process_time()
-            model.snapshot(reading.t_ns, Window.MINUTE, requests=False, client=False)
+            model.snapshot(
+                reading.t_ns, SnapshotQuery(Window.MINUTE, requests=False, client=False)
+            )
             changed_s = process_time() - began
             began = process_time()
-            model.snapshot(reading.t_ns, Window.MINUTE, requests=False, client=False)
+            model.snapshot(
+                reading.t_ns, SnapshotQuery(Window.MINUTE, requests=False, client=False)
+            )
             drawn_s.append(changed_s - (process_time() - began))
     parts = Parts()
     model.saved_in(parts)

@@ -33,7 +33,7 @@ from inferwatch.feed import FeedState, NothingRecalled
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.terminal.terminal import TerminalDriver
@@ -184,17 +184,16 @@ class MadeUpFeed:
         """As if it had begun when clocks did."""
         return wall_clock(t_ns, ms=ms)
 
-    def snapshot(
-        self, window: Window, *, requests: bool = True, **others: object
-    ) -> Snapshot:
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
         """Of all there is."""
-        del others
-        return self._engine.model.snapshot(self.now_ns(), window, requests=requests)
+        return self._engine.model.snapshot(
+            self.now_ns(), SnapshotQuery(query.window, requests=query.requests)
+        )
 
     def present(self, source: str | None = None) -> Snapshot:
         """The same."""
         del source
-        return self.snapshot(Window.MINUTE, requests=False)
+        return self.snapshot(SnapshotQuery(Window.MINUTE, requests=False))
 
     def look_closely(self, on: bool) -> None:  # noqa: FBT001 - as the protocol has it
         """There is no GPU."""

@@ -26,6 +26,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 S = 1_000_000_000
 ENGINE = "engine-1"
@@ -161,13 +162,19 @@ def report(load: Load) -> None:
     print(f"\n{load.name}")
     print(f"  fold        {us_per_step:6.1f} µs per step of {batch} tokens, events in")
     for window in Window:
-        full = best_ms(lambda window=window: model.snapshot(now_ns, window))  # type: ignore[misc]
+        full = best_ms(
+            lambda window=window: model.snapshot(  # type: ignore[misc]
+                now_ns, SnapshotQuery(window)
+            )
+        )
         bare = best_ms(
-            lambda window=window: model.snapshot(now_ns, window, requests=False)  # type: ignore[misc]
+            lambda window=window: model.snapshot(  # type: ignore[misc]
+                now_ns, SnapshotQuery(window, requests=False)
+            )
         )
         n = next(
             row.quantiles.n
-            for row in model.snapshot(now_ns, window).latencies
+            for row in model.snapshot(now_ns, SnapshotQuery(window)).latencies
             if row.metric == "itl_s"
         )
         print(
@@ -218,7 +225,7 @@ def report_gpus(gpus: int, hz: int) -> None:
         bare, full = (
             best_ms(
                 lambda window=window, asked=asked: model.snapshot(  # type: ignore[misc]
-                    310 * S, window, hardware=asked
+                    310 * S, SnapshotQuery(window, hardware=asked)
                 )
             )
             for asked in (False, True)

@@ -26,6 +26,7 @@ from collectors.http.server import Server
 from collectors.servers.prometheus_server import PrometheusReader
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 SCRAPE = (
     Path(__file__).parent.parent
@@ -134,7 +135,7 @@ async def measure(url: str, engines: int) -> None:
         for reading in readings:
             model.fold(reading)
         cpu_s = time.process_time() - began_cpu_s
-        model.snapshot(clock.now_ns(), Window.MINUTE)
+        model.snapshot(clock.now_ns(), SnapshotQuery(Window.MINUTE))
         shown_s = time.process_time() - began_cpu_s - cpu_s
         await reader.close()
         if counts:

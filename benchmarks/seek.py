@@ -33,6 +33,7 @@ from collectors.contract.readings import (
     Vantage,
 )
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.checkpoints.file import MOST_FILE_BYTES
 from inferwatch.record.connections import close_after_writing, open_for_writing
 from inferwatch.record.file.sqlite import transaction
@@ -276,11 +277,11 @@ async def seek(
 ) -> list[tuple[float, float]]:
     """Wall and CPU seconds to each picture, from calling to having it."""
     player, took = Player.open(path, "s1"), []
-    player.snapshot(window)
+    player.snapshot(SnapshotQuery(window))
     for t_ns in moments:
         began = perf_counter(), process_time()
         await player.playback.seek(t_ns)
-        player.snapshot(window)
+        player.snapshot(SnapshotQuery(window))
         took.append((perf_counter() - began[0], process_time() - began[1]))
     player.close()
     return took
@@ -300,7 +301,7 @@ async def read_from_start(path: Path, moment: float) -> tuple[float, float]:
     player._seekable._lookup.refuse()
     began = perf_counter(), process_time()
     await player.playback.seek(round(moment * player.playback.span_ns[1]))
-    player.snapshot(Window.MINUTE)
+    player.snapshot(SnapshotQuery(Window.MINUTE))
     took = perf_counter() - began[0], process_time() - began[1]
     player.close()
     return took
@@ -310,7 +311,7 @@ def opening_s(path: Path) -> float:
     """Until the first picture."""
     began_s = perf_counter()
     player = Player.open(path, "s1")
-    player.snapshot(Window.MINUTE)
+    player.snapshot(SnapshotQuery(Window.MINUTE))
     player.close()
     return perf_counter() - began_s
 

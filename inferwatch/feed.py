@@ -8,8 +8,7 @@ from typing import Protocol
 from collectors.contract.readings import LiveLimits, Step
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.timeline import Timeline
-from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.story.story import RequestStory
 
 
@@ -399,21 +398,8 @@ class Feed(Protocol):
         """Return local wall-clock time as HH:MM:SS, or as HH:MM:SS.mmm."""
         ...
 
-    def snapshot(
-        self,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = False,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
-        """Return the snapshot of the moment shown.
-
-        It includes the client's view and GPUs over time on request, and is cheap enough
-
-        for 2 Hz. With a source it is of that server alone; an unknown source means all.
-        """
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
+        """Return the snapshot of the moment shown; cheap enough for 2 Hz."""
         ...
 
     def present(self, source: str | None = None) -> Snapshot:

@@ -10,7 +10,7 @@ from inferwatch.cli.options import FiniteRange, price_options, slo_options
 from inferwatch.cli.replay_start import ReplayStart, session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json, shows_screens
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.printing.summary.session import Summary, summarise, summary_text
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.replay.player import Player
@@ -105,7 +105,7 @@ def _snapshot(
             frame, connection, row.session, SeekTarget(t_ns=now_ns), overtaken=tell
         )
     frame.model.unrecorded_readings = row.unrecorded
-    return frame.model.snapshot(now_ns, Window.SESSION)
+    return frame.model.snapshot(now_ns, SnapshotQuery(Window.SESSION))
 
 
 @click.command(short_help="Look at a recorded session as if it were live.")

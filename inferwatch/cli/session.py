@@ -21,7 +21,7 @@ from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.watch import Watch
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.printing.summary.session import summarise, summary_text
 from inferwatch.record.file.location import default_database
 from inferwatch.visible import visible
@@ -137,7 +137,11 @@ class HeadlessProgress:
             self._last_told = note
 
     def _tell_numbers(self, elapsed_s: float) -> None:
-        text = _numbers(self._watch.snapshot(Window.TEN_SECONDS, requests=False))
+        text = _numbers(
+            self._watch.snapshot(
+                SnapshotQuery(Window.TEN_SECONDS, requests=False, client=False)
+            )
+        )
         if self._duration_s is not None:
             done = min(elapsed_s / self._duration_s, 1.0)
             filled = round(done * BAR_CELLS)

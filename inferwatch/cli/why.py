@@ -10,10 +10,16 @@ import click
 
 from inferwatch.cli.say import say, say_damage, say_json
 from inferwatch.errors import UsageError
-
-if TYPE_CHECKING:
-    from inferwatch.printing.summary.why import Why
-    from inferwatch.record.replay.player import Player
+from inferwatch.metrics.load.book import BY_US
+from inferwatch.metrics.load.view import FailureCount
+from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
+from inferwatch.metrics.story.telling import tell
+from inferwatch.printing.summary.why import Why, shortened, why_json, why_text
+from inferwatch.record.connections import reading
+from inferwatch.record.lookup.record_lookup import RecordLookup
+from inferwatch.record.replay.player import Player
+from inferwatch.record.sessions.sessions import find
 
 SHOWN = 5
 """How many requests are listed when the given id is ambiguous."""
@@ -81,7 +87,7 @@ def _slowest_requests(
 
     now_ns = player.playback.span_ns[1] if moment_ns is None else moment_ns
     asyncio.run(player.playback.seek(now_ns))
-    slowest = player.snapshot(Window.SESSION).slowest
+    slowest = player.snapshot(SnapshotQuery(Window.SESSION, client=False)).slowest
     session_id = player.record.session_id
     with reading(path) as connection:
         connection.execute("BEGIN")

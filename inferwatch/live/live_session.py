@@ -25,7 +25,7 @@ from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
 StateOf = Callable[[], SloState | None]
 
@@ -118,7 +118,7 @@ class LiveSession:
     ) -> Snapshot:
         """Return a snapshot as of now, without the requests."""
         return self.pipeline.snapshot(
-            self.now_ns(), window, requests=False, source=source
+            self.now_ns(), SnapshotQuery(window, requests=False, source=source)
         )
 
     @asynccontextmanager

@@ -13,7 +13,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.saving import CheckpointPace
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.checkpoints.checkpoints import (
     UNSAVABLE,
     Checkpoint,
@@ -92,27 +92,11 @@ class Pipeline:
         kind = NoteKind.FINDING
         self.take([Note(t_ns=now_ns, kind=kind, text=text) for text in texts])
 
-    def snapshot(
-        self,
-        now_ns: int,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = True,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
+    def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """Return a snapshot as of now, of all servers or of one source alone."""
         record = self.record
         self._model.unrecorded_readings = record.unrecorded if record else 0
-        return self._model.snapshot(
-            now_ns,
-            window,
-            requests=requests,
-            client=client,
-            hardware=hardware,
-            source=source,
-        )
+        return self._model.snapshot(now_ns, query)
 
     @property
     def slo_missed_since_ns(self) -> int | None:

@@ -21,7 +21,7 @@ from inferwatch.live.past.live_playback import LivePlayback
 from inferwatch.live.past.live_recall import LiveRecall
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.flight.flight_recorder import FlightRecorder
 
 
@@ -213,19 +213,9 @@ class Watch(ABC):
         wall_ns = self._session.anchors.wall_ns(t_ns + self.clock.start_ns)
         return wall_clock(wall_ns, ms=ms)
 
-    def snapshot(
-        self,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = False,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
-        """Return the snapshot of the moment shown; client's view on request."""
-        return self.playback.snapshot(
-            window, requests=requests, client=client, hardware=hardware, source=source
-        )
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
+        """Return the snapshot of the moment shown."""
+        return self.playback.snapshot(query)
 
     def present(self, source: str | None = None) -> Snapshot:
         """Return the snapshot of now, whatever moment is shown."""
@@ -235,7 +225,7 @@ class Watch(ABC):
         """Return a snapshot over the whole session up to now, or up to its end."""
         ended_ns = self._session.ended_ns
         now_ns = self.clock.now_ns() if ended_ns is None else ended_ns
-        return self._pipeline.snapshot(now_ns, Window.SESSION)
+        return self._pipeline.snapshot(now_ns, SnapshotQuery(Window.SESSION))
 
     async def run(self) -> None:
         """Watch until cancelled; whatever we started has ended when this returns."""

@@ -6,7 +6,7 @@ Times ``*_ns`` are session time. Unknown is ``None``; an empty bin is a gap.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from collectors.contract.readings import (
     Endpoint,
@@ -44,6 +44,22 @@ def _natural(name: str) -> list[tuple[int, str]]:
     """Digits count as numbers."""
     parts = re.split(r"(\d{1,18})", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotQuery:
+    """What of a snapshot is wanted: what nobody looks at need not be computed."""
+
+    window: Window
+    _: KW_ONLY
+    requests: bool = True
+    """With rows of requests."""
+    client: bool = True
+    """With the client's view."""
+    hardware: bool = False
+    """With each GPU and host over time."""
+    source: str | None = None
+    """Of that server alone; None, or one that is not known: of all together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from textual.screen import Screen
 
 from inferwatch.errors import InferwatchError
 from inferwatch.feed import FeedState
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.ui.compare.screen import CompareScreen
 from inferwatch.ui.fleet.screen import FleetScreen
 from inferwatch.ui.frame.header import Tab
@@ -365,11 +366,13 @@ class InferwatchApp(TerminalApp[None]):
         if screen is not None and screen.is_mounted:
             source = None if screen.OF_ALL else session.view.source
             snapshot = feed.snapshot(
-                session.view.window,
-                requests=screen.NEEDS_REQUESTS,
-                client=screen.NEEDS_CLIENT,
-                hardware=screen.NEEDS_HARDWARE,
-                source=source,
+                SnapshotQuery(
+                    session.view.window,
+                    requests=screen.NEEDS_REQUESTS,
+                    client=screen.NEEDS_CLIENT,
+                    hardware=screen.NEEDS_HARDWARE,
+                    source=source,
+                )
             )
             session.view.servers = snapshot.sources
             self._land(session)

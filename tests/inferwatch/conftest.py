@@ -37,7 +37,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.writing.recorder import Recorder
 
 ENGINE = "engine-1"
@@ -452,6 +452,6 @@ def see() -> Callable[..., Snapshot]:
         model = Model()
         for reading in readings:
             model.fold(reading)
-        return model.snapshot(round(now_ms * 1_000_000), window)
+        return model.snapshot(round(now_ms * 1_000_000), SnapshotQuery(window))
 
     return look

@@ -27,7 +27,7 @@ from inferwatch.loadgen.plan.lengths import Range
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.lookup.recorded_trace import trace_like
 from inferwatch.record.writing.recorder import Recorder
 
@@ -111,5 +111,7 @@ async def _record(
 
 def has_ended(watch: EngineSession) -> bool:
     """Its load has."""
-    client = watch.snapshot(Window.SESSION, requests=False, client=True).client
+    client = watch.snapshot(
+        SnapshotQuery(Window.SESSION, requests=False, client=True)
+    ).client
     return bool(client and client.events and client.events[-1].kind is LoadKind.STOPPED)

@@ -55,6 +55,7 @@ from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Latency, Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 pytestmark = [
     pytest.mark.engine,
@@ -249,7 +250,9 @@ class Watched:
         model = Model()
         for reading in self.of(source, *kinds):
             model.fold(reading)
-        snapshot = model.snapshot(self.session.clock.now_ns(), Window.SESSION)
+        snapshot = model.snapshot(
+            self.session.clock.now_ns(), SnapshotQuery(Window.SESSION)
+        )
         return {row.metric: row for row in snapshot.latencies if row.quantiles.n}
 
     async def until(self, holds: Callable[[], bool], why: str) -> None:

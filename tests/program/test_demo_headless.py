@@ -9,7 +9,7 @@ import pytest
 from collectors.contract.readings import Tick
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
 from inferwatch.record.sessions.sessions import find
 from tests.program.conftest import HeadlessDemo
@@ -79,7 +79,7 @@ async def snapshots_of(database: Path, session: str) -> list[Snapshot]:
         for reading in batch:
             model.fold(reading)
             if isinstance(reading, Tick):
-                seen.append(model.snapshot(reading.t_ns, Window.MINUTE))
+                seen.append(model.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE)))
     return seen
 
 

@@ -14,6 +14,7 @@ from embedded_engine.engine.launch import Engine
 from inferwatch.cli.main import inferwatch
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
 from inferwatch.record.sessions.sessions import find
 from tests.program.conftest import PROGRAM, Home, asking
@@ -61,7 +62,7 @@ def led_to_it(
     alerts = [note for note in model.notes if rule in note.text]
     before = [step for step in steps if step.end_ns < alerts[0].t_ns - before_s * 10**9]
     assert len(before) > 50
-    last = model.snapshot(seen[-1], Window.TEN_SECONDS)
+    last = model.snapshot(seen[-1], SnapshotQuery(Window.TEN_SECONDS))
     assert last.flow.finished > finished
     assert last.engines[0].model
     return steps

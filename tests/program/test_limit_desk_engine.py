@@ -21,7 +21,7 @@ from inferwatch.live.engine_source import LiveEngine
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.program.conftest import adopted, until
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("shared engine")]
@@ -77,7 +77,7 @@ async def test_a_limit_is_turned_told_and_never_left_behind(engine: Engine) -> N
         assert limits is not None
         assert (limits.change, limits.by) == (LimitChange.SET, desk.by)
         assert watch.present().engines[0].max_num_seqs == 8
-        assert watch.snapshot(Window.TEN_SECONDS).live_limits[0].in_force
+        assert watch.snapshot(SnapshotQuery(Window.TEN_SECONDS)).live_limits[0].in_force
 
         with pytest.raises(UsageError, match="above 32"):
             await desk.set(LimitPair(max_num_seqs=33))

@@ -30,7 +30,7 @@ from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
 from inferwatch.record.writing.recorder import Recorder
 from tests.conftest import living_in
@@ -69,20 +69,24 @@ def in_engine(watch: EngineSession) -> float:
 
 def live_ids(watch: EngineSession) -> list[str]:
     """Requests of which the watch has not heard an end."""
-    rows = watch.snapshot(Window.SESSION).requests
+    rows = watch.snapshot(SnapshotQuery(Window.SESSION)).requests
     return [row.request_id for row in rows if row.state.live]
 
 
 def asked_per_s(watch: EngineSession) -> float | None:
     """Once the steady part goes on."""
-    client = watch.snapshot(Window.SESSION, requests=False, client=True).client
+    client = watch.snapshot(
+        SnapshotQuery(Window.SESSION, requests=False, client=True)
+    ).client
     if client is None or not client.events:
         return None
     return client.rate_per_s if client.events[-1].kind is LoadKind.RATE else None
 
 
 def sent(watch: EngineSession) -> int:
-    client = watch.snapshot(Window.SESSION, requests=False, client=True).client
+    client = watch.snapshot(
+        SnapshotQuery(Window.SESSION, requests=False, client=True)
+    ).client
     return client.run.sent if client and client.run else 0
 
 

@@ -22,6 +22,7 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.story.story import RequestStory, SpanKind
 
 pytestmark = [
@@ -74,7 +75,9 @@ class Watched:
     @property
     def rows(self) -> dict[str, RequestRow]:
         """By what their client called them."""
-        snapshot = self.pipeline.snapshot(self.clock.now_ns(), Window.SESSION)
+        snapshot = self.pipeline.snapshot(
+            self.clock.now_ns(), SnapshotQuery(Window.SESSION)
+        )
         return {name_of(row): row for row in snapshot.requests}
 
     async def stories(self) -> dict[str, RequestStory]:

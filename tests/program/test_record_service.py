@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import list_sessions
 from inferwatch.record.tables.session_state import SessionState
@@ -135,7 +136,7 @@ async def test_what_is_being_recorded_is_followed_by_a_replay(
             while player.playback.span_ns[1] < seen_ns + FURTHER_NS:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         await player.playback.seek(player.playback.span_ns[1])
-        shown = player.snapshot(Window.MINUTE)
+        shown = player.snapshot(SnapshotQuery(Window.MINUTE))
         playing.cancel()
         await asyncio.gather(playing, return_exceptions=True)
         status, _ = await running.ended(signal.SIGTERM)

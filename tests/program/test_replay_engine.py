@@ -13,7 +13,7 @@ from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
 from inferwatch.record.replay.player import Player
 from inferwatch.record.writing.recorder import Recorder
@@ -46,11 +46,13 @@ class RememberingPipeline(Pipeline):
             self._steps += 1
             if self._steps % STEPS == 0:
                 window = list(Window)[self._steps // STEPS % len(Window)]
-                self.shown_at_steps.append(self.snapshot(t_ns, window, client=False))
+                self.shown_at_steps.append(
+                    self.snapshot(t_ns, SnapshotQuery(window, client=False))
+                )
 
     def tick(self, now_ns: int) -> None:
         super().tick(now_ns)
-        self.shown.append(self.snapshot(now_ns, Window.TEN_SECONDS))
+        self.shown.append(self.snapshot(now_ns, SnapshotQuery(Window.TEN_SECONDS)))
 
 
 async def live(engine: Engine, database: Path) -> RememberingPipeline:
@@ -70,13 +72,13 @@ async def replayed(database: Path) -> list[Snapshot]:
     async for batch in RecordedReadings(database, "last").batches():
         for reading in batch:
             if tick_ns is not None and not is_finding(reading):
-                shown.append(model.snapshot(tick_ns, Window.TEN_SECONDS))
+                shown.append(model.snapshot(tick_ns, SnapshotQuery(Window.TEN_SECONDS)))
                 tick_ns = None
             model.fold(reading)
             if isinstance(reading, Tick):
                 tick_ns = reading.t_ns
     if tick_ns is not None:
-        shown.append(model.snapshot(tick_ns, Window.TEN_SECONDS))
+        shown.append(model.snapshot(tick_ns, SnapshotQuery(Window.TEN_SECONDS)))
     return shown
 
 
@@ -99,6 +101,6 @@ async def test_live_and_replayed_snapshots_are_equal_at_ticks_and_steps(
     try:
         for was in sorted(watched.shown_at_steps, key=lambda each: hash(each.now_ns)):
             await player.playback.seek(was.now_ns)
-            assert player.snapshot(was.window) == was
+            assert player.snapshot(SnapshotQuery(was.window)) == was
     finally:
         player.close()

@@ -39,8 +39,7 @@ from inferwatch.live.load.load_desk import LoadTarget, WatchedLoadDesk
 from inferwatch.live.local_server import LocalServer, look_for, runs_here
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.watch import Watch
-from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
 LOOK_EVERY_S = 10.0
 """How often the processes of servers on this host are looked up."""
@@ -262,22 +261,12 @@ class AttachedSession(Watch):
         only = self.servers[0].source if len(self.servers) == 1 else ""
         return self._looked_at or only
 
-    def snapshot(
-        self,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = False,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
         """Return the snapshot shown; the load desk aims at the viewed server."""
-        if source != self._looked_at:
-            self._looked_at = source
+        if query.source != self._looked_at:
+            self._looked_at = query.source
             self._aim()
-        return super().snapshot(
-            window, requests=requests, client=client, hardware=hardware, source=source
-        )
+        return super().snapshot(query)
 
     def _aim(self) -> None:
         """Aim the load desk at the one server that is viewed."""

@@ -12,7 +12,7 @@ from inferwatch.feed import FlightState, Mark, Playback
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.replay.marks import keep_bookmark
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
@@ -37,7 +37,7 @@ class PausedMoment:
             t_ns,
             {
                 (window, source): pipeline.snapshot(
-                    t_ns, window, hardware=True, source=source
+                    t_ns, SnapshotQuery(window, hardware=True, source=source)
                 )
                 for window in Window
                 for source in sources
@@ -190,38 +190,17 @@ class LivePlayback:
 
     # What is shown.
 
-    def snapshot(
-        self,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = False,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
         """Return the snapshot of the moment shown: live, paused, or from the record."""
         player = self._record.player
         if player is not None and self._moved:
             if not player.playback.at_live:
-                return player.snapshot(
-                    window,
-                    requests=requests,
-                    client=client,
-                    hardware=hardware,
-                    source=source,
-                )
+                return player.snapshot(query)
             self._let_go()  # the player caught up with the present
-        if self._paused is not None:
-            return self._paused_snapshot(self._paused, window, source)
-        self._source = source
-        return self._pipeline.snapshot(
-            self._clock.now_ns(),
-            window,
-            requests=requests,
-            client=client,
-            hardware=hardware,
-            source=source,
-        )
+        if self._held is not None:
+            return self._picture_held(self._held, query)
+        self._source = query.source
+        return self._pipeline.snapshot(self._clock.now_ns(), query)
 
     @property
     def span_ns(self) -> tuple[int, int]:
@@ -272,17 +251,18 @@ class LivePlayback:
         player = self._record.player
         return () if player is None else player.playback.marks
 
-    def _paused_snapshot(
-        self, moment: PausedMoment, window: Window, source: str | None
-    ) -> Snapshot:
+    def _picture_held(self, held: PausedMoment, query: SnapshotQuery) -> Snapshot:
         """Return the paused snapshot; of a source not kept, the record's."""
-        snapshot = moment.snapshots.get((window, source))
+        picture = held.pictures.get((query.window, query.source))
         player = self._record.player
-        if snapshot is not None:
-            return snapshot
-        if player is not None and player.playback.position_ns == moment.t_ns:
-            return player.snapshot(window, hardware=True, source=source)
-        return moment.snapshots[window, None]
+        if picture is not None:
+            return picture
+        if player is not None and player.playback.position_ns == held.t_ns:
+            whole = SnapshotQuery(
+                query.window, client=False, hardware=True, source=query.source
+            )
+            return player.snapshot(whole)
+        return held.pictures[query.window, None]
 
     # Playing and seeking.
 

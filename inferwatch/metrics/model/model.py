@@ -110,7 +110,7 @@ from inferwatch.metrics.servers.scraped import SavedScraped, Scraped
 from inferwatch.metrics.servers.scraped_window import ScrapedWindow
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.servers.traced import SavedTraces, Traces, advice_left, best_of
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.batches import curve_of
 from inferwatch.metrics.steps.catch_up import CATCHING_UP, CatchUp
 from inferwatch.metrics.steps.counter import (
@@ -488,48 +488,26 @@ class Model:
         self._tracker.release()
         self._fold = {}
 
-    def snapshot(
-        self,
-        now_ns: int,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = True,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
-        """Everything as of now, less what is not asked for.
-
-        Asked for are rows, the client's view, and each GPU and host over time. With a
-        source, of that server alone.
-        """
-        shown = self.of_engines(
-            now_ns, window, requests=requests, client=client, source=source
-        )
-        shown = self._hardware.beside(shown, over_time=hardware)
+    def snapshot(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
+        """Everything as of now, less what is not wanted."""
+        shown = self.of_engines(now_ns, query)
+        shown = self._hardware.beside(shown, over_time=query.hardware)
         shown = replace(shown, spending=spending(shown, self._prices))
         return beside_hardware(shown)
 
-    def of_engines(
-        self,
-        now_ns: int,
-        window: Window,
-        *,
-        requests: bool,
-        client: bool,
-        source: str | None = None,
-    ) -> Snapshot:
+    def of_engines(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """A snapshot without GPUs and hosts."""
+        window, source = query.window, query.source
         told = self._told(now_ns, window, source)
         alone = self._alone(source)
         if alone is not None:
             alone.hold_to(self._scraped.limits)
-            asked = alone.of_engines(now_ns, window, requests=requests, client=False)
+            asked = alone.of_engines(now_ns, replace(query, client=False, source=None))
             if told is not None:
                 grid = self._columns(now_ns, window, told)[0]
                 asked = self._best_told(told, asked, grid)
             cost = self._cost.cost(self.unrecorded_readings)
-            rest = self._client_beside(asked) if client else None
+            rest = self._client_beside(asked) if query.client else None
             slo = alone.slo(now_ns, window, asked.covered_ns, source)
             alone_told = self._of_session(replace(asked, slo=slo), source, cost, rest)
             return self._beside_servers(alone_told, None, source)
@@ -570,15 +548,17 @@ class Model:
             limits=self._limits(now_ns, window, totals),
             kv=kv,
             prefix_cache=self._prefix_caches.shown(now_ns, window),
-            memory=self._memory_view(now_ns, window, kv, totals, holders=requests),
+            memory=self._memory_view(
+                now_ns, window, kv, totals, holders=query.requests
+            ),
             block_maps=self._memory.pictures(),
-            requests=self._rows() if requests else (),
+            requests=self._rows() if query.requests else (),
             slowest=self._slowest(now_ns, window, latencies),
             findings=self.findings[:MOST_SHOWN],
             past_findings=self.past_findings,
             requests_evicted=self._requests.evicted,
             requests_seen=self._requests.seen,
-            client=self._client.view(now_ns, window, grid) if client else None,
+            client=self._client.view(now_ns, window, grid) if query.client else None,
             cost=self._cost.cost(self.unrecorded_readings),
             notes=tuple(self._notes),
             slo=self.slo(now_ns, window, totals.covered_ns, source),

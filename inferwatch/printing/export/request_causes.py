@@ -13,6 +13,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_index import MOST_ROWS
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.export.recording import Recording
 from inferwatch.record.file.sqlite import RECOVER
 from inferwatch.record.tables.table import UNREADABLE
@@ -76,7 +77,7 @@ def _told(recording: Recording) -> Iterator[tuple[Any, ...]]:
 def _rows(model: Model, recording: Recording) -> dict[str, RequestRow]:
     """All that the Model has, the first to arrive first."""
     now_ns = recording.session.duration_ns
-    shown = model.snapshot(now_ns, Window.TEN_SECONDS, client=False)
+    shown = model.snapshot(now_ns, SnapshotQuery(Window.TEN_SECONDS, client=False))
     return {row.key: row for row in reversed(shown.requests)}
 
 

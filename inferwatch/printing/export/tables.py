@@ -23,6 +23,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.export.recording import EVERY, Recording
 from inferwatch.printing.export.request_causes import (
     COLUMNS,
@@ -137,7 +138,9 @@ def _load_runs(recording: Recording) -> ExportTable:
         for reading in _load_readings(recording):
             model.fold(reading)
         now_ns = recording.session.duration_ns
-        view = model.snapshot(now_ns, Window.SESSION, requests=False).client
+        view = model.snapshot(
+            now_ns, SnapshotQuery(Window.SESSION, requests=False)
+        ).client
         for run in load_runs(view):
             told = {**run, "reasons": "; ".join(run["reasons"]) or None}
             yield (

@@ -25,7 +25,7 @@ from inferwatch.feed import (
 from inferwatch.formatting import wall_clock
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.connections import reading
 from inferwatch.record.repair.recovery import damage_of
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
@@ -329,23 +329,15 @@ class Player:
         """Return the local wall-clock time of a moment."""
         return self._clock.text(t_ns, ms=ms)
 
-    def snapshot(
-        self,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = False,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
         """Return the snapshot of the moment shown; never waits for a seek."""
-        return self._seekable.snapshot(
-            window, requests=requests, client=client, hardware=hardware, source=source
-        )
+        return self._seekable.snapshot(query)
 
     def present(self, source: str | None = None) -> Snapshot:
         """Return the snapshot of the moment shown: a recording has no other present."""
-        return self.snapshot(Window.MINUTE, requests=False, source=source)
+        return self.snapshot(
+            SnapshotQuery(Window.MINUTE, requests=False, client=False, source=source)
+        )
 
     def log_tail(self, lines: int) -> list[str]:
         """Return the last lines of the engine's log, if the file still exists."""

@@ -11,7 +11,7 @@ from inferwatch.errors import UsageError
 from inferwatch.formatting import format_clock, wall_clock
 from inferwatch.metrics.configuration import Configuration
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.record.replay.seekable_session import SeekableSession
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions, pick
@@ -163,8 +163,8 @@ def read_reference(
         seekable.seek(place.t_ns, overtaken)
         if seekable.damage:
             raise UsageError(seekable.damage)
-        snapshot = seekable.snapshot(
-            place.window, requests=False, client=False, source=source
+        shown = seekable.snapshot(
+            SnapshotQuery(place.window, requests=False, client=False, source=source)
         )
     return Reference(
         title=place.title, span=place.span, snapshot=snapshot, session=place.session.id

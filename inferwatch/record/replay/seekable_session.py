@@ -7,13 +7,13 @@ position, and is returned at once.
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
-from typing import Any
 
 from inferwatch.errors import StorageError
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.checkpoints.checkpoints import REFUSALS, Checkpoints
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.file.sqlite import explain
@@ -43,8 +43,8 @@ MISTRUSTED = (*REFUSALS, IndexError, TypeError, OverflowError)
 checkpoint."""
 WORTH = 1_000
 """How many readings are folded in the time that it takes to restore a Model."""
-SnapshotOptions = tuple[str | None, Window, bool, bool, bool]
-"""The options of a snapshot: source, window, with requests, client, hardware."""
+WEIGHTIEST_FIRST = attrgetter("source", "window", "requests", "client", "hardware")
+"""Of a query: the most similar snapshot has the source first, then the window."""
 
 
 class CheckpointLookup:
@@ -127,11 +127,11 @@ class SeekableSession:
         self.arrived = True
         """Whether the state is that of the position; False when overtaken on the
         way."""
-        self._options: SnapshotOptions = (None, Window.MINUTE, True, False, False)
-        self._snapshots: dict[SnapshotOptions, Snapshot] = {
-            self._options: self._take(self._options)
+        self._query = SnapshotQuery(Window.MINUTE, client=False)
+        self._snapshots: dict[SnapshotQuery, Snapshot] = {
+            self._query: self._take(self._query)
         }
-        """Snapshots of the position by options; while seeking, of the previous
+        """Snapshots of the position by query; while seeking, of the previous
         position."""
 
     @property
@@ -155,40 +155,24 @@ class SeekableSession:
             self._lookup.close()
             self._connection.close()
 
-    def snapshot(
-        self,
-        window: Window,
-        *,
-        requests: bool,
-        client: bool,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
         """Return the position's snapshot; while seeking, the most similar one."""
-        self._options = options = (source, window, requests, client, hardware)
-        if options not in self._snapshots and self._seeking.acquire(blocking=False):
+        self._query = query
+        if query not in self._snapshots and self._seeking.acquire(blocking=False):
             try:
                 if self.arrived:
-                    self._snapshots[options] = self._take(options)
+                    self._snapshots[query] = self._take(query)
             except MISTRUSTED as error:
                 if not self._mistrusted():
                     self._say(error)
             finally:
                 self._seeking.release()
-        snapshots = self._snapshots  # a seek replaces the dict, so read it once
-        return snapshots[max(snapshots, key=lambda each: _likeness(each, options))]
+        taken = self._snapshots  # a seek replaces the dict, so read it once
+        return taken[max(taken, key=lambda each: _likeness(each, query))]
 
-    def _take(self, options: SnapshotOptions) -> Snapshot:
-        source, window, requests, client, hardware = options
+    def _take(self, query: SnapshotQuery) -> Snapshot:
         self._state.model.unrecorded_readings = self.session.unrecorded
-        return self._state.model.snapshot(
-            self.position_ns,
-            window,
-            requests=requests,
-            client=client,
-            hardware=hardware,
-            source=source,
-        )
+        return self._state.model.snapshot(self.position_ns, query)
 
     def seek(self, t_ns: int, overtaken: Callable[[], bool]) -> bool:
         """Seek to a moment; return False when overtaken."""
@@ -257,10 +241,10 @@ class SeekableSession:
 
     def _arrive(self, target: SeekTarget) -> None:
         """Take the requested snapshot in this thread, not in the one that draws."""
-        options = self._options
+        query = self._query
         t_ns = self._state.t_ns if target.t_ns is None else target.t_ns
         self.position_ns = max(t_ns or 0, 0)
-        self._snapshots = {options: self._take(options)}
+        self._snapshots = {query: self._take(query)}
         self.arrived, self.unshown = True, None
 
     def _mistrusted(self) -> bool:
@@ -290,5 +274,6 @@ class SeekableSession:
             self._state = state
 
 
-def _likeness(taken: SnapshotOptions, wanted: SnapshotOptions) -> tuple[Any, ...]:
-    return tuple(mine == theirs for mine, theirs in zip(taken, wanted, strict=True))
+def _likeness(taken: SnapshotQuery, wanted: SnapshotQuery) -> tuple[bool, ...]:
+    pairs = zip(WEIGHTIEST_FIRST(taken), WEIGHTIEST_FIRST(wanted), strict=True)
+    return tuple(mine == theirs for mine, theirs in pairs)

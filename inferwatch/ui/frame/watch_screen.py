@@ -13,7 +13,7 @@ from collectors.contract.readings import Step
 from inferwatch.feed import Feed, FeedState
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
 from inferwatch.ui.frame.changes_drawer import ReferenceControl, compare_with_before
 from inferwatch.ui.frame.findings_drawer import FindingsControl, FindingsDrawer
@@ -463,11 +463,13 @@ class WatchScreen(SessionScreen):
         window = self.view.window
         source = None if self.OF_ALL else self.view.source
         shown = self.feed.snapshot(
-            window,
-            requests=False,
-            client=client,
-            hardware=self.NEEDS_HARDWARE,
-            source=source,
+            SnapshotQuery(
+                window,
+                requests=False,
+                client=client,
+                hardware=self.NEEDS_HARDWARE,
+                source=source,
+            )
         )
         return self.charted(shown)
 

@@ -8,6 +8,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LimitChange
 from inferwatch.feed import Feed, FeedState, LimitPair, Mark, MarkKind
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SettingChange
@@ -64,7 +65,9 @@ class Outlook:
             learnt_ns, of_ns, run = self._run
             if of_ns == since_ns and 0 <= now_ns - learnt_ns < RUN_HOLDS_NS:
                 return run
-        shown = feed.snapshot(Window.SESSION, client=True, source=self._source)
+        shown = feed.snapshot(
+            SnapshotQuery(Window.SESSION, client=True, source=self._source)
+        )
         begin_ns = max(now_ns - LEARN_NS, since_ns, 0)
         steps = await feed.recall.steps(begin_ns, now_ns, self._source)
         run = await asyncio.to_thread(run_shown, shown, steps, self._source)
@@ -108,7 +111,9 @@ class Outlook:
         span = start_ns, end_ns
         if span not in self._sides:
             feed, source = self._feed, self._source
-            shown = feed.snapshot(Window.SESSION, source=source)
+            shown = feed.snapshot(
+                SnapshotQuery(Window.SESSION, client=False, source=source)
+            )
             steps = await feed.recall.steps(start_ns, end_ns, source)
             made = await asyncio.to_thread(span_numbers, shown, steps, *span)
             self._sides[span] = made

@@ -19,6 +19,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange, combined
@@ -311,7 +312,7 @@ class WhatIfScreen(ModalScreen[None]):
         """The last minutes, up to the moment that is shown."""
         feed, source = self._feed, self._source
         now_ns = feed.now_ns()
-        shown = feed.snapshot(Window.SESSION, client=True, source=source)
+        shown = feed.snapshot(SnapshotQuery(Window.SESSION, client=True, source=source))
         steps = await feed.recall.steps(max(now_ns - SPAN_NS, 0), now_ns, source)
         return await asyncio.to_thread(run_shown, shown, steps, source)
 

@@ -30,6 +30,7 @@ from collectors.servers.prometheus_server import PrometheusReader, WithPast
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.servers.server_state import Via
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.collectors.fake_prometheus import FakePrometheus
 from tests.collectors.http_server import TWICE, packed_twice, serving, whole
 from tests.collectors.made_up_engine import MadeUpEngine
@@ -586,7 +587,7 @@ async def test_rates_and_means_of_a_window_are_true_at_any_scrape_interval(
     for reading in await reader().look():
         model.fold(reading)
 
-    (server,) = model.snapshot(clock.now_ns(), Window.MINUTE).servers
+    (server,) = model.snapshot(clock.now_ns(), SnapshotQuery(Window.MINUTE)).servers
 
     assert server.via is Via.PROMETHEUS
     assert server.output_tokens_per_s == pytest.approx(11, rel=0.02)

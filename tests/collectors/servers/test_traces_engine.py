@@ -23,6 +23,7 @@ from embedded_engine.engine.startup import make_tiny_model
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.embedded_engine.loaded_vllm import Program, loaded_vllm
 
 pytestmark = [pytest.mark.engine, pytest.mark.xdist_group("loaded vLLM")]
@@ -159,7 +160,10 @@ class Plain:
             if isinstance(each, KvCacheEvents):
                 model.fold(each)
         now_ns = self.clock.now_ns()
-        return model.snapshot(now_ns, Window.SESSION).prefix_cache or PrefixCache()
+        return (
+            model.snapshot(now_ns, SnapshotQuery(Window.SESSION)).prefix_cache
+            or PrefixCache()
+        )
 
     async def until_cache(self, seconds: float = 30, **expected: object) -> PrefixCache:
         async with asyncio.timeout(seconds):

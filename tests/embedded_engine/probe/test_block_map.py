@@ -29,6 +29,7 @@ from embedded_engine.engine.startup import make_tiny_model
 from inferwatch.metrics.cache.memory import BlockState
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 
 pytestmark = [
@@ -269,7 +270,7 @@ async def test_the_model_draws_that_pool(story: Story) -> None:
         drawn |= id(reading) == began
         if not drawn or not isinstance(reading, BlockMap):
             continue
-        shown = model.snapshot(reading.t_ns, Window.MINUTE)
+        shown = model.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE))
         (picture,), truth = shown.block_maps, story.at(reading)
         references = {int(block): n for block, n in truth["references"].items()}
         told = {block: n for block, n in enumerate(picture.references) if n}
@@ -300,7 +301,9 @@ async def test_reuse_distances_tell_what_the_engine_hit(story: Story) -> None:
     for reading in story.readings:
         model.fold(reading)
 
-    memory = model.snapshot(story.maps(story.readings)[-1].t_ns, Window.SESSION).memory
+    memory = model.snapshot(
+        story.maps(story.readings)[-1].t_ns, SnapshotQuery(Window.SESSION)
+    ).memory
 
     assert memory is not None
     assert memory.hit_rate

@@ -18,6 +18,7 @@ from collectors.probe.stream import ProbeStream
 from embedded_engine.engine.startup import make_tiny_model
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.embedded_engine.loaded_vllm import loaded_vllm
 
 pytestmark = [
@@ -176,7 +177,9 @@ async def test_what_is_shown_follows_the_limits(story: Story) -> None:
         model.fold(reading)
         if not isinstance(reading, LiveLimits) or number % 50 == 0:
             continue
-        shown = model.snapshot(reading.t_ns, Window.TEN_SECONDS, requests=False)
+        shown = model.snapshot(
+            reading.t_ns, SnapshotQuery(Window.TEN_SECONDS, requests=False)
+        )
         (engine,), looked = shown.engines, looked + 1
         assert engine.max_num_seqs == reading.max_num_seqs
         assert engine.max_num_batched_tokens == reading.max_num_batched_tokens

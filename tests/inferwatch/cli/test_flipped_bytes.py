@@ -12,6 +12,7 @@ import pytest
 from inferwatch.cli.main import main
 from inferwatch.errors import InferwatchError
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.repair import recovery
 from inferwatch.record.replay.marks import keep_bookmark
 from inferwatch.record.replay.player import Player
@@ -70,9 +71,9 @@ async def look(path: Path) -> None:
         player._scan.look()
         player._builder.build()
         await player.playback.go_live()
-        player.snapshot(Window.SESSION)
+        player.snapshot(SnapshotQuery(Window.SESSION))
         await player.playback.seek(player.playback.span_ns[1] // 2)
-        player.snapshot(Window.MINUTE, client=True)
+        player.snapshot(SnapshotQuery(Window.MINUTE, client=True))
         await player.playback.step(1)
         assert player.wall_text(player.now_ns())
 

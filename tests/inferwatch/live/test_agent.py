@@ -18,6 +18,7 @@ from inferwatch.live.attached.attached_session import AttachedSession
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 DEADLINE_S = 60.0
 
@@ -85,7 +86,7 @@ async def test_hardware_alone_can_be_watched(tmp_path: Path) -> None:
         assert session.came_up
         assert session.failure is None
         assert session.state is FeedState.LIVE
-        assert session.snapshot(Window.MINUTE) is not None
+        assert session.snapshot(SnapshotQuery(Window.MINUTE)) is not None
 
     sample = far(HostSample)[0]
     assert isinstance(sample, HostSample)

@@ -16,6 +16,7 @@ from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.load.view import RunState
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.writing.recorder import Recorder
 from tests.collectors.http_server import Serving, as_json, serving, whole
 
@@ -54,7 +55,7 @@ async def test_a_load_is_sent_with_the_key_and_the_key_is_kept_nowhere(
             command = psutil.Process(desk.pid).cmdline()
             await until(lambda: len(posted(there)) >= 5)
             await until(lambda: not desk.running)
-            client = watch.snapshot(Window.SESSION, client=True).client
+            client = watch.snapshot(SnapshotQuery(Window.SESSION, client=True)).client
         finally:
             going.cancel()
             await asyncio.gather(going, return_exceptions=True)

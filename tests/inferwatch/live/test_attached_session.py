@@ -28,6 +28,7 @@ from inferwatch.live.attached.attached_session import (
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 SERVERS = [Server(url="http://one:8000"), Server(url="http://two:8000")]
 
@@ -106,7 +107,7 @@ class Attached:
         return self.watch.state
 
     def notes(self, kind: NoteKind) -> list[str]:
-        found = self.watch.snapshot(Window.MINUTE).notes
+        found = self.watch.snapshot(SnapshotQuery(Window.MINUTE)).notes
         return [note.text for note in found if note.kind is kind]
 
 
@@ -241,10 +242,10 @@ async def test_load_goes_to_the_server_that_is_looked_at_and_asks_for_its_host()
         await session.tell("one:8000", info("one:8000", "chat", "draft"))
         assert "open one first" in str(desk.unavailable)
 
-        session.watch.snapshot(Window.MINUTE, source="one:8000")
+        session.watch.snapshot(SnapshotQuery(Window.MINUTE, source="one:8000"))
         assert desk.unavailable is None
         assert desk.must_name_host == "one"
         assert (desk.plan.url, desk.plan.model) == ("http://one:8000", "chat")
 
-        session.watch.snapshot(Window.MINUTE, source="two:8000")
+        session.watch.snapshot(SnapshotQuery(Window.MINUTE, source="two:8000"))
         assert desk.unavailable == "two:8000 does not answer"

@@ -19,6 +19,7 @@ from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.plan import Api
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 S = 1_000_000_000
 
@@ -160,12 +161,12 @@ def asked() -> Asked:
 
 def test_the_window_decides_what_is_counted_and_the_source_whose(asked: Asked) -> None:
     model = Model()
-    assert model.snapshot(0, Window.MINUTE).canary is None
+    assert model.snapshot(0, SnapshotQuery(Window.MINUTE)).canary is None
     for each in (asked(1, 500), asked(100), asked(110, 40), asked(111, source="b")):
         model.fold(each)
     model.fold(asked(115, failure="timeout", first_token_ns=None, gaps_ns=[]))
 
-    canary = model.snapshot(120 * S, Window.MINUTE, source="a").canary
+    canary = model.snapshot(120 * S, SnapshotQuery(Window.MINUTE, source="a")).canary
 
     assert canary is not None
     assert (canary.sent, canary.failed, canary.tokens) == (3, 1, 54)
@@ -173,7 +174,7 @@ def test_the_window_decides_what_is_counted_and_the_source_whose(asked: Asked) -
     assert canary.itl_s.p50 == 0.005
     assert canary.last is not None
     assert canary.last.failure == "timeout"
-    whole = model.snapshot(120 * S, Window.SESSION).canary
+    whole = model.snapshot(120 * S, SnapshotQuery(Window.SESSION)).canary
     assert whole is not None
     assert whole.ttft_s.max == 0.5
     assert whole.sent == 5
@@ -185,7 +186,7 @@ def test_of_a_server_that_counts_no_tokens_it_is_not_known_how_many_it_took(
     model = Model()
     model.fold(replace(asked(1), output_tokens=None))
 
-    canary = model.snapshot(2 * S, Window.MINUTE).canary
+    canary = model.snapshot(2 * S, SnapshotQuery(Window.MINUTE)).canary
 
     assert canary is not None
     assert canary.tokens is None
@@ -195,4 +196,4 @@ def test_it_is_no_load_run(asked: Asked) -> None:
     model = Model()
     model.fold(asked(1))
 
-    assert model.snapshot(2 * S, Window.MINUTE).client is None
+    assert model.snapshot(2 * S, SnapshotQuery(Window.MINUTE)).client is None

@@ -16,7 +16,7 @@ from inferwatch.live.past.live_playback import LivePlayback
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.replay.player import Player
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
@@ -82,7 +82,7 @@ class Session:
 
 
 def shown(feed: Any) -> Snapshot:
-    made: Snapshot = feed.snapshot(Window.TEN_SECONDS, requests=False)
+    made: Snapshot = feed.snapshot(SnapshotQuery(Window.TEN_SECONDS, requests=False))
     return made
 
 
@@ -116,7 +116,9 @@ async def test_a_held_view_stands_still_in_every_window_while_recording_goes_on(
     session: Session, until: Until
 ) -> None:
     session.playback.pause()
-    held = {window: session.playback.snapshot(window) for window in Window}
+    held = {
+        window: session.playback.snapshot(SnapshotQuery(window)) for window in Window
+    }
     at_ns = session.playback.position_ns
     assert session.recorder is not None
     written = session.recorder.health.written
@@ -124,7 +126,7 @@ async def test_a_held_view_stands_still_in_every_window_while_recording_goes_on(
     session.goes_on(3)
     await session.is_recorded(until)
 
-    assert {w: session.playback.snapshot(w) for w in Window} == held
+    assert {w: session.playback.snapshot(SnapshotQuery(w)) for w in Window} == held
     assert session.playback.position_ns == at_ns
     assert session.playback.span_ns == (0, at_ns + 3 * S)
     assert session.recorder.health.written > written + 300
@@ -154,7 +156,9 @@ async def test_going_back_shows_what_was_shown_then(
 
 def alone(feed: Any, source: str) -> Snapshot:
     """As screens ask that show one server."""
-    made: Snapshot = feed.snapshot(Window.TEN_SECONDS, requests=False, source=source)
+    made: Snapshot = feed.snapshot(
+        SnapshotQuery(Window.TEN_SECONDS, requests=False, source=source)
+    )
     assert made.shown_source == source
     return made
 
@@ -184,7 +188,8 @@ async def test_a_server_that_was_not_looked_at_is_shown_as_of_the_moment_held(
     session.beside = True
     session.goes_on(3)
     then = session.pipeline.snapshot(
-        session.clock.ns, Window.TEN_SECONDS, requests=False, source="engine-2"
+        session.clock.ns,
+        SnapshotQuery(Window.TEN_SECONDS, requests=False, source="engine-2"),
     )
     await session.is_recorded(until)
     shown(session.playback)
@@ -193,7 +198,7 @@ async def test_a_server_that_was_not_looked_at_is_shown_as_of_the_moment_held(
 
     def is_there() -> bool:
         made = session.playback.snapshot(
-            Window.TEN_SECONDS, requests=False, source="engine-2"
+            SnapshotQuery(Window.TEN_SECONDS, requests=False, source="engine-2")
         )
         return bool(made.shown_source == "engine-2")
 
@@ -362,7 +367,7 @@ async def test_a_live_screen_is_paused_scrubbed_and_returned_to_live(
             await pilot.press("left_square_bracket")
             await until(lambda: watch.now_ns() < clock.now_ns() - S)
             held_ns = watch.now_ns()
-            assert watch.snapshot(Window.MINUTE).now_ns == held_ns
+            assert watch.snapshot(SnapshotQuery(Window.MINUTE)).now_ns == held_ns
             assert watch.present().now_ns > held_ns + S
             assert "behind" in app.screen.query_one("HeaderLine").render_line(0).text
 

@@ -34,6 +34,7 @@ from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan
 from inferwatch.metrics.load.view import RunState
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 Watching = Callable[..., Any]
 Until = Callable[..., Awaitable[None]]
@@ -56,7 +57,7 @@ def plan_for(**changes: Any) -> LoadPlan:
 
 
 def sent(run: Any) -> int:
-    client = run.watch.snapshot(Window.SESSION, client=True).client
+    client = run.watch.snapshot(SnapshotQuery(Window.SESSION, client=True)).client
     return sum(view.run.sent for view in client.runs) if client else 0
 
 
@@ -187,7 +188,7 @@ async def test_stopping_ends_the_generator_and_tells_of_it(
 
         assert not run.desk.running
         assert not generators()
-        client = run.watch.snapshot(Window.SESSION, client=True).client
+        client = run.watch.snapshot(SnapshotQuery(Window.SESSION, client=True)).client
         assert client.events[-1].kind is LoadKind.STOPPED
         await run.desk.change(rate_per_s=5.0)  # late: nothing comes of it
         await run.desk.stop()
@@ -381,7 +382,7 @@ async def test_a_load_started_elsewhere_on_this_engine_is_watched_and_left_alone
         relay, sender = LoadRelay(notice), EnvelopePacker("load")
 
         def view() -> Any:
-            return run.watch.snapshot(Window.SESSION, client=True).client
+            return run.watch.snapshot(SnapshotQuery(Window.SESSION, client=True)).client
 
         def sends() -> bool:
             now_ns = monotonic_ns()

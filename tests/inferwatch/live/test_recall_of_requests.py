@@ -28,6 +28,7 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.story.story import RequestStory
 from inferwatch.record.replay.player import Player
 from inferwatch.record.writing.recorder import Recorder
@@ -64,7 +65,7 @@ class Recorded:
         for each in self.readings:
             if happened_ns(each) <= now_ns:
                 model.fold(each)
-        rows = model.snapshot(now_ns, Window.SESSION).requests
+        rows = model.snapshot(now_ns, SnapshotQuery(Window.SESSION)).requests
         return {row.key: row for row in rows}
 
 

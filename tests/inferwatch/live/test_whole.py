@@ -12,6 +12,7 @@ from inferwatch.cli.replay import summary_of
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.summary.session import summarise
 
 PLAN = LoadPlan(
@@ -48,6 +49,6 @@ async def test_what_was_cut_off_by_the_end_is_in_both_summaries(
 
 
 def sent(run: Any) -> int:
-    client = run.watch.snapshot(Window.SESSION, client=True).client
+    client = run.watch.snapshot(SnapshotQuery(Window.SESSION, client=True)).client
     running = client.run if client else None
     return running.sent if running else 0

@@ -8,7 +8,7 @@ from typing import Any
 from collectors.contract.readings import AnyReading, Contact, EngineSample, Histogram
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Latency, Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
 S = 1_000_000_000
 TTFT = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0)
@@ -109,7 +109,7 @@ def see(
     window: Window = Window.MINUTE,
     **more: Any,
 ) -> Snapshot:
-    return model_of(readings).snapshot(round(now_s * S), window, **more)
+    return model_of(readings).snapshot(round(now_s * S), SnapshotQuery(window, **more))
 
 
 def row(snapshot: Snapshot, metric: str) -> Latency:

@@ -14,7 +14,7 @@ from inferwatch.metrics.model.model import LATELY_NS, Model
 from inferwatch.metrics.series.heat import begins_s, cell_of, merged
 from inferwatch.metrics.series.recent_rows import BLOCK_ROWS
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.batches import BATCHES, point_at
 from inferwatch.metrics.steps.flow import LEAST_NS
 from inferwatch.record.replay.player import Player
@@ -116,7 +116,7 @@ def agrees(shown: Snapshot, steps: list[Step]) -> bool:
 def test_the_curve_and_the_shares_are_those_of_the_single_steps(
     model: Model, window: Window
 ) -> None:
-    shown = model.snapshot(LAST_NS, window)
+    shown = model.snapshot(LAST_NS, SnapshotQuery(window))
 
     steps = inside(window, LAST_NS)
     assert len(steps) > 20
@@ -126,10 +126,10 @@ def test_the_curve_and_the_shares_are_those_of_the_single_steps(
 def test_a_window_forgets_what_it_has_passed(model: Model) -> None:
     later_ns = LAST_NS + 4 * S
 
-    shown = model.snapshot(later_ns, Window.TEN_SECONDS)
+    shown = model.snapshot(later_ns, SnapshotQuery(Window.TEN_SECONDS))
 
     assert agrees(shown, inside(Window.TEN_SECONDS, later_ns))
-    gone = model.snapshot(LAST_NS + 11 * S, Window.TEN_SECONDS)
+    gone = model.snapshot(LAST_NS + 11 * S, SnapshotQuery(Window.TEN_SECONDS))
     assert gone.batch_curve is None
     assert gone.steps.share_by_graph == {}
     assert gone.steps.padded_share is None
@@ -139,13 +139,15 @@ def test_it_works_at_the_mean_batch_of_the_last_seconds(model: Model) -> None:
     lately = [step for step in STEPS if step.end_ns > LAST_NS - LATELY_NS]
     mean = sum(len(step.members) for step in lately) / len(lately)
 
-    curve = model.snapshot(LAST_NS, Window.MINUTE).batch_curve
+    curve = model.snapshot(LAST_NS, SnapshotQuery(Window.MINUTE)).batch_curve
 
     assert curve is not None
     assert curve.now_batch == pytest.approx(mean)
     at = point_at(curve, mean)
     assert at is None or curve.points[at].batch == begin_of(int(mean))
-    later = model.snapshot(LAST_NS + 2 * LEAST_NS, Window.MINUTE).batch_curve
+    later = model.snapshot(
+        LAST_NS + 2 * LEAST_NS, SnapshotQuery(Window.MINUTE)
+    ).batch_curve
     assert later is not None
     assert later.now_batch is None
 
@@ -160,13 +162,16 @@ def test_restored_again_and_again_it_is_the_same(model: Model) -> None:
             other = keeps.restored(saved)
 
     for window in Window:
-        shown = other.snapshot(LAST_NS, window)
-        assert shown.batch_curve == model.snapshot(LAST_NS, window).batch_curve
+        shown = other.snapshot(LAST_NS, SnapshotQuery(window))
+        assert (
+            shown.batch_curve
+            == model.snapshot(LAST_NS, SnapshotQuery(window)).batch_curve
+        )
         assert agrees(shown, inside(window, LAST_NS))
 
 
 def test_the_spread_of_step_times_is_that_of_the_single_steps(model: Model) -> None:
-    line = model.snapshot(LAST_NS, Window.SESSION).timeline
+    line = model.snapshot(LAST_NS, SnapshotQuery(Window.SESSION)).timeline
 
     counts = merged(each for each in line.step_heat if each)
 
@@ -214,7 +219,7 @@ async def test_of_a_real_session_they_are_those_of_its_recorded_steps(
         end_ns = player.playback.span_ns[1]
         await player.playback.seek(end_ns)
         steps = list(await player.recall.steps(-1, end_ns))
-        shown = player.snapshot(Window.SESSION)
+        shown = player.snapshot(SnapshotQuery(Window.SESSION))
 
     assert shown.steps.count == len(steps) > 1_000
     curve = shown.batch_curve

@@ -12,7 +12,7 @@ from inferwatch.metrics.cache import block_maps
 from inferwatch.metrics.cache.memory import BlockPicture, BlockState
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_pool import Pool, S, shared_load
 
@@ -23,7 +23,7 @@ def seen(*readings: AnyReading, now_s: float = 10) -> Snapshot:
     model = Model()
     for each in readings:
         model.fold(each)
-    return model.snapshot(round(now_s * S), Window.SESSION)
+    return model.snapshot(round(now_s * S), SnapshotQuery(Window.SESSION))
 
 
 def picture(*readings: AnyReading) -> BlockPicture | None:
@@ -57,7 +57,7 @@ def test_a_picture_is_the_pool_at_every_map() -> None:
         if not isinstance(reading, BlockMap):
             continue
         maps += 1
-        (shown,) = model.snapshot(reading.t_ns, Window.MINUTE).block_maps
+        (shown,) = model.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE)).block_maps
         refs = Counter(block for held in pool.held.values() for block in held)
         assert list(shown.references) == [refs[b] for b in range(200)]
         assert dict(zip(shown.holders, map(list, shown.held), strict=True)) == pool.held
@@ -124,14 +124,18 @@ def test_a_server_alone_has_its_own_picture() -> None:
     model = Model()
     for source in (ENGINE, "engine-2"):
         model.fold(msgspec.structs.replace(whole(), source=source))
-    (shown,) = model.snapshot(S, Window.MINUTE, source="engine-2").block_maps
+    (shown,) = model.snapshot(
+        S, SnapshotQuery(Window.MINUTE, source="engine-2")
+    ).block_maps
     assert shown.source == "engine-2"
 
 
 def test_a_picture_is_made_once_until_something_changes() -> None:
     model = Model()
     model.fold(whole())
-    first, again = (model.snapshot(S, Window.MINUTE).block_maps[0] for _ in range(2))
+    first, again = (
+        model.snapshot(S, SnapshotQuery(Window.MINUTE)).block_maps[0] for _ in range(2)
+    )
     assert first is again
 
 
@@ -202,6 +206,6 @@ def test_nonsense_never_raises(maps: list[BlockMap]) -> None:
     for number, each in enumerate(maps):
         model.fold(msgspec.structs.replace(each, sequence=number))
         model.fold(each)
-        for shown in model.snapshot(10 * S, Window.MINUTE).block_maps:
+        for shown in model.snapshot(10 * S, SnapshotQuery(Window.MINUTE)).block_maps:
             assert len(shown.states) == len(shown.references) == each.num_blocks
     model.saved()

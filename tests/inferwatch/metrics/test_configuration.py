@@ -21,6 +21,7 @@ from inferwatch.metrics.configuration import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.studies.what_if.heard import CannotTellError, RunReadings
 from inferwatch.studies.what_if.recorded import run_of
 from inferwatch.studies.what_if.setting import setting_of
@@ -48,7 +49,7 @@ def configured(**settings: str | float | None) -> Configuration:
     model = Model()
     model.fold(ENGINE)
     model.fold(EngineSettings(t_ns=0, source="e", settings=settings))
-    found = configuration_of(model.snapshot(S, Window.SESSION))
+    found = configuration_of(model.snapshot(S, SnapshotQuery(Window.SESSION)))
     assert found is not None
     return found
 
@@ -81,7 +82,7 @@ def test_what_differs_at_each_start_of_a_server_is_not_its_configuration() -> No
             t_ns=0, source="a", name="a", family="vllm", models=["m"], settings=settings
         )
         model.fold(told)
-        found = configuration_of(model.snapshot(S, Window.SESSION))
+        found = configuration_of(model.snapshot(S, SnapshotQuery(Window.SESSION)))
         assert found is not None
         return found.exact_tag
 

@@ -8,7 +8,7 @@ from collectors.contract.readings import HostSample, ProcessUsage, Totals
 from inferwatch.metrics.hardware.own_cost import CostTracker
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
 See = Callable[..., Snapshot]
 S = 1_000_000_000
@@ -99,6 +99,6 @@ def test_the_probe_costs_its_time_over_its_steps(see: See) -> None:
 def test_what_was_not_recorded_is_passed_in() -> None:
     model = Model()
     model.unrecorded_readings = 7
-    snapshot = model.snapshot(0, Window.MINUTE)
+    snapshot = model.snapshot(0, SnapshotQuery(Window.MINUTE))
 
     assert snapshot.cost.unrecorded_readings == 7

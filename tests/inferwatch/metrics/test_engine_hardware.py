@@ -20,7 +20,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.scripted_hardware import S, gpu_info, slice_info, uuid
 
 Traffic = Callable[..., Any]
@@ -36,7 +36,9 @@ def look(
     model = Model()
     for reading in readings:
         model.fold(reading)
-    return model.snapshot(round(now_s * S), window, hardware=True, source=source)
+    return model.snapshot(
+        round(now_s * S), SnapshotQuery(window, hardware=True, source=source)
+    )
 
 
 def engine(source: str = "engine-1", pid: int = 7, **fields: Any) -> EngineInfo:

@@ -17,6 +17,7 @@ from collectors.contract.readings import (
 from collectors.contract.wire import LARGEST
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 S = 1_000_000_000
 Make = Callable[..., Any]
@@ -57,4 +58,4 @@ def test_an_extreme_number_hurts_nothing_that_follows(
         model.fold(reading)
 
     for window in Window:
-        assert model.snapshot(3 * S, window).now_ns == 3 * S
+        assert model.snapshot(3 * S, SnapshotQuery(window)).now_ns == 3 * S

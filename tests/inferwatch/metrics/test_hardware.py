@@ -22,7 +22,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.hardware.gpus import GpuState
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.printing.summary.session import summarise
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_hardware import (
@@ -42,7 +42,7 @@ def look(
     model = Model()
     for reading in readings:
         model.fold(reading)
-    return model.snapshot(round(now_s * S), window, hardware=True)
+    return model.snapshot(round(now_s * S), SnapshotQuery(window, hardware=True))
 
 
 def sample(
@@ -367,7 +367,7 @@ def test_a_reading_of_long_ago_takes_no_more_memory_than_others(
 
     tracemalloc.start()
     for window in Window:
-        model.snapshot(60 * S, window, hardware=True)
+        model.snapshot(60 * S, SnapshotQuery(window, hardware=True))
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 20_000_000
@@ -382,6 +382,6 @@ def test_no_reading_breaks_the_picture(told: list[AnyReading]) -> None:
     for reading in told:
         model.fold(reading)
     for window in Window:
-        snapshot = model.snapshot(60 * S, window, hardware=True)
+        snapshot = model.snapshot(60 * S, SnapshotQuery(window, hardware=True))
         json.dumps(summarise(snapshot, None), allow_nan=False)
     model.saved()

@@ -23,7 +23,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
 
 See = Callable[..., Snapshot]
@@ -277,7 +277,7 @@ def test_what_a_probe_remembers_is_not_judged_until_the_present_is_reached(
         for reading in readings:
             model.fold(reading)
         now_ns = max(each.t_ns for each in readings if isinstance(each, Tick))
-        return model.snapshot(now_ns, Window.MINUTE)
+        return model.snapshot(now_ns, SnapshotQuery(Window.MINUTE))
 
     fold(Tick(t_ns=0))
     for second in range(8):  # half an hour, four minutes in each second of ours
@@ -308,7 +308,7 @@ def test_a_past_that_breaks_off_is_awaited_for_a_while(make_step: Make) -> None:
     healths = []
     for second in range(1, 13):
         model.fold(Tick(t_ns=second * 1_000 * MS))
-        now = model.snapshot(second * 1_000 * MS, Window.MINUTE)
+        now = model.snapshot(second * 1_000 * MS, SnapshotQuery(Window.MINUTE))
         healths.append(now.verdict.health)
 
     assert healths == [Health.STARTING] * 9 + [Health.STALLED] * 3

@@ -10,7 +10,7 @@ from collectors.contract.readings import EventKind, Note, NoteKind, Vantage
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.series.window import Quantiles, Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.drawn import drawn
 
 See = Callable[..., Snapshot]
@@ -82,7 +82,9 @@ def test_it_does_not_matter_which_stream_is_heard_first(
     for reading in (*front, *engine):
         ordered.fold(reading)
 
-    one, other = (m.snapshot(10**10, Window.MINUTE) for m in (mixed, ordered))
+    one, other = (
+        m.snapshot(10**10, SnapshotQuery(Window.MINUTE)) for m in (mixed, ordered)
+    )
     assert one.latencies == other.latencies
     assert one.requests == other.requests
     assert one.flow == other.flow

@@ -19,7 +19,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
 from inferwatch.metrics.steps.live_limits import change_text, values_of
 from tests.inferwatch.metrics.scripted_live_limits import S, live, story
@@ -41,7 +41,7 @@ def shown(
     model = Model()
     for reading in readings:
         model.fold(reading)
-    return model.snapshot(now_ns, Window.SESSION, source=source)
+    return model.snapshot(now_ns, SnapshotQuery(Window.SESSION, source=source))
 
 
 def limits_shown(snapshot: Snapshot) -> list[tuple[int | None, int | None]]:

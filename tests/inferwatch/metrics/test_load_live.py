@@ -25,7 +25,7 @@ from inferwatch.metrics.load.plan import PlanFacts
 from inferwatch.metrics.load.view import LoadRun, RunState
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
 See = Callable[..., Snapshot]
 S, MS = 1_000_000_000, 1_000_000
@@ -437,7 +437,7 @@ def test_of_many_runs_the_latest_are_kept_with_their_numbers() -> None:
         model.fold(event(number, LoadKind.STARTED, source=source))
         model.fold(event(number + 0.5, LoadKind.STOPPED, source=source))
 
-    runs = view_of(model.snapshot(200 * S, Window.MINUTE)).runs
+    runs = view_of(model.snapshot(200 * S, SnapshotQuery(Window.MINUTE))).runs
 
     assert [each.number for each in runs] == list(range(50, 151))
 
@@ -667,9 +667,11 @@ def test_looking_changes_nothing(window: Window) -> None:
         seldom.fold(reading)
         often.fold(reading)
         if number % 37 == 0:
-            often.snapshot(number * 10 * MS, Window.SESSION)
-            often.snapshot(number * 10 * MS, window)
+            often.snapshot(number * 10 * MS, SnapshotQuery(Window.SESSION))
+            often.snapshot(number * 10 * MS, SnapshotQuery(window))
 
     now_ns = 44 * S
-    assert often.snapshot(now_ns, window) == seldom.snapshot(now_ns, window)
-    assert seldom.snapshot(now_ns, window, client=False).client is None
+    assert often.snapshot(now_ns, SnapshotQuery(window)) == seldom.snapshot(
+        now_ns, SnapshotQuery(window)
+    )
+    assert seldom.snapshot(now_ns, SnapshotQuery(window, client=False)).client is None

@@ -20,6 +20,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.cache.memory import Memory
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.metrics.scripted_pool import Pool, S, shared_load
 
 ENGINE = "engine-1"
@@ -102,13 +103,15 @@ def memory(
     model = Model()
     for each in readings:
         model.fold(each)
-    shown = model.snapshot(round(now_s * S), window, requests=rows).memory
+    shown = model.snapshot(
+        round(now_s * S), SnapshotQuery(window, requests=rows)
+    ).memory
     assert shown is not None
     return shown
 
 
 def test_nobody_tells_of_an_engine() -> None:
-    assert Model().snapshot(S, Window.MINUTE).memory is None
+    assert Model().snapshot(S, SnapshotQuery(Window.MINUTE)).memory is None
 
 
 def test_without_maps_nothing_is_said_of_blocks() -> None:
@@ -291,7 +294,7 @@ def test_counts_agree_with_a_pool_that_tells_of_itself() -> None:
     for reading in shared_load(pool, 30):
         model.fold(reading)
     model.fold(pool.map(31 * S))
-    shown = model.snapshot(31 * S, Window.SESSION).memory
+    shown = model.snapshot(31 * S, SnapshotQuery(Window.SESSION)).memory
 
     assert shown is not None
     held = sorted(pool.held.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -8,6 +8,7 @@ from inferwatch.metrics.cache import prefix_cache
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 S = 1_000_000_000
 
@@ -16,7 +17,7 @@ def told(*readings: KvCacheEvents, window: Window = Window.SESSION) -> PrefixCac
     model = Model()
     for each in readings:
         model.fold(each)
-    shown = model.snapshot(10 * S, window).prefix_cache
+    shown = model.snapshot(10 * S, SnapshotQuery(window)).prefix_cache
     assert shown is not None
     return shown
 
@@ -39,7 +40,7 @@ def gone(*blocks: int, t_s: float) -> KvCacheEvents:
 
 
 def test_nobody_tells_of_blocks() -> None:
-    assert Model().snapshot(S, Window.MINUTE).prefix_cache is None
+    assert Model().snapshot(S, SnapshotQuery(Window.MINUTE)).prefix_cache is None
 
 
 def test_a_cache_of_which_nothing_was_told_yet_is_empty() -> None:

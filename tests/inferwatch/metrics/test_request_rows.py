@@ -11,7 +11,7 @@ from collectors.contract.readings import EventKind, Note, NoteKind, Vantage
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.drawn import drawn
 
 See = Callable[..., Snapshot]
@@ -123,14 +123,16 @@ def test_no_row_contradicts_itself_whichever_stream_is_behind(
             some.sampled_from([each for each in (front, engine) if each])
         )
         model.fold(stream.pop(0))
-        for row in model.snapshot(500 * MS, Window.MINUTE).requests:
+        for row in model.snapshot(500 * MS, SnapshotQuery(Window.MINUTE)).requests:
             assert not contradictions(row), row
             assert ended.get(row.key, row.state) is row.state, "it came back to life"
             if not row.state.live:
                 ended[row.key] = row.state
 
     assert not model._requests.live
-    assert len(ended) == len(model.snapshot(500 * MS, Window.MINUTE).requests)
+    assert len(ended) == len(
+        model.snapshot(500 * MS, SnapshotQuery(Window.MINUTE)).requests
+    )
 
 
 @pytest.mark.parametrize("alone", [0, 1], ids=["front end", "engine"])

@@ -10,7 +10,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests import request_index as requests
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
 See = Callable[..., Snapshot]
 Make = Callable[..., Any]
@@ -240,7 +240,7 @@ def test_of_what_one_vantage_alone_ends_only_so_much_is_remembered(
 
     held = model._requests
     assert len(held._by_id) == len(held.members(ENGINE)) == 5 + 20
-    assert model.snapshot(0, Window.SESSION).requests_evicted == 95
+    assert model.snapshot(0, SnapshotQuery(Window.SESSION)).requests_evicted == 95
 
 
 @pytest.mark.usefixtures("few_rows")
@@ -282,11 +282,15 @@ def test_only_changed_rows_are_made_anew(make_life: Make, make_step: Make) -> No
     for ordinal in range(2):
         for reading in make_life(100, ordinal)[1][:-1]:
             model.fold(reading)
-    before = {row.key: row for row in model.snapshot(0, Window.MINUTE).requests}
+    before = {
+        row.key: row for row in model.snapshot(0, SnapshotQuery(Window.MINUTE)).requests
+    }
 
     model.fold(make_step(900, {1: 1}))
 
-    after = {row.key: row for row in model.snapshot(0, Window.MINUTE).requests}
+    after = {
+        row.key: row for row in model.snapshot(0, SnapshotQuery(Window.MINUTE)).requests
+    }
     assert after["engine-1/r0"] is before["engine-1/r0"]
     assert after["engine-1/r1"].output_tokens == 4
 
@@ -296,7 +300,9 @@ def test_rows_are_spared_when_nobody_looks(make_life: Make) -> None:
     for reading in make_life(100, 0)[1]:
         model.fold(reading)
 
-    assert model.snapshot(0, Window.MINUTE, requests=False).requests == ()
+    assert (
+        model.snapshot(0, SnapshotQuery(Window.MINUTE, requests=False)).requests == ()
+    )
 
 
 @pytest.mark.parametrize("state", RequestState)
@@ -362,7 +368,7 @@ def test_strangers_that_end_unseen_are_forgotten(make_step: Make) -> None:
         model.fold(reading)
 
     assert list(model._requests.members(ENGINE)) == [8]
-    assert model.snapshot(40 * MS, Window.MINUTE).requests_evicted == 0
+    assert model.snapshot(40 * MS, SnapshotQuery(Window.MINUTE)).requests_evicted == 0
 
 
 def test_a_reused_ordinal_belongs_to_the_newer_request(

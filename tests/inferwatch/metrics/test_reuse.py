@@ -16,6 +16,7 @@ from inferwatch.metrics.cache.reuse import LruOrder, Reuse
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.scripted_pool import Pool, shared_load
 
@@ -305,7 +306,7 @@ def test_an_engine_tells_its_curve_until_another_one_is_there() -> None:
     for reading in (info, told(([1], [])), told(([1], [])), lost, told(([1], []))):
         model.fold(reading)
 
-    memory = model.snapshot(2 * S, Window.MINUTE).memory
+    memory = model.snapshot(2 * S, SnapshotQuery(Window.MINUTE)).memory
 
     assert memory is not None
     assert [point.blocks for point in memory.hit_curve] == [50, 100, 200, 400, 0]

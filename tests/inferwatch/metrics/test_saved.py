@@ -41,6 +41,7 @@ from inferwatch.metrics.series.quantiles import (
 )
 from inferwatch.metrics.series.recent_rows import Block, SavedRows
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.metrics.floor.scripted_limits import config, gpu
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 from tests.inferwatch.metrics.scripted_live_limits import story
@@ -173,17 +174,17 @@ def test_a_restored_model_goes_on_as_if_nothing_had_been(
         again = keeps.restored(saved)
         for window in Window:
             now_ns = 9 * S
-            seen = again.snapshot(now_ns, window, hardware=True)
-            assert seen == model.snapshot(now_ns, window, hardware=True)
+            seen = again.snapshot(now_ns, SnapshotQuery(window, hardware=True))
+            assert seen == model.snapshot(now_ns, SnapshotQuery(window, hardware=True))
         model = again  # whatever was not saved is now missing for good
 
     plain = Model()
     for reading in readings:
         plain.fold(reading)
     for window in Window:
-        seen = model.snapshot(9 * S, window, hardware=True)
-        assert seen == plain.snapshot(9 * S, window, hardware=True)
-    shown = plain.snapshot(9 * S, Window.SESSION, hardware=True)
+        seen = model.snapshot(9 * S, SnapshotQuery(window, hardware=True))
+        assert seen == plain.snapshot(9 * S, SnapshotQuery(window, hardware=True))
+    shown = plain.snapshot(9 * S, SnapshotQuery(Window.SESSION, hardware=True))
     limits = shown.limits
     assert limits is not None
     assert limits.shape is not None
@@ -228,9 +229,9 @@ def test_a_model_of_two_servers_is_restored_with_that_of_each(
 
     for source in ("engine-1", "engine-2"):
         for window in Window:
-            now = model.snapshot(9 * S, window, source=source)
+            now = model.snapshot(9 * S, SnapshotQuery(window, source=source))
             assert now.shown_source == source
-            assert now == plain.snapshot(9 * S, window, source=source)
+            assert now == plain.snapshot(9 * S, SnapshotQuery(window, source=source))
             assert [each.source for each in now.block_maps] == [source]
 
 
@@ -256,8 +257,8 @@ def test_a_restored_model_still_awaits_what_a_vantage_has_not_told(
 
     assert len(front) > 300
     for window in Window:
-        now = again.snapshot(20 * S, window)
-        assert now == model.snapshot(20 * S, window)
+        now = again.snapshot(20 * S, SnapshotQuery(window))
+        assert now == model.snapshot(20 * S, SnapshotQuery(window))
 
 
 def test_requests_that_traces_told_of_are_restored() -> None:
@@ -278,8 +279,8 @@ def test_requests_that_traces_told_of_are_restored() -> None:
         keeps.keep(saved)
         again = keeps.restored(saved)
         for window in Window:
-            now = again.snapshot(9 * S, window)
-            assert now == model.snapshot(9 * S, window)
+            now = again.snapshot(9 * S, SnapshotQuery(window))
+            assert now == model.snapshot(9 * S, SnapshotQuery(window))
             assert len({row.key for row in now.requests}) == end_s
         model = again
 
@@ -303,7 +304,7 @@ def test_ids_that_failed_long_ago_are_saved_once() -> None:
     again, news = kinds.restored(second), failed(f"cmpl-{5_000:032x}-0", 10_111)
     for each in (model, again):
         each.fold(news)  # it was told of before
-        assert each.snapshot(S, Window.SESSION).flow.failed == 10_110
+        assert each.snapshot(S, SnapshotQuery(Window.SESSION)).flow.failed == 10_110
 
 
 def failed(external_id: str, t_ns: int) -> RequestEvent:
@@ -356,7 +357,9 @@ def test_a_past_that_is_not_read_to_its_end_is_saved_as_such(
     for second in range(1, 12):
         for each in (model, again):
             each.fold(Tick(t_ns=second * S))
-        then, now = (m.snapshot(second * S, Window.MINUTE) for m in (model, again))
+        then, now = (
+            m.snapshot(second * S, SnapshotQuery(Window.MINUTE)) for m in (model, again)
+        )
         assert then.catching_up is now.catching_up is (second < 10)
         assert then.verdict == now.verdict
 
@@ -383,19 +386,23 @@ def test_what_an_engine_told_of_itself_is_saved_and_goes_with_it(
     again = keeps.restored(saved)
     engines = again._engines
 
-    assert again.snapshot(S, Window.SESSION).settings == {"max_num_seqs": 8}
+    assert again.snapshot(S, SnapshotQuery(Window.SESSION)).settings == {
+        "max_num_seqs": 8
+    }
     assert {*engines.configs} == {("engine-1", 0)}
     assert {*engines.worker_memory} == {("engine-1", 0, 0), ("engine-1", 1, 1)}
     assert engines.measured_peaks[""].cached_bytes_per_s == {4096: 1e11}
 
     for each in told_of("engine-1", seqs=4):
         again.fold(each)
-    assert again.snapshot(S, Window.SESSION).settings == {"max_num_seqs": 4}
+    assert again.snapshot(S, SnapshotQuery(Window.SESSION)).settings == {
+        "max_num_seqs": 4
+    }
 
     again.fold(Note(t_ns=S, kind=NoteKind.LOST, text="gone", source="engine-1"))
     for reading in traffic_of().start():
         again.fold(reading)
-    assert again.snapshot(S, Window.SESSION).settings == {}
+    assert again.snapshot(S, SnapshotQuery(Window.SESSION)).settings == {}
     assert not engines.configs
     assert not engines.worker_memory
     assert engines.measured_peaks

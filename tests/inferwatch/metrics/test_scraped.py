@@ -20,7 +20,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Bracket, Window
 from inferwatch.metrics.servers.server_state import Via
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.health import Health
 from tests.inferwatch.metrics.scraped_servers import (
     NAME,
@@ -75,7 +75,9 @@ def test_a_bad_moment_is_over_when_its_window_is() -> None:
             server.request(ttft_s=5.05 if second == 11 else 0.05)
         readings.append(server.at(second))
         model.fold(readings[-1])
-        ttft = row(model.snapshot(second * S, Window.TEN_SECONDS), "ttft_s").quantiles
+        ttft = row(
+            model.snapshot(second * S, SnapshotQuery(Window.TEN_SECONDS)), "ttft_s"
+        ).quantiles
         shown.append(ttft.mean and round(ttft.mean, 3))
 
     assert shown[15] == 5.05
@@ -460,7 +462,7 @@ def test_a_long_session_keeps_its_shape_in_little_room() -> None:
         server.request(tokens=2 if second < 2_500 else 4)
         model.fold(server.at(second, running=9 if second == 1_234 else 1))
 
-    seen = model.snapshot(4_999 * S, Window.SESSION)
+    seen = model.snapshot(4_999 * S, SnapshotQuery(Window.SESSION))
     saved = model.saved()
 
     line = seen.timeline
@@ -510,16 +512,16 @@ def test_a_probe_that_is_lost_stops_none_of_the_others(
     for reading in other[len(other) // 3 :]:
         model.fold(reading)
 
-    seen = model.snapshot(9 * S, Window.TEN_SECONDS)
+    seen = model.snapshot(9 * S, SnapshotQuery(Window.TEN_SECONDS))
 
     assert seen.verdict.health is not Health.LOST
     assert seen.timeline.lost_ns is None
     assert seen.via is Via.PROBE
     assert seen.timeline.output_tokens[-10] is not None
     assert [each.answers for each in seen.servers] == [False, True]
-    assert model.snapshot(9 * S, Window.MINUTE, source="engine-1").verdict.health is (
-        Health.LOST
-    )
+    assert model.snapshot(
+        9 * S, SnapshotQuery(Window.MINUTE, source="engine-1")
+    ).verdict.health is (Health.LOST)
 
 
 def of_server(source: str, reading: AnyReading) -> AnyReading:
@@ -542,4 +544,6 @@ def test_what_makes_no_sense_hurts_nobody() -> None:
     model = model_of([served.at(0), nonsense, served.at(2), nonsense, served.at(3)])
 
     for window in Window:
-        assert model.snapshot(3 * S, window).flow.output_tokens_per_s in {0, None}
+        assert model.snapshot(
+            3 * S, SnapshotQuery(window)
+        ).flow.output_tokens_per_s in {0, None}

@@ -16,6 +16,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.servers.server_state import ServerState, Via
+from inferwatch.metrics.snapshot import SnapshotQuery
 
 S = 1_000_000_000
 BOUNDS = [0.1, 0.5, 1.0]
@@ -64,7 +65,7 @@ def model_of(readings: Iterator[AnyReading] | list[AnyReading]) -> Model:
 
 
 def rows(model: Model, now_s: int, window: Window = Window.MINUTE) -> dict[str, Any]:
-    shown = model.snapshot(now_s * S, window)
+    shown = model.snapshot(now_s * S, SnapshotQuery(window))
     return {each.source: each for each in shown.servers}
 
 
@@ -101,7 +102,7 @@ def test_ranks_of_one_server_are_named_too() -> None:
             waiting = 20 if rank == 2 else 0
             readings.append(sample("a", second, waiting=waiting, rank=str(rank)))
 
-    shown = model_of(readings).snapshot(60 * S, Window.MINUTE)
+    shown = model_of(readings).snapshot(60 * S, SnapshotQuery(Window.MINUTE))
 
     told = [(each.rank, each.remark) for each in shown.servers]
     assert told == [
@@ -129,12 +130,14 @@ def test_a_picture_does_not_depend_on_those_taken_before(window: Window) -> None
         often.fold(reading)
         once.fold(reading)
         if isinstance(reading, EngineSample) and reading.source == "b":
-            often.snapshot(reading.t_ns + S // 3, window)
-            often.snapshot(reading.t_ns + S // 2, Window.TEN_SECONDS, source="a")
+            often.snapshot(reading.t_ns + S // 3, SnapshotQuery(window))
+            often.snapshot(
+                reading.t_ns + S // 2, SnapshotQuery(Window.TEN_SECONDS, source="a")
+            )
 
     for now_ns in (90 * S, 91 * S, 120 * S):
-        seen = often.snapshot(now_ns, window)
-        assert seen == once.snapshot(now_ns, window)
+        seen = often.snapshot(now_ns, SnapshotQuery(window))
+        assert seen == once.snapshot(now_ns, SnapshotQuery(window))
         once = model_of(readings)
 
 
@@ -162,9 +165,9 @@ def test_a_server_with_a_probe_is_known_by_it_beside_one_that_is_scraped(
     scraped = [*fleet({"a": 0, "b": 0}, 20)]
     model = model_of(by_time([*probed, *scraped]))
 
-    shown = model.snapshot(20 * S, Window.TEN_SECONDS)
+    shown = model.snapshot(20 * S, SnapshotQuery(Window.TEN_SECONDS))
     one, other = shown.servers
-    alone = model_of(probed).snapshot(20 * S, Window.TEN_SECONDS)
+    alone = model_of(probed).snapshot(20 * S, SnapshotQuery(Window.TEN_SECONDS))
 
     assert (one.via, other.via) == (Via.PROBE, Via.SCRAPE)
     assert one.running == alone.flow.running
@@ -184,8 +187,8 @@ def test_a_scraped_server_shows_nothing_of_the_one_with_a_probe(
 ) -> None:
     model = model_of(by_time([*probed, *fleet({"a": 0, "b": 0}, 20)]))
 
-    other = model.snapshot(20 * S, Window.TEN_SECONDS, source="b")
-    one = model.snapshot(20 * S, Window.TEN_SECONDS, source="a")
+    other = model.snapshot(20 * S, SnapshotQuery(Window.TEN_SECONDS, source="b"))
+    one = model.snapshot(20 * S, SnapshotQuery(Window.TEN_SECONDS, source="a"))
 
     assert other.shown_source == "b"
     assert other.requests == ()
@@ -212,7 +215,7 @@ def test_what_a_server_counts_for_all_its_ranks_is_no_rank_with_a_cache() -> Non
             t_ns=second * S, source="a", rank="all", output_tokens=100 * second
         )
         readings.append(counted)
-    shown = model_of(readings).snapshot(11 * S, Window.TEN_SECONDS)
+    shown = model_of(readings).snapshot(11 * S, SnapshotQuery(Window.TEN_SECONDS))
     assert (shown.kv.total_blocks, shown.kv.used_blocks) == (200, 50)
     assert (shown.flow.running, shown.flow.kv_usage) == (6, 0.25)
     assert shown.flow.output_tokens_per_s == pytest.approx(100)
@@ -227,7 +230,7 @@ def test_a_server_that_is_lost_has_no_rates_any_more() -> None:
     gone = Contact(t_ns=59 * S, source="b", answers=False, why="connection refused")
     readings = [*fleet({"a": 0, "b": 0}, 58), gone, sample("a", 60)]
 
-    states = model_of(readings).snapshot(60 * S, Window.MINUTE).servers
+    states = model_of(readings).snapshot(60 * S, SnapshotQuery(Window.MINUTE)).servers
 
     there, lost = states
     assert there.output_tokens_per_s == pytest.approx(100, rel=0.05)
@@ -240,7 +243,9 @@ def test_a_server_with_a_probe_needs_no_advice_to_install_one(
 ) -> None:
     scraped = [*fleet({"a": 0, "b": 0}, 20), advised("a")]
 
-    made = model_of(by_time([*probed, *scraped])).snapshot(20 * S, Window.TEN_SECONDS)
+    made = model_of(by_time([*probed, *scraped])).snapshot(
+        20 * S, SnapshotQuery(Window.TEN_SECONDS)
+    )
 
     one, _ = made.servers
     assert one.info is not None
@@ -251,6 +256,8 @@ def test_a_server_with_a_probe_needs_no_advice_to_install_one(
 def test_beside_it_one_without_a_probe_is_advised(probed: list[AnyReading]) -> None:
     scraped = [*fleet({"a": 0, "b": 0}, 20), advised("b")]
 
-    made = model_of(by_time([*probed, *scraped])).snapshot(20 * S, Window.TEN_SECONDS)
+    made = model_of(by_time([*probed, *scraped])).snapshot(
+        20 * S, SnapshotQuery(Window.TEN_SECONDS)
+    )
 
     assert made.advice == ("install inferwatch beside it",)

@@ -20,6 +20,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.summary.session import summarise, summary_text
 from inferwatch.record.file.cursor import Cursor
 from inferwatch.record.file.sqlite import transaction
@@ -78,7 +79,7 @@ def in_a_record(readings: list[AnyReading]) -> sqlite3.Connection:
 
 def pictures(model: Model, now_ns: int) -> list[object]:
     return [
-        model.snapshot(now_ns, window, source=source)
+        model.snapshot(now_ns, SnapshotQuery(window, source=source))
         for window in Window
         for source in (None, *SOURCES)
     ]
@@ -93,7 +94,7 @@ def test_live_replayed_and_restored_are_equal(seed: int, length: int) -> None:
     for number, reading in enumerate(readings):
         live.fold(reading)
         if number % 11 == 0:
-            live.snapshot(reading.t_ns, Window.MINUTE)  # type: ignore[union-attr]
+            live.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE))  # type: ignore[union-attr]
         if number == cut:
             saved = live.saved()
             keeps.keep(saved)
@@ -143,7 +144,7 @@ def test_nothing_that_a_server_may_say_breaks_a_picture(
         model.fold(msgspec.structs.replace(reading, t_ns=t_ns))
 
     for window in Window:
-        seen = model.snapshot(1_000 * S, window)
+        seen = model.snapshot(1_000 * S, SnapshotQuery(window))
         assert summary_text(summarise(seen, None))
         assert (seen.flow.output_tokens_per_s or 0) >= 0
     assert model.saved()

@@ -22,7 +22,7 @@ from inferwatch.metrics.hardware.own_cost import Cost
 from inferwatch.metrics.model import server_models
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
 S = 1_000_000_000
 FIRST, SECOND = "engine-1", "engine-2"
@@ -77,8 +77,8 @@ def test_a_server_among_two_is_as_if_it_were_the_only_one(
     alone = model_of([each for each in two if each.source == source])
 
     for window in Window:
-        seen = both.snapshot(9 * S, window, source=source)
-        expected = alone.snapshot(9 * S, window)
+        seen = both.snapshot(9 * S, SnapshotQuery(window, source=source))
+        expected = alone.snapshot(9 * S, SnapshotQuery(window))
 
         assert seen.shown_source == source
         assert seen.steps.count > 500
@@ -89,12 +89,12 @@ def test_all_servers_together_are_still_shown_together(two: list[AnyReading]) ->
     both = model_of(two)
 
     counts = [
-        both.snapshot(9 * S, Window.SESSION, source=source).flow.finished
+        both.snapshot(9 * S, SnapshotQuery(Window.SESSION, source=source)).flow.finished
         for source in (None, FIRST, SECOND)
     ]
 
     assert counts[0] == counts[1] + counts[2]
-    assert both.snapshot(9 * S, Window.SESSION).shown_source is None
+    assert both.snapshot(9 * S, SnapshotQuery(Window.SESSION)).shown_source is None
 
 
 def test_the_load_and_the_notes_of_the_session_stay_beside_one_server(
@@ -102,8 +102,8 @@ def test_the_load_and_the_notes_of_the_session_stay_beside_one_server(
 ) -> None:
     both = model_of([*two, Note(t_ns=9 * S, kind=NoteKind.BOOKMARK, text="here")])
 
-    seen = both.snapshot(9 * S, Window.SESSION, source=SECOND)
-    every = both.snapshot(9 * S, Window.SESSION)
+    seen = both.snapshot(9 * S, SnapshotQuery(Window.SESSION, source=SECOND))
+    every = both.snapshot(9 * S, SnapshotQuery(Window.SESSION))
 
     assert seen.notes == every.notes
     assert seen.gpus == every.gpus
@@ -119,7 +119,10 @@ def test_a_session_of_one_server_has_one_model(
 
     model = model_of(chain(traffic.start(), traffic.run(5)))
 
-    assert model.snapshot(5 * S, Window.MINUTE, source=FIRST).shown_source == FIRST
+    assert (
+        model.snapshot(5 * S, SnapshotQuery(Window.MINUTE, source=FIRST)).shown_source
+        == FIRST
+    )
 
 
 def test_an_engine_that_comes_after_a_lost_one_is_not_beside_it(
@@ -141,7 +144,10 @@ def test_an_engine_that_comes_after_a_lost_one_is_not_beside_it(
         ]
     )
 
-    assert model.snapshot(4 * S, Window.MINUTE, source=SECOND).shown_source == SECOND
+    assert (
+        model.snapshot(4 * S, SnapshotQuery(Window.MINUTE, source=SECOND)).shown_source
+        == SECOND
+    )
 
 
 def test_the_loss_of_one_server_is_told_of_it_alone(two: list[AnyReading]) -> None:
@@ -149,8 +155,8 @@ def test_the_loss_of_one_server_is_told_of_it_alone(two: list[AnyReading]) -> No
 
     both = model_of([*two, lost])
 
-    gone = both.snapshot(9 * S, Window.MINUTE, source=SECOND)
-    there = both.snapshot(9 * S, Window.MINUTE, source=FIRST)
+    gone = both.snapshot(9 * S, SnapshotQuery(Window.MINUTE, source=SECOND))
+    there = both.snapshot(9 * S, SnapshotQuery(Window.MINUTE, source=FIRST))
     assert gone.verdict.sentence == "gone"
     assert gone.flow.running is None
     assert there.verdict.sentence != "gone"
@@ -169,7 +175,12 @@ def test_of_more_servers_than_models_the_last_ones_are_in_all_alone(
 
     every = model_of([*two, *third])
 
-    assert every.snapshot(9 * S, Window.SESSION, source="engine-3").shown_source is None
-    pooled = every.snapshot(9 * S, Window.SESSION)
-    alone = model_of(two).snapshot(9 * S, Window.SESSION)
+    assert (
+        every.snapshot(
+            9 * S, SnapshotQuery(Window.SESSION, source="engine-3")
+        ).shown_source
+        is None
+    )
+    pooled = every.snapshot(9 * S, SnapshotQuery(Window.SESSION))
+    alone = model_of(two).snapshot(9 * S, SnapshotQuery(Window.SESSION))
     assert pooled.steps.count > alone.steps.count

@@ -21,6 +21,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.objectives.view import ClassState, SloState
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.metrics.test_saved import Keeps
 
 Make = Callable[..., Any]
@@ -43,7 +44,7 @@ def judged(
     slo: str, readings: Iterable[AnyReading], window: Window = Window.SESSION
 ) -> SloState:
     model = folded([said(slo), *readings])
-    state = model.snapshot(10 * S, window).slo
+    state = model.snapshot(10 * S, SnapshotQuery(window)).slo
     assert state is not None
     return state
 
@@ -189,7 +190,7 @@ def test_a_window_forgets_and_the_hour_does_not(make_life: Make) -> None:
         readings += [*front, *engine]
     model = folded([said("e2el_s<45ms; target=0.9"), *readings])
 
-    state = model.snapshot(4_001 * S, Window.MINUTE).slo
+    state = model.snapshot(4_001 * S, SnapshotQuery(Window.MINUTE)).slo
 
     assert state is not None
     assert counts(state) == (1, 0, 0)
@@ -282,8 +283,12 @@ def test_tokens_of_ended_requests_are_those_of_bad_and_undetermined_ones_too() -
 def test_without_objectives_there_is_no_state(make_life: Make) -> None:
     front, engine = make_life(100, ordinal=0)
 
-    assert folded([*front, *engine]).snapshot(S, Window.SESSION).slo is None
-    shown = folded([said("ttft_s<0s1"), *front]).snapshot(S, Window.SESSION)
+    assert (
+        folded([*front, *engine]).snapshot(S, SnapshotQuery(Window.SESSION)).slo is None
+    )
+    shown = folded([said("ttft_s<0s1"), *front]).snapshot(
+        S, SnapshotQuery(Window.SESSION)
+    )
     assert shown.slo is None
 
 
@@ -291,7 +296,11 @@ def test_what_was_typed_holds_for_every_server(make_life: Make) -> None:
     front, engine = make_life(100, ordinal=0)
     others = [said("ttft_s<1ms", ENGINE), said("ttft_s<1"), said("ttft_s<2ms", ENGINE)]
 
-    state = folded([*others, *front, *engine]).snapshot(S, Window.SESSION).slo
+    state = (
+        folded([*others, *front, *engine])
+        .snapshot(S, SnapshotQuery(Window.SESSION))
+        .slo
+    )
 
     assert state is not None
     assert (state.slo, counts(state)) == ("ttft_s<1", (1, 1, 0))
@@ -305,14 +314,14 @@ def test_of_several_servers_each_has_its_own(make_life: Make) -> None:
         [said("ttft_s<1", ENGINE), said("ttft_s<1ms", "engine-2"), *here, *there]
     )
 
-    both = model.snapshot(S, Window.SESSION).slo
+    both = model.snapshot(S, SnapshotQuery(Window.SESSION)).slo
     one = model.slo(S, Window.SESSION, S, ENGINE)
 
     assert both is not None
     assert one is not None
     assert (both.slo, counts(both)) == ("of each server its own", (2, 1, 0))
     assert one.slo == "ttft_s<1"
-    alone = model.snapshot(S, Window.SESSION, source="engine-2").slo
+    alone = model.snapshot(S, SnapshotQuery(Window.SESSION, source="engine-2")).slo
     if alone is not None:
         assert alone.slo == "ttft_s<0.001"
 
@@ -344,7 +353,7 @@ def test_it_is_missed_once_that_lasted_and_until_it_is_met(make_life: Make) -> N
 
     folded(minute(make_life, bad=3, good=0, start_s=24), model)
     assert model.slo_missed_since_ns == 21 * S
-    state = model.snapshot(27 * S, Window.MINUTE).slo
+    state = model.snapshot(27 * S, SnapshotQuery(Window.MINUTE)).slo
     assert state is not None
     assert state.missed_since_ns == 21 * S
 
@@ -400,10 +409,10 @@ def test_a_restored_model_judges_on_as_if_nothing_had_been(
     folded(readings[cut:], again)
 
     for window in Window:
-        shown = model.snapshot(72 * S, window)
+        shown = model.snapshot(72 * S, SnapshotQuery(window))
         assert shown.slo is not None
-        assert again.snapshot(72 * S, window).slo == shown.slo
-        assert again.snapshot(72 * S, window).requests == shown.requests
+        assert again.snapshot(72 * S, SnapshotQuery(window)).slo == shown.slo
+        assert again.snapshot(72 * S, SnapshotQuery(window)).requests == shown.requests
 
 
 def test_it_can_be_judged_by_other_objectives_than_recorded(make_life: Make) -> None:
@@ -411,11 +420,11 @@ def test_it_can_be_judged_by_other_objectives_than_recorded(make_life: Make) -> 
 
     model = folded(readings, Model(said("ttft_s<1; target=0.5")))
 
-    state = model.snapshot(72 * S, Window.SESSION).slo
+    state = model.snapshot(72 * S, SnapshotQuery(Window.SESSION)).slo
     assert state is not None
     assert (state.slo, state.target) == ("ttft_s<1", 0.5)
     assert counts(state) == (25, 25, 0)
-    (ttft, *_) = model.snapshot(72 * S, Window.SESSION).latencies
+    (ttft, *_) = model.snapshot(72 * S, SnapshotQuery(Window.SESSION)).latencies
     assert ttft.objective_s == 1
 
 
@@ -425,7 +434,10 @@ def test_rows_tell_what_a_request_missed(make_life: Make) -> None:
     ended = folded([said("ttft_s<1ms tpot_s<1ms"), *front, *engine])
     good = folded([said("ttft_s<1"), *front, *engine])
 
-    rows = [m.snapshot(S, Window.SESSION).requests[0] for m in (live, ended, good)]
+    rows = [
+        m.snapshot(S, SnapshotQuery(Window.SESSION)).requests[0]
+        for m in (live, ended, good)
+    ]
 
     assert [row.missed for row in rows] == [None, ("ttft_s", "tpot_s"), ()]
 
@@ -443,7 +455,7 @@ def test_who_waits_for_a_word_waits_in_a_restored_model_too(make_life: Make) -> 
     dropped = Note(source=ENGINE, t_ns=150 * MS, kind=NoteKind.DROPPED, text="")
 
     for each in (model, again):
-        state = folded([dropped], each).snapshot(S, Window.SESSION).slo
+        state = folded([dropped], each).snapshot(S, SnapshotQuery(Window.SESSION)).slo
         assert state is not None
         assert counts(state) == (1, 1, 0)
 

@@ -13,7 +13,7 @@ from inferwatch.metrics.model.spending import spending
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health, Verdict
 from tests.inferwatch.metrics.test_saved import Keeps
@@ -153,7 +153,7 @@ def test_the_share_of_prefill_is_by_time_and_by_tokens(make_step: Make) -> None:
     for step in steps:
         model.fold(step)
 
-    line = model.snapshot(S, Window.TEN_SECONDS).timeline
+    line = model.snapshot(S, SnapshotQuery(Window.TEN_SECONDS)).timeline
     at = line.index_at(120_000_000)
 
     assert at is not None
@@ -171,7 +171,7 @@ def test_tokens_of_good_requests_are_counted(make_life: Make) -> None:
             model.fold(each)
 
     for each in (model, _restored(model)):
-        now = each.snapshot(S + 100_000_000, Window.SESSION)
+        now = each.snapshot(S + 100_000_000, SnapshotQuery(Window.SESSION))
         assert now.slo is not None
         assert now.slo.good_tokens == 7
         assert now.spending is not None
@@ -193,7 +193,7 @@ def test_good_tokens_are_no_cheaper_than_tokens(make_life: Make) -> None:
     for each in [*front, *engine]:
         model.fold(each)
 
-    told = model.snapshot(15 * S, Window.TEN_SECONDS).spending
+    told = model.snapshot(15 * S, SnapshotQuery(Window.TEN_SECONDS)).spending
 
     assert told is not None
     assert told.per_mtok is not None
@@ -204,7 +204,7 @@ def test_a_chosen_price_holds_whatever_was_recorded() -> None:
     model = Model(prices=Prices(t_ns=0, gpu_hour=1.0))
     model.fold(Prices(t_ns=0, gpu_hour=9.0))
 
-    told = model.snapshot(S, Window.SESSION).spending
+    told = model.snapshot(S, SnapshotQuery(Window.SESSION)).spending
 
     assert told is not None
     assert told.per_hour == 1.0

@@ -8,7 +8,7 @@ import pytest
 from collectors.contract.readings import AnyReading, EventKind, Note, NoteKind, Step
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps import stalls
 from inferwatch.metrics.steps.efficiency import Stall, StallKind
 from tests.inferwatch.metrics.test_saved import Keeps
@@ -100,8 +100,11 @@ def found(readings: Iterable[AnyReading], now_ms: float = 60_000) -> tuple[Stall
             saved = other.saved()
             keeps.keep(saved)
             other = keeps.restored(saved)
-    shown = model.snapshot(round(now_ms * MS), Window.SESSION)
-    assert shown.stalls == other.snapshot(round(now_ms * MS), Window.SESSION).stalls
+    shown = model.snapshot(round(now_ms * MS), SnapshotQuery(Window.SESSION))
+    assert (
+        shown.stalls
+        == other.snapshot(round(now_ms * MS), SnapshotQuery(Window.SESSION)).stalls
+    )
     return shown.stalls
 
 
@@ -293,8 +296,8 @@ def test_those_of_the_window_are_told_newest_first(engine: Engine) -> None:
         model.fold(reading)
     now_ns = round(engine.t_ms * MS)
 
-    whole = model.snapshot(now_ns, Window.SESSION).stalls
-    lately = model.snapshot(now_ns, Window.TEN_SECONDS).stalls
+    whole = model.snapshot(now_ns, SnapshotQuery(Window.SESSION)).stalls
+    lately = model.snapshot(now_ns, SnapshotQuery(Window.TEN_SECONDS)).stalls
 
     assert len(whole) == 40
     assert [each.end_ns for each in whole] == sorted(
@@ -339,6 +342,8 @@ def test_a_server_has_its_own(engine: Engine) -> None:
         )
 
     def of(source: str | None) -> int:
-        return len(model.snapshot(9 * S, Window.SESSION, source=source).stalls)
+        return len(
+            model.snapshot(9 * S, SnapshotQuery(Window.SESSION, source=source)).stalls
+        )
 
     assert (of("engine-1"), of("engine-2"), of(None)) == (2, 0, 2)

@@ -11,7 +11,7 @@ from collectors.contract.readings import BoundBy, Note, NoteKind, Step
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.drawn import drawn
 
 See = Callable[..., Snapshot]
@@ -230,7 +230,7 @@ def test_the_day_is_kept_in_few_bins(make_step: Make) -> None:
     history = model._history
     held = [history._whole.bins, *(each.bins for each in history._rolling.values())]
     assert all(len(bins) <= 240 for bins in held)
-    timeline = model.snapshot(86_400 * S, Window.SESSION).timeline
+    timeline = model.snapshot(86_400 * S, SnapshotQuery(Window.SESSION)).timeline
     assert sum(timeline.steps) == 86_400 // 20
 
 
@@ -252,14 +252,17 @@ def test_looking_changes_nothing_and_order_does_not_matter(
         seldom.fold(step)
         often.fold(step)
         if index in looks:
-            often.snapshot(step.end_ns, window)
+            often.snapshot(step.end_ns, SnapshotQuery(window))
     for step in sorted(steps, key=lambda step: step.end_ns):
         sorted_.fold(step)
 
-    rare = seldom.snapshot(now_ns, window)
-    assert often.snapshot(now_ns, window) == rare
-    assert sorted_.snapshot(now_ns, window).timeline.steps == rare.timeline.steps
-    assert sorted_.snapshot(now_ns, window).steps == rare.steps
+    rare = seldom.snapshot(now_ns, SnapshotQuery(window))
+    assert often.snapshot(now_ns, SnapshotQuery(window)) == rare
+    assert (
+        sorted_.snapshot(now_ns, SnapshotQuery(window)).timeline.steps
+        == rare.timeline.steps
+    )
+    assert sorted_.snapshot(now_ns, SnapshotQuery(window)).steps == rare.steps
 
 
 @pytest.mark.parametrize("window", list(Window))

@@ -19,7 +19,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.series.window import Latency, Window
 from inferwatch.metrics.servers.server_state import Via
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -88,7 +88,7 @@ def shown(
     model = Model()
     for each in readings:
         model.fold(each)
-    return model.snapshot(10 * S, window, source=source)
+    return model.snapshot(10 * S, SnapshotQuery(window, source=source))
 
 
 def row(snapshot: Snapshot, metric: str) -> Latency:

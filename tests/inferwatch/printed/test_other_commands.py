@@ -44,7 +44,7 @@ from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.load.scenarios.evidence import ScenarioFinding
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.as_markdown import comparison_markdown
 from inferwatch.studies.compare.as_text import comparison_text, plain
@@ -321,7 +321,9 @@ def test_how_far_a_load_is() -> None:
     for each in recorded.failing():
         model.fold(each)
         if isinstance(each, LoadEvent):
-            now = model.snapshot(each.t_ns, Window.SESSION, client=True).client
+            now = model.snapshot(
+                each.t_ns, SnapshotQuery(Window.SESSION, client=True)
+            ).client
             moments.append(progress_line(recorded.PLAN, now or ClientView(), 5.0))
 
     check("load_progress.txt", "\n".join(moments) + "\n")
@@ -383,9 +385,9 @@ def measured(*, everything: bool) -> baseline.BaselineResult:
     tags = [configuration.exact_tag, configuration.model_tag]
     return baseline.BaselineResult(
         lengths=lengths,
-        snapshot=snapshot_of_gpus()
+        shown=snapshot_of_gpus()
         if everything
-        else Model().snapshot(0, Window.SESSION),
+        else Model().snapshot(0, SnapshotQuery(Window.SESSION)),
         configuration=configuration if everything else None,
         session_id="s7" if everything else None,
         tags=tags if everything else (),
@@ -396,7 +398,7 @@ def snapshot_of_gpus() -> Snapshot:
     model = Model()
     for each in recorded.with_gpus():
         model.fold(each)
-    return model.snapshot(30 * S, Window.SESSION)
+    return model.snapshot(30 * S, SnapshotQuery(Window.SESSION))
 
 
 @pytest.mark.parametrize("form", ["txt", "json"])

@@ -14,6 +14,7 @@ from collectors.contract.readings import AnyReading, BlockMap, PromptBlocks
 from inferwatch.errors import StorageError
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.recording import opened
 from inferwatch.printing.export.table_files import write_jsonl
@@ -74,8 +75,10 @@ def test_a_flipped_bit_costs_one_reading_and_draws_nothing_wrong(
         if ordinal in numbers:
             torn.fold(numbers[ordinal])
         if isinstance(reading, BlockMap):
-            shown = torn.snapshot(reading.t_ns, Window.MINUTE).block_maps
-            right = whole.snapshot(reading.t_ns, Window.MINUTE).block_maps
+            shown = torn.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE)).block_maps
+            right = whole.snapshot(
+                reading.t_ns, SnapshotQuery(Window.MINUTE)
+            ).block_maps
             stale = ordinal not in numbers
             assert stale or not shown or shown == right
             unlike += shown != right

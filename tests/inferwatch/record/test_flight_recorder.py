@@ -28,7 +28,7 @@ from collectors.contract.readings import (
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.flight.flight_recorder import LATE_NS, FlightRecorder
 from inferwatch.record.flight.kept_readings import KeptReadings
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
@@ -79,7 +79,9 @@ def watched(
     for reading in readings:
         pipeline.take([reading])
         if isinstance(reading, Tick):
-            seen[reading.t_ns] = told(model.snapshot(reading.t_ns, WINDOW))
+            seen[reading.t_ns] = told(
+                model.snapshot(reading.t_ns, SnapshotQuery(WINDOW))
+            )
             if reading.t_ns // NS_PER_S == fire_at_s:
                 recorder.begin("slow", "it was slow", reading.t_ns)
     recorder.close()
@@ -92,7 +94,7 @@ async def watched_again(path: Path, zero_ns: int) -> dict[int, dict[str, Any]]:
         for reading in batch:
             model.fold(reading)
             if isinstance(reading, Tick):
-                picture = model.snapshot(reading.t_ns, WINDOW)
+                picture = model.snapshot(reading.t_ns, SnapshotQuery(WINDOW))
                 seen[reading.t_ns + zero_ns] = told(picture)
     return seen
 

@@ -25,7 +25,7 @@ from inferwatch.live.pipeline import Pipeline
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
 from inferwatch.record.sessions.sessions import find
@@ -102,7 +102,7 @@ def one(index: int, due_ns: int, *, warm: bool) -> Iterator[AnyReading]:
 
 
 def looked_at(model: Model, tick: Tick) -> list[Snapshot]:
-    return [model.snapshot(tick.t_ns, window) for window in Window]
+    return [model.snapshot(tick.t_ns, SnapshotQuery(window)) for window in Window]
 
 
 @pytest.mark.parametrize("peeks", [0, 7], ids=["at ticks only", "in between, too"])
@@ -114,7 +114,7 @@ async def test_a_replayed_load_shows_what_the_live_one_showed(
     for number, reading in enumerate(a_load()):
         pipeline.take([reading])
         if peeks and number % peeks == 0:
-            model.snapshot(number * 30 * MS, Window.SESSION)
+            model.snapshot(number * 30 * MS, SnapshotQuery(Window.SESSION))
         if isinstance(reading, Tick):
             live.append(looked_at(model, reading))
     pipeline.close()
@@ -181,7 +181,9 @@ async def test_a_plan_that_an_earlier_version_noted_is_read_as_a_plan(
         for reading in readings:
             model.fold(reading)
     for window in Window:
-        assert models[0].snapshot(16 * S, window) == models[1].snapshot(16 * S, window)
+        assert models[0].snapshot(16 * S, SnapshotQuery(window)) == models[1].snapshot(
+            16 * S, SnapshotQuery(window)
+        )
 
 
 def test_plans_are_found_in_order_of_receipt_however_they_were_recorded(

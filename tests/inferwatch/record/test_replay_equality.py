@@ -18,7 +18,7 @@ from collectors.contract.readings import (
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
 from inferwatch.record.writing.recorder import Recorder
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
@@ -29,7 +29,7 @@ WINDOWS = [Window.TEN_SECONDS, Window.SESSION]
 
 
 def snapshots(model: Model, tick: Tick) -> list[Snapshot]:
-    return [model.snapshot(tick.t_ns, window) for window in WINDOWS]
+    return [model.snapshot(tick.t_ns, SnapshotQuery(window)) for window in WINDOWS]
 
 
 def watched_live(
@@ -44,7 +44,9 @@ def watched_live(
         if isinstance(reading, Tick):
             seen.append(snapshots(model, reading))
         elif number % 400 == 0:
-            model.snapshot(10**9 * number // 400, Window.MINUTE, requests=False)
+            model.snapshot(
+                10**9 * number // 400, SnapshotQuery(Window.MINUTE, requests=False)
+            )
     pipeline.close()
     return seen
 
@@ -125,7 +127,10 @@ async def test_gpus_and_hosts_are_replayed_as_they_were(
 
 
 def in_full(model: Model, tick: Tick) -> list[Snapshot]:
-    return [model.snapshot(tick.t_ns, window, hardware=True) for window in WINDOWS]
+    return [
+        model.snapshot(tick.t_ns, SnapshotQuery(window, hardware=True))
+        for window in WINDOWS
+    ]
 
 
 async def test_the_memory_is_replayed_as_it_was(

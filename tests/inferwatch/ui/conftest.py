@@ -44,7 +44,7 @@ from inferwatch.metrics.hardware.own_cost import Cost
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Quantiles, Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.flow import Flow, KvState
 from inferwatch.metrics.steps.health import Health, Verdict
@@ -583,27 +583,20 @@ class ScriptedFeed:
         text = f"{s // 3600:02}:{s // 60 % 60:02}:{s % 60:02}"
         return f"{text}.{t_ns % S // 1_000_000:03}" if ms else text
 
-    def snapshot(
-        self,
-        window: Window,
-        *,
-        requests: bool = True,
-        client: bool = False,
-        hardware: bool = False,
-        source: str | None = None,
-    ) -> Snapshot:
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
+        rows = "with" if query.requests else "without"
         self.asked.append(
-            f"snapshot {window.name} {'with' if requests else 'without'} requests"
-            + (" and client" if client else "")
-            + (" and hardware" if hardware else "")
-            + (f" of {source}" if source else "")
+            f"snapshot {query.window.name} {rows} requests"
+            + (" and client" if query.client else "")
+            + (" and hardware" if query.hardware else "")
+            + (f" of {query.source}" if query.source else "")
         )
         assert_folding_thread()
         playback = self.playback
         elsewhere = playback is not None and not playback.at_live
         at_ns = playback.position_ns if playback and elsewhere else self.at_ns
-        made = snapshot(window, at_ns)
-        return self.change(made if requests else replace(made, requests=()))
+        made = snapshot(query.window, at_ns)
+        return self.change(made if query.requests else replace(made, requests=()))
 
     def present(self, source: str | None = None) -> Snapshot:
         del source

@@ -12,6 +12,7 @@ from textual.widgets import Label
 from collectors.contract.clock import NS_PER_S, SessionClock
 from inferwatch.metrics.configuration import Configuration, configuration_of
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.sessions.housekeeping import retag
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.ui.app import InferwatchApp
@@ -60,7 +61,7 @@ def kept(
 
 
 def of(app: InferwatchApp) -> Configuration:
-    found = configuration_of(app.session.feed.snapshot(Window.MINUTE))
+    found = configuration_of(app.session.feed.snapshot(SnapshotQuery(Window.MINUTE)))
     assert found is not None
     return found
 

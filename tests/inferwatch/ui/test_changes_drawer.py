@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 from inferwatch.errors import UsageError
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.replay import reference
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.frame import changes_drawer
@@ -30,7 +31,7 @@ def one_session(monkeypatch: pytest.MonkeyPatch) -> None:
         return wanted
 
     def read(*_: Any, **__: Any) -> reference.Reference:
-        nothing = Model().snapshot(0, Window.SESSION)
+        nothing = Model().snapshot(0, SnapshotQuery(Window.SESSION))
         return reference.Reference(title="s1", span="all of it", snapshot=nothing)
 
     monkeypatch.setattr(changes_drawer, "reference_place", place)

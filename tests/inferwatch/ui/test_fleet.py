@@ -8,7 +8,7 @@ from textual.pilot import Pilot
 
 from collectors.contract.readings import EngineInfo
 from inferwatch.metrics.servers.server_state import ServerState
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.fleet.table import FleetTable
 from inferwatch.ui.pages import SessionPage
@@ -26,10 +26,10 @@ SIZES = [(80, 24), (120, 40), (200, 60)]
 class FleetFeed(ScriptedFeed):
     """A session of several servers, one of which can be asked for."""
 
-    def snapshot(self, *args: Any, source: str | None = None, **asked: Any) -> Snapshot:
-        made = super().snapshot(*args, source=source, **asked)
-        known = source in {each.source for each in made.servers}
-        return replace(made, shown_source=source if known else None)
+    def snapshot(self, query: SnapshotQuery) -> Snapshot:
+        made = super().snapshot(query)
+        known = query.source in {each.source for each in made.servers}
+        return replace(made, shown_source=query.source if known else None)
 
 
 def app_of(fleet: Fleet) -> InferwatchApp:

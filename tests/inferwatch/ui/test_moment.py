@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.pages import SessionPage
@@ -55,7 +55,7 @@ async def test_a_moment_chosen_here_is_the_moment_there_with_its_slowest_step(
         assert readout(text_of, app) == here
         assert "under the time cursor" in text_of(app, "#slowest")[0]
 
-        line = feed.snapshot(Window.MINUTE).timeline
+        line = feed.snapshot(SnapshotQuery(Window.MINUTE)).timeline
         index = line.index_at(app.session.view.cursor_ns or 0)
         assert index is not None
         step = line.slowest_step[index]

@@ -13,7 +13,7 @@ from inferwatch.metrics.load.view import LoadRun
 from inferwatch.metrics.number import number_of
 from inferwatch.metrics.requests.latencies import TTFT
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.ui.app import TABS, InferwatchApp
 from inferwatch.ui.frame.header import HeaderLine
 from inferwatch.ui.frame.session_screen import SessionScreen
@@ -306,7 +306,7 @@ async def test_neither_a_long_queue_nor_a_far_limit_flattens_the_batch(
         assert heights[0] > max(heights[1:])  # TTFT has the tallest
 
         engine = msgspec.structs.replace(
-            feed.snapshot(Window.MINUTE).engines[0], max_num_seqs=1024
+            feed.snapshot(SnapshotQuery(Window.MINUTE)).engines[0], max_num_seqs=1024
         )
         feed.change = lambda made: replace(made, engines=(engine,))
         await settle(pilot)

@@ -12,7 +12,7 @@ from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.window import Latency, Quantiles, Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.replay.reference import Reference
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import SessionPage
@@ -191,7 +191,7 @@ FILTERS: list[tuple[str, Callable[[RequestRow], bool]]] = [
 
 
 async def test_requests_are_found_by_what_they_missed(judged_feed: Any) -> None:
-    requests = judged_feed.snapshot(Window.MINUTE).requests
+    requests = judged_feed.snapshot(SnapshotQuery(Window.MINUTE)).requests
     app = InferwatchApp(SessionPage(judged_feed, View(screen="requests")))
     async with app.run_test(size=(160, 60)) as pilot:
         app.look()

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Label
 
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
@@ -75,7 +76,7 @@ async def test_several_settings_stand_beside_what_was_and_how_well_it_is_simulat
     sample: Player, settle: Settle
 ) -> None:
     """Rows of requests say less than the events of a record: it is near, not equal."""
-    shown = sample.snapshot(Window.SESSION)
+    shown = sample.snapshot(SnapshotQuery(Window.SESSION))
     (recorded,) = [each for each in shown.latencies if each.metric == "ttft_s"]
     app = app_on("steps", sample)
     async with app.run_test(size=(120, 40)) as pilot:

@@ -33,7 +33,7 @@ from inferwatch.metrics.requests.request_tracker import (
 )
 from inferwatch.metrics.series.history import History
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.live_limits import LimitChanges
 from inferwatch.printing.export.recording import Recording
 
@@ -243,7 +243,7 @@ def gather(recording: Recording) -> PageData:
             hear(reading)
     now_ns = recording.session.duration_ns
     return PageData(
-        snapshot=model.snapshot(now_ns, Window.SESSION, client=True),
+        snapshot=model.snapshot(now_ns, SnapshotQuery(Window.SESSION, client=True)),
         server=distributions.of,
         client=client,
         plans=plans,

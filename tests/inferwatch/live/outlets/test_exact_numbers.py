@@ -35,6 +35,7 @@ from inferwatch.live.outlets.exposed import (
 )
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.conftest import ENGINE, Traffic
 
 SECONDS = 90
@@ -119,7 +120,7 @@ def test_runs_of_buckets_leave_out_what_is_empty() -> None:
 def test_histograms_hold_what_the_latency_table_shows(
     numbers: ExactNumbers, model: Model
 ) -> None:
-    shown = model.snapshot(SECONDS * S, Window.SESSION).latencies
+    shown = model.snapshot(SECONDS * S, SnapshotQuery(Window.SESSION)).latencies
     points = exposed_points(numbers, SECONDS * S, None)
 
     assert len(shown) == 6
@@ -140,7 +141,7 @@ def test_histograms_hold_what_the_latency_table_shows(
 def test_percentiles_beside_them_are_those_of_the_last_minute(
     numbers: ExactNumbers, model: Model
 ) -> None:
-    for row in model.snapshot(SECONDS * S, Window.MINUTE).latencies:
+    for row in model.snapshot(SECONDS * S, SnapshotQuery(Window.MINUTE)).latencies:
         exposed = QUANTILES[row.metric]
         assert value_of(numbers, exposed, quantile="0.99") == row.quantiles.p99
         assert value_of(numbers, exposed, quantile="1") == row.quantiles.max
@@ -149,7 +150,7 @@ def test_percentiles_beside_them_are_those_of_the_last_minute(
 def test_counters_add_up_to_what_steps_and_requests_told(
     numbers: ExactNumbers, model: Model
 ) -> None:
-    shown = model.snapshot(SECONDS * S, Window.SESSION)
+    shown = model.snapshot(SECONDS * S, SnapshotQuery(Window.SESSION))
 
     tokens, _ = COUNTERS["output_tokens"]
     assert value_of(numbers, tokens) == shown.steps.output_tokens > 0

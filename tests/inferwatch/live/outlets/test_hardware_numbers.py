@@ -19,6 +19,7 @@ from inferwatch.live.outlets.exposed import PREFIX, exposed_points
 from inferwatch.live.outlets.otlp import _metric
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.metrics.scripted_hardware import PEAK, gpu_info, plausible, uuid
 
 S = 1_000_000_000
@@ -79,7 +80,7 @@ def test_energy_is_a_counter_that_agrees_with_the_screens() -> None:
     model = Model()
     for reading in readings:
         model.fold(reading)
-    (gpu,) = model.snapshot(60 * S, Window.SESSION).gpus
+    (gpu,) = model.snapshot(60 * S, SnapshotQuery(Window.SESSION)).gpus
 
     found = scraped(readings)
 

@@ -12,7 +12,7 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.causes.scripted_engine import MS, Script
 from tests.inferwatch.metrics.drawn import drawn
 from tests.inferwatch.metrics.test_saved import Keeps
@@ -152,9 +152,9 @@ def test_all_of_a_ttft_is_explained_where_nothing_is_lost(seed: int) -> None:
     for place, reading in enumerate(schedules(Random(seed))):
         model.fold(reading)
         if place % 10 == 0:
-            for row in model.snapshot(10**12, Window.SESSION).requests:
+            for row in model.snapshot(10**12, SnapshotQuery(Window.SESSION)).requests:
                 check(row, lossless=True)
-    shown = model.snapshot(10**12, Window.SESSION)
+    shown = model.snapshot(10**12, SnapshotQuery(Window.SESSION))
     for row in shown.requests:
         check(row, lossless=True)
     told = [row.ttft_s for row in shown.requests if row.ttft_s is not None]
@@ -174,9 +174,9 @@ def test_what_is_lost_is_unknown_and_restored_as_it_was(seed: int) -> None:
             saved = model.saved()
             keeps.keep(saved)
             model = keeps.restored(saved)
-    shown = model.snapshot(10**12, Window.SESSION)
+    shown = model.snapshot(10**12, SnapshotQuery(Window.SESSION))
 
-    assert seen(shown) == seen(plain.snapshot(10**12, Window.SESSION))
+    assert seen(shown) == seen(plain.snapshot(10**12, SnapshotQuery(Window.SESSION)))
     for row in shown.requests:
         check(row, lossless=False)
 

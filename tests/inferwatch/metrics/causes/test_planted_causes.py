@@ -19,7 +19,7 @@ from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.causes.scripted_engine import ENGINE, MS, Script
 
 S = 1_000_000_000
@@ -31,7 +31,7 @@ def see(readings: Iterable[AnyReading]) -> Snapshot:
     model = Model()
     for reading in readings:
         model.fold(reading)
-    return model.snapshot(60 * S, Window.SESSION)
+    return model.snapshot(60 * S, SnapshotQuery(Window.SESSION))
 
 
 def row(shown: Snapshot, number: int) -> RequestRow:
@@ -167,7 +167,7 @@ def test_who_waits_is_told_what_for_while_it_waits() -> None:
     model, told = Model(), []
     for reading in script:
         model.fold(reading)
-        shown = model.snapshot(S, Window.MINUTE)
+        shown = model.snapshot(S, SnapshotQuery(Window.MINUTE))
         told += [
             each.cause
             for each in shown.requests
@@ -360,6 +360,8 @@ def test_of_two_servers_each_has_its_slowest() -> None:
         model = Model()
         for reading in told:
             model.fold(reading)
-        slowest = model.snapshot(60 * S, Window.SESSION, source=source).slowest
+        slowest = model.snapshot(
+            60 * S, SnapshotQuery(Window.SESSION, source=source)
+        ).slowest
         assert slowest is not None
         assert slowest.groups[0].cause is cause

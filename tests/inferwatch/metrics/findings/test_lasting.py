@@ -15,6 +15,7 @@ from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.findings.tracker import Watched
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from tests.inferwatch.metrics.findings.simulated_engine import Engine, S
 from tests.inferwatch.metrics.test_saved import Keeps
 
@@ -137,7 +138,7 @@ def test_from_a_checkpoint_it_goes_on_as_it_would_have(at_s: int) -> None:
 
     for reading in readings[cut:]:
         restored.fold(reading)
-        restored.snapshot(reading.t_ns, Window.MINUTE) if isinstance(
+        restored.snapshot(reading.t_ns, SnapshotQuery(Window.MINUTE)) if isinstance(
             reading, Tick
         ) else None
 
@@ -160,10 +161,12 @@ def test_equal_findings_of_several_servers_are_one() -> None:
 
     assert found.sources == ("a", "b")
     assert found.sentence.startswith("2 of 3 servers let requests wait")
-    alone = model.snapshot(30 * S, Window.MINUTE, source="b").findings
+    alone = model.snapshot(30 * S, SnapshotQuery(Window.MINUTE, source="b")).findings
     assert [each.name for each in alone] == ["batch_too_small"]
     assert alone[0].sources == ()
-    assert model.snapshot(30 * S, Window.MINUTE, source="c").findings == ()
+    assert (
+        model.snapshot(30 * S, SnapshotQuery(Window.MINUTE, source="c")).findings == ()
+    )
 
 
 def test_of_one_server_among_others_its_name_is_told() -> None:

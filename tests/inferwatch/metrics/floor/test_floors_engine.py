@@ -26,6 +26,7 @@ from inferwatch.metrics.floor.traffic import TrafficTracker
 from inferwatch.metrics.floor.view import Limits
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.steps.engines import Engines
 from tests.embedded_engine.probe.test_truth import complete, measured
 
@@ -116,7 +117,7 @@ def limits_of(readings: list[AnyReading]) -> Limits:
     for reading in readings:
         model.fold(reading)
     ended_ns = max(each.end_ns for each in readings if isinstance(each, Step))
-    limits = model.snapshot(ended_ns, Window.SESSION).limits
+    limits = model.snapshot(ended_ns, SnapshotQuery(Window.SESSION)).limits
     assert limits is not None
     return limits
 

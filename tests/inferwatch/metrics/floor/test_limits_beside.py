@@ -10,7 +10,7 @@ from inferwatch.limits.devices import device_named
 from inferwatch.metrics.floor.view import Limits, MemoryPart
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.floor.scripted_limits import (
     ENGINE,
     GPU,
@@ -138,11 +138,11 @@ def test_looking_on_the_way_changes_nothing(source: str | None) -> None:
         looked.fold(reading)  # type: ignore[arg-type]
         plain.fold(reading)  # type: ignore[arg-type]
         for window in Window:
-            looked.snapshot(100 * MS, window)
+            looked.snapshot(100 * MS, SnapshotQuery(window))
 
     for window in Window:
-        seen = looked.snapshot(100 * MS, window, source=source)
-        assert seen == plain.snapshot(100 * MS, window, source=source)
+        seen = looked.snapshot(100 * MS, SnapshotQuery(window, source=source))
+        assert seen == plain.snapshot(100 * MS, SnapshotQuery(window, source=source))
         assert seen.limits is not None
         assert seen.limits.impossible is not None
 
@@ -153,6 +153,8 @@ def test_a_gpu_is_learned_of_by_the_model_of_each_server() -> None:
         model.fold(reading)  # type: ignore[arg-type]
 
     for source in (ENGINE, "engine-2"):
-        limits = model.snapshot(100 * MS, Window.SESSION, source=source).limits
+        limits = model.snapshot(
+            100 * MS, SnapshotQuery(Window.SESSION, source=source)
+        ).limits
         assert limits is not None
         assert limits.peak.bytes_per_s == 1e12

@@ -18,7 +18,7 @@ from collectors.contract.readings import (
 from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from tests.inferwatch.metrics.floor.scripted_limits import (
     BANDWIDTH,
     ENGINE,
@@ -605,9 +605,11 @@ def test_engines_that_differ_have_no_roofline_together() -> None:
     ):
         model.fold(reading)
 
-    both = model.snapshot(10 * MS, Window.SESSION).limits
-    one = model.snapshot(10 * MS, Window.SESSION, source=ENGINE).limits
-    other = model.snapshot(10 * MS, Window.SESSION, source="engine-2").limits
+    both = model.snapshot(10 * MS, SnapshotQuery(Window.SESSION)).limits
+    one = model.snapshot(10 * MS, SnapshotQuery(Window.SESSION, source=ENGINE)).limits
+    other = model.snapshot(
+        10 * MS, SnapshotQuery(Window.SESSION, source="engine-2")
+    ).limits
 
     assert both is not None
     assert one is not None

@@ -8,6 +8,7 @@ import pytest
 from inferwatch.metrics.causes.cause import TTFT_CAUSES
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.export import request_causes as exporter
 from inferwatch.printing.export.recording import opened
 from inferwatch.printing.export.request_causes import COLUMNS, request_causes
@@ -51,7 +52,10 @@ def test_rows_are_those_of_the_screens(recorded: Recorded) -> None:
     model = Model()
     for reading in readings:
         model.fold(reading)
-    shown = {row.request_id: row for row in model.snapshot(0, Window.SESSION).requests}
+    shown = {
+        row.request_id: row
+        for row in model.snapshot(0, SnapshotQuery(Window.SESSION)).requests
+    }
 
     for row in told(path):
         assert (row["cause"], row["ttft_s"]) == (

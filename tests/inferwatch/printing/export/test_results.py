@@ -26,6 +26,7 @@ from inferwatch.loadgen.plan.plan import Arrivals
 from inferwatch.metrics.load.plan import plan_facts
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.export.recording import opened
 from inferwatch.record.imported.imported_run import ImportedRequest
 from inferwatch.record.imported.imported_sessions import (
@@ -167,7 +168,7 @@ def test_it_replays_like_a_session_of_our_own(imported: Imported, file: Path) ->
     for reading in readings:
         model.fold(reading)
 
-    client = model.snapshot(2_000_000_000, Window.SESSION).client
+    client = model.snapshot(2_000_000_000, SnapshotQuery(Window.SESSION)).client
 
     assert client is not None
     assert client.run is not None

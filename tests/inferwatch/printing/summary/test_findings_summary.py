@@ -4,6 +4,7 @@ from typing import Any
 
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.summary.findings import finding_lines, finding_rows
 from tests.inferwatch.metrics.findings.simulated_engine import Engine
 
@@ -12,7 +13,9 @@ def told(engine: Engine, seconds: float) -> dict[str, Any]:
     model = Model()
     for reading in engine.run(seconds):
         model.fold(reading)
-    return finding_rows(model.snapshot(round(seconds * 1e9), Window.SESSION))
+    return finding_rows(
+        model.snapshot(round(seconds * 1e9), SnapshotQuery(Window.SESSION))
+    )
 
 
 def test_what_holds_is_told_with_evidence_and_knobs() -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from collectors.contract.readings import AnyReading, EngineInfo, GpuInfo
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.summary.session import summarise, summary_text
 from tests.inferwatch.metrics.scripted_hardware import (
     PEAK,
@@ -23,7 +24,7 @@ def summary_of(readings: list[AnyReading], seconds: int = 60) -> dict[str, Any]:
     model = Model()
     for reading in readings:
         model.fold(reading)
-    snapshot = model.snapshot(seconds * S, Window.SESSION)
+    snapshot = model.snapshot(seconds * S, SnapshotQuery(Window.SESSION))
     found: dict[str, Any] = json.loads(json.dumps(summarise(snapshot, "s1")))
     return found
 

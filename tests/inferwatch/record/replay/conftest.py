@@ -13,7 +13,7 @@ from inferwatch.metrics.findings import gather
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.replay.player import Player
 from inferwatch.record.writing.recorder import Recorder
 
@@ -83,7 +83,7 @@ def as_of() -> Callable[[list[AnyReading], int, Window], Snapshot]:
             if receipts.take(reading) > t_ns:
                 break
             model.fold(reading)
-        return model.snapshot(t_ns, window, client=False)
+        return model.snapshot(t_ns, SnapshotQuery(window, client=False))
 
     def look_up(readings: list[AnyReading], t_ns: int, window: Window) -> Snapshot:
         last = readings[-1]  # it is kept, so no other reading gets its id

@@ -25,7 +25,7 @@ from inferwatch.metrics.model.model import Model, SavedState
 from inferwatch.metrics.series import recent_rows as recent
 from inferwatch.metrics.series import saving
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.checkpoints import file as checkpoint_file
 from inferwatch.record.checkpoints.blocks import compress, decompress
 from inferwatch.record.checkpoints.checkpoints import Checkpoint, Checkpoints
@@ -165,7 +165,9 @@ async def test_random_moments_are_shown_as_by_playing_to_them(
         t_ns, window = random.randint(0, LONG_S * S), random.choice(list(Window))
         await player.playback.seek(t_ns)
 
-        assert player.snapshot(window) == as_of(long_readings, t_ns, window), t_ns
+        assert player.snapshot(SnapshotQuery(window)) == as_of(
+            long_readings, t_ns, window
+        ), t_ns
 
     assert player._seekable._lookup._checkpoints is not None  # they were not refused
 
@@ -182,7 +184,7 @@ async def test_steps_across_a_checkpoint_are_shown_as_by_playing(
 
         at_ns = player.now_ns()
         assert at_ns in ends_ns
-        shown = player.snapshot(Window.MINUTE)
+        shown = player.snapshot(SnapshotQuery(Window.MINUTE))
         assert shown == as_of(long_readings, at_ns, Window.MINUTE)
 
 
@@ -196,7 +198,9 @@ async def test_a_restored_model_goes_on_to_the_end_as_one_that_was_never_saved(
     await player.playback.seek(end_ns)
 
     for window in Window:
-        assert player.snapshot(window) == as_of(long_readings, end_ns, window)
+        assert player.snapshot(SnapshotQuery(window)) == as_of(
+            long_readings, end_ns, window
+        )
     assert player._seekable._lookup._checkpoints is not None  # it was not refused
 
 
@@ -211,7 +215,9 @@ async def test_checkpoints_are_made_while_recording(
     pipeline = Pipeline(Model(), recorder)
     for at in range(0, len(long_readings), 50):
         pipeline.take(long_readings[at : at + 50])
-        pipeline.snapshot(at * 10**6, Window.SESSION)  # settles rows, changes nothing
+        pipeline.snapshot(
+            at * 10**6, SnapshotQuery(Window.SESSION)
+        )  # settles rows, changes nothing
     pipeline.close()
 
     made = checkpoints_of(path)
@@ -222,7 +228,9 @@ async def test_checkpoints_are_made_while_recording(
         for _ in range(5):
             t_ns, window = random.randint(0, LONG_S * S), random.choice(list(Window))
             await player.playback.seek(t_ns)
-            assert player.snapshot(window) == as_of(long_readings, t_ns, window)
+            assert player.snapshot(SnapshotQuery(window)) == as_of(
+                long_readings, t_ns, window
+            )
         assert (
             player._seekable._lookup._checkpoints is not None
         )  # they were not refused
@@ -372,9 +380,9 @@ async def test_a_file_that_is_not_ours_is_refused_and_done_without(
     t_ns, window = 40 * S, Window.SESSION
 
     try:
-        player.snapshot(window)
+        player.snapshot(SnapshotQuery(window))
         await player.playback.seek(t_ns)
-        shown = player.snapshot(window)
+        shown = player.snapshot(SnapshotQuery(window))
     finally:
         player.close()
 
@@ -392,7 +400,7 @@ async def test_strange_blocks_that_show_only_when_drawn_are_done_without(
         await player.playback.seek(40 * S)
         async with asyncio.timeout(60):
             while not seen or seen[-1].window is not Window.SESSION:
-                seen.append(player.snapshot(Window.SESSION))
+                seen.append(player.snapshot(SnapshotQuery(Window.SESSION)))
                 await asyncio.sleep(0.05)
 
     await run(player, look())
@@ -418,7 +426,7 @@ async def test_a_malicious_state_is_refused(
 
     try:
         await player.playback.seek(40 * S)
-        shown = player.snapshot(Window.MINUTE)
+        shown = player.snapshot(SnapshotQuery(Window.MINUTE))
         refused = player._seekable._lookup.refused
     finally:
         player.close()
@@ -440,7 +448,7 @@ async def test_a_record_beside_which_nothing_can_be_written_is_sought_in(
     try:
         player._builder.build()
         await player.playback.seek(30 * S)
-        shown = player.snapshot(Window.MINUTE)
+        shown = player.snapshot(SnapshotQuery(Window.MINUTE))
         elsewhere = player._builder.path
         assert elsewhere.exists()
     finally:
@@ -645,7 +653,7 @@ async def test_one_that_goes_while_it_is_read_is_read_to_its_end(
             model, place = reading.restore(row)
 
         t_ns = row[1]
-        shown = model.snapshot(t_ns, Window.MINUTE, client=False)
+        shown = model.snapshot(t_ns, SnapshotQuery(Window.MINUTE, client=False))
         assert place.ordinal == row[0]
         assert shown == as_of(long_readings[: row[0]], t_ns, Window.MINUTE)
 
@@ -661,7 +669,9 @@ async def shown_as_by_playing(
         for _ in range(4):
             t_ns, window = random.randint(0, LONG_S * S), random.choice(windows)
             await player.playback.seek(t_ns)
-            assert player.snapshot(window) == as_of(readings, t_ns, window), t_ns
+            assert player.snapshot(SnapshotQuery(window)) == as_of(
+                readings, t_ns, window
+            ), t_ns
         assert (
             player._seekable._lookup._checkpoints is not None
         )  # they were not refused

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from collectors.contract.readings import Prices, WatchedSlo
 from inferwatch.cli.main import inferwatch
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.record.replay.replay_state import ReplayOverrides
 from inferwatch.record.replay.seekable_session import SeekableSession
@@ -41,7 +42,7 @@ def test_wherever_one_seeks_the_choice_holds(record: Path) -> None:
         for each in (folded, sought):
             each.seek(t_ns, lambda: False)
         shown, same = (
-            each.snapshot(Window.SESSION, requests=False, client=False)
+            each.snapshot(SnapshotQuery(Window.SESSION, requests=False, client=False))
             for each in (sought, folded)
         )
         assert shown.slo == same.slo

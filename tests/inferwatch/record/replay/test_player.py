@@ -23,7 +23,7 @@ from inferwatch.errors import NoSuchSessionError, StorageError
 from inferwatch.feed import Feed, FeedState, MarkKind, Playback
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.erasing import erase
 from inferwatch.record.sessions.sessions import find
@@ -51,7 +51,9 @@ async def test_a_sought_moment_shows_what_playing_to_it_shows(
         await player.playback.seek(t_ns)
 
         assert player.now_ns() == player.playback.position_ns == t_ns
-        assert player.snapshot(window) == as_of(readings, t_ns, window), t_ns
+        assert player.snapshot(SnapshotQuery(window)) == as_of(
+            readings, t_ns, window
+        ), t_ns
 
 
 async def test_steps_go_on_and_back_one_by_one(
@@ -66,7 +68,7 @@ async def test_steps_go_on_and_back_one_by_one(
 
         assert player.now_ns() == ends_ns[expected]
         for window in Window:
-            shown = player.snapshot(window)
+            shown = player.snapshot(SnapshotQuery(window))
             assert shown == as_of(readings, ends_ns[expected], window)
 
 
@@ -109,7 +111,9 @@ async def test_playing_moves_the_position_and_ends_at_the_end(
 
     assert playback.speed == 100
     assert player.now_ns() == END_NS
-    assert player.snapshot(Window.MINUTE) == as_of(readings, END_NS, Window.MINUTE)
+    assert player.snapshot(SnapshotQuery(Window.MINUTE)) == as_of(
+        readings, END_NS, Window.MINUTE
+    )
 
 
 async def test_a_paused_player_stays(player: Player, run: Any) -> None:
@@ -165,16 +169,16 @@ async def test_a_moment_that_cannot_be_shown_is_tried_once_more_and_then_told(
     player: Player, readings: list[AnyReading], folded: list[AnyReading]
 ) -> None:
     await player.playback.seek(9 * S)
-    before = player.snapshot(Window.MINUTE)
+    before = player.snapshot(SnapshotQuery(Window.MINUTE))
 
     await player.playback.seek(30 * S)
 
     assert len(folded) < 2 * len(readings) + 1_000
-    assert player.snapshot(Window.MINUTE) is before
+    assert player.snapshot(SnapshotQuery(Window.MINUTE)) is before
     assert "cannot be shown" in str(player.record.message)
     assert "there is a mistake" in str(player.record.message)
     await player.playback.seek(8 * S)
-    assert player.snapshot(Window.MINUTE).now_ns == 8 * S
+    assert player.snapshot(SnapshotQuery(Window.MINUTE)).now_ns == 8 * S
     assert player.record.message is None
 
 
@@ -183,10 +187,10 @@ async def test_a_window_that_cannot_be_shown_does_not_make_the_player_begin_agai
 ) -> None:
     snapshot = Model.snapshot
 
-    def broken(model: Model, now_ns: int, window: Window, **kwargs: Any) -> Snapshot:
-        if window is Window.SESSION:
+    def broken(model: Model, now_ns: int, query: SnapshotQuery) -> Snapshot:
+        if query.window is Window.SESSION:
             raise ValueError("there is a mistake")
-        return snapshot(model, now_ns, window, **kwargs)
+        return snapshot(model, now_ns, query)
 
     monkeypatch.setattr(Model, "snapshot", broken)
 
@@ -194,9 +198,9 @@ async def test_a_window_that_cannot_be_shown_does_not_make_the_player_begin_agai
         await player.playback.seek(10 * S)
         async with asyncio.timeout(60):
             while player.record.message is None:
-                player.snapshot(Window.SESSION)
+                player.snapshot(SnapshotQuery(Window.SESSION))
                 await asyncio.sleep(0.01)
-        assert player.snapshot(Window.SESSION).now_ns == 10 * S
+        assert player.snapshot(SnapshotQuery(Window.SESSION)).now_ns == 10 * S
         assert player._seekable.arrived  # nobody need seek again
 
     await run(player, look())
@@ -236,18 +240,18 @@ async def test_the_old_picture_is_shown_until_the_new_one_is_there(
     player: Player,
 ) -> None:
     await player.playback.seek(10 * S)
-    before = player.snapshot(Window.MINUTE)
+    before = player.snapshot(SnapshotQuery(Window.MINUTE))
 
     with player._seekable._seeking:  # somebody seeks
-        assert player.snapshot(Window.MINUTE) is before
-        assert player.snapshot(Window.SESSION).now_ns == 10 * S
+        assert player.snapshot(SnapshotQuery(Window.MINUTE)) is before
+        assert player.snapshot(SnapshotQuery(Window.SESSION)).now_ns == 10 * S
 
 
 def test_there_is_a_picture_while_whoever_winds_takes_another(
     player: Player, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seekable = player._seekable
-    session = (None, Window.SESSION, True, False, False)
+    session = SnapshotQuery(Window.SESSION)
     taken = seekable._take(session)
 
     def likeness(*_: object) -> tuple[bool, ...]:
@@ -256,7 +260,7 @@ def test_there_is_a_picture_while_whoever_winds_takes_another(
 
     monkeypatch.setattr("inferwatch.record.replay.seekable_session._likeness", likeness)
 
-    assert player.snapshot(Window.MINUTE).window is Window.MINUTE
+    assert player.snapshot(SnapshotQuery(Window.MINUTE)).window is Window.MINUTE
 
 
 async def test_a_session_that_is_being_recorded_is_followed(  # noqa: PLR0913, PLR0917 - fixtures
@@ -281,7 +285,9 @@ async def test_a_session_that_is_being_recorded_is_followed(  # noqa: PLR0913, P
         assert playback.goes_on
         await playback.seek(4 * S)
         assert not playback.at_live
-        assert player.snapshot(Window.MINUTE) == as_of(readings, 4 * S, Window.MINUTE)
+        assert player.snapshot(SnapshotQuery(Window.MINUTE)) == as_of(
+            readings, 4 * S, Window.MINUTE
+        )
         await playback.go_live()
         assert playback.at_live
         assert playback.span_ns == (0, player.now_ns()) == (0, 10 * S)
@@ -300,7 +306,9 @@ async def test_a_session_that_is_being_recorded_is_followed(  # noqa: PLR0913, P
 
     t_ns = player.now_ns()
     assert 14 * S < t_ns < 15 * S
-    assert player.snapshot(Window.SESSION) == as_of(readings, t_ns, Window.SESSION)
+    assert player.snapshot(SnapshotQuery(Window.SESSION)) == as_of(
+        readings, t_ns, Window.SESSION
+    )
 
 
 async def test_a_bookmark_is_there_when_the_session_is_opened_again(
@@ -331,13 +339,13 @@ async def test_a_session_that_is_deleted_meanwhile_is_told(
     player: Player, recorded: Path
 ) -> None:
     await player.playback.seek(7 * S)
-    seen = player.snapshot(Window.MINUTE)
+    seen = player.snapshot(SnapshotQuery(Window.MINUTE))
     erase(recorded, [find(recorded, "last").session])
 
     await player.playback.seek(3 * S)
 
     assert "was deleted meanwhile" in (player.record.message or "")
-    assert player.snapshot(Window.MINUTE) == seen
+    assert player.snapshot(SnapshotQuery(Window.MINUTE)) == seen
 
 
 async def test_no_bookmark_is_kept_for_a_session_that_was_deleted(
@@ -440,7 +448,7 @@ async def test_a_record_that_holds_a_canary_can_be_replayed(
     player = Player.open(path, "last")
     try:
         await player.playback.seek(4 * S)
-        canary = player.snapshot(Window.MINUTE).canary
+        canary = player.snapshot(SnapshotQuery(Window.MINUTE)).canary
     finally:
         player.close()
 

@@ -19,7 +19,7 @@ from collectors.contract.readings import Tick
 from inferwatch.metrics.load.receipt_clock import ReceiptClock
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Quantiles, Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.tables.codec import recorded
 from inferwatch.sample import sample_file
@@ -178,7 +178,7 @@ def watched(db: sqlite3.Connection) -> Watched:
         model.fold(reading)
         if isinstance(reading, Tick):
             shown = {
-                window: model.snapshot(reading.t_ns, window, client=True)
+                window: model.snapshot(reading.t_ns, SnapshotQuery(window, client=True))
                 for window in Window
             }
             told[len(told) + 1] = Oracle(db, ordinal, reading.t_ns), shown

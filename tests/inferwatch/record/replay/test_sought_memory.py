@@ -9,7 +9,7 @@ import pytest
 
 from collectors.contract.readings import AnyReading, BlockMap, EngineInfo
 from inferwatch.metrics.series.window import Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.replay.checkpoint_builder import CheckpointBuilder
 from inferwatch.record.replay.player import Player
 from inferwatch.record.sessions.sessions import find
@@ -58,12 +58,12 @@ async def test_the_memory_of_any_moment_is_as_it_was(
         for mapped_ns in [*chance.sample([*truth], 6), max(truth)]:
             t_ns = mapped_ns + S // 1_000  # it came after the steps of its moment
             await player.playback.seek(t_ns)
-            shown = player.snapshot(Window.MINUTE)
+            shown = player.snapshot(SnapshotQuery(Window.MINUTE))
 
             assert shown == as_of(readings, t_ns, Window.MINUTE)
             assert list(shown.block_maps[0].references) == truth[mapped_ns]
         assert player._seekable._lookup._checkpoints is not None  # they were used
-        memory = player.snapshot(Window.MINUTE).memory
+        memory = player.snapshot(SnapshotQuery(Window.MINUTE)).memory
         assert memory is not None
         assert memory.evicted
         assert memory.hit_curve[-1].hit_rate > 0.1

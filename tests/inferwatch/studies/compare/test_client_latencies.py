@@ -21,6 +21,7 @@ from inferwatch.metrics.load.result import load_result
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.html.page_data import ClientColumns
 from inferwatch.printing.export.recording import opened
@@ -122,7 +123,7 @@ def test_screens_show_what_the_load_reported(
     model = Model()
     for reading in mixed_run():
         model.fold(reading)
-    client = model.snapshot(REQUESTS * SECOND, Window.SESSION).client
+    client = model.snapshot(REQUESTS * SECOND, SnapshotQuery(Window.SESSION)).client
 
     assert client is not None
     shown = {each.metric: each.quantiles for each in client.latencies}

@@ -22,7 +22,7 @@ from inferwatch.errors import UsageError
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.metrics.series.window import Quantiles, Window
-from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.sessions.sessions import find
 from inferwatch.record.tables.codec import recorded
@@ -58,7 +58,7 @@ def screen(path: Path, name: str = "last", slo: WatchedSlo | None = None) -> Sna
         connection.execute("BEGIN")
         for _, reading in recorded(connection, session.session):
             model.fold(reading)
-    return model.snapshot(session.duration_ns + 1, Window.SESSION)
+    return model.snapshot(session.duration_ns + 1, SnapshotQuery(Window.SESSION))
 
 
 def test_latencies_of_real_vllm_are_those_of_the_screens(sample: Path) -> None:

@@ -8,6 +8,7 @@ from textual.pilot import Pilot
 from inferwatch.feed import RecordState
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
+from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.record.replay.reference import Reference
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.messages import GoTo, OpenComparison
@@ -40,7 +41,7 @@ async def test_it_is_compared_with_the_one_before_or_what_it_is_held_against(
         await pressed(pilot, "s3")
         assert wishes == [OpenComparison(database=record, sessions=("s1", "s3"))]
 
-        nothing = Model().snapshot(0, Window.SESSION)
+        nothing = Model().snapshot(0, SnapshotQuery(Window.SESSION))
         app.session.view.reference = Reference(
             title="s9", span="all of it", snapshot=nothing, session="s9"
         )
