@@ -47,7 +47,7 @@ class RememberingPipeline(Pipeline):
             if self._steps % STEPS == 0:
                 window = list(Window)[self._steps // STEPS % len(Window)]
                 self.shown_at_steps.append(
-                    self.snapshot(t_ns, SnapshotQuery(window, client=False))
+                    self.snapshot(t_ns, SnapshotQuery(window))
                 )
 
     def tick(self, now_ns: int) -> None:

@@ -83,7 +83,7 @@ def as_of() -> Callable[[list[AnyReading], int, Window], Snapshot]:
             if receipts.take(reading) > t_ns:
                 break
             model.fold(reading)
-        return model.snapshot(t_ns, SnapshotQuery(window, client=False))
+        return model.snapshot(t_ns, SnapshotQuery(window))
 
     def look_up(readings: list[AnyReading], t_ns: int, window: Window) -> Snapshot:
         last = readings[-1]  # it is kept, so no other reading gets its id

@@ -653,7 +653,7 @@ async def test_one_that_goes_while_it_is_read_is_read_to_its_end(
             model, place = reading.restore(row)
 
         t_ns = row[1]
-        shown = model.snapshot(t_ns, SnapshotQuery(Window.MINUTE, client=False))
+        shown = model.snapshot(t_ns, SnapshotQuery(Window.MINUTE))
         assert place.ordinal == row[0]
         assert shown == as_of(long_readings[: row[0]], t_ns, Window.MINUTE)
 
