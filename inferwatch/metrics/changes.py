@@ -19,7 +19,7 @@ LARGE_SHARE = 0.05
 
 
 class Side(StrEnum):
-    """Whose doing a number is."""
+    """Whether a number belongs to the traffic or to the result."""
 
     TRAFFIC = "traffic"
     RESULT = "result"
@@ -109,7 +109,6 @@ class Differences:
 
 
 def changes(now: Snapshot, then: Snapshot) -> Differences:
-    """What is different now."""
     mine, others = dict(_settings(now)), dict(_settings(then))
     names = [name for name in {**others, **mine} if name in mine and name in others]
     return Differences(

@@ -33,7 +33,7 @@ class Trouble(StrEnum):
 
     @property
     def gravity(self) -> int:
-        """The more, the worse."""
+        """How bad it is: the more, the worse."""
         return len(Trouble) - list(Trouble).index(self)
 
 
@@ -70,7 +70,6 @@ class FleetServer:
 
     @property
     def engine(self) -> str | None:
-        """Family and version."""
         info = self.state.info
         if info is None:
             return None
@@ -243,7 +242,6 @@ class FleetTotals:
 
 
 def totals_of(snapshot: Snapshot, servers: Sequence[FleetServer]) -> FleetTotals:
-    """All servers together."""
     live = [each.state for each in servers if each.state.answers is not False]
     usage = [each.kv_usage for each in live if each.kv_usage is not None]
     state = ServerState(

@@ -177,7 +177,6 @@ def number_of(field: object) -> Number:
 
 
 def numbers(*fields: object) -> tuple[Number, ...]:
-    """What is said of several."""
     return tuple(number_of(each) for each in fields)
 
 
@@ -187,5 +186,4 @@ def numbers_in(owner: type) -> tuple[Number, ...]:
 
 
 def label_of(field: object) -> str:
-    """What screens call a field."""
     return number_of(field).label

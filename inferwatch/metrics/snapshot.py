@@ -41,7 +41,7 @@ from inferwatch.metrics.steps.health import Verdict
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
-    """Digits count as numbers."""
+    """A key to sort names by, in which digits count as numbers."""
     parts = re.split(r"(\d{1,18})", name)
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
 

@@ -171,7 +171,6 @@ class RankBlocks:
 
     @property
     def holders(self) -> Iterable[int]:
-        """Their ordinals."""
         return self._lists.keys()
 
     def shares(self) -> tuple[Share, ...]:
@@ -207,7 +206,6 @@ class RankBlocks:
         )
 
     def restore(self, saved: SavedBlocks) -> None:
-        """Take over what was saved."""
         if not 0 <= saved.num_blocks <= MOST_BLOCKS:
             raise msgspec.ValidationError("this is no pool of blocks")
         self._clean(saved.num_blocks)
@@ -271,7 +269,6 @@ class RankBlocks:
             self._idle_ns = array("q", kept.astype(np.int64).tobytes())
 
     def _apply(self, told: BlockMap) -> None:
-        """Holders change, then content comes."""
         for holder in told.gone:
             _agree(holder in self._lists)
             for group in list(self._lists[holder]):
@@ -347,7 +344,6 @@ class BlockMaps:
         self._ranks: dict[tuple[str, int], RankBlocks] = {}
 
     def take(self, told: BlockMap) -> None:
-        """The next map of a rank."""
         key = told.source, told.rank
         rank = self._ranks.get(key)
         if rank is None:
@@ -377,7 +373,6 @@ class BlockMaps:
         return [(*key, r) for key, r in sorted(self._ranks.items()) if r.known]
 
     def pictures(self) -> tuple[BlockPicture, ...]:
-        """Those without holes."""
         return tuple(blocks.picture(*at) for *at, blocks in self.known)  # type: ignore[arg-type]
 
     def saved(self, parts: Parts) -> list[int]:
@@ -388,7 +383,6 @@ class BlockMaps:
         ]
 
     def restore(self, saved: Sequence[int], parts: WrittenParts) -> None:
-        """Take over what was saved."""
         for number in saved:
             held = parts.get(number, SavedBlocks)
             self._ranks[held.source, held.rank] = blocks = RankBlocks()

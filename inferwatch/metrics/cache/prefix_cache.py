@@ -177,7 +177,7 @@ MOST_EVICTED = 1 << 17
 
 
 class CachedBlock(msgspec.Struct, array_like=True, gc=False):
-    """A block in the cache."""
+    """A block in the prefix cache."""
 
     t_ns: int
     """Since when."""
@@ -242,7 +242,6 @@ class RankCache:
         self.put(block, CachedBlock(t_ns, parent, depth))
 
     def put(self, block: int, cached: CachedBlock) -> None:
-        """Take it in."""
         self.blocks[block] = cached
         self._count(cached, 1)
 
@@ -366,7 +365,6 @@ class PrefixCaches:
         return SavedCaches(ranks=ranks, evicted=evicted)
 
     def restore(self, saved: SavedCaches, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         for number in saved.ranks:
             held = parts.get(number, SavedCache)
             self._ranks[held.source, held.rank] = cache = _restored(held)

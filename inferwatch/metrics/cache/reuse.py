@@ -86,7 +86,7 @@ class LruOrder:
 
     @property
     def keys(self) -> npt.NDArray[np.uint32]:
-        """Least recently used first."""
+        """The blocks, least recently used first."""
         return self._keys[np.flatnonzero(np.frombuffer(self._alive, np.uint8))]
 
     def _clear(self, slot: int) -> None:
@@ -137,7 +137,6 @@ class RankReuse:
         self.seen_one_in = 1
 
     def clear(self) -> None:
-        """The cache was emptied."""
         self.order = LruOrder(FACTORS[-1] * self.pool // self.weight + 1)
 
     def see(self, keys: Iterable[int]) -> None:
@@ -213,7 +212,7 @@ class Reuse:
 
     @property
     def blocks(self) -> int:
-        """Looked up, of which was told."""
+        """How many blocks of prompts were looked up."""
         return self._counts.blocks
 
     def curve(self, pool: int | None) -> tuple[HitPoint, ...]:
@@ -256,7 +255,6 @@ class Reuse:
         return SavedReuses(ranks=ranks, counts=self._counts)
 
     def restore(self, saved: SavedReuses, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         if len(saved.counts.misses) != len(FACTORS):
             raise msgspec.ValidationError("these are not the counts that were saved")
         self._counts = saved.counts
@@ -315,7 +313,7 @@ class Reuse:
 
 
 def _plausible(told: PromptBlocks) -> bool:
-    """It does not contradict itself."""
+    """Whether what a probe told does not contradict itself."""
     hashes, places = told.hashes, told.places
     whole = told.one_in == 1 and not places
     return (

@@ -64,7 +64,6 @@ class MemoryTracker:
         self._mapped_since_ns: int | None = None
 
     def map(self, told: BlockMap) -> None:
-        """The next map of a rank."""
         if told.cleared:
             self._reuse.clear(told.source, told.rank)
         self._maps.take(told)
@@ -82,11 +81,9 @@ class MemoryTracker:
         )
 
     def dropped(self, source: str) -> None:
-        """Readings were lost."""
         self._maps.doubt(source)
 
     def lost(self, source: str) -> None:
-        """An engine is gone."""
         self._maps.lost(source)
         self._reuse.lost(source)
 
@@ -161,7 +158,6 @@ class MemoryTracker:
         )
 
     def restore(self, saved: SavedMemory, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         self._maps.restore(saved.maps, parts)
         self._reuse.restore(saved.reuse, parts)
         self._mapped_since_ns = saved.mapped_since_ns

@@ -55,9 +55,7 @@ class ClockDrops:
         return None
 
     def saved(self) -> dict[str, SavedClock]:
-        """All GPUs."""
         return self._gpus
 
     def restore(self, saved: dict[str, SavedClock]) -> None:
-        """Take over what was saved."""
         self._gpus = saved

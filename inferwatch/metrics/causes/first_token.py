@@ -43,7 +43,7 @@ class Wait(msgspec.Struct, array_like=True):
 
     @classmethod
     def since(cls, added_ns: int) -> "Wait":
-        """It came into the queue."""
+        """Begin when it came into the queue."""
         return cls(added_ns=added_ns, upto_ns=added_ns)
 
     def passed_over(self, account: QueueAccount) -> None:
@@ -92,7 +92,7 @@ class Wait(msgspec.Struct, array_like=True):
 
     @property
     def is_new(self) -> bool:
-        """No step began since it came."""
+        """Whether no step has begun since it came."""
         return self.step is None and self.account is None
 
     def so_far(self, now_ns: list[int]) -> list[int]:

@@ -30,7 +30,7 @@ NO_STEP = -2
 
 
 def nothing_spent() -> list[int]:
-    """Nanoseconds by cause, none so far."""
+    """Nanoseconds by cause, all zero."""
     return [0] * len(TTFT_CAUSES)
 
 

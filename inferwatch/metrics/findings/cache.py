@@ -100,7 +100,6 @@ class KvBound(Diagnosis):
         return waits(facts, *causes, bound=tuple(bound))
 
     def sentence(self, facts: Facts) -> str:
-        """How full, and who waits."""
         preempted = facts.steps.sums.get("preemptions", 0)
         also = f", {preempted:,} preempted in 10 s" if preempted else ""
         waiting = f"{facts.waiting or 0:,} wait"
@@ -112,7 +111,6 @@ class KvBound(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The cache and the queue."""
         held = facts.bound_share(BoundBy.KV)
         text = f"KV blocks bound the scheduler for {held:.0%} of the last 10 s"
         if seqs := facts.bound_share(BoundBy.SEQS):
@@ -164,7 +162,6 @@ class Preemptions(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """Steps and cache."""
         again = facts.steps.sums["recomputed_tokens"]
         text = f"{again:,} tokens computed again in the last 10 s"
         found = [Evidence(text=text, page="kv", t_ns=facts.now_ns)]
@@ -174,7 +171,6 @@ class Preemptions(Diagnosis):
         return tuple(found)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Fewer at once, or more memory."""
         return (
             now(
                 "Cap max_tokens: outputs grow beyond what was there when they began",
@@ -200,14 +196,12 @@ class BlocksWasted(Diagnosis):
     LEAST = 0.3
 
     def holds(self, facts: Facts) -> Cost | None:
-        """The cache is full, of room."""
         waste = facts.waste_share
         if waste is None or waste < self.LEAST or not facts.waiting:
             return None
         return Cost(waste, f"{waste:.0%} of the room in used blocks")
 
     def sentence(self, facts: Facts) -> str:
-        """How much of it."""
         tokens = facts.block_tokens or 0
         return (
             f"{facts.waste_share or 0:.0%} of the room in used KV blocks stays empty: "
@@ -215,12 +209,10 @@ class BlocksWasted(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The map of blocks."""
         text = f"room in last blocks, while the cache is {usage(facts)}"
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Smaller blocks."""
         return (
             facts.flag(
                 "block_size",
@@ -266,7 +258,6 @@ class CacheTooSmall(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The curve of the KV screen."""
         text = f"hit rate by cache size, from the prompts' own blocks ({usage(facts)})"
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
 
@@ -334,14 +325,12 @@ class UnstablePrefix(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """Looked up and not found."""
         looked = facts.steps_minute.sums.get("prefix_queries", 0)
         found = facts.steps_minute.sums.get("prefix_hits", 0)
         text = f"{looked:,} prompt tokens looked up in the last minute, {found:,} found"
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """It is in the prompts."""
         del facts
         return (
             now(
@@ -375,7 +364,6 @@ class PrefixCachingOff(Diagnosis):
         return Cost(spent, f"up to {spent:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
-        """What it would be good for."""
         spent = facts.ttft_share(*PREFILL_CAUSES) or 0.0
         return (
             f"Prefix caching is off, and computing prompts is {spent:.0%} of the time "
@@ -384,7 +372,6 @@ class PrefixCachingOff(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The prompts."""
         done = facts.steps_minute.sums.get("prefill_tokens", 0)
         text = (
             f"{done:,} prompt tokens computed in the last minute, median prompt "
@@ -393,7 +380,6 @@ class PrefixCachingOff(Diagnosis):
         return (Evidence(text=text, page="kv", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Switch it on."""
         return (
             facts.flag(
                 "enable_prefix_caching",

@@ -21,7 +21,7 @@ class Lasting:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What it takes, and of what."""
+    """What a finding costs, as a share, and of what that is a share."""
 
     share: float
     """0-1."""
@@ -51,7 +51,7 @@ class Diagnosis(ABC):
 
     @abstractmethod
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """At least one."""
+        """What was seen; one piece at least."""
 
     @abstractmethod
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
@@ -74,7 +74,6 @@ class Diagnosis(ABC):
         )
 
     def finding(self, facts: Facts, cost: Cost, since_ns: int) -> Finding:
-        """As of now."""
         return Finding(
             name=self.NAME,
             title=self.TITLE,

@@ -149,7 +149,6 @@ class Facts:
 
     @property
     def works(self) -> bool:
-        """There is something to do."""
         return bool(self.running or self.waiting)
 
     def bound_share(self, *bounds: BoundBy) -> float:
@@ -176,13 +175,12 @@ class Facts:
         return spent_ns / self.ttft_n / NS_PER_S
 
     def share(self, part: str, of: str) -> float | None:
-        """One count of steps / another."""
+        """One count of the window's steps as a share of another."""
         whole = self.steps.sums.get(of, 0)
         return self.steps.sums.get(part, 0) / whole if whole else None
 
     @property
     def step_s(self) -> float | None:
-        """Mean time of a step."""
         spent_ns = sum(self.steps.sums.get(f"{each}_ns", 0) for each in BoundBy)
         return spent_ns / NS_PER_S / self.steps.rows if self.steps.rows else None
 

@@ -20,7 +20,6 @@ class Stopped(Diagnosis):
     SILENT_S = 5
 
     def holds(self, facts: Facts) -> Cost | None:
-        """As the verdict says."""
         verdict = facts.verdict
         if verdict is None or verdict.health is not Health.STALLED:
             return None
@@ -35,7 +34,6 @@ class Stopped(Diagnosis):
         return f"{said}{self._idle(facts)}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """Since when."""
         since_ns = facts.verdict.since_ns if facts.verdict else None
         found = [Evidence(text="the last step ended then", page="steps", t_ns=since_ns)]
         for process in facts.host.processes if facts.host else ():
@@ -82,7 +80,6 @@ class Gaps(Diagnosis):
     """Of the ten seconds, with work."""
 
     def holds(self, facts: Facts) -> Cost | None:
-        """Gaps take a large share."""
         share = facts.gap_share
         if share is None or share < self.LEAST:
             return None
@@ -147,7 +144,6 @@ class Throttled(Diagnosis):
     """Of the clock."""
 
     def holds(self, facts: Facts) -> Cost | None:
-        """For long, and by much."""
         found = self._worst(facts)
         if found is None or not facts.works:
             return None
@@ -157,7 +153,6 @@ class Throttled(Diagnosis):
         return Cost(held * lost, f"{lost:.0%} of the clock, for {held:.0%} of the time")
 
     def sentence(self, facts: Facts) -> str:
-        """Why, and how far down."""
         found = self._worst(facts)
         if found is None:
             return ""
@@ -170,7 +165,6 @@ class Throttled(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """Power and heat of the GPU."""
         found = self._worst(facts)
         gpu = found[2] if found else None
         said = []
@@ -236,12 +230,10 @@ class CpuBusy(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """By role."""
         text = host_use(facts) or "cores in use"
         return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Room for the engine."""
         del facts
         return (
             now(
@@ -277,7 +269,6 @@ class CpuQuota(Diagnosis):
         return Cost(share, f"{share:.0%} of the time")
 
     def sentence(self, facts: Facts) -> str:
-        """How much of the time."""
         return (
             "The engine's control group was kept from running for "
             f"{self._share(facts):.0%} "
@@ -285,12 +276,10 @@ class CpuQuota(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The throttled process."""
         text = host_use(facts) or "throttled time of its control group"
         return (Evidence(text=text, page="hardware", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """It is the container's."""
         del facts
         return (
             now(
@@ -325,7 +314,6 @@ class FrontEnd(Diagnosis):
         return Cost(share, f"{share:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
-        """How long, and how busy."""
         share, spent_s = self._spent(facts)
         return (
             f"The API server took {spent_s * 1e3:,.0f} ms of a TTFT "
@@ -350,7 +338,6 @@ class FrontEnd(Diagnosis):
         return (*found, Evidence(text=text, page=page, t_ns=facts.now_ns))
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """More of them."""
         return (
             now(
                 "Send shorter prompts, or already tokenised ones",
@@ -385,7 +372,6 @@ class Stalls(Diagnosis):
     """Of the last minute."""
 
     def holds(self, facts: Facts) -> Cost | None:
-        """Several long gaps within a minute."""
         gaps = self._gaps(facts)
         share = self._share(facts)
         if len(gaps) < self.LEAST or share < self.SHARE:
@@ -393,7 +379,6 @@ class Stalls(Diagnosis):
         return Cost(share, f"{share:.0%} of the last minute")
 
     def sentence(self, facts: Facts) -> str:
-        """How often, and how long."""
         gaps = self._gaps(facts)
         worst = max(each.end_ns - each.start_ns for each in gaps) / 1e9
         return (

@@ -135,7 +135,6 @@ class TokenBudget(Diagnosis):
     CAUSES = (Cause.QUEUE_TOKENS, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
     def holds(self, facts: Facts) -> Cost | None:
-        """The budget binds."""
         if computes_fully(facts):
             return None
         return waits(facts, *self.CAUSES, bound=(BoundBy.TOKENS,))
@@ -214,7 +213,6 @@ class HeadOfLine(Diagnosis):
         return Cost(worth, f"{share:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
-        """Who waits behind whom."""
         usual, longest = facts.prompts.p50 or 0, facts.prompts.max or 0
         return (
             f"Prompts of {usual:,.0f} tokens wait while one of {longest:,.0f} is "
@@ -236,7 +234,6 @@ class HeadOfLine(Diagnosis):
         return tuple(found)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Apart, or the short ones first."""
         return (
             now(
                 "Send long prompts to a server of their own",
@@ -264,11 +261,9 @@ class Deferred(Diagnosis):
     MISSES = TTFT
 
     def holds(self, facts: Facts) -> Cost | None:
-        """All that waited were passed over."""
         return waits(facts, Cause.QUEUE_DEFERRED, bound=(BoundBy.DEFERRED,))
 
     def sentence(self, facts: Facts) -> str:
-        """How many wait."""
         return (
             f"{facts.waiting or 0:,} wait for a grammar, a KV transfer, a LoRA slot "
             "or an "
@@ -285,7 +280,6 @@ class Deferred(Diagnosis):
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """What each of them would need."""
         return (
             now(
                 "Send fewer different grammars or adapters to this server",

@@ -41,7 +41,7 @@ class Watched(msgspec.Struct, array_like=True):
         return self.held[0][0] - self.held[0][1]
 
     def lasts(self, lasting: Lasting) -> bool:
-        """Long enough to be told."""
+        """Whether it has held long enough to be told."""
         held_ns = sum(length for _, length in self.held)
         return bool(self.held) and held_ns >= lasting.least_s * NS_PER_S
 
@@ -100,11 +100,9 @@ class FindingTracker:
         return tuple(self._ended)
 
     def saved(self) -> SavedFindings:
-        """All of it."""
         return SavedFindings(self._watched, self._ended, self._tick_ns)
 
     def restore(self, saved: SavedFindings) -> None:
-        """Take over what was saved."""
         self._watched, self._ended = saved.watched, saved.ended
         self._tick_ns = saved.tick_ns
 

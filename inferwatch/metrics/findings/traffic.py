@@ -15,24 +15,20 @@ class Lost(Diagnosis):
     LASTING = Lasting(least_s=0, of_s=5, gone_s=2)
 
     def holds(self, facts: Facts) -> Cost | None:
-        """As the verdict says."""
         verdict = facts.verdict
         if verdict is None or verdict.health is not Health.LOST:
             return None
         return Cost(1.0, "all of the throughput")
 
     def sentence(self, facts: Facts) -> str:
-        """Why."""
         return facts.verdict.headline if facts.verdict else facts.lost_why
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """When."""
         since_ns = facts.verdict.since_ns if facts.verdict else None
         text = "it was lost then; its log may say why"
         return (Evidence(text=text, page="overview", t_ns=since_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Its log, then another start."""
         del facts
         return (now("Read the end of its log (l), then start it anew", "it serves"),)
 
@@ -46,26 +42,22 @@ class RestartLoop(Diagnosis):
     LEAST = 2
 
     def holds(self, facts: Facts) -> Cost | None:
-        """Twice in ten minutes."""
         n = len(facts.lost_ns)
         if n < self.LEAST:
             return None
         return Cost(1.0, f"every request that runs when it dies, {n:,} times")
 
     def sentence(self, facts: Facts) -> str:
-        """How often."""
         n = len(facts.lost_ns)
         return f"Lost {n:,} times in ten minutes, last: {facts.lost_why}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """Each of them."""
         return tuple(
             Evidence(text="lost", page="overview", t_ns=t_ns)
             for t_ns in facts.lost_ns[-3:]
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Its log."""
         del facts
         return (
             now(
@@ -93,7 +85,6 @@ class Aborts(Diagnosis):
         return Cost(share, f"{share:.0%} of the requests, computed for nobody")
 
     def sentence(self, facts: Facts) -> str:
-        """How many."""
         n = facts.outcomes.sums["aborted"]
         return (
             f"{counted(n, 'request')} of the last minute "
@@ -102,13 +93,11 @@ class Aborts(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The list."""
         n = facts.outcomes.sums["finished"]
         text = f"{n:,} finished in the same time"
         return (Evidence(text=text, page="requests", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Clients, mostly."""
         del facts
         return (
             now(
@@ -133,7 +122,6 @@ class Failures(Diagnosis):
     SHARE = 0.05
 
     def holds(self, facts: Facts) -> Cost | None:
-        """More than a slip."""
         sums = facts.outcomes.sums
         failed = sums.get("failed", 0)
         ended = failed + sums.get("finished", 0)
@@ -142,17 +130,14 @@ class Failures(Diagnosis):
         return Cost(failed / ended, f"{failed / ended:.0%} of the requests")
 
     def sentence(self, facts: Facts) -> str:
-        """How many."""
         n = facts.outcomes.sums["failed"]
         return f"{counted(n, 'request')} of the last minute ended in an error"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The list."""
         text = f"{facts.outcomes.sums['finished']:,} finished in the same time"
         return (Evidence(text=text, page="requests", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """The log tells."""
         del facts
         return (now("Read the log (l) for the errors", "the reason is found"),)
 
@@ -167,7 +152,6 @@ class ClientBound(Diagnosis):
     PRICE = 0.5
 
     def holds(self, facts: Facts) -> Cost | None:
-        """As its own verdict says."""
         if facts.around.client_why is None:
             return None
         # Where others keep the host busy, that is the reason, and this what follows.
@@ -175,16 +159,13 @@ class ClientBound(Diagnosis):
         return Cost(share, "what the clients measure: it is not the server's")
 
     def sentence(self, facts: Facts) -> str:
-        """Why it is."""
         return f"The load generator is too slow: {facts.around.client_why or ''}"
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """Its own figures."""
         why = facts.around.client_why or ""
         return (Evidence(text=why, page="load", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Elsewhere, or less."""
         del facts
         return (
             now(
@@ -233,14 +214,12 @@ class WarmUp(Diagnosis):
         return Cost(share / 10, f"{share:.0%} of what is averaged is warm-up")
 
     def sentence(self, facts: Facts) -> str:
-        """How slow."""
         return (
             f"The first steps after the start took {self._worst_s(facts):.1f} s: "
             "numbers over a minute or more are of the warm-up, too"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The start."""
         text = "no step ran lately"
         if facts.step_s is not None:
             text = f"steps now take {facts.step_s * 1e3:.1f} ms"
@@ -248,7 +227,6 @@ class WarmUp(Diagnosis):
         return (Evidence(text=text, page="steps", t_ns=t_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Wait."""
         del facts
         return (
             now(
@@ -269,14 +247,12 @@ class SloMissed(Diagnosis):
     FALLBACK = True
 
     def holds(self, facts: Facts) -> Cost | None:
-        """As they are judged."""
         slo = facts.around.slo
         if slo is None or slo.met is not False or slo.share is None:
             return None
         return Cost(1 - slo.share, f"{1 - slo.share:.0%} of the requests")
 
     def sentence(self, facts: Facts) -> str:
-        """How many, of which."""
         slo = facts.around.slo
         if slo is None:
             return ""
@@ -286,14 +262,12 @@ class SloMissed(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The table."""
         missed = facts.around.slo.missed if facts.around.slo else None
         named = ", ".join(f"{metric} {n:,}" for metric, n in (missed or {}).items())
         text = f"missed: {named}" if named else "requests judged"
         return (Evidence(text=text, page="overview", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Nothing that is known to help."""
         del facts
         return ()
 
@@ -306,24 +280,20 @@ class Dropped(Diagnosis):
     LASTING = Lasting(least_s=0, of_s=5, gone_s=60)
 
     def holds(self, facts: Facts) -> Cost | None:
-        """Any in the last minute."""
         if not facts.around.dropped:
             return None
         return Cost(0.01, "nothing of the engine's; numbers are of less than there was")
 
     def sentence(self, facts: Facts) -> str:
-        """How many."""
         return (
             f"{counted(facts.around.dropped, 'reading')} of the last minute never came"
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """What watching costs."""
         text = "dropped where they were made, before they could wait"
         return (Evidence(text=text, page="overview", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Room for inferwatch."""
         del facts
         return (
             now(

@@ -60,7 +60,6 @@ class Imbalance(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """Each of the full ones."""
         return tuple(
             Evidence(
                 text=f"{source}: {self._told[source].waiting:,} waiting, "
@@ -72,7 +71,6 @@ class Imbalance(Diagnosis):
         )
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """It is the router's."""
         del facts
         return (
             now(
@@ -136,7 +134,6 @@ class FindingWatch:
         self._dropped: deque[tuple[int, int]] = deque(maxlen=MOST_DROPS)
 
     def info(self, info: EngineInfo) -> None:
-        """An engine is up."""
         if self._up_ns is None or (self._lost and self._lost[-1][0] >= self._up_ns):
             self._up_ns = max(info.t_ns, 0)
 
@@ -216,7 +213,6 @@ class FindingWatch:
         )
 
     def restore(self, saved: SavedWatch) -> None:
-        """Take over what was saved."""
         self.tracker.restore(saved.tracker)
         self._up_ns = saved.up_ns
         self._lost.extend(saved.lost)

@@ -34,7 +34,6 @@ class PrefillStalls(Diagnosis):
         )
 
     def sentence(self, facts: Facts) -> str:
-        """How much longer."""
         mixed = facts.mixed
         if mixed is None:
             return ""
@@ -45,7 +44,6 @@ class PrefillStalls(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The longest of these steps."""
         mixed = facts.mixed
         if mixed is None:
             return ()
@@ -57,7 +55,6 @@ class PrefillStalls(Diagnosis):
         return (Evidence(text=text, page="steps", t_ns=mixed.worst_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Smaller chunks, or apart."""
         return (
             now(
                 "Send long prompts to a server of their own",
@@ -93,7 +90,6 @@ class MemoryBound(Diagnosis):
         return Cost(mbu / 2, f"decode at {mbu:.0%} of the memory's bandwidth")
 
     def sentence(self, facts: Facts) -> str:
-        """How near."""
         return (
             f"Decode moves {self._mbu(facts) or 0:.0%} of what memory can, and "
             "requests "
@@ -101,7 +97,6 @@ class MemoryBound(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The roofline."""
         limits = facts.limits
         point = limits.decode if limits else None
         floor_s = point.floor_s if point else None
@@ -111,7 +106,6 @@ class MemoryBound(Diagnosis):
         return (Evidence(text=text, page="limits", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """More tokens for the same bytes."""
         return (
             shed(facts),
             facts.flag(
@@ -177,7 +171,6 @@ class ComputeBound(Diagnosis):
         return Cost(mfu * busy, f"{mfu:.0%} of the peak, {busy:.0%} of the time")
 
     def sentence(self, facts: Facts) -> str:
-        """How near."""
         return (
             f"Steps with prompts reach {self._mfu(facts) or 0:.0%} of the peak "
             "FLOP/s, and "
@@ -185,13 +178,11 @@ class ComputeBound(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The roofline."""
         done = facts.steps.sums.get("prefill_tokens", 0)
         text = f"{done:,} prompt tokens computed in the last 10 s"
         return (Evidence(text=text, page="limits", t_ns=facts.now_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Less to compute, or faster."""
         return (
             shed(facts),
             facts.flag(
@@ -234,7 +225,6 @@ class Impossible(Diagnosis):
         return Cost(0.01, "nothing but trust in the numbers")
 
     def sentence(self, facts: Facts) -> str:
-        """By how much."""
         wrong = facts.limits.impossible if facts.limits else None
         ratio = wrong.worst_ratio if wrong else 0.0
         return (
@@ -244,7 +234,6 @@ class Impossible(Diagnosis):
         )
 
     def evidence(self, facts: Facts) -> tuple[Evidence, ...]:
-        """The worst of them."""
         wrong = facts.limits.impossible if facts.limits else None
         t_ns = wrong.t_ns if wrong else facts.now_ns
         n = wrong.steps if wrong else 0
@@ -252,7 +241,6 @@ class Impossible(Diagnosis):
         return (Evidence(text=text, page="limits", t_ns=t_ns),)
 
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
-        """Nothing to turn."""
         del facts
         return ()
 

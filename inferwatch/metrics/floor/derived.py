@@ -141,7 +141,6 @@ class DerivedTraffic:
         return self._engines
 
     def restore(self, saved: dict[str, EngineTraffic]) -> None:
-        """Take over what was saved."""
         self._engines = saved
 
 
@@ -172,7 +171,6 @@ def _one_more_in_window(rank: RankTraffic) -> None:
 
 
 def _look_up(engine: EngineTraffic, rank: RankTraffic, step: Step) -> None:
-    """The same, member by member."""
     before, decoding = rank.steps, rank.decoding
     rank.steps += 1
     for ordinal in step.preempted:

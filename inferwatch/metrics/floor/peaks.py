@@ -66,11 +66,9 @@ class Devices:
         return self._of_gpus(need)
 
     def saved(self) -> SavedDevices:
-        """All that is kept."""
         return SavedDevices(self._gpus, self._measured)
 
     def restore(self, saved: SavedDevices) -> None:
-        """Take over what was saved."""
         self._gpus, self._measured = saved.gpus, saved.measured
         self.changes += 1
 

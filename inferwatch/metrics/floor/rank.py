@@ -56,7 +56,7 @@ class StepNeeds:
 
     @classmethod
     def of_shape(cls, shape: ModelShape, info: EngineInfo, peak: Peak) -> Self:
-        """All is known of the model."""
+        """What steps need where all is known of the model's shape."""
         gpus = info.tensor_parallel or 1
         costs = StepCosts.of(shape, gpus)
         loaded, told = info.weight_bytes, weight_bytes(shape)
@@ -106,7 +106,6 @@ class StepNeeds:
         )
 
     def traffic_of(self, step: RankTraffic) -> StepTraffic:
-        """What a step moves in memory."""
         tokens = step.tokens
         weights = self.fixed_bytes + self.token_bytes * tokens
         if self.expert_bytes:
@@ -117,7 +116,6 @@ class StepNeeds:
         return StepTraffic(weights, kv)
 
     def flops_of(self, step: RankTraffic, sequences: int) -> float:
-        """What a step computes."""
         flops = (
             self.token_flops * step.tokens
             + self.sequence_flops * sequences

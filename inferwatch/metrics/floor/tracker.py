@@ -222,7 +222,7 @@ class FloorTracker:
         self.too_fast.add(step.end_ns, int((ratio - 1) * 1e6), step.index)
 
     def _worst_after(self, t_ns: int) -> Worst | None:
-        """Of a rolling window."""
+        """The worst step that a rolling window still holds."""
         ends_ns, excess, index = self.too_fast.rows.later_than(t_ns)
         if not excess.size:
             return None

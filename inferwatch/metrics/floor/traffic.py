@@ -54,7 +54,6 @@ class TrafficTracker:
         """Of what is in bins."""
 
     def info(self, info: EngineInfo) -> None:
-        """There is a rank."""
         self._derived.info(info)
 
     def event(self, event: RequestEvent) -> None:
@@ -62,7 +61,6 @@ class TrafficTracker:
         self._derived.event(event)
 
     def lost(self, source: str) -> None:
-        """An engine is gone."""
         self._derived.lost(source)
 
     def windowed(
@@ -126,7 +124,6 @@ class TrafficTracker:
         )
 
     def restore(self, saved: SavedTraffic, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         self._derived.restore(saved.engines)
         self._gathered, self._end_ns = saved.gathered, saved.end_ns
         self._spans.restore(saved.spans, parts)

@@ -707,7 +707,6 @@ class Gpu:
             self._counted = dict.fromkeys(self._counted, (LONG_AGO_NS, 0))
 
     def take(self, sample: GpuSample) -> None:
-        """What it did."""
         t_ns = sample.t_ns
         told = {
             name: value
@@ -767,7 +766,6 @@ class Gpu:
         )
 
     def saved(self, parts: Parts) -> SavedGpu:
-        """All that is kept."""
         latest = None
         if self.last_ns is not None:
             latest = GpuSample(t_ns=self.last_ns, **self._latest)
@@ -782,7 +780,6 @@ class Gpu:
         )
 
     def restore(self, saved: SavedGpu, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         if saved.latest is not None:
             self.last_ns = saved.latest.t_ns
             told = {name: getattr(saved.latest, name) for name in KEPT}
@@ -801,7 +798,6 @@ class Gpu:
         return self.info.peak_bytes_per_s if peak is None else peak
 
     def _averages(self, told: Mapping[str, Any]) -> dict[str, float]:
-        """By channel."""
         found = {name: told[name] for name in AVERAGES if name in told}
         share = told.get("dram_active")
         if share is not None:
@@ -881,13 +877,11 @@ class GpuTracker:
             gpu.describe(info)
 
     def sample(self, sample: GpuSample) -> None:
-        """What a GPU did."""
         gpu = self._gpu(sample.source)
         if gpu is not None:
             gpu.take(sample)
 
     def processes(self, listed: GpuProcesses) -> None:
-        """Who uses a GPU."""
         gpu = self._gpu(listed.source)
         if gpu is not None:
             some = list(listed.memory_bytes.items())[:MOST_PROCESSES]
@@ -899,13 +893,11 @@ class GpuTracker:
         return sorted(self._gpus.values(), key=self._order)
 
     def saved(self, parts: Parts) -> SavedGpus:
-        """All that is kept."""
         return SavedGpus(
             [gpu.saved(parts) for gpu in self._gpus.values()], self.absent_because
         )
 
     def restore(self, saved: SavedGpus, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         self.absent_because = saved.absent_because
         for each in saved.gpus:
             gpu = self._gpus[each.info.uuid or ""] = Gpu(each.info)

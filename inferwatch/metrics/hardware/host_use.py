@@ -29,19 +29,16 @@ class RecentUse:
         self._kept_ns = kept_ns
 
     def add(self, sample: HostSample) -> None:
-        """CPU and memory so far."""
         held = self.samples
         held.append(sample)
         while len(held) > 2 and held[1].t_ns <= sample.t_ns - self._kept_ns:
             held.popleft()
 
     def restore(self, samples: Iterable[HostSample]) -> None:
-        """Take over what was kept."""
         self.samples = deque(samples)
 
     @property
     def last(self) -> HostSample | None:
-        """The latest one."""
         return self.samples[-1] if self.samples else None
 
     def use(self, span_ns: int) -> HostUse:
@@ -56,7 +53,6 @@ class RecentUse:
         )
 
     def by_role(self, span_ns: int) -> dict[str, float]:
-        """Shares of one core."""
         return self.use(span_ns).by_role
 
     def by_process(self, span_ns: int) -> dict[int, tuple[float, float | None]]:
@@ -81,7 +77,6 @@ Shares = list[tuple[ProcessUsage, float]]
 
 
 def busy_between(first: HostSample, last: HostSample) -> float | None:
-    """Cores that were busy."""
     elapsed_s = (last.t_ns - first.t_ns) / NS_PER_S
     if first.busy_s is None or last.busy_s is None or elapsed_s <= 0:
         return None
@@ -100,7 +95,6 @@ def shares_between(first: HostSample, last: HostSample) -> Shares:
 
 
 def by_role(shares: Shares) -> dict[str, float]:
-    """Added up."""
     found: dict[str, float] = {}
     for process, share in shares:
         found[process.role] = found.get(process.role, 0.0) + share

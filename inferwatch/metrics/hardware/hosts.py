@@ -202,7 +202,6 @@ class Host:
         self._memory_used_bytes: int | None = None
 
     def take(self, sample: HostSample) -> None:
-        """What its processes used so far."""
         before, t_ns = self._recent.last, sample.t_ns
         self._recent.add(sample)
         if sample.run_queue is not None:
@@ -244,7 +243,6 @@ class Host:
 
     @property
     def cores(self) -> int | None:
-        """That processes may use."""
         last = self._recent.last
         if last is not None and last.cores is not None:
             return last.cores
@@ -258,7 +256,6 @@ class Host:
         return found
 
     def saved(self, parts: Parts) -> SavedHost:
-        """All that is kept."""
         return SavedHost(
             source=self.source,
             info=self.info,
@@ -270,7 +267,6 @@ class Host:
         )
 
     def restore(self, saved: SavedHost, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         self.info = saved.info
         self._recent.restore(saved.recent)
         self._run_queue = saved.run_queue
@@ -318,7 +314,6 @@ class Lag:
         self.worst = Worsts(1)
 
     def take(self, t_ns: int, lag_ns: int) -> None:
-        """At worst since it told before."""
         if self.first_ns is None:
             self.first_ns = self.last_ns = t_ns
         since_ns = max(min(self.last_ns, t_ns - 1), t_ns - MOST_APART_NS)
@@ -336,7 +331,6 @@ class HostTracker:
         """Of each server, by its source."""
 
     def info(self, info: HostInfo) -> None:
-        """What a host is."""
         host = self._host(info.source)
         if host is not None:
             host.info = info
@@ -369,7 +363,6 @@ class HostTracker:
 
     @property
     def hosts(self) -> list[Host]:
-        """Ours first."""
         return [self._hosts[source] for source in sorted(self._hosts)]
 
     def states(
@@ -386,7 +379,6 @@ class HostTracker:
         )
 
     def saved(self, parts: Parts) -> SavedHosts:
-        """All that is kept."""
         return SavedHosts(
             [host.saved(parts) for host in self._hosts.values()],
             {
@@ -396,7 +388,6 @@ class HostTracker:
         )
 
     def restore(self, saved: SavedHosts, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         for each in saved.hosts:
             host = self._hosts[each.source] = Host(each.source)
             host.restore(each, parts)

@@ -103,7 +103,6 @@ class CostTracker:
         self._totals: dict[tuple[str, int], Totals] = {}
 
     def host(self, sample: HostSample) -> None:
-        """CPU and memory so far."""
         self._hosts.add(sample)
 
     def totals(self, totals: Totals) -> None:
@@ -112,7 +111,6 @@ class CostTracker:
             self._totals[totals.source, totals.rank] = totals
 
     def dropped(self, note: Note) -> None:
-        """Readings that never came."""
         self._dropped += note.count or 0
 
     def lost(self) -> None:
@@ -121,19 +119,16 @@ class CostTracker:
         self._hosts.restore(kept)
 
     def saved(self) -> SavedCost:
-        """All that is kept."""
         return SavedCost(
             self._dropped, list(self._hosts.samples), list(self._totals.values())
         )
 
     def restore(self, saved: SavedCost) -> None:
-        """Take over what was saved."""
         self._dropped = saved.dropped
         self._hosts.restore(saved.hosts)
         self._totals = {(each.source, each.rank): each for each in saved.totals}
 
     def cost(self, unrecorded_readings: int) -> Cost:
-        """As of the latest readings."""
         shares = self._hosts.by_role(SPAN_NS)
         own = self._hosts.by_role(OWN_SPAN_NS).get("inferwatch")
         if own is not None:
@@ -148,7 +143,6 @@ class CostTracker:
         )
 
     def host_use(self) -> HostUse:
-        """Over the last seconds."""
         return self._hosts.use(SPAN_NS)
 
     def _self_cpu_s(self) -> float | None:

@@ -23,7 +23,6 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Spread | None":
-        """None of none."""
         if not values:
             return None
         least, p25, median, p75, most = np.percentile(values, (0, 25, 50, 75, 100))

@@ -201,14 +201,10 @@ class Timed(Protocol):
     """A request, when it was due and when it ended."""
 
     @property
-    def index(self) -> int:
-        """Its number in the schedule."""
-        ...
+    def index(self) -> int: ...
 
     @property
-    def intended_ns(self) -> int:
-        """When it was due."""
-        ...
+    def intended_ns(self) -> int: ...
 
     @property
     def end_ns(self) -> int | None:

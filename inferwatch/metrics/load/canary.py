@@ -41,15 +41,12 @@ class CanaryTracker:
         self._requests: deque[CanaryRequest] = deque(maxlen=KEPT)
 
     def take(self, request: CanaryRequest) -> None:
-        """One that has ended."""
         self._requests.append(request)
 
     def saved(self) -> list[CanaryRequest]:
-        """All that are kept."""
         return list(self._requests)
 
     def restore(self, saved: Iterable[CanaryRequest]) -> None:
-        """Take over what was saved."""
         self._requests.extend(saved)
 
     def view(

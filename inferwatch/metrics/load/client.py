@@ -143,7 +143,6 @@ class LoadClient:
         )
 
     def restore(self, saved: SavedLoadClient, written: WrittenParts) -> None:
-        """Take over what was saved."""
         self.began_ns, self._begun = saved.began_ns, saved.begun
         self._host = saved.host
         self._plans = {facts.run_id: (facts, plan) for facts, plan in saved.plans}

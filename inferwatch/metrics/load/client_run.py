@@ -287,7 +287,6 @@ class ClientRun:
 
     @property
     def run_id(self) -> str:
-        """The source of its readings."""
         return self.progress.run_id
 
     def event(self, event: LoadEvent) -> None:
@@ -306,7 +305,6 @@ class ClientRun:
             self._sent.add(*second)
 
     def record(self, record: RequestRecord) -> None:
-        """Take in a complete request."""
         self._began(record.intended_ns)
         self.progress.record(record)
         if record.phase is not Phase.WARMUP:

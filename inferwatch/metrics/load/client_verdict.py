@@ -134,7 +134,6 @@ def _short(host: HostUse) -> bool:
 
 
 def judge(evidence: Evidence) -> ClientVerdict:
-    """The verdict that the evidence allows."""
     if evidence.sample is None or not evidence.send_lag.quantiles.n:
         return ClientVerdict()
     found = (_sending(evidence), _receiving(evidence), _working(evidence.sample))
@@ -349,7 +348,6 @@ class ClientJudge:
         self._say(sample.t_ns, self._in_time(gaps) or self._now(gaps), host)
 
     def saved(self) -> SavedSeconds:
-        """Its state for a checkpoint."""
         return SavedSeconds(
             samples=list(self._samples),
             requests=list(self._records),
@@ -513,5 +511,4 @@ class ClientJudge:
 
 
 def in_order(requests: list[SentRequest]) -> list[SentRequest]:
-    """As they were due."""
     return sorted(requests, key=lambda each: (each.intended_ns, each.index))

@@ -92,7 +92,7 @@ def mean_s(records: Sequence[RequestRecord], start: str, end: str) -> float | No
 
 
 def minus(whole: float | None, part: float | None) -> float | None:
-    """The difference, where both are known."""
+    """The difference where both are known."""
     return None if whole is None or part is None else whole - part
 
 

@@ -60,7 +60,6 @@ class EndedRequests(msgspec.Struct):
     """Of failure."""
 
     def take(self, record: RequestRecord) -> None:
-        """Count one more request."""
         sent = record.sent_ns is not None
         self.flown += sent
         if record.phase is Phase.WARMUP:
@@ -159,7 +158,6 @@ class RunMoments(msgspec.Struct, array_like=True):
         return RunState.WARMING_UP if warms_up else RunState.STARTING
 
     def elapsed_s(self, now_ns: int) -> float | None:
-        """How long it has been sending."""
         if self.sending_ns is None:
             return None
         ends = (self.draining_ns, self.ended_ns, now_ns)
@@ -201,7 +199,6 @@ class RunProgress:
         self._said = ""
 
     def saved(self) -> SavedRun:
-        """Its state for a checkpoint."""
         plan = (self.plan, self._plan_json or "") if self.plan else None
         return SavedRun(
             run_id=self.run_id,

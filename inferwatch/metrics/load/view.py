@@ -10,7 +10,7 @@ from inferwatch.metrics.series.window import Column
 
 
 class RunState(StrEnum):
-    """Where a load run is."""
+    """What a load run is doing."""
 
     STARTING = "starting"
     WARMING_UP = "warming up"

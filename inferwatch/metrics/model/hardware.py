@@ -131,11 +131,9 @@ class HardwareTracker:
         return min((each for each in begun if each is not None), default=None)
 
     def saved(self, parts: Parts) -> SavedHardware:
-        """All that is kept."""
         return SavedHardware(self.gpus.saved(parts), self.hosts.saved(parts))
 
     def restore(self, saved: SavedHardware, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         self.gpus.restore(saved.gpus, parts)
         self.hosts.restore(saved.hosts, parts)
 
@@ -210,7 +208,6 @@ class HardwareTracker:
     def _together(
         self, shown: Snapshot, chosen: Sequence[Gpu], states: Sequence[GpuState]
     ) -> Hardware:
-        """What the engine's GPUs do together."""
         there = [each for each in states if _answers(each, shown.now_ns)]
         lately = [each for each in states if each.info.lost_because is None] or states
         joules = _joules_per_token(shown, chosen)

@@ -308,7 +308,6 @@ class Model:
 
     @property
     def objectives(self) -> tuple[WatchedSlo, ...]:
-        """What requests are held to now."""
         return self._slo.said
 
     @property
@@ -382,7 +381,6 @@ class Model:
         )
 
     def blocks(self) -> dict[str, SealedBlocks]:
-        """Of its rows, by their names."""
         counted: dict[str, Samples | Counters] = self._samples() | self._counters()
         return {name: each.rows.blocks for name, each in counted.items()}
 

@@ -60,9 +60,7 @@ class PooledModel(Protocol):
     def fold(self, reading: AnyReading) -> None:
         """Take in a reading."""
 
-    def copied(self) -> Self:
-        """Another that knows the same."""
-        ...
+    def copied(self) -> Self: ...
 
     @property
     def devices(self) -> Devices:
@@ -73,9 +71,7 @@ class PooledModel(Protocol):
         """Go by those of another Model."""
 
     @property
-    def objectives(self) -> tuple[WatchedSlo, ...]:
-        """What requests are to hold."""
-        ...
+    def objectives(self) -> tuple[WatchedSlo, ...]: ...
 
 
 AnyModel = TypeVar("AnyModel", bound=PooledModel)
@@ -131,7 +127,6 @@ class ServerModels(Generic[AnyModel]):
     def restore(
         self, saved: SavedServers, models: Iterable[tuple[str, AnyModel]]
     ) -> None:
-        """Take over what was saved."""
         self.only, self._gone = saved.only, set(saved.gone)
         self.models = dict(models)
 

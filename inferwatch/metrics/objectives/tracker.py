@@ -253,7 +253,6 @@ class SloTracker:
 
     @property
     def any(self) -> bool:
-        """There are objectives."""
         return bool(self._objectives)
 
     @property

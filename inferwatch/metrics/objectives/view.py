@@ -193,7 +193,6 @@ class SloState:
 
     @property
     def share(self) -> float | None:
-        """Good / judged."""
         return self.good / self.judged if self.judged else None
 
     @property

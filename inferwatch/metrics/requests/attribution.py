@@ -80,7 +80,7 @@ class RankTimes:
             self._why.clear()
 
     def add(self, request: Request) -> None:
-        """It came into the queue."""
+        """A request has come into the queue."""
         self.new[request] = None
         if len(self.new) > MOST_NEW:
             del self.new[next(iter(self.new))]
@@ -99,7 +99,6 @@ class RankTimes:
         )
 
     def restore(self, saved: SavedRankTimes) -> None:
-        """Take over what was saved."""
         self.account = saved.account
         self._recent.extend(saved.recent)
         self.spike_ns, self._steps = saved.spike_ns, saved.steps
@@ -133,7 +132,7 @@ class Attribution:
         That clocks were held down is heard later."""
 
     def step(self, step: Step, gap_ns: int) -> RankTimes:
-        """A step, before its members."""
+        """Take in a step, before its members."""
         rank = self._rank(step.source, step.rank)
         rank.take(step, gap_ns)
         return rank

@@ -88,7 +88,6 @@ class Outcomes:
         return SavedFailures(parts=numbers, gone=self._forgotten)
 
     def restore(self, saved: SavedFailures, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         chunks = (parts.get(number, list[str]) for number in saved.parts)
         self._failed = dict.fromkeys(each for chunk in chunks for each in chunk)
         self._forgotten = saved.gone

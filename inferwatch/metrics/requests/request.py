@@ -49,7 +49,7 @@ LEARNT = (
 
 
 def seconds(duration_ns: int | None) -> float | None:
-    """Seconds, unknown stays unknown."""
+    """Nanoseconds as seconds; unknown stays unknown."""
     return None if duration_ns is None else duration_ns / NS_PER_S
 
 
@@ -148,7 +148,7 @@ class Request:
 
     @classmethod
     def restored(cls, saved: Any) -> Self:  # noqa: ANN401  made by defstruct
-        """As it was saved."""
+        """A request as a checkpoint has it."""
         return cls(**msgspec.structs.asdict(saved))
 
     def learn(self, event: RequestEvent) -> None:
@@ -262,7 +262,6 @@ class Request:
 
     @property
     def decode_ns(self) -> int | None:
-        """First to last token so far."""
         if self.first_ns is None or self.last_ns is None:
             return None
         return self.last_ns - self.first_ns

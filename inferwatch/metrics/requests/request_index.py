@@ -139,7 +139,6 @@ class RequestIndex:
         self.waiting[request] = None
 
     def run(self, request: Request, t_ns: int) -> None:
-        """It has been scheduled."""
         self._busy(t_ns)
         self.waiting.pop(request, None)
         self.unsure.pop(request, None)
@@ -246,7 +245,6 @@ class RequestIndex:
         )
 
     def restore(self, saved: SavedIndex, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         live = _restored([saved.live], parts)
         ended = _restored(saved.ended, parts)
         remembered = _restored(saved.remembered, parts)

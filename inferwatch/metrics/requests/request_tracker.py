@@ -210,7 +210,6 @@ class RequestTracker:
         self._requests.restart(note.source)
 
     def release(self) -> None:
-        """Handle no more events."""
         self._on_event = {}
 
     # Front end.

@@ -48,7 +48,6 @@ class Limit:
         return below_ns if self.or_equal else below_ns - 1
 
     def __str__(self) -> str:
-        """As it is written."""
         return f"{self.metric}{'<=' if self.or_equal else '<'}{self.below_s:g}"
 
 
@@ -79,7 +78,6 @@ class Slo:
         return missed
 
     def __str__(self) -> str:
-        """As it is written."""
         return " ".join(map(str, self.limits))
 
 

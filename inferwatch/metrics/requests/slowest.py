@@ -77,7 +77,7 @@ class SlowLog:
         """Second."""
 
     def add(self, request: Request, t_ns: int) -> None:
-        """Its first token came."""
+        """The first token of a request has come."""
         ttft_ns, spent_ns = request.ttft_ns, request.spent_ns
         if ttft_ns is None or spent_ns is None:
             return
@@ -137,7 +137,6 @@ class SlowLog:
         )
 
     def restore(self, saved: SavedSlowLog, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         for slow in _restored(saved.lately, parts):
             self._lately.setdefault(slow.t_ns // NS_PER_S, []).append(slow)
         self._before = sorted(_restored(saved.before, parts))

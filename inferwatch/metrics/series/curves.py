@@ -75,7 +75,6 @@ class RateCurve(msgspec.Struct, array_like=True):
         return self._rates(np.array([first_ns, to_ns], np.int64))[0]
 
     def columns(self, grid: Grid) -> Column:
-        """Per second in each bin."""
         if not self.points:
             return (None,) * grid.count
         return self._rates(grid.edges_ns())
@@ -144,7 +143,6 @@ class ChartedSamples(Samples):
         self.session = SessionBins()
 
     def columns(self, window: Window, grid: Grid) -> tuple[Column, Column]:
-        """Mean and worst in seconds."""
         if window.value is None:
             self._rows.flush()
             return _columns(self.session.rows(), grid)

@@ -124,7 +124,6 @@ class Bin(msgspec.Struct, array_like=True):
 
     @property
     def slowest_ns(self) -> int:
-        """Duration of the longest step."""
         return self.slowest.duration_ns if self.slowest is not None else 0
 
     def forget_members(self) -> None:
@@ -230,7 +229,7 @@ class History:
 
     @property
     def empty(self) -> bool:
-        """Nothing happened yet."""
+        """Whether nothing has happened yet."""
         return not self._whole.bins and self._open_index is None
 
     def columns(
@@ -260,7 +259,6 @@ class History:
         )
 
     def restore(self, saved: SavedHistory, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         for level, numbers in zip(self._rolling.values(), saved.rolling, strict=True):
             level.bins = _restored(numbers, parts)
         self._whole.bins = _restored(saved.whole, parts)
@@ -411,7 +409,6 @@ STEP_COLUMNS: dict[str, Column] = {
 def timeline(
     start_ns: int, bin_ns: int, bins: Bins, lost_ns: int | None = None
 ) -> Timeline:
-    """The columns, oldest first."""
     stepped = [held if held is not None and held.steps else None for held in bins]
     bounded = [held if held is not None and held.bounded else None for held in bins]
     return Timeline(

@@ -65,7 +65,6 @@ def intervals(values: Numbers) -> dict[str, Interval]:
 
 
 def mean_interval(values: Numbers) -> Interval:
-    """Of the mean."""
     worth = effective_size(values)
     if worth is None:
         return None, None
@@ -262,7 +261,7 @@ class Estimate:
 
 
 def estimate(values_ns: Ints) -> Estimate:
-    """Of durations in order of time."""
+    """An estimate from durations that are in order of time."""
     ones = np.ones(len(values_ns), np.int64)
     values_s = values_ns / NS_PER_S
     return Estimate(

@@ -144,7 +144,7 @@ class CountTable:
 
     @property
     def cell(self) -> int:
-        """How wide a cell is."""
+        """How wide the cells of its count table are."""
         return self._cell
 
     def defer(self, deferred: DeferredCounts) -> None:
@@ -152,7 +152,6 @@ class CountTable:
         self._deferred = deferred
 
     def add_counts(self, counts: CellCounts) -> None:
-        """Add what was counted elsewhere."""
         self.n += int(counts.counts.sum())
         self._sum += counts.total
         self._max = max(self._max, counts.maximum)

@@ -20,24 +20,18 @@ class Block(Protocol):
     """Rows side by side, one array a column, and what they add up to."""
 
     @property
-    def rows(self) -> int:
-        """How many."""
-        ...
+    def rows(self) -> int: ...
 
     @property
     def columns(self) -> Ints:
-        """Themselves."""
+        """The columns of rows."""
         ...
 
     @property
-    def first_ns(self) -> int:
-        """Their earliest moment."""
-        ...
+    def first_ns(self) -> int: ...
 
     @property
-    def last_ns(self) -> int:
-        """Their latest."""
-        ...
+    def last_ns(self) -> int: ...
 
     @property
     def sums(self) -> Ints:
@@ -62,7 +56,6 @@ class SealedBlock:
 
     @property
     def rows(self) -> int:
-        """How many."""
         return int(self.columns.shape[1])
 
 
@@ -108,13 +101,11 @@ class RecentRows:
         self._sealed = 0
 
     def add(self, row: Iterable[int]) -> None:
-        """Keep one row of ``width`` integers."""
         self._open.extend(row)
         if len(self._open) >= self._open_until:
             self._seal()
 
     def extend(self, columns: Ints) -> None:
-        """Keep many at once."""
         self._open.frombytes(columns.T.tobytes())
         if len(self._open) >= self._open_until:
             self._seal()
@@ -158,11 +149,10 @@ class RecentRows:
 
     @property
     def blocks(self) -> SealedBlocks:
-        """Those that were sealed so far."""
+        """The blocks that were sealed so far."""
         return SealedBlocks(self._sealed, tuple(self._blocks), self._cell)
 
     def restore(self, saved: SavedRows, blocks: Sequence[Block]) -> None:
-        """Take over what was saved."""
         if len(blocks) != saved.kept:
             raise msgspec.ValidationError("these are not the rows that were saved")
         self._blocks = deque(blocks)

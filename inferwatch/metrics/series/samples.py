@@ -111,7 +111,7 @@ class Counters:
         self._rows.add((t_ns, *counts))
 
     def over(self, now_ns: int, window: Window) -> CounterTotals:
-        """Of a window that ends now."""
+        """What was counted in a window that ends now."""
         if window.value is None:
             self._rows.flush()
             return self._total(self._count, self._sums, self._maxima)
@@ -133,7 +133,6 @@ class Counters:
     def restore(
         self, saved: SavedCounters, rows: SavedRows, blocks: Sequence[Block]
     ) -> None:
-        """Take over what was saved."""
         if not len(saved.sums) == len(saved.maxima) == len(self._names):
             raise msgspec.ValidationError("these are not the counts that were saved")
         self._count = saved.count

@@ -150,7 +150,6 @@ class Spans:
         )
 
     def restore(self, saved: SavedSpans, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         for level, told in zip(self._levels.values(), saved.levels, strict=True):
             level.bin_ns, level.first, count, numbers = told
             content = b"".join(parts.get(number, bytes) for number in numbers)

@@ -59,11 +59,9 @@ class Moments:
 
     @property
     def rows(self) -> Floats:
-        """All of them."""
         return self._rows[self._first : self._end]
 
     def append(self, row: Floats) -> None:
-        """Add one at the end."""
         if self._end == len(self._rows):
             held = self.rows
             room = np.empty((2 * max(len(held), CHUNK), WIDTH))
@@ -73,16 +71,13 @@ class Moments:
         self._end += 1
 
     def extend(self, rows: Iterable[Floats]) -> None:
-        """Add some."""
         for row in rows:
             self.append(row)
 
     def drop(self, count: int) -> None:
-        """Forget the oldest."""
         self._first += count
 
     def __len__(self) -> int:
-        """How many."""
         return self._end - self._first
 
 
@@ -97,7 +92,6 @@ class SessionMoments:
 
     @property
     def rows(self) -> Floats:
-        """All of them."""
         return self._held.rows
 
     def append(self, row: Floats) -> None:
@@ -130,7 +124,6 @@ class SessionMoments:
         return self._apart_ns, numbers
 
     def restore(self, saved: tuple[float, list[int]], parts: WrittenParts) -> None:
-        """Take over what was saved."""
         self._apart_ns, numbers = saved
         packed = (parts.get(number, bytes) for number in numbers)
         for each in packed:
@@ -360,12 +353,10 @@ class Counted:
 
     @property
     def last_ns(self) -> int | None:
-        """Of the latest sample."""
         return int(self._moments.rows[-1][TIME]) if len(self._moments) else None
 
     @property
     def recent(self) -> Floats:
-        """The moments of the last minutes."""
         return self._moments.rows
 
     def within(self, now_ns: int, span_ns: int | None) -> "Increase | None":
@@ -405,7 +396,7 @@ class Counted:
         return Increase(self, begin, (latest, rows[-1]))
 
     def _totals(self, row: int) -> Floats:
-        """Beside a row of moments."""
+        """The totals that stand beside a row of moments."""
         number, place = divmod(row, CHUNK)
         if number == len(self._sealed):
             return self._open[place]
@@ -417,7 +408,6 @@ class Counted:
 
     @property
     def first_ns(self) -> int | None:
-        """Of the first sample."""
         rows = self.session.rows
         return int(rows[0][TIME]) if len(rows) else None
 
@@ -429,7 +419,7 @@ class Counted:
 
     @property
     def names(self) -> Mapping[str, int]:
-        """Columns of counters by name."""
+        """The column of each counter, by its name."""
         return self._names
 
     def groups_of(self, key: str) -> list[Group]:
@@ -472,7 +462,6 @@ class Counted:
         )
 
     def restore(self, saved: SavedCounted, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         self._names = saved.names
         self._all_groups = saved.groups
         self._groups = {group.key: group for group in saved.groups}

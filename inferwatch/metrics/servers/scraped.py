@@ -47,7 +47,6 @@ class Gauges(msgspec.Struct, array_like=True):
 
     @property
     def work(self) -> int:
-        """Requests that run or wait."""
         return (self.running or 0) + (self.waiting or 0)
 
 
@@ -122,7 +121,7 @@ class ScrapedServer:
 
     @property
     def answers(self) -> bool | None:
-        """None before it was asked."""
+        """Whether it answers; None before it was asked."""
         if self.contact is not None:
             return self.contact.answers
         return True if self.ranks else None
@@ -142,12 +141,11 @@ class ScrapedServer:
 
     @property
     def last_ns(self) -> int | None:
-        """Of its latest sample."""
         return max((each.t_ns for each in self.gauges), default=None)
 
     @property
     def via(self) -> Via:
-        """How its samples come."""
+        """By which way its samples come."""
         ours = any(not each.by_prometheus for each in self.gauges)
         return Via.SCRAPE if ours or not self.gauges else Via.PROMETHEUS
 
@@ -192,13 +190,11 @@ class Scraped:
     # Readings.
 
     def info(self, info: ServerInfo) -> None:
-        """What a server is."""
         server = self._server(info.source)
         if server is not None:
             server.info = info
 
     def contact(self, contact: Contact) -> None:
-        """Whether a server answers."""
         server = self._server(contact.source)
         if server is None:
             return
@@ -272,7 +268,6 @@ class Scraped:
     # Checkpoints.
 
     def saved(self, parts: Parts) -> SavedScraped:
-        """Everything."""
         return SavedScraped(
             servers=[
                 SavedServer(
@@ -298,7 +293,6 @@ class Scraped:
         )
 
     def restore(self, saved: SavedScraped, parts: WrittenParts) -> None:
-        """Take over what was saved."""
         for each in saved.servers:
             server = self.servers[each.source] = ScrapedServer(
                 each.source,

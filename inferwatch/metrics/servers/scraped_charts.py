@@ -76,7 +76,6 @@ class ScrapedCharts:
         )
 
     def mean(self, metric: str) -> Column:
-        """A latency's mean, by bin."""
         place = 1 + len(CHARTED) + 2 * LATENCIES.index(metric)
         spent, count = np.diff(self._risen[:, place : place + 2], axis=0).T
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -159,7 +158,6 @@ def _gauges_in(edges: Floats, rows: Floats, followed: Bools) -> Floats:
 
 
 def _sum(one: Floats, other: Floats) -> Floats:
-    """Where one is unknown, the other."""
     return np.where(np.isnan(one), other, np.where(np.isnan(other), one, one + other))
 
 

@@ -21,7 +21,6 @@ NAMED = 3
 
 
 def verdict_of(servers: Sequence[ScrapedServer], flow: Flow) -> Verdict:
-    """As of their latest samples."""
     answering = [server for server in servers if server.answers]
     lost = [server for server in servers if server.answers is False]
     if not answering:

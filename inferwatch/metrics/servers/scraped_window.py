@@ -60,11 +60,9 @@ class Gained:
         return sum(rates) if rates else None
 
     def rate(self, name: str) -> float | None:
-        """A counter's."""
         return self.per_s(lambda each: each.of(name))
 
     def pool(self, key: str) -> Pool:
-        """A histogram's values."""
         pool = self._pools.get(key)
         if pool is None:
             parts = chain.from_iterable(each.histograms(key) for each in self.increases)
@@ -73,7 +71,6 @@ class Gained:
 
     @cached_property
     def ended(self) -> dict[str, int]:
-        """Requests by how they ended."""
         ended: dict[str, int] = {}
         for each in self.increases:
             for how, count in each.finished.items():
@@ -145,12 +142,11 @@ class ScrapedWindow:
 
     @cached_property
     def gained(self) -> Gained:
-        """By all of them."""
         return Gained([each for *_, each in self._ranks if each is not None])
 
     @property
     def via(self) -> Via | None:
-        """None before there was a sample."""
+        """The best way that samples come; None before there was one."""
         told = {server.via for server in self.servers if server.ranks}
         return Via.SCRAPE if Via.SCRAPE in told else next(iter(told), None)
 
@@ -171,7 +167,7 @@ class ScrapedWindow:
 
     @property
     def restarts_ns(self) -> list[int]:
-        """When any of them began anew."""
+        """When any of the servers began anew."""
         return sorted(chain.from_iterable(each.restarts_ns for each in self.servers))
 
     @cached_property
@@ -185,7 +181,6 @@ class ScrapedWindow:
 
     @property
     def first_ns(self) -> int | None:
-        """Of the first sample there is."""
         begun = [rank.counted.first_ns for _, _, rank, _ in self._ranks]
         return min((each for each in begun if each is not None), default=None)
 
@@ -200,7 +195,6 @@ class ScrapedWindow:
         return max(since) if since and len(since) == len(self.servers) else None
 
     def step_totals(self) -> StepTotals:
-        """What servers count of their steps."""
         gained = self.gained
         return StepTotals(
             count=gained.pool(STEPS).n,
@@ -215,7 +209,6 @@ class ScrapedWindow:
         return tuple(dict.fromkeys(each for info in infos for each in info.advice))
 
     def charts(self, grid: Grid) -> ScrapedCharts:
-        """Over time."""
         whole = self._window is Window.SESSION
         counted = [rank.counted for _, _, rank, _ in self._ranks]
         return ScrapedCharts(
@@ -223,7 +216,6 @@ class ScrapedWindow:
         )
 
     def flow(self) -> Flow:
-        """From left to right."""
         gained, now = self.gained, self._flow_now()
         mean_itl_s = gained.pool("itl_s").quantiles.mean
         return replace(
@@ -298,7 +290,6 @@ class ScrapedWindow:
         return _rows(self.gained, LATENCIES, told, self._limits, charts)
 
     def lengths(self) -> tuple[Latency, ...]:
-        """Of requests and steps."""
         told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LENGTHS, told)
 

@@ -56,7 +56,6 @@ class Traces:
         self._told = 0
 
     def take(self, span: RequestSpan) -> None:
-        """A request that has ended."""
         last_ns = self._last_ns.get(span.source)
         if last_ns is None and len(self._last_ns) >= MOST_SERVERS:
             return
@@ -146,7 +145,6 @@ class Traces:
         return SavedTraces(last_ns=self._last_ns, told=self._told)
 
     def restore(self, saved: SavedTraces) -> None:
-        """Take over what was saved."""
         self._last_ns, self._told = saved.last_ns, saved.told
 
 

@@ -39,7 +39,7 @@ class StepRows:
 
 
 def kind_of(graph: int, prefill_requests: int) -> int:
-    """How a row tells of both."""
+    """Graph mode and prefill as one number."""
     return 2 * graph + bool(prefill_requests)
 
 

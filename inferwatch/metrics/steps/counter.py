@@ -304,7 +304,6 @@ class StepCounter:
         return SavedSteps(self.graphs, self.counters.table.tolist())
 
     def restore(self, saved: SavedSteps) -> None:
-        """Take over what was saved."""
         table = np.array(saved.table, np.int64)
         if table.shape != (LINES, 3):
             raise msgspec.ValidationError("these are not the steps that were saved")
@@ -322,7 +321,6 @@ class StepCounter:
 def step_totals(
     total: CounterTotals, durations: Quantiles, table: Ints, graphs: list[str]
 ) -> StepTotals:
-    """As screens show it."""
     sums = total.sums
     spent_ns = {cause: sums[name] for cause, name in SPENT_NS.items()}
     whole_ns = sum(spent_ns.values())
@@ -345,5 +343,4 @@ def step_totals(
 
 
 def ratio(part: int, whole: int) -> float | None:
-    """None of nothing."""
     return part / whole if whole else None

@@ -70,7 +70,7 @@ class StallKind(StrEnum):
 
 @piece("stall", Vantage.ENGINE)
 class Stall:
-    """A stretch in which that happened."""
+    """A stretch of time in which the scheduler failed somebody."""
 
     kind: Annotated[
         StallKind,

@@ -78,7 +78,6 @@ class Rank(msgspec.Struct, array_like=True):
         return self.told.max_num_batched_tokens if self.told is not None else None
 
     def take_step(self, step: Step) -> None:
-        """The latest step."""
         self.gap_ns = gap_ns(self.step, step)
         self.step = step
         self.last_end_ns = step.end_ns
@@ -105,7 +104,7 @@ class Rank(msgspec.Struct, array_like=True):
 
     @property
     def waiting(self) -> int:
-        """As of the latest reading."""
+        """Waiting requests, as of the latest reading."""
         if self.at_rest is not None:
             return self.at_rest.waiting or 0
         return self.step.waiting if self.step is not None else 0
@@ -249,7 +248,6 @@ class Engines:
         )
 
     def restore(self, saved: SavedEngines) -> None:
-        """Take over what was saved."""
         self.ranks = {(source, number): rank for source, number, rank in saved.ranks}
         self.endpoints = saved.endpoints
         self.peak_used_blocks = saved.peak_used_blocks
@@ -273,7 +271,7 @@ class Engines:
 
     @property
     def sources(self) -> set[str]:
-        """Of those lost last, too."""
+        """All engines, those lost last too."""
         return {source for source, _ in self.ranks}
 
     def lost(self, source: str) -> None:

@@ -429,7 +429,6 @@ class SchedulerState:
 
     @property
     def any(self) -> bool:
-        """There is something to do."""
         return bool(self.running or self.waiting)
 
 

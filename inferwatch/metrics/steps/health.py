@@ -74,12 +74,10 @@ class HealthTracker:
         self._bounds: deque[tuple[int, int, BoundBy]] = deque(maxlen=2048)
 
     def info(self, info: EngineInfo) -> None:
-        """An EngineCore is up."""
         self._lost = None
         self._up(info.t_ns)
 
     def step(self, step: Step) -> None:
-        """A step ended."""
         if self._up_ns is None:
             self._up(step.start_ns)
         self.worked(step.end_ns)
@@ -88,7 +86,7 @@ class HealthTracker:
             self._bounds.append((step.end_ns, step.duration_ns, step.bound_by))
 
     def worked(self, t_ns: int) -> None:
-        """The engine did something."""
+        """Note that the engine did something."""
         if self._last_work_ns is None or t_ns > self._last_work_ns:
             self._last_work_ns = t_ns
 
@@ -118,7 +116,6 @@ class HealthTracker:
         )
 
     def restore(self, saved: SavedHealth) -> None:
-        """Take over what was saved."""
         self._stage = saved.stage
         self._lost = saved.lost
         self._up_ns = saved.up_ns
@@ -197,7 +194,6 @@ class HealthTracker:
         return _verdict(Health.QUEUEING, text, min(since))
 
     def _bound(self, now_ns: int, flow: Flow) -> str:
-        """What keeps the queue waiting."""
         match self._longest_bound(now_ns):
             case None:
                 return ""

@@ -32,12 +32,10 @@ class Lowered:
 
 
 def values_of(limits: LiveLimits) -> Values:
-    """What is in force."""
     return limits.max_num_seqs, limits.max_num_batched_tokens
 
 
 def start_values(limits: LiveLimits) -> Values:
-    """What it was started with."""
     return limits.start_max_num_seqs, limits.start_max_num_batched_tokens
 
 

@@ -109,7 +109,7 @@ class Starved:
                 _count(absence, step)
 
     def going_on(self, rank: StarvedRank, source: str) -> Iterator[Stall]:
-        """Those that starve still."""
+        """Who starves still."""
         for ordinal, waits in islice(rank.waiting.items(), MOST_LOOKED_AT):
             if _starves(waits):
                 yield self._queued(source, ordinal, waits, waits.latest_ns)
@@ -314,12 +314,10 @@ class StallFinder:
         return tuple(known[:MOST_SHOWN])
 
     def saved(self) -> SavedStalls:
-        """All of it."""
         ranks = [(*key, pace) for key, pace in self._ranks.items()]
         return SavedStalls(list(self._found), ranks)
 
     def restore(self, saved: SavedStalls) -> None:
-        """Take over what was saved."""
         self._found.extend(saved.found)
         self._ranks = {(source, rank): pace for source, rank, pace in saved.ranks}
 

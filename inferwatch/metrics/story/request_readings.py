@@ -110,7 +110,6 @@ class RequestReadings:
 
     @property
     def source(self) -> str:
-        """The engine it was sent to."""
         return self.events[0].source
 
     def moment(self, kind: EventKind, vantage: Vantage) -> int | None:

@@ -115,7 +115,6 @@ def _burst(
 
 
 def _over_ns(records: Sequence[RequestRecord], trail: EngineTrail | None) -> int | None:
-    """When nobody waited any more."""
     if trail is not None and len(trail.ranks) == 1:
         told = [trail.request(each) for each in records]
         added = [e.added_ns for e in told if e is not None and e.added_ns is not None]

@@ -163,7 +163,7 @@ class EventMean:
 
     @property
     def median_told_from_zero(self) -> bool:
-        """The interval of the median does."""
+        """Whether the interval of the median is all on one side of zero."""
         return _leaves_out_zero(self.median_ci95)
 
     def text(self, of: str) -> str:
@@ -175,7 +175,6 @@ class EventMean:
         return _with_interval(self.median_s, self.median_ci95, of)
 
     def as_json(self) -> dict[str, Any]:
-        """One object."""
         return {
             "n": self.n,
             "mean_s": self.mean_s,

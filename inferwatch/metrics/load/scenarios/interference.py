@@ -51,7 +51,6 @@ class _Gaps:
 
     @property
     def lengths_ns(self) -> Ints:
-        """How long each took."""
         return self.ends_ns - self.starts_ns
 
 
@@ -233,7 +232,6 @@ def _two(
 
 
 def _plain(numbers: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it."""
     return {name: _value(value) for name, value in numbers.items()}
 
 
