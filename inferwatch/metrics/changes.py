@@ -18,7 +18,7 @@ LARGE_SHARE = 0.05
 """Or, of a share, when it differs by so much."""
 
 
-class Side(StrEnum):
+class ChangeSide(StrEnum):
     """Whether a number belongs to the traffic or to the result."""
 
     TRAFFIC = "traffic"
@@ -26,13 +26,13 @@ class Side(StrEnum):
 
 
 NUMBERS = {
-    number_of(Flow.arrivals_per_s): Side.TRAFFIC,
-    number_of(Flow.finished_per_s): Side.TRAFFIC,
-    number_of(Flow.prompt_tokens_p50): Side.TRAFFIC,
-    number_of(Flow.output_tokens_per_request): Side.TRAFFIC,
-    number_of(Flow.prefix_hit_rate): Side.TRAFFIC,
-    **{LATENCIES[metric]: Side.RESULT for metric in VANTAGES},
-    number_of(Flow.failed_share): Side.RESULT,
+    number_of(Flow.arrivals_per_s): ChangeSide.TRAFFIC,
+    number_of(Flow.finished_per_s): ChangeSide.TRAFFIC,
+    number_of(Flow.prompt_tokens_p50): ChangeSide.TRAFFIC,
+    number_of(Flow.output_tokens_per_request): ChangeSide.TRAFFIC,
+    number_of(Flow.prefix_hit_rate): ChangeSide.TRAFFIC,
+    **{LATENCIES[metric]: ChangeSide.RESULT for metric in VANTAGES},
+    number_of(Flow.failed_share): ChangeSide.RESULT,
 }
 """What is compared, in order; of a latency the mean, which every vantage gives."""
 OF_THE_WATCH = {
@@ -48,7 +48,7 @@ class ComparedNumber:
     """A number now and at the reference; None where it is not known."""
 
     number: Number
-    side: Side
+    side: ChangeSide
     now: float | None
     then: float | None
     vantages: tuple[Vantage | None, Vantage | None] = (None, None)
@@ -99,11 +99,11 @@ class Differences:
     restarted: bool | None = None
     """The server is another process than then; None where that is not known."""
 
-    def large(self, side: Side) -> tuple[ComparedNumber, ...]:
+    def large(self, side: ChangeSide) -> tuple[ComparedNumber, ...]:
         """Numbers of one side that have changed."""
         return tuple(each for each in self.numbers if each.side is side and each.large)
 
-    def known(self, side: Side) -> bool:
+    def known(self, side: ChangeSide) -> bool:
         """At least one number of that side can be compared."""
         return any(each.comparable for each in self.numbers if each.side is side)
 
@@ -126,7 +126,7 @@ def changes(now: Snapshot, then: Snapshot) -> Differences:
 
 
 def _change(
-    number: Number, side: Side, now: Snapshot, then: Snapshot
+    number: Number, side: ChangeSide, now: Snapshot, then: Snapshot
 ) -> ComparedNumber:
     if number.key not in LATENCIES:
         mine, others = (getattr(each.flow, number.name) for each in (now, then))
@@ -179,11 +179,14 @@ def _processes(snapshot: Snapshot) -> set[object]:
 
 def verdict(compared: Differences) -> str:
     """Which side is another than then, in one sentence; no more than was compared."""
-    traffic, result = compared.large(Side.TRAFFIC), compared.large(Side.RESULT)
+    traffic, result = (
+        compared.large(ChangeSide.TRAFFIC),
+        compared.large(ChangeSide.RESULT),
+    )
     parts = [
-        _told("the traffic", traffic, known=compared.known(Side.TRAFFIC)),
+        _told("the traffic", traffic, known=compared.known(ChangeSide.TRAFFIC)),
         _server(compared),
-        _told("the result", result, known=compared.known(Side.RESULT)),
+        _told("the result", result, known=compared.known(ChangeSide.RESULT)),
     ]
     return "; ".join(parts)
 

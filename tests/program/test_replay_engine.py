@@ -46,9 +46,7 @@ class RememberingPipeline(Pipeline):
             self._steps += 1
             if self._steps % STEPS == 0:
                 window = list(Window)[self._steps // STEPS % len(Window)]
-                self.shown_at_steps.append(
-                    self.snapshot(t_ns, SnapshotQuery(window))
-                )
+                self.shown_at_steps.append(self.snapshot(t_ns, SnapshotQuery(window)))
 
     def tick(self, now_ns: int) -> None:
         super().tick(now_ns)

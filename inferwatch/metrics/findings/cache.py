@@ -2,7 +2,7 @@
 
 from collectors.contract.readings import BoundBy
 from inferwatch.metrics.causes.cause import PREFILL_CAUSES, Cause
-from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
+from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
 from inferwatch.metrics.findings.queue import (
@@ -89,7 +89,7 @@ class KvBound(Diagnosis):
     MANY = "let requests wait for KV blocks"
     MISSES = TTFT
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """Blocks bind, and not because outputs outgrew them."""
         if outgrown(facts):
             return None
@@ -141,7 +141,7 @@ class Preemptions(Diagnosis):
     LEAST = 3
     """In ten seconds."""
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """Much of the work is done twice."""
         share = done_twice(facts)
         if facts.steps.sums.get("preemptions", 0) < self.LEAST:
@@ -151,7 +151,9 @@ class Preemptions(Diagnosis):
         # Whoever is preempted also waits: the larger of both is what it costs.
         causes = (Cause.RECOMPUTE, Cause.QUEUE_KV)
         spent = facts.ttft_share(*causes[: 1 + outgrown(facts)]) or 0.0
-        return Cost(max(share, spent), f"{share:.0%} of the computed tokens, twice")
+        return FindingCost(
+            max(share, spent), f"{share:.0%} of the computed tokens, twice"
+        )
 
     def sentence(self, facts: Facts) -> str:
         """How often, and how much of the work."""
@@ -195,11 +197,11 @@ class BlocksWasted(Diagnosis):
     MISSES = TTFT
     LEAST = 0.3
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         waste = facts.waste_share
         if waste is None or waste < self.LEAST or not facts.waiting:
             return None
-        return Cost(waste, f"{waste:.0%} of the room in used blocks")
+        return FindingCost(waste, f"{waste:.0%} of the room in used blocks")
 
     def sentence(self, facts: Facts) -> str:
         tokens = facts.block_tokens or 0
@@ -222,12 +224,14 @@ class BlocksWasted(Diagnosis):
         )
 
 
-def prefill_cost(facts: Facts, share: float) -> Cost | None:
+def prefill_cost(facts: Facts, share: float) -> FindingCost | None:
     """What hits would save of the time to first tokens."""
     spent = facts.ttft_share(*PREFILL_TIME)
     if spent is None:
         return None
-    return Cost(spent * share, f"{spent * share:.0%} of the time to first tokens")
+    return FindingCost(
+        spent * share, f"{spent * share:.0%} of the time to first tokens"
+    )
 
 
 class CacheTooSmall(Diagnosis):
@@ -240,7 +244,7 @@ class CacheTooSmall(Diagnosis):
     """In hit rate."""
     LEAST_COST = 0.05
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """A larger cache would hit much more."""
         gain = self._gain(facts)
         if gain is None or gain < self.LEAST_GAIN:
@@ -292,7 +296,7 @@ class UnstablePrefix(Diagnosis):
     PREFILL = 0.4
     """Of a TTFT."""
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """No hits, where there were some, or where all prompts are equally long."""
         prompts, hit = facts.prompts, facts.hit_rate
         if self._fell(facts) and facts.ttft_n >= self.LEAST_PROMPTS:
@@ -307,7 +311,9 @@ class UnstablePrefix(Diagnosis):
         if spent is None or spent < self.PREFILL:
             return None
         sure = 1.0 if self._fell(facts) else 0.5
-        return Cost(sure * spent, f"up to {spent:.0%} of the time to first tokens")
+        return FindingCost(
+            sure * spent, f"up to {spent:.0%} of the time to first tokens"
+        )
 
     def sentence(self, facts: Facts) -> str:
         """What is alike, and what is not found."""
@@ -352,7 +358,7 @@ class PrefixCachingOff(Diagnosis):
     PREFILL = 0.4
     LEAST_TOKENS = 128
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """It is off, and prompts are what first tokens wait for."""
         if facts.told("enable_prefix_caching") is not False:
             return None
@@ -361,7 +367,7 @@ class PrefixCachingOff(Diagnosis):
             return None
         if (facts.prompts.p50 or 0) < self.LEAST_TOKENS:
             return None
-        return Cost(spent, f"up to {spent:.0%} of the time to first tokens")
+        return FindingCost(spent, f"up to {spent:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
         spent = facts.ttft_share(*PREFILL_CAUSES) or 0.0

@@ -20,7 +20,7 @@ class Lasting:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class FindingCost:
     """What a finding costs, as a share, and of what that is a share."""
 
     share: float
@@ -42,7 +42,7 @@ class Diagnosis(ABC):
     """It is told only where nothing else explains what is wrong."""
 
     @abstractmethod
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """What it costs now; None where it does not hold."""
 
     @abstractmethod
@@ -57,7 +57,7 @@ class Diagnosis(ABC):
     def knobs(self, facts: Facts) -> tuple[Knob, ...]:
         """What may be done about it, what needs no restart first."""
 
-    def judge(self, facts: Facts) -> Cost | None:
+    def judge(self, facts: Facts) -> FindingCost | None:
         """As ``holds``, and priced by the objectives where there are any."""
         cost = self.holds(facts)
         slo = facts.around.slo
@@ -68,12 +68,12 @@ class Diagnosis(ABC):
         if not bad:
             return None
         share = bad / slo.judged
-        return Cost(
+        return FindingCost(
             share * cost.share,
             f"{share:.0%} of requests miss {slo.slo}; {cost.text}",
         )
 
-    def finding(self, facts: Facts, cost: Cost, since_ns: int) -> Finding:
+    def finding(self, facts: Facts, cost: FindingCost, since_ns: int) -> Finding:
         return Finding(
             name=self.NAME,
             title=self.TITLE,

@@ -6,7 +6,7 @@ from inferwatch.metrics.findings.diagnosis import Diagnosis
 OF_ALL: tuple[Diagnosis, ...] = (traffic.ClientBound(), traffic.Dropped())
 """Those of a session, however many servers it has."""
 DIAGNOSES: tuple[Diagnosis, ...] = (
-    traffic.Lost(),
+    traffic.EngineLost(),
     traffic.RestartLoop(),
     host.Stopped(),
     queue.BatchTooSmall(),
@@ -22,8 +22,8 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     work.PrefillStalls(),
     work.MemoryBound(),
     work.ComputeBound(),
-    work.Impossible(),
-    host.Gaps(),
+    work.FasterThanFloor(),
+    host.HostGaps(),
     host.Throttled(),
     host.CpuBusy(),
     host.CpuQuota(),
@@ -31,7 +31,7 @@ DIAGNOSES: tuple[Diagnosis, ...] = (
     host.Stalls(),
     traffic.Aborts(),
     traffic.Failures(),
-    traffic.WarmUp(),
+    traffic.EngineWarmUp(),
     traffic.SloMissed(),
     *OF_ALL,
 )

@@ -66,7 +66,7 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class JudgedMoment:
     """A tick, and what the Model knows of its own life."""
 
     now_ns: int
@@ -81,7 +81,7 @@ class Moment:
     """When engines were lost, and why, oldest first."""
 
 
-def facts_of(sources: Sources, moment: Moment, around: Around) -> Facts:
+def facts_of(sources: Sources, moment: JudgedMoment, around: Around) -> Facts:
     """Everything there is to know at a tick; costs about a millisecond."""
     now_ns, began_ns = moment.now_ns, moment.began_ns
     engines = sources.engines
@@ -138,7 +138,7 @@ def facts_of(sources: Sources, moment: Moment, around: Around) -> Facts:
     )
 
 
-def _hit_rate_ever(steps: StepCounter, moment: Moment) -> float | None:
+def _hit_rate_ever(steps: StepCounter, moment: JudgedMoment) -> float | None:
     """Of the session; only asked where little is hit now, for it is costly."""
     sums = moment.steps.sums
     if not sums["prefix_queries"] or sums["prefix_hits"] > FEW * sums["prefix_queries"]:

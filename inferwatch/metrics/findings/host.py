@@ -1,7 +1,7 @@
 """The engine could do more, and its host or its GPU holds it back."""
 
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis, Lasting
+from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost, Lasting
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Evidence, Knob
 from inferwatch.metrics.steps.efficiency import StallKind
@@ -19,14 +19,14 @@ class Stopped(Diagnosis):
     LASTING = Lasting(least_s=2, of_s=5, gone_s=3)
     SILENT_S = 5
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         verdict = facts.verdict
         if verdict is None or verdict.health is not Health.STALLED:
             return None
         # Where nothing at all is heard, readings are late, or its whole host is.
         if (facts.silent_s or 0.0) > self.SILENT_S and not self._idle(facts):
             return None
-        return Cost(1.0, "all of the throughput")
+        return FindingCost(1.0, "all of the throughput")
 
     def sentence(self, facts: Facts) -> str:
         """As the verdict says, and who does nothing."""
@@ -68,7 +68,7 @@ class Stopped(Diagnosis):
         return "; its processes use no CPU: stopped, or waiting for something"
 
 
-class Gaps(Diagnosis):
+class HostGaps(Diagnosis):
     """No step is under way for much of the time, though there is work."""
 
     NAME, TITLE = "host_bound", "host-bound"
@@ -79,13 +79,13 @@ class Gaps(Diagnosis):
     LEAST_BUSY = 0.3
     """Of the ten seconds, with work."""
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         share = facts.gap_share
         if share is None or share < self.LEAST:
             return None
         if facts.busy_share() < self.LEAST_BUSY * (1 - share):
             return None
-        return Cost(share, f"{share:.0%} of the time with work")
+        return FindingCost(share, f"{share:.0%} of the time with work")
 
     def sentence(self, facts: Facts) -> str:
         """How large the gaps are, beside the steps."""
@@ -143,14 +143,16 @@ class Throttled(Diagnosis):
     LOST = 0.05
     """Of the clock."""
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         found = self._worst(facts)
         if found is None or not facts.works:
             return None
         held, lost, _ = found
         if held < self.HELD or lost < self.LOST:
             return None
-        return Cost(held * lost, f"{lost:.0%} of the clock, for {held:.0%} of the time")
+        return FindingCost(
+            held * lost, f"{lost:.0%} of the clock, for {held:.0%} of the time"
+        )
 
     def sentence(self, facts: Facts) -> str:
         found = self._worst(facts)
@@ -212,12 +214,12 @@ class CpuBusy(Diagnosis):
     OTHERS = 0.3
     """Of the cores."""
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """All cores are busy, and much of that is not the engine's."""
         share = self._others(facts)
         if share is None or share < self.OTHERS or not facts.works:
             return None
-        return Cost(share, f"{share:.0%} of the host's cores")
+        return FindingCost(share, f"{share:.0%} of the host's cores")
 
     def sentence(self, facts: Facts) -> str:
         """Who has how much of the cores."""
@@ -261,12 +263,12 @@ class CpuQuota(Diagnosis):
     MISSES = EVERY
     LEAST = 0.1
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """For a good part of the time."""
         share = self._share(facts)
         if share < self.LEAST or not facts.works:
             return None
-        return Cost(share, f"{share:.0%} of the time")
+        return FindingCost(share, f"{share:.0%} of the time")
 
     def sentence(self, facts: Facts) -> str:
         return (
@@ -304,14 +306,14 @@ class FrontEnd(Diagnosis):
     LEAST_S = 0.02
     LEAST_N = 5
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """A large share of what is not short anyway."""
         share, spent_s = self._spent(facts)
         if share is None or share < self.LEAST or spent_s < self.LEAST_S:
             return None
         if facts.ttft_n < self.LEAST_N:
             return None
-        return Cost(share, f"{share:.0%} of the time to first tokens")
+        return FindingCost(share, f"{share:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
         share, spent_s = self._spent(facts)
@@ -371,12 +373,12 @@ class Stalls(Diagnosis):
     SHARE = 0.1
     """Of the last minute."""
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         gaps = self._gaps(facts)
         share = self._share(facts)
         if len(gaps) < self.LEAST or share < self.SHARE:
             return None
-        return Cost(share, f"{share:.0%} of the last minute")
+        return FindingCost(share, f"{share:.0%} of the last minute")
 
     def sentence(self, facts: Facts) -> str:
         gaps = self._gaps(facts)

@@ -3,7 +3,7 @@
 from collectors.contract.readings import BoundBy
 from inferwatch.formatting import counted
 from inferwatch.metrics.causes.cause import Cause
-from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
+from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
 
@@ -26,7 +26,9 @@ def blocks_short(facts: Facts) -> bool:
     return near_full or facts.bound_share(BoundBy.KV) >= BLOCKS_MATTER
 
 
-def waits(facts: Facts, *causes: Cause, bound: tuple[BoundBy, ...]) -> Cost | None:
+def waits(
+    facts: Facts, *causes: Cause, bound: tuple[BoundBy, ...]
+) -> FindingCost | None:
     """What these limits of the scheduler cost, if limits held requests back for long.
 
     Limits may take turns: together they hold the queue, and most of all those of
@@ -40,10 +42,10 @@ def waits(facts: Facts, *causes: Cause, bound: tuple[BoundBy, ...]) -> Cost | No
         return None
     share = facts.ttft_share(*causes)
     if share is None:
-        return Cost(held, f"the queue was held back for {held:.0%} of the time")
+        return FindingCost(held, f"the queue was held back for {held:.0%} of the time")
     if share < LEAST_QUEUE_SHARE:
         return None
-    return Cost(share, f"{share:.0%} of the time to first tokens")
+    return FindingCost(share, f"{share:.0%} of the time to first tokens")
 
 
 def computes_fully(facts: Facts) -> bool:
@@ -88,7 +90,7 @@ class BatchTooSmall(Diagnosis):
     MANY = "let requests wait for max_num_seqs"
     MISSES = TTFT
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """Sequences bind, while there is room for their KV cache."""
         if blocks_short(facts) or computes_fully(facts):
             return None
@@ -134,7 +136,7 @@ class TokenBudget(Diagnosis):
     MISSES = TTFT
     CAUSES = (Cause.QUEUE_TOKENS, Cause.PREFILL_SHARED, Cause.PREFILL_DELAYED)
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         if computes_fully(facts):
             return None
         return waits(facts, *self.CAUSES, bound=(BoundBy.TOKENS,))
@@ -189,7 +191,7 @@ class HeadOfLine(Diagnosis):
     """Of the time to first tokens; likewise, not even beside the others:"""
     LEFT_OUT = 0.15
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """The budget goes to one prompt, and others queue for it."""
         behind = facts.behind
         long = facts.prompts.max or 0
@@ -210,7 +212,7 @@ class HeadOfLine(Diagnosis):
             return None
         # Of the same wait, the long prompts are the reason, not the budget.
         worth = min(share * 1.1, 1.0)
-        return Cost(worth, f"{share:.0%} of the time to first tokens")
+        return FindingCost(worth, f"{share:.0%} of the time to first tokens")
 
     def sentence(self, facts: Facts) -> str:
         usual, longest = facts.prompts.p50 or 0, facts.prompts.max or 0
@@ -260,7 +262,7 @@ class Deferred(Diagnosis):
     MANY = "defer requests for grammars, KV transfers, LoRA slots or encoders"
     MISSES = TTFT
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         return waits(facts, Cause.QUEUE_DEFERRED, bound=(BoundBy.DEFERRED,))
 
     def sentence(self, facts: Facts) -> str:

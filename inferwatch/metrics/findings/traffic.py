@@ -1,24 +1,29 @@
 """What clients do, what becomes of requests, and what we fail to see."""
 
 from inferwatch.formatting import counted
-from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis, Lasting, ago_ns
+from inferwatch.metrics.findings.diagnosis import (
+    Diagnosis,
+    FindingCost,
+    Lasting,
+    ago_ns,
+)
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Evidence, Knob
 from inferwatch.metrics.steps.health import Health
 
 
-class Lost(Diagnosis):
+class EngineLost(Diagnosis):
     """The engine is gone."""
 
     NAME, TITLE = "lost", "engine lost"
     MANY = "are lost"
     LASTING = Lasting(least_s=0, of_s=5, gone_s=2)
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         verdict = facts.verdict
         if verdict is None or verdict.health is not Health.LOST:
             return None
-        return Cost(1.0, "all of the throughput")
+        return FindingCost(1.0, "all of the throughput")
 
     def sentence(self, facts: Facts) -> str:
         return facts.verdict.headline if facts.verdict else facts.lost_why
@@ -41,11 +46,11 @@ class RestartLoop(Diagnosis):
     LASTING = Lasting(least_s=0, of_s=5, gone_s=30)
     LEAST = 2
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         n = len(facts.lost_ns)
         if n < self.LEAST:
             return None
-        return Cost(1.0, f"every request that runs when it dies, {n:,} times")
+        return FindingCost(1.0, f"every request that runs when it dies, {n:,} times")
 
     def sentence(self, facts: Facts) -> str:
         n = len(facts.lost_ns)
@@ -75,14 +80,14 @@ class Aborts(Diagnosis):
     LEAST = 3
     SHARE = 0.15
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """A good part of what ended in the last minute."""
         share = self._share(facts)
         if share is None or share < self.SHARE:
             return None
         if facts.outcomes.sums["aborted"] < self.LEAST:
             return None
-        return Cost(share, f"{share:.0%} of the requests, computed for nobody")
+        return FindingCost(share, f"{share:.0%} of the requests, computed for nobody")
 
     def sentence(self, facts: Facts) -> str:
         n = facts.outcomes.sums["aborted"]
@@ -121,13 +126,13 @@ class Failures(Diagnosis):
     LEAST = 3
     SHARE = 0.05
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         sums = facts.outcomes.sums
         failed = sums.get("failed", 0)
         ended = failed + sums.get("finished", 0)
         if failed < self.LEAST or failed < self.SHARE * ended:
             return None
-        return Cost(failed / ended, f"{failed / ended:.0%} of the requests")
+        return FindingCost(failed / ended, f"{failed / ended:.0%} of the requests")
 
     def sentence(self, facts: Facts) -> str:
         n = facts.outcomes.sums["failed"]
@@ -151,12 +156,12 @@ class ClientBound(Diagnosis):
     """Its own verdict outlasts one slow second by ten."""
     PRICE = 0.5
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         if facts.around.client_why is None:
             return None
         # Where others keep the host busy, that is the reason, and this what follows.
         share = FOLLOWS if _host_is_full(facts) else self.PRICE
-        return Cost(share, "what the clients measure: it is not the server's")
+        return FindingCost(share, "what the clients measure: it is not the server's")
 
     def sentence(self, facts: Facts) -> str:
         return f"The load generator is too slow: {facts.around.client_why or ''}"
@@ -184,7 +189,7 @@ def _host_is_full(facts: Facts) -> bool:
     return bool(ours and ours.cores and busy and busy >= 0.95 * ours.cores)
 
 
-class WarmUp(Diagnosis):
+class EngineWarmUp(Diagnosis):
     """The first steps after a start were slow, and are in the window."""
 
     NAME, TITLE = "warm_up", "warm-up in the window"
@@ -198,7 +203,7 @@ class WarmUp(Diagnosis):
     TIMES_LATELY = 3
     SHARE = 0.05
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """Within a minute of its start, one step took far longer than is usual."""
         steps = facts.slow_start
         if not self.FROM_S <= facts.up_s <= self.WITHIN_S or steps is None:
@@ -211,7 +216,7 @@ class WarmUp(Diagnosis):
         share = worst_s / facts.minute_s
         if share < self.SHARE:
             return None
-        return Cost(share / 10, f"{share:.0%} of what is averaged is warm-up")
+        return FindingCost(share / 10, f"{share:.0%} of what is averaged is warm-up")
 
     def sentence(self, facts: Facts) -> str:
         return (
@@ -246,11 +251,11 @@ class SloMissed(Diagnosis):
     MANY = "miss their objectives"
     FALLBACK = True
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         slo = facts.around.slo
         if slo is None or slo.met is not False or slo.share is None:
             return None
-        return Cost(1 - slo.share, f"{1 - slo.share:.0%} of the requests")
+        return FindingCost(1 - slo.share, f"{1 - slo.share:.0%} of the requests")
 
     def sentence(self, facts: Facts) -> str:
         slo = facts.around.slo
@@ -279,10 +284,12 @@ class Dropped(Diagnosis):
     MANY = "lose readings"
     LASTING = Lasting(least_s=0, of_s=5, gone_s=60)
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         if not facts.around.dropped:
             return None
-        return Cost(0.01, "nothing of the engine's; numbers are of less than there was")
+        return FindingCost(
+            0.01, "nothing of the engine's; numbers are of less than there was"
+        )
 
     def sentence(self, facts: Facts) -> str:
         return (

@@ -8,11 +8,11 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EngineInfo, Note, NoteKind, Totals
-from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
+from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.every import DIAGNOSES, OF_ALL
 from inferwatch.metrics.findings.facts import Around, Facts, now
 from inferwatch.metrics.findings.finding import Evidence, Finding, Knob, PastFinding
-from inferwatch.metrics.findings.gather import Moment, Sources, facts_of
+from inferwatch.metrics.findings.gather import JudgedMoment, Sources, facts_of
 from inferwatch.metrics.findings.tracker import (
     FindingTracker,
     SavedFindings,
@@ -36,7 +36,7 @@ class Imbalance(Diagnosis):
     def __init__(self, told: Mapping[str, Facts | None]) -> None:
         self._told = {source: facts for source, facts in told.items() if facts}
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """Some wait here, and there nobody does and few run."""
         del facts
         full, idle = self._full(), self._idle()
@@ -47,7 +47,9 @@ class Imbalance(Diagnosis):
             return None
         running = sum(each.running or 0 for each in self._told.values())
         share = waiting / (waiting + running)
-        return Cost(share, f"{share:.0%} of all requests wait where they need not")
+        return FindingCost(
+            share, f"{share:.0%} of all requests wait where they need not"
+        )
 
     def sentence(self, facts: Facts) -> str:
         """Where they wait, and where there is room."""
@@ -163,7 +165,7 @@ class FindingWatch:
         if began_ns is None and around.client_why is None:
             return
         around = replace(around, dropped=self._dropped_lately(now_ns))
-        moment = Moment(
+        moment = JudgedMoment(
             now_ns=now_ns,
             began_ns=began_ns,
             steps=steps,

@@ -1,6 +1,6 @@
 """What the work itself binds, and what it does to those who wait for tokens."""
 
-from inferwatch.metrics.findings.diagnosis import Cost, Diagnosis
+from inferwatch.metrics.findings.diagnosis import Diagnosis, FindingCost
 from inferwatch.metrics.findings.facts import Facts, now
 from inferwatch.metrics.findings.finding import Effort, Evidence, Knob
 from inferwatch.metrics.findings.queue import shed
@@ -21,7 +21,7 @@ class PrefillStalls(Diagnosis):
     """Times a step that only decodes."""
     MISSED_SHARE = 0.1
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """Much longer steps, for a good part of the tokens."""
         mixed = facts.mixed
         if mixed is None or mixed.mean_s < self.LONGER * mixed.usual_s:
@@ -29,7 +29,7 @@ class PrefillStalls(Diagnosis):
         least = self.MISSED_SHARE if facts.around.slo is not None else self.SHARE
         if mixed.delay_share < least:
             return None
-        return Cost(
+        return FindingCost(
             mixed.delay_share, f"{mixed.delay_share:.0%} of the time between tokens"
         )
 
@@ -82,12 +82,12 @@ class MemoryBound(Diagnosis):
     MISSES = ITL
     FULL = 0.6
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """Near the ceiling, while requests wait or objectives are missed."""
         mbu = self._mbu(facts)
         if mbu is None or mbu < self.FULL or not matters(facts):
             return None
-        return Cost(mbu / 2, f"decode at {mbu:.0%} of the memory's bandwidth")
+        return FindingCost(mbu / 2, f"decode at {mbu:.0%} of the memory's bandwidth")
 
     def sentence(self, facts: Facts) -> str:
         return (
@@ -162,13 +162,13 @@ class ComputeBound(Diagnosis):
     MISSES = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
     FULL = 0.5
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """Near the ceiling, while requests wait or objectives are missed."""
         mfu = self._mfu(facts)
         if mfu is None or mfu < self.FULL or not matters(facts):
             return None
         busy = facts.busy_share()
-        return Cost(mfu * busy, f"{mfu:.0%} of the peak, {busy:.0%} of the time")
+        return FindingCost(mfu * busy, f"{mfu:.0%} of the peak, {busy:.0%} of the time")
 
     def sentence(self, facts: Facts) -> str:
         return (
@@ -208,7 +208,7 @@ class ComputeBound(Diagnosis):
         return limits.prefill.mfu
 
 
-class Impossible(Diagnosis):
+class FasterThanFloor(Diagnosis):
     """Steps were faster than the hardware allows: a number is wrong."""
 
     NAME, TITLE = "impossible", "faster than possible"
@@ -216,13 +216,13 @@ class Impossible(Diagnosis):
     LEAST = 0.1
     """Of the steps."""
 
-    def holds(self, facts: Facts) -> Cost | None:
+    def holds(self, facts: Facts) -> FindingCost | None:
         """More than a slip of a clock."""
         limits = facts.limits
         wrong = limits.impossible if limits else None
         if wrong is None or wrong.steps < self.LEAST * max(facts.steps.rows, 1):
             return None
-        return Cost(0.01, "nothing but trust in the numbers")
+        return FindingCost(0.01, "nothing but trust in the numbers")
 
     def sentence(self, facts: Facts) -> str:
         wrong = facts.limits.impossible if facts.limits else None

@@ -19,7 +19,13 @@ from inferwatch.metrics.floor.tracker import (
     PROMPTS,
     FloorTracker,
 )
-from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint, Peak, TimeSplit
+from inferwatch.metrics.floor.view import (
+    Bound,
+    EnginePeak,
+    Limits,
+    OperatingPoint,
+    TimeSplit,
+)
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.steps.counter import SPENT_NS
@@ -52,7 +58,7 @@ def limits_of(
     known = {key: floors.needs(key) for key in ranks}
     needs = [each for each in known.values() if each is not None]
     one = needs[0] if needs and len(needs) == len(ranks) and _alike(needs) else None
-    peak = one.peak if one is not None else Peak()
+    peak = one.peak if one is not None else EnginePeak()
     shape = one.shape if one is not None else None
     counted = parameters(shape) if shape is not None else None
     first = next(iter(ranks.values())).info
@@ -100,7 +106,9 @@ def _sum(totals: Sequence[CounterTotals], name: str) -> int:
     return sum(each.sums[name] for each in totals)
 
 
-def _point(totals: Totals, kinds: Sequence[str], peak: Peak) -> OperatingPoint | None:
+def _point(
+    totals: Totals, kinds: Sequence[str], peak: EnginePeak
+) -> OperatingPoint | None:
     """Where these steps stand under the roofline."""
     bounded = [totals[kind] for kind in kinds]
     every = [*bounded, *(totals[f"unbounded_{kind}"] for kind in kinds)]

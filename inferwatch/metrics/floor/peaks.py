@@ -8,7 +8,7 @@ import msgspec
 
 from collectors.contract.readings import Endpoint, EngineInfo, GpuInfo, MeasuredPeak
 from inferwatch.limits.devices import device_named
-from inferwatch.metrics.floor.view import Peak
+from inferwatch.metrics.floor.view import EnginePeak
 
 MOST_DEVICES = 100
 CPU = "cpu"
@@ -59,7 +59,7 @@ class Devices:
             self._measured[peak.source] = peak
             self.changes += 1
 
-    def peak_of(self, need: "Need") -> Peak:
+    def peak_of(self, need: "Need") -> EnginePeak:
         """What the devices of one rank can do together, as far as anybody knows."""
         if need.info.device == CPU:
             return self._of_host(need)
@@ -72,9 +72,9 @@ class Devices:
         self._gpus, self._measured = saved.gpus, saved.measured
         self.changes += 1
 
-    def _of_host(self, need: "Need") -> Peak:
+    def _of_host(self, need: "Need") -> EnginePeak:
         """A processor does what was measured, all its cores together."""
-        known = Peak(dtype=need.dtype)
+        known = EnginePeak(dtype=need.dtype)
         measured = self._measured.get(_host_of(need.endpoint))
         if measured is None:
             return known
@@ -86,10 +86,10 @@ class Devices:
             read_from=BY_MEASURE,
         )
 
-    def _of_gpus(self, need: "Need") -> Peak:
+    def _of_gpus(self, need: "Need") -> EnginePeak:
         """Those it says it runs on; else of any, if all are alike."""
         info, count = need.info, devices_of(need.info)
-        known = Peak(dtype=need.dtype, devices=count)
+        known = EnginePeak(dtype=need.dtype, devices=count)
         told = [self._gpus[uuid] for uuid in info.gpus if uuid in self._gpus]
         if not told and not info.gpus:
             told = [gpu for gpu in self._gpus.values() if gpu.parent_uuid is None]
@@ -134,7 +134,9 @@ def devices_of(info: EngineInfo) -> int:
     return (info.tensor_parallel or 1) * (info.pipeline_parallel or 1)
 
 
-def missing_peaks(peaks: Sequence[Peak], infos: Sequence[EngineInfo]) -> list[str]:
+def missing_peaks(
+    peaks: Sequence[EnginePeak], infos: Sequence[EngineInfo]
+) -> list[str]:
     """What would tell the peaks that nobody knows, in sentences."""
     on_cpu = any(info.device == CPU for info in infos)
     dtype = next((p.dtype for p in peaks if p.flops is None and p.dtype), None)

@@ -19,7 +19,7 @@ from inferwatch.limits.parameters import weight_bytes
 from inferwatch.limits.shape import ModelShape
 from inferwatch.limits.step import StepCosts
 from inferwatch.metrics.floor.derived import RankTraffic, StepTraffic
-from inferwatch.metrics.floor.view import Peak
+from inferwatch.metrics.floor.view import EnginePeak
 
 NS_PER_S = 1e9
 ELEMENT_BYTES = {"float32": 4, "float": 4, "float8_e4m3fn": 1, "fp8": 1}
@@ -33,7 +33,7 @@ class StepNeeds:
     """What steps of one rank need: constants, made anew when anything is learned."""
 
     shape: ModelShape | None
-    peak: Peak
+    peak: EnginePeak
     fixed_bytes: float
     """Of each step: weights but experts, and the head."""
     token_bytes: float
@@ -55,7 +55,7 @@ class StepNeeds:
     """Pipeline stages: for one token they add up."""
 
     @classmethod
-    def of_shape(cls, shape: ModelShape, info: EngineInfo, peak: Peak) -> Self:
+    def of_shape(cls, shape: ModelShape, info: EngineInfo, peak: EnginePeak) -> Self:
         """What steps need where all is known of the model's shape."""
         gpus = info.tensor_parallel or 1
         costs = StepCosts.of(shape, gpus)
@@ -81,7 +81,7 @@ class StepNeeds:
         )
 
     @classmethod
-    def of_sizes(cls, info: EngineInfo, peak: Peak) -> Self | None:
+    def of_sizes(cls, info: EngineInfo, peak: EnginePeak) -> Self | None:
         """Only how large it is: a floor by memory, FLOP as of a plain dense model."""
         if info.weight_bytes is None or info.kv_bytes_per_token is None:
             return None

@@ -22,7 +22,7 @@ class Bound(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
+class EnginePeak:
     """What the devices of an engine can do together, and who says so."""
 
     bytes_per_s: float | None = None
@@ -336,7 +336,7 @@ class Limits:
     """What hardware allows and what steps reach, over the window."""
 
     peak: Annotated[
-        Peak,
+        EnginePeak,
         Number(
             "peak",
             "Peaks of the hardware",
@@ -346,7 +346,7 @@ class Limits:
             "doctor --measure-peak measured it.",
             span=NOW,
         ),
-    ] = field(default_factory=Peak)
+    ] = field(default_factory=EnginePeak)
     shape: Annotated[
         ModelShape | None,
         Number(

@@ -304,7 +304,7 @@ class Host:
         )
 
 
-class Lag:
+class ServerLag:
     """How late the event loop of one server ran."""
 
     def __init__(self) -> None:
@@ -327,7 +327,7 @@ class HostTracker:
 
     def __init__(self) -> None:
         self._hosts: dict[str, Host] = {}
-        self._lags: dict[str, Lag] = {}
+        self._lags: dict[str, ServerLag] = {}
         """Of each server, by its source."""
 
     def info(self, info: HostInfo) -> None:
@@ -345,7 +345,7 @@ class HostTracker:
         """How late a server's event loop ran at worst since it told before."""
         held = self._lags.get(source)
         if held is None and len(self._lags) < MOST_SERVERS:
-            held = self._lags[source] = Lag()
+            held = self._lags[source] = ServerLag()
         if held is not None:
             held.take(t_ns, lag_ns)
 
@@ -392,7 +392,7 @@ class HostTracker:
             host = self._hosts[each.source] = Host(each.source)
             host.restore(each, parts)
         for source, (first_ns, last_ns, spans) in saved.lags.items():
-            lag = self._lags[source] = Lag()
+            lag = self._lags[source] = ServerLag()
             lag.first_ns, lag.last_ns = first_ns, last_ns
             lag.worst.restore(spans, parts)
 

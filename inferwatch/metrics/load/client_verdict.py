@@ -76,7 +76,7 @@ class ClientVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class ClientEvidence:
     """The measurements a verdict is made from; unknown is None and accuses nobody."""
 
     sample: ClientSample | None = None
@@ -133,7 +133,7 @@ def _short(host: HostUse) -> bool:
     return host.cores is not None and busy > 0 and host.cores < busy + 1
 
 
-def judge(evidence: Evidence) -> ClientVerdict:
+def judge(evidence: ClientEvidence) -> ClientVerdict:
     if evidence.sample is None or not evidence.send_lag.quantiles.n:
         return ClientVerdict()
     found = (_sending(evidence), _receiving(evidence), _working(evidence.sample))
@@ -158,7 +158,7 @@ def merged_share(sample: ClientSample) -> float | None:
     return sample.merged_reads / sample.reads if sample.reads else None
 
 
-def _sending(evidence: Evidence) -> str:
+def _sending(evidence: ClientEvidence) -> str:
     """Send lag at p99; where few sends stand behind it, a hiccup is allowed for.
 
     Of a hundred sends, one hiccup of the machine is the p99: no reason to accuse. Of
@@ -174,7 +174,7 @@ def _sending(evidence: Evidence) -> str:
     return f"{said}, more than 10% of the TTFT p50 of {_ms(ttft_s)}"
 
 
-def _receiving(evidence: Evidence) -> str:
+def _receiving(evidence: ClientEvidence) -> str:
     """Only a read that brought several tokens' chunks can give one a wrong stamp.
 
     The kernel stamps a lone chunk when it comes, however late it is read. A server may
@@ -389,7 +389,7 @@ class ClientJudge:
         found = self._at_present()
         return found.why if found.state is ClientState.CLIENT_BOUND else None
 
-    def _say(self, t_ns: int, found: Evidence, host: HostUse) -> None:
+    def _say(self, t_ns: int, found: ClientEvidence, host: HostUse) -> None:
         verdict, before = judge(found), self._said
         if verdict.state is ClientState.CLIENT_BOUND:
             client = cpu_share(found.sample) if found.sample else None
@@ -411,7 +411,7 @@ class ClientJudge:
             return ClientVerdict()
         waits = whole.waits.kept
         found = judge(
-            Evidence(
+            ClientEvidence(
                 sample=whole.sample,
                 send_lag=lags_estimate(np.array(whole.lags.kept, np.int64)),
                 ttft_p50_s=float(np.median(waits)) / NS_PER_S if waits else None,
@@ -420,20 +420,20 @@ class ClientJudge:
         )
         return replace(found, cause=self._said.cause if found.reasons else None)
 
-    def _now(self, gaps: Samples) -> Evidence:
+    def _now(self, gaps: Samples) -> ClientEvidence:
         """The last ten seconds, as of the last sample."""
         sample = together(list(self._samples))
         begin_ns = sample.t_ns - SECONDS * NS_PER_S
         recent = [each for each in self._records if (each.sent_ns or 0) > begin_ns]
         lags, waits = self._delays(recent, recent, sample.in_flight)
-        return Evidence(
+        return ClientEvidence(
             sample=sample,
             send_lag=lags_estimate(np.array(lags, np.int64)),
             ttft_p50_s=float(np.median(waits)) / NS_PER_S if waits else None,
             itl_p50_s=self._itl_p50_s(sample, gaps),
         )
 
-    def _in_time(self, gaps: Samples) -> Evidence | None:
+    def _in_time(self, gaps: Samples) -> ClientEvidence | None:
         """Likewise, where no lag accuses anybody: quick, and mostly so.
 
         The median of all waits is no less than the least of the seconds' medians.
@@ -446,7 +446,7 @@ class ClientJudge:
             return None
         sample = together(list(self._samples))
         counted = Quantiles(n=sum(each.sent for each in told))
-        return Evidence(
+        return ClientEvidence(
             sample=sample,
             send_lag=Estimate(quantiles=counted),
             itl_p50_s=self._itl_p50_s(sample, gaps),

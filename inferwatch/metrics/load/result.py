@@ -13,7 +13,7 @@ from inferwatch.metrics.load.book import (
     per_second,
     told_sum,
 )
-from inferwatch.metrics.load.client_verdict import ClientVerdict, Evidence, judge
+from inferwatch.metrics.load.client_verdict import ClientEvidence, ClientVerdict, judge
 from inferwatch.metrics.load.goodput import Goodput, goodput, goodput_of
 from inferwatch.metrics.load.request_latencies import latencies_of
 from inferwatch.metrics.load.view import FailureCount
@@ -42,7 +42,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestGroup:
+class LoadGroup:
     """What the requests of one class, or of one turn of conversations, came to."""
 
     sent: int
@@ -89,9 +89,9 @@ class LoadResult:
     slo: Slo | None = None
     goodput: Goodput | None = None
     class_slos: Mapping[str, Slo] = field(default_factory=dict)
-    classes: Mapping[str, RequestGroup] = field(default_factory=dict)
+    classes: Mapping[str, LoadGroup] = field(default_factory=dict)
     """Of a mix, each for itself."""
-    turns: Mapping[str, RequestGroup] = field(default_factory=dict)
+    turns: Mapping[str, LoadGroup] = field(default_factory=dict)
     """Of conversations, each for itself."""
 
     @property
@@ -192,7 +192,7 @@ def _verdict(
     book: LoadBook, send_lag: Estimate, found: Mapping[str, Estimate]
 ) -> ClientVerdict:
     verdict = judge(
-        Evidence(
+        ClientEvidence(
             sample=book.sample,
             send_lag=send_lag,
             ttft_p50_s=found["ttft_from_send_s"].quantiles.p50,
@@ -241,7 +241,7 @@ def _per_s(moments_ns: Iterable[int]) -> float | None:
 
 def by_class(
     book: LoadBook, slo: Slo | None, classes: Mapping[str, Slo]
-) -> dict[str, RequestGroup]:
+) -> dict[str, LoadGroup]:
     """Each class of a mix, the most frequent first; empty where there is no mix."""
     groups: dict[str, list[RequestRecord]] = {}
     for record in book.records:
@@ -253,7 +253,7 @@ def by_class(
     }
 
 
-def by_turn(book: LoadBook) -> dict[str, RequestGroup]:
+def by_turn(book: LoadBook) -> dict[str, LoadGroup]:
     """Each turn of the conversations; empty where those have one."""
     groups: dict[int, list[RequestRecord]] = {}
     for record in book.records:
@@ -262,11 +262,11 @@ def by_turn(book: LoadBook) -> dict[str, RequestGroup]:
     return {str(turn): part(book, groups[turn], None) for turn in sorted(groups)}
 
 
-def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> RequestGroup:
+def part(book: LoadBook, records: list[RequestRecord], slo: Slo | None) -> LoadGroup:
     """What some requests of a run came to."""
     succeeded = [each for each in records if each.failure is None]
     judged = slo is not None and bool(slo.limits)
-    return RequestGroup(
+    return LoadGroup(
         sent=len(records),
         succeeded=len(succeeded),
         failed=sum(each.failure not in {None, *BY_US} for each in records),

@@ -106,7 +106,7 @@ from inferwatch.metrics.series.samples import (
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.window import Latency, Window
 from inferwatch.metrics.servers.imbalance import Key, Steady, with_remarks
-from inferwatch.metrics.servers.scraped import SavedScraped, Scraped
+from inferwatch.metrics.servers.scraped import SavedScraped, ScrapedServers
 from inferwatch.metrics.servers.scraped_window import ScrapedWindow
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.servers.traced import SavedTraces, Traces, advice_left, best_of
@@ -234,7 +234,7 @@ class Model:
         self._prefix_caches = PrefixCaches()
         self._memory = MemoryTracker(self._engines, self._requests)
         self._canaries = CanaryTracker()
-        self._scraped = Scraped()
+        self._scraped = ScrapedServers()
         self._servers: ServerModels[Model] = ServerModels()
         self._clocks = ClockDrops()
         self.watch = FindingWatch(
@@ -460,7 +460,7 @@ class Model:
         blocks = (block for each in self.blocks().values() for block in each.latest)
         memo: dict[int, Any] = {id(block): block for block in blocks}
         memo[id(self._client)] = LoadClient()
-        memo[id(self._scraped)] = Scraped()
+        memo[id(self._scraped)] = ScrapedServers()
         memo[id(self._hardware)] = HardwareTracker()
         memo[id(self._servers)] = ServerModels()
         memo[id(self._clocks)] = ClockDrops()

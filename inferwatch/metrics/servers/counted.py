@@ -50,7 +50,7 @@ LONGEST_INTERVAL_NS = 150_000_000_000
 """Samples that are further apart tell nothing of how it was between them."""
 
 
-class Moments:
+class SampleMoments:
     """Rows of WIDTH numbers in order of time, in one growing array."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class SessionMoments:
     """The moments of a whole session, further apart the longer it is."""
 
     def __init__(self) -> None:
-        self._held = Moments()
+        self._held = SampleMoments()
         self._apart_ns = 0.0
         self._packed: list[bytes] = []
         """Chunks that will not change until all are thinned."""
@@ -108,7 +108,7 @@ class SessionMoments:
         rows = self._held.rows
         span_ns = float(rows[-1][TIME] - rows[0][TIME])
         self._apart_ns = max(2 * self._apart_ns, 2 * span_ns / MOST_SESSION_ROWS)
-        self._held, self._packed = Moments(), []
+        self._held, self._packed = SampleMoments(), []
         for row in rows:
             self.append(row)
 
@@ -182,7 +182,7 @@ class Counted:
 
     def __init__(self) -> None:
         self.session = SessionMoments()
-        self._moments = Moments()
+        self._moments = SampleMoments()
         self._increases: dict[int | None, tuple[tuple[float, float], Increase]] = {}
         """What was made of a span last, by the samples it lies between."""
         self._names: dict[str, int] = {}

@@ -178,7 +178,7 @@ class SavedScraped(msgspec.Struct, array_like=True):
     slo: WatchedSlo | None
 
 
-class Scraped:
+class ScrapedServers:
     """All servers that are asked, in order of first contact."""
 
     def __init__(self) -> None:

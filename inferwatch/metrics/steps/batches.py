@@ -28,7 +28,7 @@ _STARTS = np.array(BATCHES, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class StepRows:
+class BatchRows:
     """Columns of some steps, one value a step."""
 
     batch: Ints
@@ -43,7 +43,7 @@ def kind_of(graph: int, prefill_requests: int) -> int:
     return 2 * graph + bool(prefill_requests)
 
 
-def table_of(rows: StepRows) -> Ints:
+def table_of(rows: BatchRows) -> Ints:
     """Steps, nanoseconds and tokens of each line: batches, mixed steps, graphs."""
     line = np.searchsorted(_STARTS, np.maximum(rows.batch, 1), "right") - 1
     line[rows.kind & 1 == 1] = MIXED

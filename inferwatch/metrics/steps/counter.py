@@ -15,7 +15,7 @@ from inferwatch.metrics.series.window import Quantiles, Window
 from inferwatch.metrics.steps.batches import (
     GRAPHS,
     LINES,
-    StepRows,
+    BatchRows,
     kind_of,
     shares_by_graph,
     table_of,
@@ -233,7 +233,7 @@ class StepCounters(Counters):
 def _table(counts: Ints) -> Ints:
     at = COUNTED.index
     return table_of(
-        StepRows(
+        BatchRows(
             batch=counts[at("batch")],
             kind=counts[at("kind")],
             output_tokens=counts[at("output_tokens")],

@@ -26,7 +26,7 @@ from inferwatch.metrics.load.request_latencies import (
     CLIENT_TPOT,
     CLIENT_TTFT,
 )
-from inferwatch.metrics.load.result import LoadResult, RequestGroup
+from inferwatch.metrics.load.result import LoadGroup, LoadResult
 from inferwatch.metrics.load.view import LoadRun
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.series.intervals import Estimate
@@ -88,7 +88,7 @@ def _pair(pair: tuple[float, float] | tuple[int, int] | None) -> list[float] | N
     return None if pair is None else list(pair)
 
 
-def _part(part: RequestGroup) -> Summary:
+def _part(part: LoadGroup) -> Summary:
     """The requests of a class or of a turn."""
     judged = {"asked": str(part.slo), **_judged(part.goodput)} if part.goodput else None
     return {

@@ -20,9 +20,9 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.changes import (
+    ChangeSide,
     ComparedNumber,
     Differences,
-    Side,
     change_text,
     changes,
     verdict,
@@ -108,7 +108,7 @@ NAME_WIDTH = 10
 VALUE_WIDTH = 9
 CHANGE_WIDTH = 14
 COLUMN_WIDTH = NAME_WIDTH + 2 * VALUE_WIDTH + CHANGE_WIDTH + 2
-TITLES = {Side.TRAFFIC: "traffic", Side.RESULT: "result, means"}
+TITLES = {ChangeSide.TRAFFIC: "traffic", ChangeSide.RESULT: "result, means"}
 
 
 class ChangesDrawer(Panel, can_focus=True):
@@ -140,7 +140,7 @@ class ChangesDrawer(Panel, can_focus=True):
             return ()
         compared = changes(self._shown, self._reference.snapshot)
         said = wrap(verdict(compared), max(width - 2, 20))
-        sides = [_side(compared, side) for side in Side]
+        sides = [_side(compared, side) for side in ChangeSide]
         beside = width >= len(sides) * COLUMN_WIDTH
         lines = _beside(sides) if beside else [row for rows in sides for row in rows]
         rows = [
@@ -169,7 +169,7 @@ class ChangesDrawer(Panel, can_focus=True):
         return ruled(title, join(runs, "  "), width)
 
 
-def _side(compared: Differences, side: Side) -> list[Line]:
+def _side(compared: Differences, side: ChangeSide) -> list[Line]:
     head = (
         cells(f" {TITLES[side]}", NAME_WIDTH + 5, "muted"),
         cells("now", VALUE_WIDTH - 5, "muted", right=True),

@@ -15,7 +15,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.floor.view import Limits, OperatingPoint, Peak
+from inferwatch.metrics.floor.view import EnginePeak, Limits, OperatingPoint
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.panel import Panel
@@ -399,7 +399,7 @@ def _beside(left: Sequence[Line], width: int, right: Sequence[Line]) -> list[Lin
     return lines
 
 
-def peak_words(peak: Peak, width: int) -> Line:
+def peak_words(peak: EnginePeak, width: int) -> Line:
     """Of which devices, at which dtype, and who says so."""
     if peak.device is None and peak.read_from is None:
         return ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.contract.readings import EngineInfo, ServerInfo, Vantage
-from inferwatch.metrics.changes import Side, changes, verdict
+from inferwatch.metrics.changes import ChangeSide, changes, verdict
 from inferwatch.metrics.requests.latencies import TTFT
 from inferwatch.metrics.series.window import Latency, Quantiles, Window
 from inferwatch.metrics.servers.server_state import ServerState
@@ -91,7 +91,7 @@ def test_shares_differ_by_points_and_not_by_ratio() -> None:
     slightly = picture(flow=replace(FLOW, prefix_hit_rate=0.37))
 
     assert "hits -38 points" in verdict(changes(fewer, picture()))
-    assert not changes(slightly, picture()).large(Side.TRAFFIC)
+    assert not changes(slightly, picture()).large(ChangeSide.TRAFFIC)
 
 
 def test_what_another_vantage_measured_is_shown_but_not_compared() -> None:
@@ -99,7 +99,7 @@ def test_what_another_vantage_measured_is_shown_but_not_compared() -> None:
 
     (ttft,) = [each for each in compared.numbers if each.number is TTFT]
     assert (ttft.now, ttft.then, ttft.ratio) == (0.9, 0.1, None)
-    assert not compared.large(Side.RESULT)
+    assert not compared.large(ChangeSide.RESULT)
 
 
 def test_what_is_not_known_of_both_is_no_change() -> None:

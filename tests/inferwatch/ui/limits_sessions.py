@@ -7,11 +7,11 @@ from inferwatch.limits.shape import ModelShape
 from inferwatch.metrics.floor.view import (
     Bound,
     DeviceMemory,
+    EnginePeak,
     Impossible,
     Limits,
     MemoryPart,
     OperatingPoint,
-    Peak,
     Saving,
     TimeSplit,
 )
@@ -38,14 +38,14 @@ NO_PEAK = (
     "what this host can do is not known: "
     "inferwatch doctor --measure-peak measures it in 20 s"
 )
-H100 = Peak(
+H100 = EnginePeak(
     bytes_per_s=3.352e12,
     flops=989e12,
     dtype="bfloat16",
     device="H100 80GB HBM3",
     read_from="data sheet",
 )
-CPU = Peak(
+CPU = EnginePeak(
     bytes_per_s=24.3e9,
     flops=311e9,
     dtype="float32",
@@ -55,7 +55,7 @@ CPU = Peak(
 
 
 def point(
-    peak: Peak, intensity: float, reached: float, step_s: float, steps: int
+    peak: EnginePeak, intensity: float, reached: float, step_s: float, steps: int
 ) -> OperatingPoint:
     """Some steps that reach a share of what the peak allows there."""
     assert peak.bytes_per_s
@@ -270,7 +270,7 @@ def no_peak() -> ScriptedFeed:
     return of(
         replace(
             LIMITS,
-            peak=Peak(device="Xeon, 2 cores"),
+            peak=EnginePeak(device="Xeon, 2 cores"),
             decode=replace(
                 point(H100, 42.3, 0.41, 0.0127, 5_811),
                 bound=None,

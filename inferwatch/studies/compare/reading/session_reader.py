@@ -12,8 +12,8 @@ from collectors.contract.readings import ClientSample
 from inferwatch.errors import UsageError
 from inferwatch.metrics.load.book import LoadBook, held_back
 from inferwatch.metrics.load.client_verdict import (
+    ClientEvidence,
     ClientVerdict,
-    Evidence,
     judge,
     lags_estimate,
     merged_share,
@@ -484,7 +484,7 @@ def client_verdict(
     itl_p50_s = _gap_p50_s(connection, session) if merged else None
     found = [
         judge(
-            Evidence(
+            ClientEvidence(
                 sample=samples[run],
                 itl_p50_s=itl_p50_s,
                 **_waits(client.columns, number, most.get(run)),

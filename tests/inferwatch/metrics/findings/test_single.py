@@ -14,10 +14,9 @@ from inferwatch.metrics.findings.finding import Effort
 from inferwatch.metrics.findings.host import Stopped
 from inferwatch.metrics.findings.queue import BatchTooSmall
 from inferwatch.metrics.findings.tracker import FindingTracker
-from inferwatch.metrics.findings.traffic import Lost, SloMissed, WarmUp
-from inferwatch.metrics.findings.work import ComputeBound, Impossible, MemoryBound
-from inferwatch.metrics.floor.view import Bound, Limits, OperatingPoint
-from inferwatch.metrics.floor.view import Impossible as FasterThanFloor
+from inferwatch.metrics.findings.traffic import EngineLost, EngineWarmUp, SloMissed
+from inferwatch.metrics.findings.work import ComputeBound, FasterThanFloor, MemoryBound
+from inferwatch.metrics.floor.view import Bound, Impossible, Limits, OperatingPoint
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles
@@ -94,7 +93,7 @@ def slo(good: int, judged: int = 100, **missed: int) -> SloState:
     )
 
 
-FAST = FasterThanFloor(steps=200, worst_ratio=1.6, t_ns=95 * S, step=7)
+FAST = Impossible(steps=200, worst_ratio=1.6, t_ns=95 * S, step=7)
 STALLED = Verdict(
     health=Health.STALLED, sentence="4 running: no step for 9 s", since_ns=91 * S
 )
@@ -126,11 +125,11 @@ CASES: tuple[tuple[Diagnosis, Facts, Facts], ...] = (
         at_limits(BUSY, prefill=point(Bound.COMPUTE, mfu=0.2)),
     ),
     (
-        Impossible(),
+        FasterThanFloor(),
         at_limits(BUSY, impossible=FAST),
         at_limits(BUSY, impossible=replace(FAST, steps=2)),
     ),
-    (WarmUp(), SLOW_START, replace(SLOW_START, longest_s=7.0)),
+    (EngineWarmUp(), SLOW_START, replace(SLOW_START, longest_s=7.0)),
     (
         SloMissed(),
         replace(BUSY, around=Around(slo=slo(60, ttft_s=40))),
@@ -179,10 +178,10 @@ def test_a_batch_is_not_too_small_where_compute_is_full() -> None:
 def test_a_slow_start_is_not_held_against_steps_that_nobody_takes() -> None:
     idle = replace(SLOW_START, steps=steps(0))
 
-    (busy,) = WarmUp().evidence(SLOW_START)
-    (quiet,) = WarmUp().evidence(idle)
+    (busy,) = EngineWarmUp().evidence(SLOW_START)
+    (quiet,) = EngineWarmUp().evidence(idle)
 
-    assert WarmUp().judge(idle) is not None
+    assert EngineWarmUp().judge(idle) is not None
     assert busy.text.startswith("steps now take ")
     assert quiet.text == "no step ran lately"
 
@@ -225,4 +224,4 @@ def test_of_a_lost_engine_a_finding_says_the_cause_and_not_the_log() -> None:
     died = "EngineCore (pid 7) exited\nTraceback (most recent call last):\n  File ..."
     facts = replace(BUSY, verdict=Verdict(health=Health.LOST, sentence=died))
 
-    assert Lost().sentence(facts) == "EngineCore (pid 7) exited"
+    assert EngineLost().sentence(facts) == "EngineCore (pid 7) exited"
