@@ -44,9 +44,9 @@ class FleetServer:
     state: ServerState
     trouble: Trouble
     place: int
-    """In the order of names."""
+    """Its place in the order of names."""
     age_ns: int | None = None
-    """Of its last reading."""
+    """How old its last reading is."""
     restarted_ago_ns: int | None = None
     """Where that is worth a word."""
     ranks: tuple[ServerState, ...] = ()
@@ -54,7 +54,7 @@ class FleetServer:
     hbm_share: float | None = None
     """Of the GPUs that its engines say they run on, mean; 0-1."""
     power_w: float | None = None
-    """Of these, together."""
+    """What these GPUs draw together."""
 
     @property
     def name(self) -> str:

@@ -85,7 +85,7 @@ class Snapshot:
     """What would make more known: a flag or variable each, in a sentence."""
     gpus: tuple[GpuState, ...] = ()
     hosts: tuple[HostState, ...] = ()
-    """Ours first."""
+    """Our own host first."""
     hardware: Hardware = field(default_factory=Hardware)
     last_token_ns: int | None = None
     flow: Flow = field(default_factory=Flow)
@@ -118,7 +118,7 @@ class Snapshot:
     past_findings: tuple[PastFinding, ...] = ()
     """The latest 200 that are over, in the order of their ends."""
     slo: SloState | None = None
-    """None where none was given."""
+    """None where no objective was given."""
     spending: Spending | None = None
     """None where neither a price nor energy is known."""
     settings: dict[str, str | int | float | bool | None] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Snapshot:
     """In the session, those without a row included."""
     client: ClientView | None = None
     canary: Canary | None = None
-    """None before there was one."""
+    """None before the first tiny request."""
     cost: Cost = field(default_factory=Cost)
     notes: tuple[Note, ...] = ()
     """The latest 200, oldest first; stages included."""

@@ -53,9 +53,9 @@ class SavedBlocks(msgspec.Struct, array_like=True):
     num_blocks: int
     doubted: bool
     lists: list[tuple[int, int, list[int]]]
-    """Holder, group and blocks."""
+    """Each holder, with the group and its blocks."""
     cached: bytes
-    """A bit a block."""
+    """A bit for each block."""
     idle_ns: bytes
     """Since when those that are cached and idle have not been used."""
 

@@ -35,7 +35,7 @@ class BlockPicture:
     source: str
     rank: int
     t_ns: int
-    """Of the copy."""
+    """When the pool was copied."""
     states: bytes
     """A ``BlockState`` each, by block id."""
     references: bytes

@@ -180,7 +180,7 @@ class CachedBlock(msgspec.Struct, array_like=True, gc=False):
     """A block in the prefix cache."""
 
     t_ns: int
-    """Since when."""
+    """Since when it has been cached."""
     parent: int | None
     depth: int
     """How many blocks into its prompt, from 1, as far as those before it are known."""

@@ -33,7 +33,7 @@ SEEN_PART = 1 << 12
 MOST_RANKS = 32
 MOST_POOL = 1 << 40
 MOST_HASHES = 1 << 20
-"""Of a request."""
+"""At most so many of one request are looked at."""
 CHUNK = 512
 SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """Multiplied by this, hashes that share a divisor differ in their upper half."""

@@ -44,11 +44,11 @@ class MemoryMoment:
     window: Window
     kv: KvState
     steps: CounterTotals
-    """Of the window."""
+    """Counts of the window's steps."""
     whole: CounterTotals
-    """Of the session."""
+    """Counts of the session's steps."""
     recent: Sequence[Bin | None]
-    """The last ten seconds."""
+    """The columns of the last ten seconds."""
 
 
 class MemoryTracker:

@@ -25,9 +25,9 @@ class Wait(msgspec.Struct, array_like=True):
 
     added_ns: int
     upto_ns: int
-    """All is told up to here."""
+    """What is spent is known up to here."""
     spent_ns: list[int] = msgspec.field(default_factory=nothing_spent)
-    """By place of TTFT_CAUSES."""
+    """In the order of ``TTFT_CAUSES``."""
     account: list[int] | None = None
     """Its rank's, when a step first passed it over; None before, and afterwards."""
     step: int | None = None

@@ -68,7 +68,7 @@ class Lateness:
     worst: StepFact | None = None
     """The step that took longest."""
     usual_step_ns: int | None = None
-    """That only decodes."""
+    """What a step that only decodes usually takes."""
 
 
 def spike_from_ns(usual_gap_ns: float) -> float:

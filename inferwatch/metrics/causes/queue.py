@@ -50,11 +50,11 @@ class QueueAccount(msgspec.Struct, array_like=True):
     end_ns: int = 0
     index: int = 0
     place: int = UNKNOWN
-    """Of what bound it."""
+    """The place in ``TTFT_CAUSES`` of what bound that step."""
     before_ns: int | None = None
     """When the step before it began; None where that was not told of."""
     before_end_ns: int = 0
-    """And when that ended."""
+    """When the step before it ended."""
 
     def take(self, step: Step) -> None:
         """A step of the rank, in their order: the time up to its start is told."""

@@ -241,7 +241,7 @@ class CacheTooSmall(Diagnosis):
     MANY = "evict prefixes before they are used again"
     MISSES = TTFT
     LEAST_GAIN = 0.15
-    """In hit rate."""
+    """How much higher the hit rate would have to be."""
     LEAST_COST = 0.05
 
     def holds(self, facts: Facts) -> FindingCost | None:

@@ -15,7 +15,7 @@ class Lasting:
 
     least_s: float = 10
     of_s: float = 15
-    """Of the last seconds."""
+    """It is looked for in the last so many seconds."""
     gone_s: float = 15
 
 
@@ -24,7 +24,7 @@ class FindingCost:
     """What a finding costs, as a share, and of what that is a share."""
 
     share: float
-    """0-1."""
+    """From 0 to 1."""
     text: str
 
 

@@ -45,7 +45,7 @@ class MixedSteps:
     delay_share: float
     """Of all the time that tokens took, what mixed steps took beyond the usual, 0-1."""
     worst_ns: int
-    """When the longest ended."""
+    """When the longest of them ended."""
     worst_s: float
     worst_tokens: int
     """Of prompts, in the longest."""
@@ -111,9 +111,9 @@ class Facts:
     ttft_n: int = 0
     """First tokens whose time is explained."""
     ttft_ns: int = 0
-    """Their TTFT, all together."""
+    """The TTFTs of all of them added up."""
     spent_ns: Mapping[Cause, int] = field(default_factory=dict)
-    """Of that, by cause."""
+    """What of that each cause took."""
     slowest: Mapping[Cause, str] = field(default_factory=dict)
     """The request that a cause took most from."""
     mixed: MixedSteps | None = None
@@ -125,7 +125,7 @@ class Facts:
     hit_rate: float | None = None
     """Of the prefix cache over the last minute, 0-1."""
     hit_rate_ever: float | None = None
-    """Of the session."""
+    """Over the session."""
     reachable_hit_rate: float | None = None
     """What a cache without limit would have hit."""
     slow_start: Quantiles | None = None

@@ -24,7 +24,7 @@ class Evidence:
     t_ns: int | None = None
     """The moment to look at; None: now."""
     key: str | None = None
-    """Of a request."""
+    """The request to look at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Finding:
     cost_text: str
     """The same in words, with what it is a share of."""
     evidence: tuple[Evidence, ...]
-    """At least one."""
+    """At least one piece."""
     knobs: tuple[Knob, ...] = ()
     """What needs no restart first."""
     sources: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class PastFinding:
     name: str
     title: str
     sentence: str
-    """As it was last said."""
+    """As it was last told."""
     since_ns: int
     until_ns: int
     cost: float

@@ -72,7 +72,7 @@ class JudgedMoment:
     now_ns: int
     began_ns: int | None
     steps: CounterTotals
-    """Of the last ten seconds."""
+    """Counts of the last ten seconds' steps."""
     up_ns: int | None
     """Since the engine is watched, or began anew."""
     heard_ns: int | None

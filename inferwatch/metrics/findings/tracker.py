@@ -22,7 +22,7 @@ class Watched(msgspec.Struct, array_like=True):
     held: list[tuple[int, int]] = []
     """End and length of each stretch between two ticks for which it held."""
     last_ns: int = 0
-    """When it held last."""
+    """When it last held."""
     shown: Finding | None = None
     """As it was then, while it is one."""
 

@@ -55,7 +55,7 @@ class Budget:
     needs: StepNeeds | None
     infos: Sequence[EngineInfo]
     decoding: CounterTotals
-    """Steps that only decode."""
+    """Sums over steps that only decode."""
     tokens_per_request: float | None
     kv_binds: bool | None
     """Requests wait for blocks or lose theirs; None before there were steps."""

@@ -44,7 +44,7 @@ class LimitsMoment:
     window: Window
     covered_ns: int
     steps: CounterTotals
-    """All steps of the window."""
+    """Sums over all steps of the window."""
 
 
 def limits_of(

@@ -124,7 +124,7 @@ class Need:
     info: EngineInfo
     endpoint: Endpoint | None = None
     dtype: str | None = None
-    """In which it computes."""
+    """The dtype in which it computes."""
     weight_bytes: float | None = None
     """That each of its steps reads."""
 

@@ -86,7 +86,7 @@ class _Model(NamedTuple):
 
     shape: ModelShape | None = None
     why: str | None = None
-    """Its shape is not known."""
+    """Why the shape of the model is not known."""
     read_whole: bool = True
     """Where it is not: each step reads all weights and the whole context."""
 

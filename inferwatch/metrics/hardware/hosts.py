@@ -309,7 +309,7 @@ class ServerLag:
 
     def __init__(self) -> None:
         self.first_ns: int | None = None
-        """Since when it is heard."""
+        """Since when it has been heard."""
         self.last_ns = 0
         self.worst = Worsts(1)
 

@@ -41,14 +41,14 @@ class LengthBaseline:
     """Single requests with prompts of one length."""
 
     prompt_tokens: int
-    """As asked for."""
+    """The length that was asked for."""
     counted_tokens: int | None
     """As the server counted the prompt of the last; None where it counts none."""
     sent: int
     failed: int
     first_failure: str | None
     ttft_s: Spread | None
-    """client: from the send."""
+    """As the client sees it, from the send."""
     tpot_s: Spread | None
     """client: first token to last, by the tokens in between."""
     output_tokens_per_s: Spread | None

@@ -43,7 +43,7 @@ class SavedLoadClient(msgspec.Struct, array_like=True):
     elsewhere: list[str]
     runs: list[SavedClientRun]
     earlier: list[int]
-    """Parts."""
+    """Runs that are over, as numbers of parts."""
     host: HostUse
 
 

@@ -273,7 +273,7 @@ class ClientRun:
     ) -> None:
         self.number = number
         self.elsewhere = elsewhere
-        """Somebody else started it."""
+        """Whether somebody else started it."""
         self.progress = progress
         self.samples = {metric: ChartedSamples() for metric in METRICS}
         self._slos = dict(progress.plan.objectives()) if progress.plan else {}

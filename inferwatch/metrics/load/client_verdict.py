@@ -34,7 +34,7 @@ CALM_NS = 10 * NS_PER_S
 """A client that was too slow must be fast enough for so long before it is called OK."""
 ENGINE_ROLES = ("api", "core", "worker")
 WORTH_SAYING = 0.1
-"""Cores."""
+"""Cores that one must have kept busy to be named."""
 
 
 class ClientState(StrEnum):
@@ -283,7 +283,7 @@ class JudgedSecond(msgspec.Struct, array_like=True, frozen=True):
     bound_ns: int | None = None
     """When the client last was too slow."""
     cause: str | None = None
-    """As of then."""
+    """Who kept the host busy then."""
 
 
 class SavedSeconds(msgspec.Struct, array_like=True):

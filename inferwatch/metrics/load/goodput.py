@@ -28,7 +28,7 @@ class Goodput:
     """Judged: not those that we aborted before they broke a limit, nor the untold."""
     good: int
     undetermined: int
-    """Not judged."""
+    """Requests that nobody can judge."""
     untold: int
     """Of those, answered in full, and yet nobody told what it takes to judge them."""
     missed: dict[str, int]

@@ -47,17 +47,17 @@ class EndedRequests(msgspec.Struct):
     aborted: int = 0
     warmup: int = 0
     begun: int = 0
-    """First turns."""
+    """First turns that have ended."""
     in_turns: bool = False
     """They are turns of conversations."""
     flown: int = 0
-    """Sent in any phase."""
+    """Requests sent in any phase."""
     output_tokens: int | None = 0
     """Of those that succeeded; None where one of them was not counted."""
     first_due_ns: int | None = None
     last_end_ns: int | None = None
     by_kind: dict[str, FailureCount] = {}
-    """Of failure."""
+    """Failed requests by the kind of failure."""
 
     def take(self, record: RequestRecord) -> None:
         sent = record.sent_ns is not None

@@ -32,7 +32,7 @@ class Rate:
     users: tuple[int, int] | None = None
     """Fewest and most; None in an open loop."""
     changed: bool = False
-    """By somebody, on the way."""
+    """Whether somebody changed the load on the way."""
     scheduled: float | None = None
     """Of the intended times: what this seed's draw comes to; None in a closed loop."""
     achieved: float | None = None
@@ -90,7 +90,7 @@ class LoadResult:
     goodput: Goodput | None = None
     class_slos: Mapping[str, Slo] = field(default_factory=dict)
     classes: Mapping[str, LoadGroup] = field(default_factory=dict)
-    """Of a mix, each for itself."""
+    """Each class of a mix for itself."""
     turns: Mapping[str, LoadGroup] = field(default_factory=dict)
     """Of conversations, each for itself."""
 

@@ -45,7 +45,7 @@ class SloState:
             "SLO", "Objectives", "What each request is to hold, all at once.", span=NOW
         ),
     ]
-    """As it is written."""
+    """As people write it."""
     target: Annotated[
         float,
         Number(

@@ -27,7 +27,7 @@ Span = tuple[int, int]
 """From a moment up to another."""
 RECENT_STEPS = 128
 NO_SPIKE = inf
-"""Nothing is usual yet."""
+"""While nothing is usual yet."""
 USUAL_EVERY = 16
 """Steps between two looks at what is usual."""
 MOST_NEW = 20_000
@@ -60,7 +60,7 @@ class RankTimes:
         self.new: dict[Request, None] = {}
         """Came since the latest step began."""
         self.spike_ns = NO_SPIKE
-        """A gap above this is one."""
+        """A longer gap is a spike."""
         self._recent: deque[StepFact] = deque(maxlen=RECENT_STEPS)
         self._steps = 0
         self._why: dict[tuple[int, bool], Cause] = {}

@@ -84,7 +84,7 @@ class Request:
     last_ns: int | None = None
 
     first_sent: bool = False
-    """By the front end."""
+    """Whether the front end has sent its first token."""
     ttft_ns: int | None = None
     e2el_ns: int | None = None
     queue_ns: int | None = None
@@ -99,7 +99,7 @@ class Request:
     prefilled_tokens: int = 0
     """Scheduled in steps without output and in the first with it."""
     output_tokens: int = 0
-    """Seen in steps."""
+    """Tokens that were seen in steps."""
     reported_tokens: int | None = None
     preemptions: int = 0
     preempted_ns: int | None = None
@@ -108,7 +108,7 @@ class Request:
     priority: int | None = None
     header: str | None = None
     class_name: str | None = None
-    """As its client says."""
+    """As its client names it."""
 
     wait: Wait | None = None
     """In the engine for its first token; None where that was not heard of, and once

@@ -41,7 +41,7 @@ class Slow(NamedTuple):
     """When its first token came."""
     key: str
     spent_ns: list[int]
-    """By place of TTFT_CAUSES."""
+    """In the order of ``TTFT_CAUSES``."""
 
 
 class Spent(NamedTuple):
@@ -49,7 +49,7 @@ class Spent(NamedTuple):
 
     n: int
     ttft_ns: int
-    """Of all of them together."""
+    """The TTFTs of all of them added up."""
     by_cause: dict[Cause, int]
     worst: dict[Cause, str]
     """The request that a cause took most from, of causes that took a tenth of all."""
@@ -74,7 +74,7 @@ class SlowLog:
         self._before: list[Slow] = []
         """Of the seconds before those, likewise."""
         self._latest = 0
-        """Second."""
+        """The latest second."""
 
     def add(self, request: Request, t_ns: int) -> None:
         """The first token of a request has come."""

@@ -87,7 +87,7 @@ class Latency:
     brackets: Brackets | None = None
     """Where only buckets are known; the quantiles then have n and mean alone."""
     objective_s: float | None = None
-    """What it is to stay below."""
+    """The limit that it is to stay below."""
     met: tuple[float, float] | None = None
     """The least and the greatest share of the n that met the objective, 0-1: equal
     where each is known."""

@@ -200,7 +200,7 @@ class Counted:
         """This life began with nothing counted yet."""
         self._missed = False
         self.added: Floats = np.empty(0)
-        """By the latest sample."""
+        """Totals as of the latest sample."""
         self._sealed: deque[Sealed] = deque()
         self._open: list[Floats] = []
         self._unpacked: tuple[bytes, Floats] | None = None

@@ -31,7 +31,7 @@ class ServerState:
     why: str | None = None
     """Why it does not answer, or what is wrong with its answers."""
     last_ns: int | None = None
-    """Of the last reading."""
+    """When its last reading came."""
     restarted_ns: int | None = None
     """When it last began anew while watched."""
     round_trip_ns: int | None = None

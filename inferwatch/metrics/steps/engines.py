@@ -23,7 +23,7 @@ Key = tuple[str, int]
 """Source and data-parallel rank."""
 AnyKey = TypeVar("AnyKey", Key, tuple[str, int, int])
 MOST_CHANGES = 64
-"""Of the limits of a rank."""
+"""So many changes of a rank's limits are kept."""
 Setting = str | int | float | bool | None
 
 
@@ -46,7 +46,7 @@ class Rank(msgspec.Struct, array_like=True):
     limits: LiveLimits | None = None
     """None where they may not be changed."""
     told: EngineInfo | None = None
-    """As it was started."""
+    """The engine's info as it was started."""
     limits_told: list[LiveLimits] = []
     """The latest of this life, these included. A step that began before they changed
     ends after that is told."""

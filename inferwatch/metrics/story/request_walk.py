@@ -82,7 +82,7 @@ class Computing:
     """How far a request's known tokens are computed."""
 
     known_tokens: int | None
-    """Of its prompt."""
+    """Tokens of its prompt that are known."""
     computed: int
     lost: int = 0
     """What a preemption threw away."""

@@ -59,9 +59,9 @@ class StoryStep:
     """Its own tokens; likewise the next."""
     produced: int
     requests: int
-    """All that were in the step."""
+    """Requests that were in the step."""
     tokens: int
-    """Of all of them."""
+    """Tokens of all of them together."""
     prefill_tokens: int
     bound_by: BoundBy
     running: int

@@ -35,7 +35,7 @@ from inferwatch.metrics.series.intervals import (
 from inferwatch.metrics.series.quantiles import Ints
 
 FEWEST_EVENTS = 5
-"""Of fewer nothing is said."""
+"""Of fewer events nothing is said."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -47,7 +47,7 @@ class _Gaps:
     starts_ns: Ints
     ends_ns: Ints
     request: Ints
-    """Which chat each is of."""
+    """Which chat each gap is of."""
 
     @property
     def lengths_ns(self) -> Ints:
