@@ -102,25 +102,25 @@ class RankBlocks:
         self._clean(0)
         self._sequence, self._cost_ns, self.doubted = -1, None, False
 
-    def take(self, told: BlockMap, on_evicted: OnEvicted) -> None:
+    def take(self, block_map: BlockMap, on_evicted: OnEvicted) -> None:
         """The next map; what does not fit takes the picture away."""
-        follows = told.sequence == self._sequence + 1 and self.num_blocks > 0
-        if not told.whole and not follows:
+        follows = block_map.sequence == self._sequence + 1 and self.num_blocks > 0
+        if not block_map.whole and not follows:
             self.forget()
             return
         try:
-            self._check(told)
-            if told.whole:
-                self._begin(told, follows=follows)
-            evicted = self._give_up(told)
-            self._apply(told)
+            self._check(block_map)
+            if block_map.whole:
+                self._begin(block_map, follows=follows)
+            evicted = self._give_up(block_map)
+            self._apply(block_map)
         except ContradictionError:
             self.forget()
             return
         if evicted:
-            on_evicted(told.t_ns, evicted)
-        self._sequence, self._cost_ns = told.sequence, told.cost_ns
-        self.t_ns, self.doubted = told.t_ns, False
+            on_evicted(block_map.t_ns, evicted)
+        self._sequence, self._cost_ns = block_map.sequence, block_map.cost_ns
+        self.t_ns, self.doubted = block_map.t_ns, False
         self._picture = self._shares = None
 
     def whole_map(self, source: str, rank: int, t_ns: int) -> BlockMap | None:
@@ -241,16 +241,18 @@ class RankBlocks:
         """Of all groups, without the null block, which stands for none."""
         return filter(None, chain.from_iterable(self._lists[holder].values()))
 
-    def _check(self, told: BlockMap) -> None:
+    def _check(self, block_map: BlockMap) -> None:
         """That it can be understood at all."""
-        lengths = {len(told.holders), len(told.kept), len(told.blocks)}
-        if told.groups:
-            lengths.add(len(told.groups))
+        lengths = {len(block_map.holders), len(block_map.kept), len(block_map.blocks)}
+        if block_map.groups:
+            lengths.add(len(block_map.groups))
         _agree(len(lengths) == 1)
-        _agree(0 < told.num_blocks <= MOST_BLOCKS and 0 <= told.t_ns < LAST_NS)
-        _agree(told.whole or told.num_blocks == self.num_blocks)
-        for blocks in (told.cached, told.uncached):
-            _agree(_within(blocks, told.num_blocks))
+        _agree(
+            0 < block_map.num_blocks <= MOST_BLOCKS and 0 <= block_map.t_ns < LAST_NS
+        )
+        _agree(block_map.whole or block_map.num_blocks == self.num_blocks)
+        for blocks in (block_map.cached, block_map.uncached):
+            _agree(_within(blocks, block_map.num_blocks))
 
     def _clean(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
@@ -260,38 +262,40 @@ class RankBlocks:
         self._cached = bytearray(num_blocks)
         self._idle_ns = array("q", [UNKNOWN_NS]) * num_blocks
 
-    def _begin(self, told: BlockMap, *, follows: bool) -> None:
+    def _begin(self, block_map: BlockMap, *, follows: bool) -> None:
         """Forget who held what: a whole map says it all."""
         idle_ns, idle, before = self._idle_ns, self._idle_cached, self.num_blocks
-        self._clean(told.num_blocks)
-        if follows and before == told.num_blocks:  # what was idle then still is
-            kept = np.where(idle, np.array(idle_ns), told.t_ns)
+        self._clean(block_map.num_blocks)
+        if follows and before == block_map.num_blocks:  # what was idle then still is
+            kept = np.where(idle, np.array(idle_ns), block_map.t_ns)
             self._idle_ns = array("q", kept.astype(np.int64).tobytes())
 
-    def _apply(self, told: BlockMap) -> None:
-        for holder in told.gone:
+    def _apply(self, block_map: BlockMap) -> None:
+        for holder in block_map.gone:
             _agree(holder in self._lists)
             for group in list(self._lists[holder]):
-                self._hold(holder, group, 0, (), told.t_ns)
-        groups_of = told.groups or [0] * len(told.holders)
-        lists = zip(told.holders, groups_of, told.kept, told.blocks, strict=True)
+                self._hold(holder, group, 0, (), block_map.t_ns)
+        groups_of = block_map.groups or [0] * len(block_map.holders)
+        lists = zip(
+            block_map.holders, groups_of, block_map.kept, block_map.blocks, strict=True
+        )
         for holder, group, kept, blocks in lists:
-            self._hold(holder, group, kept, blocks, told.t_ns)
-        for block in told.cached:
+            self._hold(holder, group, kept, blocks, block_map.t_ns)
+        for block in block_map.cached:
             came = not self._cached[block]
             self._cached[block] = True
-            if came and not self._refs[block] and not told.whole:
-                self._idle_ns[block] = told.t_ns  # it came and went since
+            if came and not self._refs[block] and not block_map.whole:
+                self._idle_ns[block] = block_map.t_ns  # it came and went since
 
-    def _give_up(self, told: BlockMap) -> Ages:
+    def _give_up(self, block_map: BlockMap) -> Ages:
         """Content goes; what of it was not on demand."""
-        if told.cleared:
+        if block_map.cleared:
             self._cached = bytearray(self.num_blocks)
         evicted: Ages = Counter()
-        for block in told.uncached:
+        for block in block_map.uncached:
             if self._cached[block]:
                 self._cached[block] = False
-                evicted[self._age_ns(block, told.t_ns)] += 1
+                evicted[self._age_ns(block, block_map.t_ns)] += 1
         return evicted
 
     def _age_ns(self, block: int, t_ns: int) -> int | None:
@@ -343,18 +347,18 @@ class BlockMaps:
         self._on_evicted = on_evicted
         self._ranks: dict[tuple[str, int], RankBlocks] = {}
 
-    def take(self, told: BlockMap) -> None:
-        key = told.source, told.rank
+    def take(self, block_map: BlockMap) -> None:
+        key = block_map.source, block_map.rank
         rank = self._ranks.get(key)
         if rank is None:
             if len(self._ranks) >= MOST_RANKS:
                 return
             rank = self._ranks[key] = RankBlocks()
         others = sum(each.num_blocks for each in self._ranks.values())
-        if others - rank.num_blocks + told.num_blocks > MOST_BLOCKS:
+        if others - rank.num_blocks + block_map.num_blocks > MOST_BLOCKS:
             rank.forget()
         else:
-            rank.take(told, self._on_evicted)
+            rank.take(block_map, self._on_evicted)
 
     def doubt(self, source: str) -> None:
         """Messages of a source were lost: a map may be among them."""

@@ -272,20 +272,20 @@ class Reuse:
             rank.seen = dict.fromkeys(key for chunk in chunks for key in chunk)
             self._ranks[held.source, held.rank] = rank
 
-    def _rank(self, told: PromptBlocks, pool: int) -> RankReuse | None:
+    def _rank(self, prompt: PromptBlocks, pool: int) -> RankReuse | None:
         """Begun anew where another share of the hashes, or another pool, is told."""
-        key = told.source, told.rank
+        key = prompt.source, prompt.rank
         rank = self._ranks.get(key)
         if rank is None and len(self._ranks) >= MOST_RANKS:
             return None
-        if rank is None or (rank.one_in, rank.pool) != (told.one_in, pool):
-            rank = self._ranks[key] = RankReuse(told.one_in, pool)
+        if rank is None or (rank.one_in, rank.pool) != (prompt.one_in, pool):
+            rank = self._ranks[key] = RankReuse(prompt.one_in, pool)
         return rank
 
-    def _count_prompt(self, told: PromptBlocks, prompt_tokens: int | None) -> None:
-        full = told.prompt_blocks * (told.block_tokens or 1)
-        known = prompt_tokens if told.block_tokens is not None else None
-        self._counts.blocks += told.prompt_blocks
+    def _count_prompt(self, prompt: PromptBlocks, prompt_tokens: int | None) -> None:
+        full = prompt.prompt_blocks * (prompt.block_tokens or 1)
+        known = prompt_tokens if prompt.block_tokens is not None else None
+        self._counts.blocks += prompt.prompt_blocks
         self._counts.full_tokens += full
         self._counts.prompt_tokens += max(known or 0, full)
 
@@ -312,25 +312,25 @@ class Reuse:
         counts.misses_ever += rank.one_in * rank.seen_one_in * missed
 
 
-def _plausible(told: PromptBlocks) -> bool:
+def _plausible(prompt: PromptBlocks) -> bool:
     """Whether what a probe told does not contradict itself."""
-    hashes, places = told.hashes, told.places
-    whole = told.one_in == 1 and not places
+    hashes, places = prompt.hashes, prompt.places
+    whole = prompt.one_in == 1 and not places
     return (
-        1 <= told.one_in <= MOST_HASHES
-        and 0 <= told.prompt_blocks <= told.total_blocks <= MOST_HASHES
-        and len(hashes) == (told.total_blocks if whole else len(places))
+        1 <= prompt.one_in <= MOST_HASHES
+        and 0 <= prompt.prompt_blocks <= prompt.total_blocks <= MOST_HASHES
+        and len(hashes) == (prompt.total_blocks if whole else len(places))
         and (not hashes or (min(hashes) >= 0 and max(hashes) < 1 << 63))
-        and (not places or (min(places) >= 0 and max(places) < told.total_blocks))
-        and (told.block_tokens is None or told.block_tokens > 0)
+        and (not places or (min(places) >= 0 and max(places) < prompt.total_blocks))
+        and (prompt.block_tokens is None or prompt.block_tokens > 0)
     )
 
 
-def _findable(told: PromptBlocks, prompt_tokens: int | None) -> int:
+def _findable(prompt: PromptBlocks, prompt_tokens: int | None) -> int:
     """How many blocks can be found: the last token of a prompt is always computed."""
-    if prompt_tokens is None or told.block_tokens is None:
-        return told.prompt_blocks
-    return min(told.prompt_blocks, (prompt_tokens - 1) // told.block_tokens)
+    if prompt_tokens is None or prompt.block_tokens is None:
+        return prompt.prompt_blocks
+    return min(prompt.prompt_blocks, (prompt_tokens - 1) // prompt.block_tokens)
 
 
 def _keys(hashes: Sequence[int]) -> npt.NDArray[np.uint32]:

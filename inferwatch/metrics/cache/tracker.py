@@ -63,19 +63,19 @@ class MemoryTracker:
         self.eviction_ages = Samples()
         self._mapped_since_ns: int | None = None
 
-    def map(self, told: BlockMap) -> None:
-        if told.cleared:
-            self._reuse.clear(told.source, told.rank)
-        self._maps.take(told)
+    def map(self, block_map: BlockMap) -> None:
+        if block_map.cleared:
+            self._reuse.clear(block_map.source, block_map.rank)
+        self._maps.take(block_map)
         if self._mapped_since_ns is None and self._maps.known:
-            self._mapped_since_ns = told.t_ns
+            self._mapped_since_ns = block_map.t_ns
 
-    def prompt(self, told: PromptBlocks) -> None:
+    def prompt(self, prompt: PromptBlocks) -> None:
         """What a request that ended consisted of."""
-        rank = self._engines.ranks.get((told.source, told.rank))
-        request = self._requests.members(told.source).get(told.ordinal)
+        rank = self._engines.ranks.get((prompt.source, prompt.rank))
+        request = self._requests.members(prompt.source).get(prompt.ordinal)
         self._reuse.take(
-            told,
+            prompt,
             rank.total_blocks if rank is not None else None,
             request.prompt_tokens if request is not None else None,
         )
@@ -172,21 +172,21 @@ class MemoryTracker:
         ages = self.eviction_ages.quantiles(now_ns, window)
         return ages.p50, ages.max
 
-    def _waste(self, known: Pools, block_tokens: int | None) -> int | None:
+    def _waste(self, pools: Pools, block_tokens: int | None) -> int | None:
         """Room in last blocks, of all holders of which it is known."""
         wasted: list[int | None] = []
-        for source, _, rank in known:
+        for source, _, rank in pools:
             requests = self._requests.members(source)
             if rank.groups > 1:
                 return None
             each = (requests.get(holder) for holder in rank.holders)
             wasted += [_wasted(tokens_in(one), block_tokens) for one in each]
         told = [tokens for tokens in wasted if tokens is not None]
-        return sum(told) if told or (known and not wasted) else None
+        return sum(told) if told or (pools and not wasted) else None
 
-    def _holders(self, known: Pools, moment: MemoryMoment) -> tuple[Holder, ...]:
+    def _holders(self, pools: Pools, moment: MemoryMoment) -> tuple[Holder, ...]:
         held = []
-        for source, _, rank in known:
+        for source, _, rank in pools:
             requests, groups = self._requests.members(source), rank.groups
             for ordinal, blocks, shared in rank.shares():
                 request = requests.get(ordinal)

@@ -106,17 +106,17 @@ class FindingTracker:
         self._watched, self._ended = saved.watched, saved.ended
         self._tick_ns = saved.tick_ns
 
-    def _is_over(self, diagnosis: Diagnosis, held: Watched, now_ns: int) -> bool:
-        return now_ns - held.last_ns >= diagnosis.LASTING.gone_s * NS_PER_S
+    def _is_over(self, diagnosis: Diagnosis, watched: Watched, now_ns: int) -> bool:
+        return now_ns - watched.last_ns >= diagnosis.LASTING.gone_s * NS_PER_S
 
-    def _end(self, shown: Finding, until_ns: int) -> None:
+    def _end(self, finding: Finding, until_ns: int) -> None:
         over = PastFinding(
-            name=shown.name,
-            title=shown.title,
-            sentence=shown.sentence,
-            since_ns=shown.since_ns,
+            name=finding.name,
+            title=finding.title,
+            sentence=finding.sentence,
+            since_ns=finding.since_ns,
             until_ns=until_ns,
-            cost=shown.cost,
+            cost=finding.cost,
         )
         self._ended.append(over)
         del self._ended[:-MOST_ENDED]

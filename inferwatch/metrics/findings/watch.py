@@ -33,8 +33,10 @@ class Imbalance(Diagnosis):
     SPARE = 0.5
     """A server that runs less than so much of what the fullest runs has room."""
 
-    def __init__(self, told: Mapping[str, Facts | None]) -> None:
-        self._told = {source: facts for source, facts in told.items() if facts}
+    def __init__(self, facts_by_source: Mapping[str, Facts | None]) -> None:
+        self._told = {
+            source: facts for source, facts in facts_by_source.items() if facts
+        }
 
     def holds(self, facts: Facts) -> FindingCost | None:
         """Some wait here, and there nobody does and few run."""
@@ -225,23 +227,23 @@ class FindingWatch:
         return sum(n for t_ns, n in self._dropped if t_ns > now_ns - DROPS_NS)
 
 
-def _together(found: list[Finding], servers: int) -> Finding:
+def _together(findings: list[Finding], servers: int) -> Finding:
     """The same finding of some servers: as of the worst, and of how many."""
-    worst = ranked(found)[0]
-    names = tuple(sorted(each.sources[0] for each in found))
-    cost = sum(each.cost for each in found) / servers
-    if len(found) == 1:
+    worst = ranked(findings)[0]
+    names = tuple(sorted(each.sources[0] for each in findings))
+    cost = sum(each.cost for each in findings) / servers
+    if len(findings) == 1:
         sentence = f"{names[0]}: {worst.sentence}"
     else:
         many = MANY.get(worst.name, worst.title)
         sentence = (
-            f"{len(found):,} of {servers:,} servers {many}; "
+            f"{len(findings):,} of {servers:,} servers {many}; "
             f"worst {worst.sources[0]}: {worst.sentence}"
         )
     return replace(
         worst,
         sentence=sentence,
-        since_ns=min(each.since_ns for each in found),
+        since_ns=min(each.since_ns for each in findings),
         cost=cost,
         cost_text=f"{worst.cost_text}; {cost:.0%} of the fleet's",
         sources=names,

@@ -183,7 +183,7 @@ class Budget:
         return None if per_token is None else in_blocks * per_token
 
 
-def device_memory(told: Sequence[WorkerMemory]) -> tuple[DeviceMemory, ...]:
+def device_memory(memories: Sequence[WorkerMemory]) -> tuple[DeviceMemory, ...]:
     """What is known of each worker's device without asking its driver."""
     return tuple(
         DeviceMemory(
@@ -203,7 +203,7 @@ def device_memory(told: Sequence[WorkerMemory]) -> tuple[DeviceMemory, ...]:
             ),
             load_s=each.load_s,
         )
-        for each in told
+        for each in memories
     )
 
 

@@ -128,9 +128,9 @@ class TrafficTracker:
         self._gathered, self._end_ns = saved.gathered, saved.end_ns
         self._spans.restore(saved.spans, parts)
 
-    def _put(self, held: Gathered) -> None:
+    def _put(self, gathered: Gathered) -> None:
         """Into bins; only there it is seen, whoever looks in between."""
-        took_ns = held.end_ns - held.begin_ns
-        read = np.array([held.weight_bytes, held.kv_bytes], np.float64)
-        self._spans.add(held.begin_ns, held.end_ns, read / took_ns)
-        self._end_ns = max(self._end_ns, held.end_ns)
+        took_ns = gathered.end_ns - gathered.begin_ns
+        read = np.array([gathered.weight_bytes, gathered.kv_bytes], np.float64)
+        self._spans.add(gathered.begin_ns, gathered.end_ns, read / took_ns)
+        self._end_ns = max(self._end_ns, gathered.end_ns)

@@ -789,24 +789,24 @@ class Gpu:
         self.memory_by_pid = saved.memory_by_pid
         self.spans.restore(saved.spans, parts)
 
-    def _peak_of(self, told: Mapping[str, Any]) -> float | None:
+    def _peak_of(self, sample: Mapping[str, Any]) -> float | None:
         """None of a slice: of which peak its shares are is nowhere said."""
         if self.info.parent_uuid is not None:
             return None
         known: float | None = self._latest.get("peak_bytes_per_s")
-        peak: float | None = told.get("peak_bytes_per_s", known)
+        peak: float | None = sample.get("peak_bytes_per_s", known)
         return self.info.peak_bytes_per_s if peak is None else peak
 
-    def _averages(self, told: Mapping[str, Any]) -> dict[str, float]:
-        found = {name: told[name] for name in AVERAGES if name in told}
-        share = told.get("dram_active")
+    def _averages(self, sample: Mapping[str, Any]) -> dict[str, float]:
+        found = {name: sample[name] for name in AVERAGES if name in sample}
+        share = sample.get("dram_active")
         if share is not None:
             found["hbm_share"] = share
-            if peak := self._peak_of(told):
+            if peak := self._peak_of(sample):
                 found["hbm_bytes_per_s"] = share * peak
         for name in ("pcie", "nvlink"):
             ways = (f"{name}_tx_bytes_per_s", f"{name}_rx_bytes_per_s")
-            if both := [told[way] for way in ways if way in told]:
+            if both := [sample[way] for way in ways if way in sample]:
                 found[f"{name}_bytes_per_s"] = sum(both)
         return found
 

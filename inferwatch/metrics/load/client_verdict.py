@@ -389,10 +389,10 @@ class ClientJudge:
         found = self._at_present()
         return found.why if found.state is ClientState.CLIENT_BOUND else None
 
-    def _say(self, t_ns: int, found: ClientEvidence, host: HostUse) -> None:
-        verdict, before = judge(found), self._said
+    def _say(self, t_ns: int, evidence: ClientEvidence, host: HostUse) -> None:
+        verdict, before = judge(evidence), self._said
         if verdict.state is ClientState.CLIENT_BOUND:
-            client = cpu_share(found.sample) if found.sample else None
+            client = cpu_share(evidence.sample) if evidence.sample else None
             cause = host_text(host, client)
             self._said = JudgedSecond(verdict.state, verdict.reasons, t_ns, cause)
         elif before.bound_ns is None or t_ns - before.bound_ns >= CALM_NS:
@@ -484,7 +484,7 @@ class ClientJudge:
         self._whole.waits.add(waits)
 
     def _delays(
-        self, wanted: list[SentRequest], known: list[SentRequest], in_flight: int
+        self, wanted: list[SentRequest], requests: list[SentRequest], in_flight: int
     ) -> tuple[list[int], list[int]]:
         """Lags of sends that only the client delayed, and waits for first tokens.
 
@@ -497,11 +497,11 @@ class ClientJudge:
             if each.first_token_ns is not None and each.sent_ns is not None
         ]
         held: set[int] = set()
-        if self._most is not None and in_flight + len(known) >= self._most:
+        if self._most is not None and in_flight + len(requests) >= self._most:
             room = self._most - in_flight
             if room < 1:
                 return [], waits
-            held = set(held_back(in_order(known), room))
+            held = set(held_back(in_order(requests), room))
         lags = [
             each.sent_ns - each.intended_ns
             for each in in_order(wanted)

@@ -300,9 +300,9 @@ def _tells(record: RequestRecord) -> bool:
     )
 
 
-def _means(told: Sequence[RequestRecord]) -> _AnswerMeans:
+def _means(records: Sequence[RequestRecord]) -> _AnswerMeans:
     def of(name: str) -> float | None:
-        known = [ns for each in told if (ns := getattr(each, name)) is not None]
+        known = [ns for each in records if (ns := getattr(each, name)) is not None]
         return sum(known) / len(known) / NS_PER_S if known else None
 
     queue_s, prefill_s = of("server_queue_ns"), of("server_prefill_ns")
@@ -318,9 +318,9 @@ def _server_s(
     return mean(before, after, "time_to_first_token_seconds")
 
 
-def _decode(told: Sequence[RequestRecord], means: _AnswerMeans) -> tuple[str, ...]:
+def _decode(records: Sequence[RequestRecord], means: _AnswerMeans) -> tuple[str, ...]:
     """First token to last takes as long there as here, or tokens were held up."""
-    known = [each for each in told if each.server_decode_ns is not None]
+    known = [each for each in records if each.server_decode_ns is not None]
     here_s = mean_s(known, "first_token_ns", "last_token_ns")
     if here_s is None or means.decode_s is None:
         return ()

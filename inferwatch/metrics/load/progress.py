@@ -102,14 +102,14 @@ class EndedRequests(msgspec.Struct):
             sorted(self.by_kind.values(), key=lambda each: (-each.count, each.kind))
         )
 
-    def _failed(self, kind: str, said: str) -> None:
+    def _failed(self, kind: str, message: str) -> None:
         before = self.by_kind.get(kind)
         if before is None and len(self.by_kind) >= MOST_KINDS:
             return
         self.by_kind[kind] = FailureCount(
             kind=kind,
             count=1 if before is None else before.count + 1,
-            first=said if before is None else before.first,
+            first=message if before is None else before.first,
         )
 
 

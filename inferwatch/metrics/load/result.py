@@ -189,14 +189,14 @@ def load_result(
 
 
 def _verdict(
-    book: LoadBook, send_lag: Estimate, found: Mapping[str, Estimate]
+    book: LoadBook, send_lag: Estimate, estimates: Mapping[str, Estimate]
 ) -> ClientVerdict:
     verdict = judge(
         ClientEvidence(
             sample=book.sample,
             send_lag=send_lag,
-            ttft_p50_s=found["ttft_from_send_s"].quantiles.p50,
-            itl_p50_s=found["itl_s"].quantiles.p50,
+            ttft_p50_s=estimates["ttft_from_send_s"].quantiles.p50,
+            itl_p50_s=estimates["itl_s"].quantiles.p50,
         )
     )
     return replace(verdict, cause=book.cause if verdict.reasons else None)

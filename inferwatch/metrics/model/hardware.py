@@ -39,20 +39,20 @@ from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 
 
-def beside_hardware(shown: Snapshot) -> Snapshot:
+def beside_hardware(snapshot: Snapshot) -> Snapshot:
     """With what GPUs themselves tell of their limits."""
-    limits = shown.limits
-    if limits is None or not shown.gpus:
-        return shown
-    own = [each for each in shown.gpus if each.watched is not False]
+    limits = snapshot.limits
+    if limits is None or not snapshot.gpus:
+        return snapshot
+    own = [each for each in snapshot.gpus if each.watched is not False]
     tensor = [e.tensor_active_mean for e in own if e.tensor_active_mean is not None]
     told = replace(
         limits,
-        measured_mbu=shown.hardware.hbm_share_mean,
+        measured_mbu=snapshot.hardware.hbm_share_mean,
         measured_mfu=sum(tensor) / len(tensor) if tensor else None,
-        memory=with_drivers(limits.memory, shown.gpus),
+        memory=with_drivers(limits.memory, snapshot.gpus),
     )
-    return replace(shown, limits=told)
+    return replace(snapshot, limits=told)
 
 
 LEAST_ENERGY_NS = 5 * NS_PER_S
@@ -82,14 +82,14 @@ class HardwareTracker:
         if totals.loop_lag_max_ns is not None:
             self.hosts.lag(totals.source, totals.t_ns, totals.loop_lag_max_ns)
 
-    def beside(self, shown: Snapshot, *, over_time: bool) -> Snapshot:
+    def beside(self, snapshot: Snapshot, *, over_time: bool) -> Snapshot:
         """With all GPUs and hosts; each over time if asked."""
-        line, now_ns, window = shown.timeline, shown.now_ns, shown.window
+        line, now_ns, window = snapshot.timeline, snapshot.now_ns, snapshot.window
         grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
         gpus, hosts = self.gpus.gpus, self.hosts.hosts
         if not gpus and not hosts:
-            return replace(shown, hardware=self._together(shown, [], ()))
-        own = self._engines_gpus(shown)
+            return replace(snapshot, hardware=self._together(snapshot, [], ()))
+        own = self._engines_gpus(snapshot)
         chosen = _once(gpus, own)
         states = tuple(
             replace(
@@ -102,20 +102,20 @@ class HardwareTracker:
             )
             for gpu in gpus
         )
-        line = self._timeline(shown, chosen, grid)
+        line = self._timeline(snapshot, chosen, grid)
         servers: dict[str, set[int]] = {}
-        told = [(each.source, each.pid) for each in shown.endpoints]
-        told += [(each.source, each.pid) for each in shown.engines]
+        told = [(each.source, each.pid) for each in snapshot.endpoints]
+        told += [(each.source, each.pid) for each in snapshot.engines]
         for source, pid in told:
             servers.setdefault(source, set()).add(pid)
         return replace(
-            shown,
+            snapshot,
             gpus=states,
             hosts=self.hosts.states(
                 now_ns, window, servers, grid if over_time else None
             ),
             hardware=self._together(
-                replace(shown, timeline=line),
+                replace(snapshot, timeline=line),
                 chosen,
                 [each for each in states if each.source in _uuids(chosen)],
             ),
@@ -137,13 +137,13 @@ class HardwareTracker:
         self.gpus.restore(saved.gpus, parts)
         self.hosts.restore(saved.hosts, parts)
 
-    def _engines_gpus(self, shown: Snapshot) -> set[str] | None:
+    def _engines_gpus(self, snapshot: Snapshot) -> set[str] | None:
         """On which the engines shown run; None where nobody knows."""
-        told = {uuid for info in shown.engines for uuid in info.gpus}
+        told = {uuid for info in snapshot.engines for uuid in info.gpus}
         known = {gpu.info.uuid or "": gpu for gpu in self.gpus.gpus}
         found = told & set(known)
         if not found:
-            pids = self._pids(shown)
+            pids = self._pids(snapshot)
             found = {
                 uuid
                 for uuid, gpu in known.items()
@@ -152,16 +152,16 @@ class HardwareTracker:
         parents = (known[uuid].info.parent_uuid for uuid in found)
         return found | {uuid for uuid in parents if uuid in known} or None
 
-    def _pids(self, shown: Snapshot) -> dict[str, set[int]]:
+    def _pids(self, snapshot: Snapshot) -> dict[str, set[int]]:
         """By host, the processes of the engines shown that may use a GPU.
 
         Of one server among several, those of the host where it runs, if that is known
         by its address, and all engines' there if it is the only server of that host.
         """
-        cores = {info.pid for info in shown.engines}
-        alone = shown.shown_source is not None and len(shown.sources) > 1
-        places = self._places(shown) if alone else {}
-        place = places.get(shown.shown_source or "")
+        cores = {info.pid for info in snapshot.engines}
+        alone = snapshot.shown_source is not None and len(snapshot.sources) > 1
+        places = self._places(snapshot) if alone else {}
+        place = places.get(snapshot.shown_source or "")
         shared = place is None or list(places.values()).count(place) > 1
         return {
             host.source: {
@@ -173,11 +173,11 @@ class HardwareTracker:
             if place in {None, host.source}
         }
 
-    def _places(self, shown: Snapshot) -> dict[str, str]:
+    def _places(self, snapshot: Snapshot) -> dict[str, str]:
         """The host of each server whose address or name says on which it runs."""
         hosts = [each.source for each in self.hosts.hosts if each.source]
         found: dict[str, str] = {}
-        for server in shown.servers:
+        for server in snapshot.servers:
             url = server.info.url if server.info else None
             for named in (urlsplit(url or "").hostname, server.source.split(":")[0]):
                 for host in hosts:
@@ -185,9 +185,11 @@ class HardwareTracker:
                         found.setdefault(server.source, host)
         return found
 
-    def _timeline(self, shown: Snapshot, chosen: Sequence[Gpu], grid: Grid) -> Timeline:
+    def _timeline(
+        self, snapshot: Snapshot, chosen: Sequence[Gpu], grid: Grid
+    ) -> Timeline:
         """The engine's, with what its GPUs and hosts did."""
-        window = shown.window
+        window = snapshot.window
         columns: dict[str, Any] = {}
         if chosen:
             each = [channel_means(gpu.spans.columns(window, grid)) for gpu in chosen]
@@ -203,16 +205,16 @@ class HardwareTracker:
         if hosts:
             busy = [host.busy(window, grid) for host in running or hosts[:1]]
             columns["host_busy"] = _averaged(busy)
-        return replace(shown.timeline, **columns)
+        return replace(snapshot.timeline, **columns)
 
     def _together(
-        self, shown: Snapshot, chosen: Sequence[Gpu], states: Sequence[GpuState]
+        self, snapshot: Snapshot, chosen: Sequence[Gpu], states: Sequence[GpuState]
     ) -> Hardware:
-        there = [each for each in states if _answers(each, shown.now_ns)]
+        there = [each for each in states if _answers(each, snapshot.now_ns)]
         lately = [each for each in states if each.info.lost_because is None] or states
-        joules = _joules_per_token(shown, chosen)
+        joules = _joules_per_token(snapshot, chosen)
         return replace(
-            shown.hardware,
+            snapshot.hardware,
             gpus=len(states),
             no_gpu=self.gpus.absent_because,
             hbm_bytes_per_s=_sum(each.hbm_bytes_per_s for each in there),
@@ -227,8 +229,8 @@ class HardwareTracker:
             energy_j=_sum(each.energy_j for each in lately),
             joules_per_token=joules,
             tokens_per_s_per_w=1 / joules if joules else None,
-            weight_bytes=_whole_sum(info.weight_bytes for info in shown.engines),
-            kv_bytes=_whole_sum(_kv_bytes(info) for info in shown.engines),
+            weight_bytes=_whole_sum(info.weight_bytes for info in snapshot.engines),
+            kv_bytes=_whole_sum(_kv_bytes(info) for info in snapshot.engines),
         )
 
 
@@ -258,15 +260,15 @@ def _answers(gpu: GpuState, now_ns: int) -> bool:
     return now_ns - gpu.last_ns <= max(HELD_NS, 2 * span_ns)
 
 
-def _joules_per_token(shown: Snapshot, chosen: Sequence[Gpu]) -> float | None:
+def _joules_per_token(snapshot: Snapshot, chosen: Sequence[Gpu]) -> float | None:
     """Over the bins of which both are known to the end: the same time for both."""
-    if not chosen or not shown.timeline.output_tokens:
+    if not chosen or not snapshot.timeline.output_tokens:
         return None
-    grid, tokens = _tokens(shown)
+    grid, tokens = _tokens(snapshot)
     both = ~np.isnan(tokens)
     joules = np.zeros(grid.count)
     for gpu in chosen:
-        rows = gpu.spans.columns(shown.window, grid)
+        rows = gpu.spans.columns(snapshot.window, grid)
         joules += rows[:, PLACE[ENERGY]] / NS_PER_S
         both &= rows[:, PLACE[ENERGY] + 1] >= WHOLE * grid.bin_ns
     made = float(tokens[both].sum())
@@ -275,22 +277,22 @@ def _joules_per_token(shown: Snapshot, chosen: Sequence[Gpu]) -> float | None:
     return float(joules[both].sum()) / made
 
 
-def _tokens(shown: Snapshot) -> tuple[Grid, Floats]:
+def _tokens(snapshot: Snapshot) -> tuple[Grid, Floats]:
     """Output tokens of each bin; NaN where nobody counted.
 
     Charts of a session begin with its first step. How long an engine was watched before
     that counts here: idling costs the same before a load as behind it.
     """
-    line = shown.timeline
+    line = snapshot.timeline
     grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
     told = [np.nan if n is None else float(n) for n in line.output_tokens]
     tokens = np.array(told)
     if line.running_max:  # counted by servers, and known where it is told
         return grid, tokens
     tokens = np.nan_to_num(tokens)
-    end_ns = shown.charts_end_ns
-    begin_ns = end_ns - shown.covered_ns
-    if shown.window.value is None and begin_ns < grid.start_ns:
+    end_ns = snapshot.charts_end_ns
+    begin_ns = end_ns - snapshot.covered_ns
+    if snapshot.window.value is None and begin_ns < grid.start_ns:
         whole = grid_over(begin_ns, int(grid.edges_ns()[-1]) - 1)
         where = whole.index_of(grid.edges_ns()[:-1])
         grid, tokens = whole, np.bincount(where, tokens, whole.count)

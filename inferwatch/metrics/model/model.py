@@ -496,20 +496,24 @@ class Model:
     def of_engines(self, now_ns: int, query: SnapshotQuery) -> Snapshot:
         """A snapshot without GPUs and hosts."""
         window, source = query.window, query.source
-        told = self._told(now_ns, window, source)
+        scraped = self._told(now_ns, window, source)
         alone = self._alone(source)
         if alone is not None:
             alone.hold_to(self._scraped.limits)
-            asked = alone.of_engines(now_ns, replace(query, client=False, source=None))
-            if told is not None:
-                grid = self._columns(now_ns, window, told)[0]
-                asked = self._best_told(told, asked, grid)
+            of_server = alone.of_engines(
+                now_ns, replace(query, client=False, source=None)
+            )
+            if scraped is not None:
+                grid = self._columns(now_ns, window, scraped)[0]
+                of_server = self._best_told(scraped, of_server, grid)
             cost = self._cost.cost(self.unrecorded_readings)
-            rest = self._client_beside(asked) if query.client else None
-            slo = alone.slo(now_ns, window, asked.covered_ns, source)
-            alone_told = self._of_session(replace(asked, slo=slo), source, cost, rest)
-            return self._beside_servers(alone_told, None, source)
-        grid, bins, lost_ns = self._columns(now_ns, window, told)
+            rest = self._client_beside(of_server) if query.client else None
+            slo = alone.slo(now_ns, window, of_server.covered_ns, source)
+            by_itself = self._of_session(
+                replace(of_server, slo=slo), source, cost, rest
+            )
+            return self._beside_servers(by_itself, None, source)
+        grid, bins, lost_ns = self._columns(now_ns, window, scraped)
         limits = self._scraped.limits
         latencies = self._latencies.table(now_ns, window, bins, limits)
         totals = self._window_totals(now_ns, window, latencies)
@@ -561,8 +565,8 @@ class Model:
             notes=tuple(self._notes),
             slo=self.slo(now_ns, window, totals.covered_ns, source),
         )
-        if told is not None:
-            shown = self._best_told(told, shown, grid)
+        if scraped is not None:
+            shown = self._best_told(scraped, shown, grid)
         line, hardware = self._traffic.beside(
             shown.timeline,
             shown.hardware,
@@ -571,14 +575,16 @@ class Model:
             covered_ns=shown.covered_ns,
         )
         shown = replace(shown, timeline=line, hardware=hardware)
-        return self._beside_servers(shown, told, source)
+        return self._beside_servers(shown, scraped, source)
 
-    def _best_told(self, told: ScrapedWindow, exact: Snapshot, grid: Grid) -> Snapshot:
+    def _best_told(
+        self, scraped: ScrapedWindow, exact: Snapshot, grid: Grid
+    ) -> Snapshot:
         """What scrapes tell, made exact where traces are of the same requests."""
         probed = self._engines.alive
-        counted = as_counted(exact, told, grid, probed)
+        counted = as_counted(exact, scraped, grid, probed)
         exact_of_all = self._traces.tell_all(
-            counted.latencies, exact.latencies, told, exact.window, probed
+            counted.latencies, exact.latencies, scraped, exact.window, probed
         )
         return as_traced(counted, exact) if exact_of_all else counted
 
@@ -596,11 +602,11 @@ class Model:
         return source in {self._servers.only, *self._scraped.servers}
 
     def _columns(
-        self, now_ns: int, window: Window, told: ScrapedWindow | None
+        self, now_ns: int, window: Window, scraped: ScrapedWindow | None
     ) -> tuple[Grid, list[Bin | None], int | None]:
         """Of charts: where they lie, what steps did there, when all was lost."""
-        lost_ns = self._health.lost_ns if told is None else told.lost_ns
-        begun = [self._client.began_ns, told.first_ns if told else None]
+        lost_ns = self._health.lost_ns if scraped is None else scraped.lost_ns
+        begun = [self._client.began_ns, scraped.first_ns if scraped else None]
         since_ns = min((each for each in begun if each is not None), default=None)
         if since_ns is None and self._history.empty:
             since_ns = self._hardware.first_ns
@@ -620,36 +626,36 @@ class Model:
         return ScrapedWindow(asked, self._scraped.limits, now_ns, window)
 
     def _beside_servers(
-        self, shown: Snapshot, told: ScrapedWindow | None, source: str | None
+        self, snapshot: Snapshot, scraped: ScrapedWindow | None, source: str | None
     ) -> Snapshot:
         """A snapshot, our requests to a server, and all servers of the session."""
-        canary = self._canaries.view(shown.now_ns, shown.window, source)
+        canary = self._canaries.view(snapshot.now_ns, snapshot.window, source)
         if canary is not None:
-            shown = replace(shown, canary=canary)
+            snapshot = replace(snapshot, canary=canary)
         servers = self._scraped.named(None)
         if not servers:
-            return shown
-        if told is None or len(told.servers) < len(servers):
+            return snapshot
+        if scraped is None or len(scraped.servers) < len(servers):
             limits = self._scraped.limits
-            told = ScrapedWindow(servers, limits, shown.now_ns, shown.window)
-        states, steady = told.states(), told.steady()
-        traced = self._traces.sources(told, shown.window.value)
+            scraped = ScrapedWindow(servers, limits, snapshot.now_ns, snapshot.window)
+        states, steady = scraped.states(), scraped.steady()
+        traced = self._traces.sources(scraped, snapshot.window.value)
         better = dict.fromkeys(traced, Via.TRACES)
         better |= dict.fromkeys(self._engines.alive, Via.PROBE)
         if better:
             ranks = Counter(each.source for each in states)
             states = tuple(
-                self._better(replace(each, via=better[each.source]), shown, steady)
+                self._better(replace(each, via=better[each.source]), snapshot, steady)
                 if each.source in better and ranks[each.source] == 1
-                else self._of_ranks(each, shown, better)
+                else self._of_ranks(each, snapshot, better)
                 for each in states
             )
         states = tuple(_as_of_now(each, better.get(each.source)) for each in states)
-        via = shown.via or (Via.PROBE if shown.engines else None)
-        return replace(shown, servers=with_remarks(states, steady), via=via)
+        via = snapshot.via or (Via.PROBE if snapshot.engines else None)
+        return replace(snapshot, servers=with_remarks(states, steady), via=via)
 
     def _better(
-        self, state: ServerState, shown: Snapshot, steady: dict[Key, Steady]
+        self, state: ServerState, snapshot: Snapshot, steady: dict[Key, Steady]
     ) -> ServerState:
         """A server of which more is told than by its scrapes."""
         models = self._servers.models
@@ -658,16 +664,18 @@ class Model:
             return state
         model.hold_to(self._scraped.limits)
         if state.via is Via.PROBE:
-            steady[state.source, state.rank] = model.steady(shown.now_ns, shown.window)
-            return model.beside(state, shown.now_ns, shown.window)
-        exact = model.exact(shown.now_ns, shown.window)
+            steady[state.source, state.rank] = model.steady(
+                snapshot.now_ns, snapshot.window
+            )
+            return model.beside(state, snapshot.now_ns, snapshot.window)
+        exact = model.exact(snapshot.now_ns, snapshot.window)
         return replace(state, latencies=tuple(best_of(exact, state.latencies)))
 
     def _of_ranks(
-        self, state: ServerState, shown: Snapshot, better: Mapping[str, Via]
+        self, state: ServerState, snapshot: Snapshot, better: Mapping[str, Via]
     ) -> ServerState:
         """Side by side they are as scraped; more is told of them together."""
-        alone = shown.shown_source or shown.server
+        alone = snapshot.shown_source or snapshot.server
         via = better.get(state.source) if alone else None
         return replace(state, via=via) if via else state
 
@@ -721,11 +729,11 @@ class Model:
             [each.kv[0] / total for each in held if each.kv[0] is not None and total],
         )
 
-    def _client_beside(self, shown: Snapshot) -> ClientView | None:
+    def _client_beside(self, snapshot: Snapshot) -> ClientView | None:
         """The load of the session, over the columns of a snapshot."""
-        line = shown.timeline
+        line = snapshot.timeline
         grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
-        return self._client.view(shown.now_ns, shown.window, grid)
+        return self._client.view(snapshot.now_ns, snapshot.window, grid)
 
     def _of_session(
         self,
@@ -990,11 +998,11 @@ class Model:
         if request is not None:
             self._slo.classed(request)
 
-    def clocks_dropped(self, uuid: str, held: tuple[int, int]) -> None:
+    def clocks_dropped(self, uuid: str, span: tuple[int, int]) -> None:
         """The clocks of a GPU were down for a while, that of any engine here or not."""
         known = self._engines.infos
         sources = {each.source for each in known if not each.gpus or uuid in each.gpus}
-        self._tracker.clocks_dropped(sources, held)
+        self._tracker.clocks_dropped(sources, span)
 
     def _watched_slo(self, slo: WatchedSlo) -> None:
         if not self._slo.take(slo):

@@ -12,28 +12,28 @@ from inferwatch.metrics.snapshot import Snapshot
 
 
 def as_counted(
-    base: Snapshot, told: ScrapedWindow, grid: Grid, probed: Collection[str]
+    base: Snapshot, scraped: ScrapedWindow, grid: Grid, probed: Collection[str]
 ) -> Snapshot:
     """A snapshot of what servers count; its grid is that of the charts.
 
     ``probed``: sources of those with a probe, which need no advice.
     """
-    flow, charts = told.flow(), told.charts(grid)
+    flow, charts = scraped.flow(), scraped.charts(grid)
     return replace(
         base,
-        via=told.via,
-        advice=told.advice(probed),
-        covered_ns=told.gained.watched_ns,
-        verdict=verdict_of(told.servers, flow),
+        via=scraped.via,
+        advice=scraped.advice(probed),
+        covered_ns=scraped.gained.watched_ns,
+        verdict=verdict_of(scraped.servers, flow),
         engines=(),
-        last_token_ns=told.last_token_ns,
+        last_token_ns=scraped.last_token_ns,
         flow=flow,
-        latencies=told.latencies(charts),
-        lengths=told.lengths(),
-        timeline=charts.timeline(told.lost_ns, told.restarts_ns),
+        latencies=scraped.latencies(charts),
+        lengths=scraped.lengths(),
+        timeline=charts.timeline(scraped.lost_ns, scraped.restarts_ns),
         latest_step=None,
-        steps=told.step_totals(),
-        kv=told.kv(),
+        steps=scraped.step_totals(),
+        kv=scraped.kv(),
     )
 
 

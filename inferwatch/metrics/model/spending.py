@@ -17,18 +17,18 @@ LEAST_BINS = 5
 """Of which energy is known: boards count in steps of a tenth of a second."""
 
 
-def spending(shown: Snapshot, prices: Prices | None) -> Spending | None:
+def spending(snapshot: Snapshot, prices: Prices | None) -> Spending | None:
     """Of the window shown, hardware included; None where nothing can be said."""
-    prefill_j, decode_j = _joules(shown.timeline)
-    per_hour, read_from = _per_hour(shown, prices)
+    prefill_j, decode_j = _joules(snapshot.timeline)
+    per_hour, read_from = _per_hour(snapshot, prices)
     if per_hour is None and prefill_j is decode_j is None and prices is None:
         return None
-    per_mtok = _per_mtok(per_hour, shown.flow.output_tokens_per_s)
+    per_mtok = _per_mtok(per_hour, snapshot.flow.output_tokens_per_s)
     return Spending(
         currency=prices.currency if prices is not None else "$",
         per_hour=per_hour,
         per_mtok=per_mtok,
-        per_mtok_good=_per_mtok_good(per_mtok, shown.slo),
+        per_mtok_good=_per_mtok_good(per_mtok, snapshot.slo),
         read_from=read_from,
         joules_per_prefill_token=prefill_j,
         joules_per_decode_token=decode_j,
@@ -53,12 +53,12 @@ def _per_mtok_good(per_mtok: float | None, slo: SloState | None) -> float | None
 
 
 def _per_hour(
-    shown: Snapshot, prices: Prices | None
+    snapshot: Snapshot, prices: Prices | None
 ) -> tuple[float | None, str | None]:
     """What an hour costs at present, and which price says so."""
     if prices is None:
         return None, None
-    hardware = shown.hardware
+    hardware = snapshot.hardware
     if prices.gpu_hour is not None:
         if hardware.gpus:
             return prices.gpu_hour * hardware.gpus, GPU_HOURS

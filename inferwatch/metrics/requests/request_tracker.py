@@ -188,9 +188,9 @@ class RequestTracker:
         self._give_up(note.source)
         self.causes.dropped(note.source)
 
-    def clocks_dropped(self, sources: Collection[str], held: Span) -> None:
+    def clocks_dropped(self, sources: Collection[str], span: Span) -> None:
         """Clocks of GPUs of these engines were held down for a while."""
-        for source, ordinal, gap_ns in self.causes.clocks_dropped(sources, held):
+        for source, ordinal, gap_ns in self.causes.clocks_dropped(sources, span):
             request = self._requests.members(source).get(ordinal)
             is_it = request is not None and request.itl_max_ns == gap_ns
             if request and is_it and request.itl_cause is Cause.SLOW_STEP:

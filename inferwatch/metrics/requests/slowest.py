@@ -166,12 +166,12 @@ class SlowLog:
         return self._lately.setdefault(second, [])
 
 
-def _keep(kept: list[Slow], slow: Slow, most: int) -> None:
-    if len(kept) >= most:
-        if slow <= kept[0]:
+def _keep(slowest: list[Slow], slow: Slow, most: int) -> None:
+    if len(slowest) >= most:
+        if slow <= slowest[0]:
             return
-        del kept[0]
-    insort(kept, slow)
+        del slowest[0]
+    insort(slowest, slow)
 
 
 def _grouped(found: list[Slow], of: int, *, is_p99: bool) -> SlowRequests:

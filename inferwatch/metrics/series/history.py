@@ -330,8 +330,8 @@ Column = Callable[[Bin], Any]
 def latency_mean(metric: str) -> Column:
     """Mean of a latency in a bin."""
 
-    def mean_s(held: Bin) -> float | None:
-        spread = held.latencies.get(metric)
+    def mean_s(column: Bin) -> float | None:
+        spread = column.latencies.get(metric)
         return spread[1] / spread[0] / NS_PER_S if spread else None
 
     return mean_s
@@ -340,8 +340,8 @@ def latency_mean(metric: str) -> Column:
 def latency_max(metric: str) -> Column:
     """Worst of a latency in a bin."""
 
-    def max_s(held: Bin) -> float | None:
-        spread = held.latencies.get(metric)
+    def max_s(column: Bin) -> float | None:
+        spread = column.latencies.get(metric)
         return spread[2] / NS_PER_S if spread else None
 
     return max_s
@@ -350,27 +350,27 @@ def latency_max(metric: str) -> Column:
 def bound_share(cause: BoundBy) -> Column:
     """Share of the time of a bin's steps that were bound by a cause."""
 
-    def share(held: Bin) -> float | None:
-        if not held.duration_ns:
+    def share(column: Bin) -> float | None:
+        if not column.duration_ns:
             return None
-        return held.bound_ns.get(cause, 0) / held.duration_ns
+        return column.bound_ns.get(cause, 0) / column.duration_ns
 
     return share
 
 
-def heat_of(held: Bin) -> Heat:
+def heat_of(column: Bin) -> Heat:
     """How the durations of a bin's steps are spread."""
-    return tuple(sorted(held.heat.items()))
+    return tuple(sorted(column.heat.items()))
 
 
-def floor_mean_s(held: Bin) -> float:
+def floor_mean_s(column: Bin) -> float:
     """Of the steps in a bin that have a floor."""
-    return held.floor_ns / held.bounded / NS_PER_S
+    return column.floor_ns / column.bounded / NS_PER_S
 
 
-def prefill_share(held: Bin) -> float | None:
+def prefill_share(column: Bin) -> float | None:
     """Of the time of a bin's steps, that of prefill."""
-    return held.prefill_ns / held.duration_ns if held.duration_ns else None
+    return column.prefill_ns / column.duration_ns if column.duration_ns else None
 
 
 LATENCY_COLUMNS: dict[str, Column] = {

@@ -109,19 +109,19 @@ class Traces:
 
     # What becomes of it.
 
-    def sources(self, told: ScrapedWindow, window_ns: int | None) -> set[str]:
+    def sources(self, scraped: ScrapedWindow, window_ns: int | None) -> set[str]:
         """Servers of which all is told: when requests ended, so did traces say."""
         late = set()
         if window_ns is not None:
-            since_ns = told.now_ns - window_ns
+            since_ns = scraped.now_ns - window_ns
             late = {each for each, at_ns in self._last_ns.items() if at_ns <= since_ns}
-        return set(self._last_ns) - (late & told.finished_at)
+        return set(self._last_ns) - (late & scraped.finished_at)
 
     def tell_all(
         self,
         counted: Sequence[Latency],
         exact: Sequence[Latency],
-        told: ScrapedWindow,
+        scraped: ScrapedWindow,
         window: Window,
         probed: Collection[str],
     ) -> bool:
@@ -130,14 +130,14 @@ class Traces:
         Args:
             counted: Latencies of scrapes.
             exact: Latencies of single requests.
-            told: The servers asked for.
+            scraped: What the servers asked for count.
             window: What both are of.
             probed: Servers with a probe.
         """
-        traced = self.sources(told, window.value)
-        silent = told.finished_at - traced - set(probed)
+        traced = self.sources(scraped, window.value)
+        silent = scraped.finished_at - traced - set(probed)
         few = LEAST_PART * _most(exact) < _most(counted)
-        some = traced & {server.source for server in told.servers}
+        some = traced & {server.source for server in scraped.servers}
         return bool(some) and not few and not silent
 
     def saved(self) -> SavedTraces:

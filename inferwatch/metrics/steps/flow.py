@@ -483,25 +483,25 @@ class WindowTotals:
         return count * NS_PER_S / self.covered_ns
 
 
-def flow(seen: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
+def flow(totals: WindowTotals, work: SchedulerState, kv: KvState) -> Flow:
     """From left to right: arrivals, queue, prefill, decode, out."""
-    steps, outcomes = seen.steps.sums, seen.outcomes.sums
+    steps, outcomes = totals.steps.sums, totals.outcomes.sums
     return Flow(
-        arrivals_per_s=seen.per_s(outcomes["arrived"]),
-        finished_per_s=seen.per_s(outcomes["finished"]),
-        prompt_tokens_p50=seen.prompts.p50,
+        arrivals_per_s=totals.per_s(outcomes["arrived"]),
+        finished_per_s=totals.per_s(outcomes["finished"]),
+        prompt_tokens_p50=totals.prompts.p50,
         waiting=work.waiting,
         oldest_wait_s=work.oldest_wait_s,
         kv_usage=kv_usage(kv),
         running=work.running,
-        batch_mean=ratio(steps["batch"], seen.steps.rows),
-        prefill_tokens_per_s=seen.per_s(steps["prefill_tokens"]),
-        output_tokens_per_s=seen.per_s(steps["output_tokens"]),
+        batch_mean=ratio(steps["batch"], totals.steps.rows),
+        prefill_tokens_per_s=totals.per_s(steps["prefill_tokens"]),
+        output_tokens_per_s=totals.per_s(steps["output_tokens"]),
         output_tokens_per_s_now=work.tokens_per_s,
-        tokens_per_s_per_user=1 / seen.itl.mean if seen.itl.mean else None,
+        tokens_per_s_per_user=1 / totals.itl.mean if totals.itl.mean else None,
         budget_usage=ratio(steps["budgeted_tokens"], steps["budget"]),
         prefix_hit_rate=ratio(steps["prefix_hits"], steps["prefix_queries"]),
-        step_s=seen.durations,
+        step_s=totals.durations,
         finished=outcomes["finished"],
         finished_as_sent=outcomes["finished_as_sent"],
         failed=outcomes["failed"],

@@ -64,13 +64,13 @@ def in_place(limits: LiveLimits | None) -> dict[str, int]:
     return {low.name: low.now for low in lowered(limits)} if limits else {}
 
 
-def limits_at(told: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
+def limits_at(limits: Sequence[LiveLimits], t_ns: int) -> LiveLimits | None:
     """Those in force at a moment, of one rank in the order of time.
 
     Before the first that is known, as far as is known, it was likewise.
     """
-    held = [each for each in told if each.t_ns <= t_ns]
-    return held[-1] if held else next(iter(told), None)
+    held = [each for each in limits if each.t_ns <= t_ns]
+    return held[-1] if held else next(iter(limits), None)
 
 
 def change_text(before: Values | None, now: LiveLimits) -> str | None:

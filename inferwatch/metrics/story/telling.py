@@ -283,10 +283,10 @@ def _longest(late: Sequence[LateToken]) -> Cause | None:
 
 
 def _spikes(
-    late: Sequence[LateToken], merged: Sequence[LateToken], found: dict[int, Name]
+    late: Sequence[LateToken], merged: Sequence[LateToken], names: dict[int, Name]
 ) -> tuple[Spike, ...]:
     every = [
-        named(each, None if each.culprit is None else found.get(each.culprit))
+        named(each, None if each.culprit is None else names.get(each.culprit))
         for each in (*late, *merged)
     ]
     return tuple(sorted(every, key=lambda each: each.t_ns))
