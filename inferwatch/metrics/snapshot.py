@@ -20,9 +20,9 @@ from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.floor.view import Limits
-from inferwatch.metrics.hardware.gpus import GpuState, Hardware
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.load.canary import Canary
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.objectives.spending_view import Spending

@@ -8,8 +8,8 @@ from collectors.contract.readings import BoundBy, EngineInfo, LiveLimits
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.findings.finding import Effort, Knob
 from inferwatch.metrics.floor.view import Limits
-from inferwatch.metrics.hardware.gpus import GpuState
 from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.series.window import Quantiles

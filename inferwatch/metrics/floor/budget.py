@@ -22,7 +22,7 @@ from inferwatch.metrics.floor.view import (
     OperatingPoint,
     Saving,
 )
-from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.series.samples import CounterTotals
 from inferwatch.metrics.steps.counter import SPENT_NS
 from inferwatch.metrics.steps.engines import Key, Rank

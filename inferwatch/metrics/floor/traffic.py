@@ -13,7 +13,7 @@ from inferwatch.metrics.floor.derived import (
     RankTraffic,
     StepTraffic,
 )
-from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.series.curves import Grid
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.spans import SavedSpans, Spans, told_of

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from inferwatch.metrics.findings.facts import Around
-from inferwatch.metrics.hardware.gpus import GpuTimeline
+from inferwatch.metrics.hardware.view import GpuTimeline
 from inferwatch.metrics.load.client import LoadClient
 from inferwatch.metrics.model.hardware import HardwareTracker
 from inferwatch.metrics.series.window import Window

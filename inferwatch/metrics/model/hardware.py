@@ -17,9 +17,7 @@ from inferwatch.metrics.hardware.gpus import (
     HELD_NS,
     PLACE,
     Gpu,
-    GpuState,
     GpuTracker,
-    Hardware,
     SavedGpus,
     channel_means,
     gpu_timeline,
@@ -31,6 +29,7 @@ from inferwatch.metrics.hardware.hosts import (
     HostTracker,
     SavedHosts,
 )
+from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.series.curves import Grid, grid_over
 from inferwatch.metrics.series.histograms import Floats
 from inferwatch.metrics.series.saving import Parts, WrittenParts

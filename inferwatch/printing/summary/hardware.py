@@ -7,8 +7,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.hardware.gpus import GpuState, Hardware
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.visible import visible
 

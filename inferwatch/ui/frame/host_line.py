@@ -14,9 +14,9 @@ from inferwatch.formatting import (
     format_figure,
     format_share,
 )
-from inferwatch.metrics.hardware.gpus import GpuState, Hardware
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health
 from inferwatch.ui.kit.panel import Panel

@@ -12,8 +12,8 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.hardware.gpus import GpuState
 from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.bars import Texture

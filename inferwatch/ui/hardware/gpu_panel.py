@@ -12,7 +12,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.hardware.gpus import GpuState, Hardware
+from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.number import Number, label_of, number_of, numbers, numbers_in
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.snapshot import Snapshot

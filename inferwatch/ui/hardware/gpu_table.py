@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from inferwatch.formatting import UNKNOWN, format_share
-from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.ui.hardware.charts import gigabytes
 from inferwatch.ui.hardware.gpu_panel import PRACTICAL, called, numbers_of
 from inferwatch.ui.kit.renderables.bars import gauge

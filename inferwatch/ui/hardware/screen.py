@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 
 from inferwatch.formatting import format_bytes, format_share
-from inferwatch.metrics.hardware.gpus import GpuState, Hardware
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
+from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.number import numbers
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import MOMENT_BINDINGS, WatchScreen

@@ -12,7 +12,7 @@ from inferwatch.formatting import (
     format_share,
 )
 from inferwatch.metrics.floor.view import DeviceMemory, Limits, MemoryPart, Saving
-from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.hardware.gpu_panel import called, numbers_of

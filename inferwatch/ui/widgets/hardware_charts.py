@@ -10,7 +10,7 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.number import number_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot

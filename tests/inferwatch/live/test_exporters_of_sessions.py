@@ -8,7 +8,7 @@ from collectors.contract.clock import SessionClock
 from collectors.hardware.gpu_source import GpuOptions
 from inferwatch.live.live_session import LiveSession
 from inferwatch.live.pipeline import Pipeline
-from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.model.model import Model
 from tests.collectors.hardware.truth_exporter import GPU_A, TruthExporter
 from tests.collectors.http_server import serving

@@ -19,7 +19,7 @@ from collectors.contract.readings import (
     HostSample,
     ProcessUsage,
 )
-from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.view import GpuState
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery

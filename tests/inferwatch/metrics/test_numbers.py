@@ -15,9 +15,9 @@ from inferwatch.metrics.floor.view import (
     Saving,
     TimeSplit,
 )
-from inferwatch.metrics.hardware.gpus import GpuState, Hardware
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
 from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.load.view import ClientTimeline, LoadRun

@@ -17,8 +17,8 @@ from collectors.contract.readings import (
     Step,
     Totals,
 )
-from inferwatch.metrics.hardware.gpus import Hardware
 from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.model import server_models
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window

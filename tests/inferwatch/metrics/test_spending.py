@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from collectors.contract.readings import Prices, Vantage, WatchedSlo
-from inferwatch.metrics.hardware.gpus import Hardware
+from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.model.spending import spending
 from inferwatch.metrics.objectives.view import SloState

@@ -39,8 +39,8 @@ from inferwatch.metrics.causes.cause import (
     SlowGroup,
     SlowRequests,
 )
-from inferwatch.metrics.hardware.gpus import Hardware
 from inferwatch.metrics.hardware.own_cost import Cost
+from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Latency, Quantiles, Window

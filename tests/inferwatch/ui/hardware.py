@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from collectors.contract.readings import GpuInfo, HostInfo
-from inferwatch.metrics.hardware.gpus import GpuState, GpuTimeline, Hardware
 from inferwatch.metrics.hardware.hosts import HostState, HostTimeline, ProcessState
+from inferwatch.metrics.hardware.view import GpuState, GpuTimeline, Hardware
 from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.ui.conftest import BINS, burst
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from collectors.contract.readings import GpuInfo, HostInfo
-from inferwatch.metrics.hardware.gpus import GpuState, GpuTimeline, Hardware
 from inferwatch.metrics.hardware.hosts import HostState, HostTimeline, ProcessState
+from inferwatch.metrics.hardware.view import GpuState, GpuTimeline, Hardware
 from inferwatch.metrics.snapshot import Snapshot
 from tests.inferwatch.ui.conftest import BINS, NOW_NS, ScriptedFeed, burst
 

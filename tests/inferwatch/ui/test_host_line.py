@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from inferwatch.metrics.hardware.gpus import GpuState, Hardware
+from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health
 from inferwatch.ui.frame.host_line import HostLine
