@@ -5,6 +5,7 @@ from dataclasses import fields
 
 import pytest
 
+from collectors.contract.readings import Vantage
 from inferwatch.metrics.cache.memory import HitPoint, Holder, Memory, Room
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
 from inferwatch.metrics.causes.cause import SlowGroup, SlowRequests
@@ -21,7 +22,16 @@ from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.request_latencies import CLIENT_LATENCIES
 from inferwatch.metrics.load.view import ClientTimeline, LoadRun
-from inferwatch.metrics.number import Number, label_of, number_of, numbers_in
+from inferwatch.metrics.number import (
+    Better,
+    FlowFact,
+    LatencyLine,
+    Number,
+    Unit,
+    label_of,
+    number_of,
+    numbers_in,
+)
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.objectives.view import ClassState, SloState
 from inferwatch.metrics.requests.latencies import LATENCIES, LENGTHS, VANTAGES
@@ -106,6 +116,16 @@ def test_no_two_numbers_have_the_same_key() -> None:
 
 def test_the_latency_table_shows_what_has_its_place_there() -> None:
     assert [key for key, each in LATENCIES.items() if each.place] == list(VANTAGES)
+
+
+@pytest.mark.parametrize("number", every_number(), ids=lambda each: each.key)
+def test_what_a_number_says_is_of_the_right_kind(number: Number) -> None:
+    """Type checking does not look into ``Annotated``."""
+    assert {type(each) for each in (number.label, number.title, number.help)} == {str}
+    assert (type(number.unit), type(number.better)) == (Unit, Better)
+    assert type(number.vantage) in {Vantage, type(None)}
+    assert type(number.span) in {str, type(None)}
+    assert type(number.place) in {FlowFact, LatencyLine, type(None)}
 
 
 @pytest.mark.parametrize("number", every_number(), ids=lambda each: each.key)
