@@ -69,7 +69,7 @@ class ComparedNumber:
 
     @property
     def large(self) -> bool:
-        """It is another number, not the same one again."""
+        """Whether the number is another one, and not the same one again."""
         if not self.comparable or self.now is None or self.then is None:
             return False
         if self.number.unit is Unit.SHARE:
@@ -104,7 +104,7 @@ class Differences:
         return tuple(each for each in self.numbers if each.side is side and each.large)
 
     def known(self, side: ChangeSide) -> bool:
-        """At least one number of that side can be compared."""
+        """Whether at least one number of that side can be compared."""
         return any(each.comparable for each in self.numbers if each.side is side)
 
 
@@ -138,7 +138,7 @@ def _change(
 
 
 def _mean(snapshot: Snapshot, metric: str) -> tuple[float | None, Vantage | None]:
-    """Of a latency, and who measured it."""
+    """The mean of a latency, and who measured it."""
     for row in snapshot.latencies:
         if row.metric == metric:
             return row.quantiles.mean, row.vantage

@@ -58,7 +58,7 @@ class FleetServer:
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """What people call the server."""
         info = self.state.info
         return info.name if info is not None and info.name else self.state.source
 
@@ -223,7 +223,7 @@ def latency_of(state: ServerState, metric: str) -> Latency | None:
 
 
 def rate_of(rates: Iterable[float | None]) -> float | None:
-    """Of all together; None where none is known."""
+    """The rate of all together; None where none is known."""
     known = [each for each in rates if each is not None]
     return sum(known) if known else None
 

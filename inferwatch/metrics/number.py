@@ -119,7 +119,7 @@ class Number:
 
     @property
     def name(self) -> str:
-        """Of its field."""
+        """The name of its field."""
         return self.key.rpartition(".")[2]
 
 

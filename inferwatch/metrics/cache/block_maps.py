@@ -147,7 +147,7 @@ class RankBlocks:
         )
 
     def picture(self, source: str, rank: int) -> BlockPicture:
-        """As screens draw it; made anew only after a change."""
+        """The picture that screens draw; made anew only after a change."""
         if self._picture is None:
             refs = self._references
             states = np.where(refs > 1, BlockState.SHARED, BlockState.PRIVATE)
@@ -242,7 +242,7 @@ class RankBlocks:
         return filter(None, chain.from_iterable(self._lists[holder].values()))
 
     def _check(self, block_map: BlockMap) -> None:
-        """That it can be understood at all."""
+        """Refuse a map that cannot be understood."""
         lengths = {len(block_map.holders), len(block_map.kept), len(block_map.blocks)}
         if block_map.groups:
             lengths.add(len(block_map.groups))
@@ -373,7 +373,7 @@ class BlockMaps:
 
     @property
     def known(self) -> list[tuple[str, int, RankBlocks]]:
-        """With source and number, in the order of these."""
+        """The pools that are known, each with its source and rank, in order."""
         return [(*key, r) for key, r in sorted(self._ranks.items()) if r.known]
 
     def pictures(self) -> tuple[BlockPicture, ...]:

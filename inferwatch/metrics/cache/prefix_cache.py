@@ -327,7 +327,7 @@ class PrefixCaches:
         return fresh, again
 
     def shown(self, now_ns: int, window: Window) -> PrefixCache | None:
-        """As of now, of all ranks together; None where nobody tells."""
+        """What caches hold now, all ranks together; None where nobody tells."""
         caches = self._ranks.values()
         if not caches:
             return None

@@ -94,7 +94,7 @@ class MemoryTracker:
     def view(
         self, moment: MemoryMoment, outcomes: Outcomes, *, holders: bool
     ) -> Memory | None:
-        """As of a moment; None where no probe tells of an engine."""
+        """The memory at a moment; None where no probe tells of an engine."""
         if not self._engines.ranks:
             return None
         known = self._maps.known

@@ -61,7 +61,7 @@ class Wait(msgspec.Struct, array_like=True):
         self.account, self.computed = None, cached_tokens
 
     def chunk(self, step: Step, tokens: int) -> None:
-        """It was in a step, with so many tokens scheduled."""
+        """The request was in a step, with so many tokens scheduled."""
         first, begin_ns = self.step is None, step.end_ns - step.duration_ns
         if self.put_back or self.lost:
             self._spend(Cause.RECOMPUTE, begin_ns)
@@ -175,6 +175,6 @@ def held_up(wait: Wait, tokenised_ns: int | None) -> int:
 
 
 def parts_of(spent_ns: list[int]) -> Parts:
-    """In seconds, without what took no time."""
+    """The parts of a TTFT in seconds, without those that took no time."""
     pairs = zip(TTFT_CAUSES, spent_ns, strict=True)
     return tuple((cause, ns / NS_PER_S) for cause, ns in pairs if ns)

@@ -33,7 +33,7 @@ class StepFact(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
     @classmethod
     def of(cls, step: Step, gap_ns: int) -> "StepFact":
-        """Of a step, and ``engines.gap_ns`` before it."""
+        """The facts of a step, with ``engines.gap_ns`` before it."""
         return cls(
             step.end_ns,
             step.duration_ns,
@@ -77,7 +77,7 @@ def spike_from_ns(usual_gap_ns: float) -> float:
 
 
 def is_spike(gap_ns: int, usual_gap_ns: float | None) -> bool:
-    """It is; not where nobody knows what is usual."""
+    """Whether a gap is a spike; False where nobody knows what is usual."""
     return usual_gap_ns is not None and gap_ns > spike_from_ns(usual_gap_ns)
 
 

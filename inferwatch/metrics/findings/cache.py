@@ -359,7 +359,7 @@ class PrefixCachingOff(Diagnosis):
     LEAST_TOKENS = 128
 
     def holds(self, facts: Facts) -> FindingCost | None:
-        """It is off, and prompts are what first tokens wait for."""
+        """Whether it is off, and prompts are what first tokens wait for."""
         if facts.told("enable_prefix_caching") is not False:
             return None
         spent = facts.ttft_share(*PREFILL_CAUSES)

@@ -139,7 +139,7 @@ class Facts:
 
     @property
     def source(self) -> str:
-        """Of the engine; of several, of the first."""
+        """The engine's; of several engines, that of the first."""
         return self.infos[0].source if self.infos else ""
 
     @property
@@ -158,7 +158,7 @@ class Facts:
         return min(spent_ns / NS_PER_S / whole_s, 1.0) if whole_s else 0.0
 
     def busy_share(self) -> float:
-        """Of the ten seconds, that in which steps were under way."""
+        """Share of the ten seconds in which steps were under way."""
         return self.bound_share(*BoundBy)
 
     def ttft_share(self, *causes: Cause) -> float | None:
@@ -186,7 +186,7 @@ class Facts:
 
     @property
     def gap_share(self) -> float | None:
-        """Of the time with work, that in which no step was under way."""
+        """Share of the time with work in which no step was under way."""
         gap_ns = self.steps.sums.get("gap_ns", 0)
         spent_ns = sum(self.steps.sums.get(f"{each}_ns", 0) for each in BoundBy)
         return gap_ns / (gap_ns + spent_ns) if gap_ns + spent_ns else None
@@ -202,7 +202,7 @@ class Facts:
 
     @property
     def gpus(self) -> tuple[GpuState, ...]:
-        """On which it runs; all there are where it does not tell."""
+        """The GPUs on which it runs; all there are where it does not tell."""
         told = {uuid for info in self.infos for uuid in info.gpus}
         there = self.around.gpus
         return tuple(g for g in there if g.info.uuid in told) if told else there

@@ -160,7 +160,7 @@ class Budget:
         return decode.floor_s * then_ns / now_ns if now_ns else None
 
     def _capacity_bytes(self) -> float | None:
-        """Of the KV cache, of all ranks."""
+        """The size of the KV cache of all ranks."""
         total = 0.0
         for info in self.infos:
             per_token = info.kv_bytes_per_token

@@ -119,7 +119,7 @@ class Devices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Of whom a peak is asked."""
+    """The rank for which a peak is asked."""
 
     info: EngineInfo
     endpoint: Endpoint | None = None

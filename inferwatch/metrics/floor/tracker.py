@@ -190,7 +190,7 @@ class FloorTracker:
         return self._learn(key).needs
 
     def shape(self, key: Key) -> tuple[ModelShape | None, str | None]:
-        """Of a rank's model; or why it is not known."""
+        """The shape of a rank's model, or why it is not known."""
         model = self._models.get(key, _UNTOLD)
         return model.shape, model.why
 
@@ -212,7 +212,7 @@ class FloorTracker:
         self.devices.restore(saved.devices)
 
     def _judge(self, rank: _Rank, step: Step, begin_ns: int, floor_ns: int) -> None:
-        """It was too fast, or all clocks err a little."""
+        """Note a step that was too fast, unless all clocks err a little."""
         if rank.earliest_ns <= step.end_ns + TOLERANCE * floor_ns:
             return
         rank.earliest_ns = step.end_ns

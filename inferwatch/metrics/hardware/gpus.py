@@ -147,7 +147,7 @@ class Gpu:
                 self.spans.add(begin_ns, t_ns, values)
 
     def state(self, now_ns: int, window: Window, line: GpuTimeline) -> GpuState:
-        """As it was last, and over the window."""
+        """What it did last and over the window."""
         latest, sums = self._latest, self.spans.over(now_ns, window)
         share = latest.get("dram_active")
         peak = self._peak_of(latest)
@@ -306,7 +306,7 @@ class GpuTracker:
 
     @property
     def gpus(self) -> list[Gpu]:
-        """By host and index, a slice after what it is part of."""
+        """In the order of host and index, a slice after its GPU."""
         return sorted(self._gpus.values(), key=self._order)
 
     def saved(self, parts: Parts) -> SavedGpus:
@@ -321,7 +321,7 @@ class GpuTracker:
             gpu.restore(each, parts)
 
     def _gpu(self, uuid: str, info: GpuInfo | None = None) -> Gpu | None:
-        """None beyond as many as are kept."""
+        """The GPU of that UUID; None beyond as many as are kept."""
         found = self._gpus.get(uuid)
         if found is None and len(self._gpus) < MOST_GPUS:
             known = info or GpuInfo(t_ns=0, uuid=uuid, source=uuid)

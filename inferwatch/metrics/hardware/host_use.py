@@ -84,7 +84,7 @@ def busy_between(first: HostSample, last: HostSample) -> float | None:
 
 
 def shares_between(first: HostSample, last: HostSample) -> Shares:
-    """Of one core, of the processes that live at both."""
+    """Shares of one core, of the processes that live at both moments."""
     before = {each.pid: each.cpu_s for each in first.processes}
     elapsed_s = (last.t_ns - first.t_ns) / NS_PER_S
     return [

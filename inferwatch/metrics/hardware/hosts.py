@@ -225,7 +225,7 @@ class Host:
     def state(
         self, now_ns: int, window: Window, lags: list[Worsts], grid: Grid | None
     ) -> HostState:
-        """As it was last, and over the window."""
+        """What it did last and over the window."""
         last, use = self._recent.last, self._recent.use(SPAN_NS)
         return HostState(
             source=self.source,
@@ -397,7 +397,7 @@ class HostTracker:
             lag.worst.restore(spans, parts)
 
     def _lags_on(self, host: Host, servers: dict[str, set[int]]) -> list[Worsts]:
-        """Of the servers on a host: those that have a process there."""
+        """The lags of servers that have a process on the host."""
         here = set(host.pids)
         return [
             self._lags[source].worst
@@ -406,7 +406,7 @@ class HostTracker:
         ]
 
     def _host(self, source: str) -> Host | None:
-        """None beyond as many as are kept."""
+        """The host of that name; None beyond as many as are kept."""
         found = self._hosts.get(source)
         if found is None and len(self._hosts) < MOST_HOSTS:
             found = self._hosts[source] = Host(source)

@@ -52,7 +52,7 @@ class CanaryTracker:
     def view(
         self, now_ns: int, window: Window, source: str | None = None
     ) -> Canary | None:
-        """Of one server or of all; None before there was one."""
+        """What they met, of one server or of all; None before the first."""
         every = [each for each in self._requests if source in {None, each.source}]
         if not every:
             return None

@@ -225,7 +225,7 @@ class ClientView:
 
     @property
     def users(self) -> int | None:
-        """Of a closed loop, as last told; None in an open one."""
+        """Users of a closed loop, as last told; None in an open one."""
         told = (each.users for each in reversed(self.events) if each.users is not None)
         return next(told, None)
 

@@ -32,7 +32,7 @@ class PlanFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def closed(self) -> bool:
-        """It is a closed loop, of users who ask again when answered."""
+        """Whether it is a closed loop, of users who ask again once answered."""
         return self.arrivals == "closed"
 
     @property

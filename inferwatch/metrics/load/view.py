@@ -23,7 +23,7 @@ class RunState(StrEnum):
 
     @property
     def going_on(self) -> bool:
-        """It has not ended, as far as one knows."""
+        """Whether it has not ended, as far as one knows."""
         return self not in {RunState.SILENT, RunState.ENDED}
 
 

@@ -16,7 +16,7 @@ def around_of(
     client: LoadClient,
     engines: Iterable[Any],
 ) -> Around:
-    """As of a tick; costs nothing where there is none of it."""
+    """What is around a tick; costs nothing where there is none of it."""
     pids: dict[str, set[int]] = {}
     for each in engines:
         pids.setdefault(each.source, set()).add(each.pid)

@@ -39,7 +39,7 @@ from inferwatch.metrics.snapshot import Snapshot
 
 
 def beside_hardware(snapshot: Snapshot) -> Snapshot:
-    """With what GPUs themselves tell of their limits."""
+    """Add what GPUs themselves tell of the limits."""
     limits = snapshot.limits
     if limits is None or not snapshot.gpus:
         return snapshot
@@ -82,7 +82,7 @@ class HardwareTracker:
             self.hosts.lag(totals.source, totals.t_ns, totals.loop_lag_max_ns)
 
     def beside(self, snapshot: Snapshot, *, over_time: bool) -> Snapshot:
-        """With all GPUs and hosts; each over time if asked."""
+        """Add all GPUs and hosts, each over time if asked."""
         line, now_ns, window = snapshot.timeline, snapshot.now_ns, snapshot.window
         grid = Grid(line.start_ns, line.bin_ns, len(line.steps))
         gpus, hosts = self.gpus.gpus, self.hosts.hosts
@@ -137,7 +137,7 @@ class HardwareTracker:
         self.hosts.restore(saved.hosts, parts)
 
     def _engines_gpus(self, snapshot: Snapshot) -> set[str] | None:
-        """On which the engines shown run; None where nobody knows."""
+        """The GPUs on which these engines run; None where nobody knows."""
         told = {uuid for info in snapshot.engines for uuid in info.gpus}
         known = {gpu.info.uuid or "": gpu for gpu in self.gpus.gpus}
         found = told & set(known)
@@ -252,7 +252,7 @@ def _uuids(gpus: Iterable[Gpu]) -> set[str | None]:
 
 
 def _answers(gpu: GpuState, now_ns: int) -> bool:
-    """It is there, and what was read of it is not long past."""
+    """Whether it is there, and what was read of it is not long past."""
     if gpu.info.lost_because is not None or gpu.last_ns is None:
         return False
     span_ns = round((gpu.span_s or 0) * NS_PER_S)
@@ -332,7 +332,7 @@ def _whole_sum(values: Iterable[int | None]) -> int | None:
 
 
 def _kv_bytes(info: EngineInfo) -> int | None:
-    """Of all KV blocks of a rank."""
+    """The size of all KV blocks of a rank."""
     parts: list[Any] = [
         info.num_kv_blocks,
         info.kv_block_tokens,

@@ -824,7 +824,7 @@ class Model:
     def _slowest(
         self, now_ns: int, window: Window, latencies: tuple[Latency, ...]
     ) -> SlowRequests | None:
-        """None where no engine tells what requests waited for."""
+        """The slowest; None where no engine tells what requests waited for."""
         if not any(Vantage.ENGINE in each for each in self._requests.tellers.values()):
             return None
         ttft = next(row.quantiles for row in latencies if row.metric == "ttft_s")
@@ -989,7 +989,7 @@ class Model:
         self.watch.tick(now_ns, self._began_ns, steps, around, self._watches())
 
     def _watches(self) -> dict[str, FindingWatch]:
-        """Of each server alone, where there are several."""
+        """The watch over each server alone, where there are several."""
         return {source: model.watch for source, model in self._servers.models.items()}
 
     def classed(self, external_id: str, name: str) -> None:

@@ -196,7 +196,7 @@ class SloTracker:
                 self._judge(request)
 
     def _met_lately(self, t_ns: int) -> bool | None:
-        """None where too few ended to tell."""
+        """Whether they are met of late; None where too few ended to tell."""
         for span_ns in SPANS_NS:
             sums = self.totals.after(t_ns - span_ns).sums
             if sums["judged"] >= LEAST_JUDGED:
@@ -332,7 +332,7 @@ class SloTracker:
     # Checkpoints.
 
     def counters(self) -> dict[str, Counters]:
-        """By the names under which their rows are kept."""
+        """The counters by the names under which their rows are kept."""
         each = {f"slo of {name}": found for name, found in self.classes.items()}
         return {"slo": self.totals, **each}
 

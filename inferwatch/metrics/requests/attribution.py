@@ -86,7 +86,7 @@ class RankTimes:
             del self.new[next(iter(self.new))]
 
     def why_late(self, last_ns: int, t_ns: int, *, preempted: bool) -> Cause:
-        """Of a late token of the latest step."""
+        """Why a token of the latest step came late."""
         known = last_ns, preempted
         if known not in self._why:  # all that decode wait equally long
             self._why[known] = self._explain(last_ns, t_ns, preempted=preempted)
@@ -138,12 +138,12 @@ class Attribution:
         return rank
 
     def queued(self, request: Request) -> None:
-        """It came into the queue of its rank."""
+        """A request came into the queue of its rank."""
         if request.wait is not None and request.ordinal is not None:
             self._rank(request.source, rank_of(request.ordinal)).add(request)
 
     def computed(self, request: Request, step: Step, tokens: int) -> None:
-        """It was in a step, and has no token yet."""
+        """A request was in a step, and has no token yet."""
         wait = request.wait
         if wait is None:
             return
@@ -158,7 +158,7 @@ class Attribution:
             wait.chunk(step, tokens)
 
     def preempted(self, request: Request, step: Step) -> None:
-        """It was put back into the queue."""
+        """A request was put back into the queue."""
         request.preempted_ns = step.end_ns
         if request.wait is not None and request.awaits_first:
             request.wait.preempted(step)

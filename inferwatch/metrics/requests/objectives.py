@@ -39,7 +39,7 @@ class Objectives:
 
     @property
     def limits(self) -> str:
-        """As it is written, without the target."""
+        """The limits as people write them, without the target."""
         named = [f"{name}: {slo}" for name, slo in self.classes.items()]
         return "; ".join([*([str(self.every)] if self.every else []), *named])
 

@@ -257,7 +257,7 @@ def _cached_share(rows: Iterable[RequestRow]) -> float | None:
 
 
 def _main_cause(rows: Iterable[RequestRow]) -> Cause | None:
-    """By time where parts are known; else what most of them name."""
+    """The cause of most time; where no parts are known, of most requests."""
     spent_s: dict[Cause, float] = {}
     named: dict[Cause, float] = {}
     for row in rows:

@@ -131,7 +131,7 @@ class RequestIndex:
         return None
 
     def wait(self, request: Request, t_ns: int) -> None:
-        """It has waited to be scheduled since then."""
+        """A request has waited to be scheduled since then."""
         self._busy(t_ns)
         request.waiting_since_ns = t_ns
         self.running.pop(request, None)

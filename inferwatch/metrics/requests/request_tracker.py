@@ -81,17 +81,17 @@ class OutcomeSink(Protocol):
     """Takes how requests came and ended, from front end and engine alike."""
 
     def arrived(self, request: Request, t_ns: int) -> None:
-        """It came."""
+        """A request has come."""
 
     def ended(self, request: Request, state: RequestState, t_ns: int) -> None:
-        """It ended so."""
+        """A request has ended in that way."""
 
 
 class JudgeSink(Protocol):
     """Takes requests that have ended, to judge them once all is told."""
 
     def ended(self, request: Request) -> None:
-        """It has ended, or more is told of one that did."""
+        """A request has ended, or more is told of one that did."""
 
     def give_up(self, source: str) -> None:
         """Nothing more is told of those that ended."""

@@ -125,7 +125,7 @@ class LevelCurve(msgspec.Struct, array_like=True):
 
 
 def thin(points: list[tuple[int, int, int]] | list[tuple[int, float | None]]) -> None:
-    """Of too many, drop every second of the older half."""
+    """Drop every second value of the older half where there are too many."""
     if len(points) > MOST_POINTS:
         del points[1 : MOST_POINTS // 2 : 2]
 

@@ -364,12 +364,12 @@ def heat_of(column: Bin) -> Heat:
 
 
 def floor_mean_s(column: Bin) -> float:
-    """Of the steps in a bin that have a floor."""
+    """The mean floor of the steps in a bin that have one."""
     return column.floor_ns / column.bounded / NS_PER_S
 
 
 def prefill_share(column: Bin) -> float | None:
-    """Of the time of a bin's steps, that of prefill."""
+    """Share of the time of a bin's steps that was prefill."""
     return column.prefill_ns / column.duration_ns if column.duration_ns else None
 
 

@@ -119,7 +119,7 @@ class EffectiveSize:
 
 
 def effective_size(values: Numbers) -> EffectiveSize | None:
-    """None when they are too few, or too few for their memory."""
+    """How many independent values they are worth; None of too few."""
     if len(values) < FEWEST:
         return None
     short = stretches(values, MOST) if len(values) > MOST else values

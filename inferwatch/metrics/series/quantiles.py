@@ -84,7 +84,7 @@ def _at(values: Ints, weights: Ints, wanted: Sequence[int]) -> list[int]:
 
 
 def _sorted(values: Ints, weights: Ints) -> tuple[Ints, Ints]:
-    """In order, and how many there are up to each."""
+    """The values in order, and how many there are up to each."""
     order = np.argsort(values)
     return values[order], np.cumsum(weights[order])
 
@@ -109,7 +109,7 @@ DeferredCounts = Callable[[], list[CellCounts]]
 
 
 def counts_of(values: Ints, weights: Ints, cell: int) -> CellCounts:
-    """Of values that each stand for ``weights`` equal ones."""
+    """Counts of values that each stand for ``weights`` equal ones."""
     cells, which = np.unique(np.maximum(values // cell, 0), return_inverse=True)
     counts = np.zeros(len(cells), np.int64)
     np.add.at(counts, which, weights)

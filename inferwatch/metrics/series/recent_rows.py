@@ -35,12 +35,12 @@ class Block(Protocol):
 
     @property
     def sums(self) -> Ints:
-        """Of all columns but the time, as the maxima."""
+        """The sums of all columns but the time, as the maxima."""
         ...
 
     @property
     def maxima(self) -> Ints:
-        """At least 0."""
+        """The largest value of each column, at least 0."""
         ...
 
 

@@ -42,7 +42,7 @@ class Samples:
         self._rows.extend(np.vstack((times_ns, values, ones)))
 
     def quantiles(self, now_ns: int, window: Window) -> Quantiles:
-        """Of the samples in a window that ends now."""
+        """Quantiles of the samples in a window that ends now."""
         if window.value is None:
             self._rows.flush()
             return self._table.quantiles(self._unit)
@@ -118,7 +118,7 @@ class Counters:
         return self.after(now_ns - window.value)
 
     def after(self, t_ns: int) -> CounterTotals:
-        """Of the rows after a moment, at most five minutes ago."""
+        """What was counted after a moment, at most five minutes ago."""
         return self._total(*self._rows.totals_after(t_ns))
 
     @property

@@ -16,7 +16,7 @@ class Window(Enum):
 
     @property
     def label(self) -> str:
-        """As screens write it."""
+        """What screens write."""
         return {
             Window.TEN_SECONDS: "10 s",
             Window.MINUTE: "60 s",
@@ -26,7 +26,7 @@ class Window(Enum):
 
     @property
     def span(self) -> str:
-        """As sentences say it."""
+        """What sentences say."""
         whole = self is Window.SESSION
         return "the whole session" if whole else f"the last {self.label}"
 

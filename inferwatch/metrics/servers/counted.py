@@ -412,7 +412,7 @@ class Counted:
         return int(rows[0][TIME]) if len(rows) else None
 
     def just_added(self, name: str) -> float:
-        """By the latest sample to a counter."""
+        """What the latest sample added to a counter."""
         column = self._names.get(name)
         known = column is not None and column < len(self.added)
         return float(self.added[column]) if known else 0.0

@@ -128,7 +128,7 @@ class ScrapedServer:
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """What people call the server."""
         return (
             self.info.name if self.info is not None and self.info.name else self.source
         )

@@ -75,7 +75,7 @@ def _none_answers(
 
 
 def _verdict(server: ScrapedServer) -> Verdict:
-    """Of one that answers."""
+    """The verdict on a server that answers."""
     told = server.gauges
     if not told:
         since_ns = server.contact.t_ns if server.contact else None

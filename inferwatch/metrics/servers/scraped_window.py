@@ -253,7 +253,7 @@ class ScrapedWindow:
         )
 
     def kv(self) -> KvState:
-        """As far as usage and totals tell of blocks."""
+        """The KV cache, as far as usage and totals tell of blocks."""
         gained = self.gained
         totals = [
             _blocks(server)
@@ -285,7 +285,7 @@ class ScrapedWindow:
         )
 
     def latencies(self, charts: ScrapedCharts | None = None) -> tuple[Latency, ...]:
-        """Of all servers together: those that any of them tells."""
+        """The latencies of all servers together that any of them tells."""
         told = {key for _, _, rank, _ in self._ranks for key in rank.counted.keys}
         return _rows(self.gained, LATENCIES, told, self._limits, charts)
 

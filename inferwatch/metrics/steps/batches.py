@@ -59,7 +59,7 @@ def table_of(rows: BatchRows) -> Ints:
 
 
 def curve_of(table: Ints, now_batch: float | None) -> BatchCurve | None:
-    """As screens show it; None before there were steps."""
+    """The curve that screens show; None before there were steps."""
     if not table[: MIXED + 1, 0].any():
         return None
     points = [
@@ -82,7 +82,7 @@ def curve_of(table: Ints, now_batch: float | None) -> BatchCurve | None:
 
 
 def shares_by_graph(table: Ints, names: Sequence[str]) -> dict[str, float]:
-    """Of the time of those steps that told their graph mode."""
+    """Shares of the time of those steps that told their graph mode."""
     spent_ns = table[MIXED + 2 :, 1].tolist()
     whole_ns = sum(spent_ns)
     return {

@@ -206,7 +206,7 @@ class StepCounters(Counters):
         """Of sealed blocks, by what they are: they never change."""
 
     def table_over(self, now_ns: int, window: Window) -> Ints:
-        """Of the steps in a window that ends now."""
+        """The table of the steps in a window that ends now."""
         if window.value is None:
             self.rows.flush()
             return self.table
@@ -287,7 +287,7 @@ class StepCounter:
         return self.counters.over(now_ns, window)
 
     def durations(self, now_ns: int, window: Window) -> Quantiles:
-        """Of steps that ended in a window."""
+        """Durations of the steps that ended in a window."""
         return self.step_durations.quantiles(now_ns, window)
 
     def table(self, now_ns: int, window: Window) -> Ints:

@@ -216,7 +216,7 @@ class Engines:
 
     @property
     def first_settings(self) -> dict[str, Setting]:
-        """Of the first rank that told any, with the limits in force."""
+        """What the first rank told of its settings, limits in force included."""
         first = min(self.settings, default=None)
         if first is None:
             return {}
@@ -296,7 +296,7 @@ class Engines:
 
     @property
     def infos(self) -> tuple[EngineInfo, ...]:
-        """Of those that live, and of those lost last."""
+        """The infos of engines that live, and of those lost last."""
         ranks = [self.ranks[key] for key in sorted(self.ranks)]
         known = [rank.info for rank in ranks if rank.info is not None]
         sizes: dict[str, int] = {}

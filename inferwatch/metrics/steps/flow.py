@@ -294,7 +294,7 @@ class Flow:
             better=Better.LOWER,
         ),
     ]:
-        """Of those that finished or failed, 0-1."""
+        """Failed requests / those that finished or failed, 0-1."""
         ended = self.finished + self.failed
         return self.failed / ended if ended else None
 

@@ -306,7 +306,7 @@ class NowhereTold:
 
 
 def _row(readings: RequestReadings, walked: RequestWalk) -> RequestRow:
-    """As the Model would have it that heard of nothing else."""
+    """The row as a Model would have it that heard of nothing else."""
     index, nowhere = RequestIndex(), NowhereTold()
     tracker = RequestTracker(index, nowhere, nowhere)
     _follow(tracker, index, readings, walked)
@@ -401,7 +401,7 @@ def _gaps(walked: RequestWalk) -> list[int]:
 
 
 def _quantile(ordered: Sequence[int], share: float) -> int | None:
-    """By nearest rank, as everywhere."""
+    """A quantile by nearest rank, as everywhere."""
     return ordered[ceil(share * len(ordered)) - 1] if ordered else None
 
 
