@@ -4,7 +4,6 @@ import asyncio
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -52,7 +51,6 @@ def print_why(path: Path, session: str, options: WhyOptions) -> int:
         InferwatchError: there is no such session, request or moment.
     """
     from inferwatch.cli.replay_start import ReplayStart
-    from inferwatch.printing.summary.why import why_json, why_text
     from inferwatch.record.replay.player import Player
 
     with closing(Player.open(path, session)) as player:
@@ -74,14 +72,9 @@ def _slowest_requests(
     player: "Player", path: Path, moment_ns: int | None, most: int
 ) -> "Why":
     """Return the slowest requests of the session up to a moment."""
-    from inferwatch.metrics.load.book import BY_US
-    from inferwatch.metrics.load.view import FailureCount
-    from inferwatch.metrics.series.window import Window
     from inferwatch.metrics.story.telling import tell
     from inferwatch.printing.summary.why import Why
     from inferwatch.record.connections import reading
-    from inferwatch.record.lookup.record_lookup import RecordLookup
-    from inferwatch.record.sessions.sessions import find
 
     ours = ", ".join(f"'{each}'" for each in sorted(BY_US))
 
@@ -115,10 +108,7 @@ def _one_request(path: Path, session_id: str, query: str, now_ns: int) -> "Why":
     Raises:
         UsageError: no request matches, or more than one.
     """
-    from inferwatch.metrics.story.telling import tell
-    from inferwatch.printing.summary.why import Why, shortened
-    from inferwatch.record.connections import reading
-    from inferwatch.record.lookup.record_lookup import RecordLookup
+    from inferwatch.printing.summary.why import Why
 
     with reading(path) as connection:
         connection.execute("BEGIN")

@@ -197,8 +197,8 @@ class LivePlayback:
             if not player.playback.at_live:
                 return player.snapshot(query)
             self._let_go()  # the player caught up with the present
-        if self._held is not None:
-            return self._picture_held(self._held, query)
+        if self._paused is not None:
+            return self._paused_snapshot(self._paused, query)
         self._source = query.source
         return self._pipeline.snapshot(self._clock.now_ns(), query)
 
@@ -251,18 +251,18 @@ class LivePlayback:
         player = self._record.player
         return () if player is None else player.playback.marks
 
-    def _picture_held(self, held: PausedMoment, query: SnapshotQuery) -> Snapshot:
+    def _paused_snapshot(self, moment: PausedMoment, query: SnapshotQuery) -> Snapshot:
         """Return the paused snapshot; of a source not kept, the record's."""
-        picture = held.pictures.get((query.window, query.source))
+        snapshot = moment.snapshots.get((query.window, query.source))
         player = self._record.player
-        if picture is not None:
-            return picture
-        if player is not None and player.playback.position_ns == held.t_ns:
+        if snapshot is not None:
+            return snapshot
+        if player is not None and player.playback.position_ns == moment.t_ns:
             whole = SnapshotQuery(
                 query.window, client=False, hardware=True, source=query.source
             )
             return player.snapshot(whole)
-        return held.pictures[query.window, None]
+        return moment.snapshots[query.window, None]
 
     # Playing and seeking.
 

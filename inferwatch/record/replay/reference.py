@@ -163,7 +163,7 @@ def read_reference(
         seekable.seek(place.t_ns, overtaken)
         if seekable.damage:
             raise UsageError(seekable.damage)
-        shown = seekable.snapshot(
+        snapshot = seekable.snapshot(
             SnapshotQuery(place.window, requests=False, client=False, source=source)
         )
     return Reference(

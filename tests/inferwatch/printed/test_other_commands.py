@@ -385,7 +385,7 @@ def measured(*, everything: bool) -> baseline.BaselineResult:
     tags = [configuration.exact_tag, configuration.model_tag]
     return baseline.BaselineResult(
         lengths=lengths,
-        shown=snapshot_of_gpus()
+        snapshot=snapshot_of_gpus()
         if everything
         else Model().snapshot(0, SnapshotQuery(Window.SESSION)),
         configuration=configuration if everything else None,
