@@ -19,7 +19,12 @@ from inferwatch.formatting import counted, format_bytes, format_duration
 from inferwatch.record.file.location import db_option, default_database
 from inferwatch.record.repair.recovery import recover_into
 from inferwatch.record.sessions import erasing, housekeeping
-from inferwatch.record.sessions.retention import DEFAULT, SessionToPrune, to_go
+from inferwatch.record.sessions.retention import (
+    DEFAULT,
+    RetentionLimits,
+    SessionToPrune,
+    to_go,
+)
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions, pick
 from inferwatch.record.sessions.sizes import SessionSizes, sizes_in
 from inferwatch.visible import visible
