@@ -24,16 +24,20 @@ from inferwatch.cli.say import (
 from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.printing.destination import Destination
+from inferwatch.printing.page import write_page
+from inferwatch.printing.text import coloured, plain
 from inferwatch.record.file.location import default_database, scratch_folder
 from inferwatch.record.imported.imported_sessions import store_runs
 from inferwatch.record.imported.result_file import read_results
 from inferwatch.record.sessions.sessions import find
 from inferwatch.studies.compare.as_json import comparison_json
-from inferwatch.studies.compare.as_markdown import comparison_markdown
-from inferwatch.studies.compare.as_text import comparison_text, plain
 from inferwatch.studies.compare.comparison import Comparison, ComparisonRules
 from inferwatch.studies.compare.fail_if import parse_condition
-from inferwatch.studies.compare.html.page import write_comparison
+from inferwatch.studies.compare.printed import (
+    comparison_markdown,
+    comparison_page,
+    comparison_text,
+)
 from inferwatch.studies.compare.reading.span import SpanChoice
 from inferwatch.studies.compare.runs.selection import (
     ComparisonRequest,
@@ -41,15 +45,6 @@ from inferwatch.studies.compare.runs.selection import (
     run_comparison,
 )
 from inferwatch.studies.compare.runs.sides import FoundSession, ResultFiles, grouped
-from inferwatch.studies.compare.verdicts import MetricVerdict
-
-COLOURS = {
-    MetricVerdict.BETTER: "green",
-    MetricVerdict.WORSE: "red",
-    MetricVerdict.PROBABLY_BETTER: "green",
-    MetricVerdict.PROBABLY_WORSE: "red",
-    MetricVerdict.OPEN: "yellow",
-}
 
 FAILED, INCONCLUSIVE = 1, 4
 """Exit statuses; INCONCLUSIVE only with --inconclusive-fails."""
@@ -152,7 +147,7 @@ def print_comparison(
         _clear()
     say_damage(request.database)
     if page is not None:
-        write_comparison(comparison, page)
+        write_page(comparison_page(found), page)
     if page is None or not page.is_stdout:
         _say(comparison, form)
     if page is not None and not page.is_stdout:
@@ -168,7 +163,7 @@ def _say(comparison: Comparison, form: OutputForm) -> None:
     elif form is OutputForm.MARKDOWN:
         say(comparison_markdown(comparison))
     else:
-        paint = _paint if _coloured() else plain
+        paint = coloured if _coloured() else plain
         every_row = form is OutputForm.EVERY_ROW
         say_coloured(comparison_text(comparison, paint, every_row=every_row))
 
@@ -199,10 +194,6 @@ def _clear() -> None:
 
 def _coloured() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _paint(text: str, verdict: MetricVerdict) -> str:
-    return click.style(text, fg=COLOURS.get(verdict))
 
 
 def _seconds(warmup: str) -> float | None:

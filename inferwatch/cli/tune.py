@@ -41,6 +41,8 @@ from inferwatch.formatting import format_about, format_duration, format_rate
 from inferwatch.live.engine_source import require_vllm
 from inferwatch.loadgen.plan.option import Heading
 from inferwatch.printing.destination import Destination
+from inferwatch.printing.page import write_page
+from inferwatch.printing.text import coloured, plain
 from inferwatch.record.file.location import default_database
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.progress import (
@@ -50,10 +52,7 @@ from inferwatch.studies.tune.progress import (
     TuneTask,
 )
 from inferwatch.studies.tune.result.as_json import tune_json
-from inferwatch.studies.tune.result.as_markdown import tune_markdown
-from inferwatch.studies.tune.result.as_text import plain, tune_text
-from inferwatch.studies.tune.result.html.page import write_tune
-from inferwatch.studies.tune.result.plot import PlotStyle
+from inferwatch.studies.tune.result.printed import tune_markdown, tune_page, tune_text
 from inferwatch.studies.tune.result.scores import trial_text
 from inferwatch.studies.tune.running.run import TuneRun
 from inferwatch.studies.tune.trial import Trial
@@ -61,15 +60,6 @@ from inferwatch.visible import visible
 
 INTERRUPTED = 130
 """The exit status of a program that Ctrl-C ended."""
-COLOURS = {
-    PlotStyle.BEST: "32",
-    PlotStyle.PRESENT: "33",
-    PlotStyle.FRONTIER: "1",
-    PlotStyle.INTERVAL: "34",
-    PlotStyle.STAIRS: "2",
-    PlotStyle.AXIS: "2",
-    PlotStyle.LABEL: "2",
-}
 
 
 def print_result(task: TuneEnded, options: TuneOptions) -> int:
@@ -88,12 +78,12 @@ def print_result(task: TuneEnded, options: TuneOptions) -> int:
     elif options.markdown:
         say(tune_markdown(result, plan))
     else:
-        paint = _paint if _coloured() else plain
+        paint = coloured if _coloured() else plain
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
         say_coloured(tune_text(result, plan, width, paint))
     if result is not None and options.html is not None:
         page = Destination(path=options.html, force=True)
-        write_tune(result, plan, now.trials, page)
+        write_page(tune_page(result, plan, now.trials), page)
     _say_where(task)
     if task.outcome == "interrupted":
         return INTERRUPTED
@@ -113,11 +103,6 @@ def _say_where(task: TuneEnded) -> None:
 
 def _coloured() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _paint(text: str, style: PlotStyle) -> str:
-    colour = COLOURS.get(style)
-    return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
 
 
 LIVE_S, LINES_S = 0.25, 0.5

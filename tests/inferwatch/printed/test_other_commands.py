@@ -46,16 +46,18 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.studies.compare.as_json import comparison_json
-from inferwatch.studies.compare.as_markdown import comparison_markdown
-from inferwatch.studies.compare.as_text import comparison_text, plain
 from inferwatch.studies.compare.comparison import Comparison
-from inferwatch.studies.compare.html.page import page as compared_page
+from inferwatch.studies.compare.printed import (
+    comparison_markdown,
+    comparison_text,
+)
+from inferwatch.studies.compare.printed import (
+    comparison_page as compared_page,
+)
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.result.as_json import tune_json
-from inferwatch.studies.tune.result.as_markdown import tune_markdown
-from inferwatch.studies.tune.result.as_text import tune_text
-from inferwatch.studies.tune.result.html.page import page as tune_page
+from inferwatch.studies.tune.result.printed import tune_markdown, tune_page, tune_text
 from inferwatch.studies.tune.search.race import NextTrial
 from inferwatch.visible import strict_json
 from tests.inferwatch.metrics.test_load_result import request
@@ -161,7 +163,7 @@ def placed() -> Comparison:
 
 
 def test_where_it_changed(placed: Comparison) -> None:
-    check("compare_places.txt", comparison_text(placed, plain) + "\n")
+    check("compare_places.txt", comparison_text(placed) + "\n")
     check("compare_places.md", comparison_markdown(placed) + "\n")
     check("compare_places.json", strict_json(comparison_json(placed)) + "\n")
     check("compare_places.html", "\n".join(compared_page(placed)))

@@ -9,17 +9,17 @@ from statistics import NormalDist
 import numpy as np
 
 from inferwatch.formatting import format_durations, format_round_duration
-from inferwatch.studies.compare.comparison import MetricResult, SessionPair
-from inferwatch.studies.compare.html.plot import (
+from inferwatch.printing.svg import (
     EDGE,
     SIDES,
-    SidesChart,
+    Figure,
     Tick,
     band,
     dot,
     line,
     shift,
 )
+from inferwatch.studies.compare.comparison import MetricResult, SessionPair
 from inferwatch.studies.compare.metrics import CLIENT, KEYS, STATISTICS, JudgedMetric
 from inferwatch.studies.compare.reading.session_numbers import Side
 from inferwatch.studies.compare.report import GLYPHS, change_text, title, values_text
@@ -148,10 +148,10 @@ def _chart(pair: SessionPair, of: str) -> str:
     marked = [v for each in results if each.metric.share for v in (each.a, each.b) if v]
     across = _Durations.of(np.concatenate(known), marked)
     metric = _metric(of)
-    return SidesChart(
+    return Figure(
         title=metric.name,
         unit=metric.vantage,
-        names=[side.name for side in sides],
+        sides=[side.name for side in sides],
         shapes=[
             *_hovered(pair, held, shares),
             *_lines(curves, shares, across),
@@ -194,10 +194,10 @@ def _lines(
     for side, runs in zip(SIDES, curves, strict=True):
         if len(runs) > 1:
             for run in runs:
-                yield line(side, zip(map(across.x, run), ys, strict=True), thin=True)
+                yield line(zip(map(across.x, run), ys, strict=True), f"{side} thin")
         if runs:
             whole = _together(runs)
-            yield line(side, zip(map(across.x, whole), ys, strict=True))
+            yield line(zip(map(across.x, whole), ys, strict=True), side)
 
 
 def _marks(

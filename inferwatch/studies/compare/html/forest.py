@@ -1,15 +1,15 @@
 """Each change as a dot and its interval as a bar, all on one axis of ratios."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from inferwatch.printing.svg import WIDTH, Tick, path, stretch, svg
 from inferwatch.studies.compare.comparison import MetricResult
-from inferwatch.studies.compare.html.plot import Tick
 from inferwatch.studies.compare.report import change_text, span_text, verdict_text
 from inferwatch.visible import as_html
 
-WIDTH, HEIGHT, MIDDLE = 1000, 30, 15
+HEIGHT, MIDDLE = 30, 15
 FARTHEST = math.log(2)
 """What lies beyond is an arrow: a change of a tenth must still be seen beside it."""
 LEAST = 2.5
@@ -73,54 +73,31 @@ def forest(axis: ForestAxis, result: MetricResult) -> str:
         return ""
     low, high = result.ratio_span
     left, right, dot = (axis.share(each) * WIDTH for each in (low, high, result.ratio))
+    less, more = (axis.share(1 + each) for each in (-axis.matters, axis.matters))
+    words = as_html(
+        f"{change_text(result.ratio)}, 95% interval {span_text(result.ratio_span)}: "
+        f"{verdict_text(result)}"
+    )
     shapes = [
-        _band(axis),
-        _path("rule", "".join(f"M{t.at * WIDTH:.1f} 0V{HEIGHT}" for t in axis.ticks())),
-        _path("none", f"M{axis.share(1.0) * WIDTH:.1f} 0V{HEIGHT}"),
-        _path("bar", f"M{left:.1f} {MIDDLE}H{right:.1f}"),
+        f"<title>{words}</title>",
+        stretch(less, more, kind="band", height=HEIGHT),
+        path("rule", "".join(f"M{t.at * WIDTH:.1f} 0V{HEIGHT}" for t in axis.ticks())),
+        path("none", f"M{axis.share(1.0) * WIDTH:.1f} 0V{HEIGHT}"),
+        path("bar", f"M{left:.1f} {MIDDLE}H{right:.1f}"),
         _end(axis, low, left),
         _end(axis, high, right),
     ]
     if axis.holds(result.ratio):
-        shapes.append(_path("dot", f"M{dot:.1f} {MIDDLE}h0"))
-    words = (
-        f"{change_text(result.ratio)}, 95% interval {span_text(result.ratio_span)}: "
-        f"{verdict_text(result)}"
-    )
-    return svg(shapes, words)
-
-
-def svg(shapes: Sequence[str], words: str) -> str:
-    """Stretches with its cell; hovering tells what is drawn."""
-    told = as_html(words)
-    return (
-        f'<svg class="forest" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'preserveAspectRatio="none" aria-label="{told}"><title>{told}</title>'
-        f"{''.join(shapes)}</svg>"
-    )
-
-
-def _band(axis: ForestAxis) -> str:
-    """Changes that do not matter."""
-    left, right = (
-        axis.share(1 + each) * WIDTH for each in (-axis.matters, axis.matters)
-    )
-    return (
-        f'<rect class="band" x="{left:.1f}" y="0" width="{right - left:.1f}" '
-        f'height="{HEIGHT}"/>'
-    )
+        shapes.append(path("dot", f"M{dot:.1f} {MIDDLE}h0"))
+    return svg(shapes, words, kind="forest", height=HEIGHT)
 
 
 def _end(axis: ForestAxis, ratio: float, x: float) -> str:
     """A stroke across where the interval ends, an arrow where the axis does."""
     if axis.holds(ratio):
-        return _path("tip", f"M{x:.1f} {MIDDLE - 5}v10")
+        return path("tip", f"M{x:.1f} {MIDDLE - 5}v10")
     inward = 12 if _log(ratio) < axis.low else -12
-    return _path("tip", f"M{x + inward:.1f} {MIDDLE - 5}L{x:.1f} {MIDDLE}l{inward} 5")
-
-
-def _path(name: str, shape: str) -> str:
-    return f'<path class="{name}" d="{shape}"/>'
+    return path("tip", f"M{x + inward:.1f} {MIDDLE - 5}L{x:.1f} {MIDDLE}l{inward} 5")
 
 
 def _log(ratio: float) -> float:

@@ -7,16 +7,21 @@ import numpy as np
 
 from inferwatch.formatting import format_durations, format_rate
 from inferwatch.metrics.series.quantiles import Ints
-from inferwatch.printing.html.svg_charts import HEADROOM, SHORT_S, Say, clock, nice
-from inferwatch.studies.compare.comparison import SessionPair
-from inferwatch.studies.compare.html.plot import (
+from inferwatch.printing.svg import (
+    HEADROOM,
+    SHORT_S,
     SIDES,
-    SidesChart,
+    Figure,
+    Say,
     Tick,
-    hover,
-    line,
-    shade,
+    broken_lines,
+    clock,
+    heights,
+    nice,
+    stretch,
+    told_at,
 )
+from inferwatch.studies.compare.comparison import SessionPair
 from inferwatch.studies.compare.metrics import KEYS
 from inferwatch.studies.compare.reading.session_numbers import (
     SessionNumbers,
@@ -201,19 +206,18 @@ class _Lines:
             return ""
         top = nice(float(known.max()) * HEADROOM)
         names = [pair.a.name, pair.b.name]
-        heights = zip((0.0, 0.5), self.say([top, top / 2]), strict=True)
-        return SidesChart(
+        return Figure(
             title=self.title,
             unit=self.unit,
-            names=names,
+            sides=names,
             shapes=[
                 *_left_out(pair, grid),
-                *_lines(self.thin, top, thin=True),
+                *_lines(self.thin, top, " thin"),
                 *_lines(self.thick, top),
                 *_hovered(grid, names, self.thick, self.say),
             ],
             x_ticks=grid.ticks(),
-            y_ticks=[*(Tick(at, text) for at, text in heights), Tick(1.0, "0")],
+            y_ticks=heights(top, self.say),
         ).html()
 
 
@@ -222,19 +226,17 @@ def _left_out(pair: SessionPair, grid: _Grid) -> Iterator[str]:
     for side in (pair.a, pair.b):
         if (from_s := side.first.span.from_s) > 0:
             words = f"{side.name}: not compared, up to {from_s:.1f} s"
-            yield shade(0, from_s / grid.end_s, words)
+            yield stretch(0, from_s / grid.end_s, words, "left-out")
 
 
-def _lines(sides: Sequence[Floats], top: float, *, thin: bool = False) -> Iterator[str]:
+def _lines(sides: Sequence[Floats], top: float, thin: str = "") -> Iterator[str]:
     """Broken where nothing is known."""
     for side, values in zip(SIDES, sides, strict=False):
-        known = np.flatnonzero(np.isfinite(values))
-        for piece in np.split(known, np.flatnonzero(np.diff(known) > 1) + 1):
-            xs = ((piece + 0.5) / COLUMNS).tolist()
-            ys = np.clip(1 - values[piece] / top, 0, 1).tolist()
-            if len(xs) == 1:
-                xs, ys = [xs[0] - 0.5 / COLUMNS, xs[0] + 0.5 / COLUMNS], ys * 2
-            yield line(side, zip(xs, ys, strict=True), thin=thin)
+        yield from broken_lines([*map(_known, values)], top, kind=f"{side}{thin}")
+
+
+def _known(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def _hovered(
@@ -242,12 +244,7 @@ def _hovered(
 ) -> Iterator[str]:
     """Columns that tell both values."""
     for place, moment_s in enumerate(grid.edges[:-1].tolist()):
-        column = [float(each[place]) for each in sides]
-        values = [each if np.isfinite(each) else None for each in column]
+        values = [_known(each[place]) for each in sides]
         if any(each is not None for each in values):
-            told = ", ".join(
-                f"{name} {text.strip()}"
-                for name, text in zip(names, say(values), strict=True)
-            )
-            ends = place / COLUMNS, (place + 1) / COLUMNS
-            yield hover(*ends, f"{grid.time(moment_s)}: {told}")
+            words = told_at(grid.time(moment_s), names, values, say)
+            yield stretch(place / COLUMNS, (place + 1) / COLUMNS, words)

@@ -1,5 +1,6 @@
 """A comparison as Markdown: what a parser makes of it, whatever sessions are called."""
 
+import shlex
 from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -8,13 +9,10 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from inferwatch.studies.compare.as_markdown import (
-    MOST_CHARACTERS,
-    comparison_markdown,
-    escaped,
-)
+from inferwatch.printing.markdown import MOST_CHARACTERS, escaped, prose
 from inferwatch.studies.compare.comparison import Comparison, ComparisonRules
 from inferwatch.studies.compare.fail_if import parse_condition
+from inferwatch.studies.compare.printed import comparison_markdown
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.configuration import DifferingSetting
 from inferwatch.studies.compare.reading.place import Cut, Place
@@ -27,7 +25,7 @@ HOSTILE = (
     "</details> ~~f~~ $g$ !\n| h |\r\n\n- i \x1b[31m\u202e"
 )
 OURS = {
-    *("h3", "p", "strong", "em", "ul", "li", "details", "summary"),
+    *("h3", "p", "strong", "em", "ul", "li", "details", "summary", "code"),
     *("table", "thead", "tbody", "tr", "th", "td"),
 }
 
@@ -143,6 +141,27 @@ def test_no_name_becomes_markup(found: Comparison) -> None:
         assert call not in page.text
         assert call[0] in page.text
     assert "\x1b" not in markdown
+
+
+def test_a_command_to_paste_is_code(found: Comparison) -> None:
+    markdown = comparison_markdown(found)
+
+    page = Page(markdown)
+
+    assert "`inferwatch load --like before` sends the same requests" in markdown
+    assert page.tags["code"] == 1
+    assert "`" not in page.text
+
+
+@pytest.mark.parametrize("name", ["`a`", "``", "'`'", "|`*", "a b"])
+def test_a_command_is_code_whatever_it_names(name: str) -> None:
+    command = f"inferwatch load --like {shlex.quote(name)}"
+
+    page = Page(prose(f"first `x` *y*, then `{command}`, then `z`"))
+
+    assert page.text.strip() == f"first `x` *y*, then {command}, then `z`"
+    assert page.tags["code"] == 1
+    assert page.tags["em"] == 0
 
 
 def test_a_line_of_ours_is_one_line(found: Comparison) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
+from inferwatch.printing.text import WIDTH
 from inferwatch.studies.compare.as_json import comparison_json
-from inferwatch.studies.compare.as_text import WIDTH, comparison_text
 from inferwatch.studies.compare.comparison import (
     Comparison,
     ComparisonRules,
@@ -17,6 +17,7 @@ from inferwatch.studies.compare.comparison import (
     SessionPair,
 )
 from inferwatch.studies.compare.fail_if import parse_condition
+from inferwatch.studies.compare.printed import comparison_text
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.configuration import DifferingSetting
 from inferwatch.studies.compare.reading.place import Cut, Place

@@ -9,13 +9,13 @@ import pytest
 
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.printing.destination import Destination
+from inferwatch.printing.page import write_page
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.result.as_json import tune_json
-from inferwatch.studies.tune.result.as_markdown import tune_markdown
-from inferwatch.studies.tune.result.as_text import tune_text
-from inferwatch.studies.tune.result.html.page import page, write_tune
 from inferwatch.studies.tune.result.plot import PlotStyle
+from inferwatch.studies.tune.result.printed import tune_markdown, tune_text
+from inferwatch.studies.tune.result.printed import tune_page as page
 from inferwatch.studies.tune.result.tune_result import TuneResult, result_of
 from inferwatch.studies.tune.search.rules import SearchRules
 from inferwatch.studies.tune.space import Point, Space, Variable, space_of
@@ -249,7 +249,7 @@ def test_a_tune_that_has_measured_nothing_has_a_text() -> None:
 def test_colour_adds_nothing_that_is_not_said() -> None:
     result, plan, _ = tuned()
 
-    def painted(text: str, style: PlotStyle) -> str:
+    def painted(text: str, style: str) -> str:
         return text if style is PlotStyle.NONE else f"<{text}>"
 
     coloured = tune_text(result, plan, paint=painted)
@@ -358,7 +358,7 @@ def _fence(markdown: str) -> str:
 def test_a_browser_shows_the_page_without_a_complaint(tmp_path: Path) -> None:
     result, plan, trials = tuned()
     path = tmp_path / "tune.html"
-    write_tune(result, plan, trials, Destination(path=path))
+    write_page(page(result, plan, trials), Destination(path=path))
 
     shown = shown_by_browser(path, tmp_path)
 

@@ -12,7 +12,7 @@ from inferwatch.metrics.series.intervals import Estimate
 from inferwatch.metrics.series.window import Quantiles
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.plan import TunePlan
-from inferwatch.studies.tune.result.as_text import ANSWERS, tune_text
+from inferwatch.studies.tune.result.printed import ANSWERS, tune_text
 from inferwatch.studies.tune.result.tune_result import TuneResult, result_of
 from inferwatch.studies.tune.search.rules import SearchRules
 from inferwatch.studies.tune.space import Point, Space, Variable, space_of

@@ -22,7 +22,7 @@ from inferwatch.record.writing.recorder import Recorder
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.reading.numbers import numbers_of
-from inferwatch.studies.tune.result.as_text import tune_text
+from inferwatch.studies.tune.result.printed import tune_text
 from inferwatch.studies.tune.result.tune_result import result_of
 from inferwatch.studies.tune.search.rules import SearchRules
 from tests.inferwatch.studies.tune.scripted_trials import of_scores, seqs, space_of_seqs

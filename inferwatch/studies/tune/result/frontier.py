@@ -7,8 +7,7 @@ present setting has a square one, the frontier a round one.
 from collections.abc import Iterator, Sequence
 
 from inferwatch.formatting import format_durations, format_rate
-from inferwatch.printing.html.svg_charts import HEIGHT, WIDTH
-from inferwatch.studies.compare.html.plot import Tick, axis_labels, label, rules
+from inferwatch.printing.svg import HEIGHT, WIDTH, Figure, Tick, path
 from inferwatch.studies.tune.result.axis import PlotAxis
 from inferwatch.studies.tune.result.plot import (
     PlotLatency,
@@ -30,35 +29,24 @@ def frontier_figure(result: TuneResult, latency: PlotLatency) -> str:
     if len(points) < 2:
         return ""
     x, y = plot_axes(points)
-    x_ticks = [Tick(x.share(at), text) for at, text in x.durations(X_TICKS)]
-    y_ticks = [Tick(1 - y.share(at), text) for at, text in y.counts(Y_TICKS)]
-    title = f"Output tokens/s against {latency} p99"
-    unit = "up and left is better" + (", time is logarithmic" if x.is_log else "")
-    shapes = "".join(
-        [
-            *rules(x_ticks, y_ticks),
-            _stairs(points, x, y),
-            *(_spans(each, x, y) for each in points),
-        ]
-    )
-    return (
-        f'<figure class="frontier"><figcaption><b>{as_html(title)}</b> '
-        f'<span class="unit">{as_html(unit)}</span></figcaption>'
-        f'<div class="plot axes"><div class="ys">'
-        f"{''.join(label(tick, 'top') for tick in y_ticks)}</div>"
-        f'<div class="field"><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'preserveAspectRatio="none" aria-label="{as_html(title)}">{shapes}</svg>'
-        f"{''.join(_marks(points, x, y))}</div>"
-        f'<div class="xs">{axis_labels(x_ticks)}</div></div></figure>'
-    )
+    return Figure(
+        kind="frontier",
+        title=f"Output tokens/s against {latency} p99",
+        unit="up and left is better" + (", time is logarithmic" if x.is_log else ""),
+        shapes=[*_stairs(points, x, y), *(_spans(each, x, y) for each in points)],
+        x_ticks=[Tick(x.share(at), text) for at, text in x.durations(X_TICKS)],
+        y_ticks=[Tick(1 - y.share(at), text) for at, text in y.counts(Y_TICKS)],
+        over="".join(_marks(points, x, y)),
+    ).html()
 
 
-def _stairs(points: Sequence[PlotPoint], x: PlotAxis, y: PlotAxis) -> str:
-    told = " ".join(
-        f"{x.share(latency) * WIDTH:.1f},{(1 - y.share(tokens)) * HEIGHT:.1f}"
+def _stairs(points: Sequence[PlotPoint], x: PlotAxis, y: PlotAxis) -> Iterator[str]:
+    corners = [
+        f"{x.share(latency) * WIDTH:.1f} {(1 - y.share(tokens)) * HEIGHT:.1f}"
         for latency, tokens in stairs(points)
-    )
-    return f'<polyline class="stairs" points="{told}"/>' if told else ""
+    ]
+    if corners:
+        yield path("stairs", f"M{'L'.join(corners)}")
 
 
 def _spans(point: PlotPoint, x: PlotAxis, y: PlotAxis) -> str:
@@ -71,7 +59,7 @@ def _spans(point: PlotPoint, x: PlotAxis, y: PlotAxis) -> str:
     if point.tokens_span is not None:
         low, high = ((1 - y.share(end)) * HEIGHT for end in point.tokens_span)
         shapes.append(f"M{across * WIDTH:.1f} {low:.1f}V{high:.1f}")
-    return f'<path class="span" d="{"".join(shapes)}"/>' if shapes else ""
+    return path("span", "".join(shapes)) if shapes else ""
 
 
 def _marks(points: Sequence[PlotPoint], x: PlotAxis, y: PlotAxis) -> Iterator[str]:

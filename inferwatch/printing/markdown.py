@@ -1,0 +1,179 @@
+"""Documents as GitHub's Markdown: nothing that others chose becomes markup."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from inferwatch.printing.document import (
+    Block,
+    Code,
+    Folded,
+    Heading,
+    Item,
+    Items,
+    Plot,
+    Sentence,
+    Table,
+    said_of,
+    text_of,
+)
+from inferwatch.visible import visible
+
+MOST_CHARACTERS = 60_000
+"""GitHub takes 65,536 in a comment, and whoever posts it may add some."""
+MOST_OF_A_NAME = 60
+MOST_OF_A_SENTENCE = 1_000
+LEFT_OUT = "_The rest was left out: it would not fit into a comment._"
+_MARKUP = re.compile(r"([\\`*_\[\]~$])")
+_JOINER = "\N{WORD JOINER}"
+"""It has no width, and no text that others chose has one: it was made visible."""
+_ENTITIES = {
+    "&": "&amp;",
+    "<": "&lt;",
+    ">": "&gt;",
+    "|": "&#124;",
+    _JOINER: "&#8288;",
+}
+_BEGINS = re.compile(r"^(\s*\d*)([#+=.)-])")
+"""A heading, a list, a rule."""
+_CALLS = re.compile(r"(?i)([@#]|\bwww|\bGH-)(?=[\w.])")
+"""What GitHub makes a mention, an issue or a link of."""
+_COMMANDS = re.compile(r"`(inferwatch (?:[^`'\"]|'[^']*'|\"[^\"]*\")*)`")
+"""A command of ours as `shlex` quotes it: a backtick of others stands in quotes."""
+
+
+def document_markdown(blocks: Iterable[Block], most: int = MOST_CHARACTERS) -> str:
+    """All that fits, in order; what does not is said."""
+    room = most - len(LEFT_OUT)
+    kept: list[str] = []
+    for part in filter(None, map(block_markdown, blocks)):
+        room -= len(part) + 2
+        if room < 0:
+            return "\n\n".join([*kept, LEFT_OUT])
+        kept.append(part)
+    return "\n\n".join(kept)
+
+
+def block_markdown(block: Block) -> str:  # noqa: C901, PLR0911 - a case for each
+    """One block; nothing for what only a page can show."""
+    match block:
+        case Heading(text=text, level=level):
+            return f"{'#' * level} {escaped(text)}"
+        case Sentence():
+            return _sentence(block)
+        case Items(items=items):
+            return "\n".join(map(_item, items))
+        case Table():
+            return _table(block)
+        case Plot(rows=rows):
+            drawn = ("".join(text for text, _ in row).rstrip() for row in rows)
+            return _fenced("\n".join(drawn)) if rows else ""
+        case Code(text=text, language=language):
+            return _fenced(text, language)
+        case Folded(summary=summary, blocks=blocks):
+            body = "\n\n".join(filter(None, map(block_markdown, blocks)))
+            said = _safe(_apart(summary))
+            if not body:
+                return ""
+            return f"<details><summary>{said}</summary>\n\n{body}\n\n</details>"
+        case _:
+            return ""
+
+
+def _sentence(each: Sentence) -> str:
+    mark = "**" if each.is_lead else "_" if each.is_aside else ""
+    return f"{mark}{prose(each.text)}{mark}"
+
+
+def _item(each: Item) -> str:
+    doubt = "**!** " if each.is_doubt else ""
+    said = prose(said_of(each))
+    if each.alarm:
+        said = said.replace(each.alarm, f"**{each.alarm}**", 1)
+    return f"- {doubt}{said}"
+
+
+def _table(table: Table) -> str:
+    """No more than heads and rows: groups are named by a column."""
+    rows = [row for group in table.groups for row in group.rows]
+    if not rows:
+        return ""
+    columns = table.columns
+    head = [_quoted(shortened_name(each.head)) for each in columns]
+    marks = [":---" if each.is_left else "---:" for each in columns]
+    cells = [
+        [
+            _quoted(shortened_name(told) if table.has_names else told)
+            for told in map(text_of, row.cells)
+        ]
+        for row in rows
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (head, marks, *cells))
+
+
+def prose(text: str) -> str:
+    r"""A line of its own: our commands are code, nothing else is markup.
+
+    >>> print(prose("first *c*, then `inferwatch load --like 'a`b'`"))
+    first \*c\*, then ``inferwatch load --like 'a`b'``
+    """
+    return _escaped(text, _pieces)
+
+
+def escaped(text: str) -> str:
+    r"""Text that others chose, in a line of its own or in a cell: nothing is markup.
+
+    >>> print(escaped("a|b `c` <b> @team\n#12"))
+    a&#124;b \`c\` &lt;b&gt; @&#8288;team␊#&#8288;12
+    """
+    return _escaped(text, lambda cut: [_quoted(cut)])
+
+
+def _escaped(text: str, pieces: Callable[[str], Iterable[str]]) -> str:
+    return _BEGINS.sub(
+        r"\1\\\2", "".join(pieces(_cut(visible(text), MOST_OF_A_SENTENCE)))
+    )
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for place, piece in enumerate(_COMMANDS.split(text)):
+        yield _code(piece) if place % 2 else _quoted(piece)
+
+
+def _code(command: str) -> str:
+    fence = _fence(command, "`")
+    return f"{fence}{command}{fence}"
+
+
+def _quoted(text: str) -> str:
+    marked = _MARKUP.sub(r"\\\1", _apart(text))
+    return _safe(marked)
+
+
+def _safe(text: str) -> str:
+    return "".join(_ENTITIES.get(each, each) for each in text)
+
+
+def _apart(text: str) -> str:
+    """It calls nobody and links to nothing."""
+    return _CALLS.sub(rf"\1{_JOINER}", text.replace("://", f":{_JOINER}//"))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def shortened_name(text: str) -> str:
+    """A name that others chose, beside others in a line."""
+    return _cut(visible(text), MOST_OF_A_NAME)
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """A block of code that ends where we say: no line of it is a longer fence."""
+    fence = _fence(text, "```")
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def _fence(text: str, shortest: str) -> str:
+    while shortest in text:
+        shortest += "`"
+    return shortest

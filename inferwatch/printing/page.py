@@ -1,0 +1,191 @@
+"""Documents as one HTML page, which asks nobody for anything and runs nothing."""
+
+from collections.abc import Iterable, Iterator
+from importlib.resources import files
+
+from inferwatch.formatting import UNKNOWN
+from inferwatch.printing.destination import Destination
+from inferwatch.printing.document import (
+    Block,
+    Cards,
+    Cell,
+    Charts,
+    Code,
+    Column,
+    Facts,
+    Folded,
+    Heading,
+    Item,
+    Items,
+    Part,
+    RowGroup,
+    Sentence,
+    Table,
+)
+from inferwatch.visible import as_html, strict_json
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+
+
+def page(title: str, blocks: Iterable[Block], kind: str = "") -> Iterator[str]:
+    """The parts of a page, in order; the style sheet knows its kind."""
+    style = files(__package__).joinpath("style.css").read_text("utf-8")
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield '<link rel="icon" href="data:,">'
+    yield f"<title>{as_html(title)} · inferwatch</title><style>{style}</style>"
+    yield f"</head><body{_class(kind)}>"
+    for block in blocks:
+        yield from block_html(block)
+    yield "</body></html>\n"
+
+
+def write_page(parts: Iterable[str], destination: Destination) -> None:
+    """Write it; it needs no network.
+
+    Raises:
+        UsageError: there is something already, or it cannot be written.
+    """
+    with destination.file() as out:
+        for part in parts:
+            out.write(f"{part}\n".encode())
+
+
+def all_numbers(summary: str, facts: object) -> Part:
+    """What is printed as JSON, folded."""
+    code = Code(text=strict_json(facts, indent=1))
+    return Part(
+        kind="numbers",
+        blocks=[Heading("All numbers"), Folded(summary=summary, blocks=[code])],
+    )
+
+
+def block_html(block: Block) -> Iterator[str]:  # noqa: C901 - a case for each
+    """The markup of one block."""
+    match block:
+        case Heading(text=text, level=level):
+            yield f"<h{level}>{as_html(text)}</h{level}>"
+        case Sentence(text=text, tone=tone, is_lead=is_lead):
+            kind = _class("lead" * is_lead, tone)
+            yield f"<p{kind}>{as_html(text)}</p>"
+        case Items(items=items, kind=kind):
+            yield f"<ul{_class(kind)}>"
+            yield from map(_item, items)
+            yield "</ul>"
+        case Table():
+            yield from _table(block)
+        case Facts(pairs=pairs):
+            yield '<table class="facts">'
+            for name, value in pairs:
+                yield f"<tr><td>{as_html(name)}</td><td>{_inside(value)}</td></tr>"
+            yield "</table>"
+        case Cards(pairs=pairs):
+            cells = (
+                f"<div><b>{as_html(value.strip())}</b><span>{as_html(name)}</span></div>"
+                for name, value in pairs
+            )
+            yield f'<div class="cards">{"".join(cells)}</div>'
+        case Code(text=text, kind=kind):
+            yield f"<pre{_class(kind)}>{as_html(text)}</pre>"
+        case Charts() | Part() | Folded():
+            yield from _containing(block)
+        case _:
+            return
+
+
+def _containing(block: Charts | Part | Folded) -> Iterator[str]:
+    match block:
+        case Charts(figures=figures):
+            yield '<div class="charts">'
+            yield from figures
+            yield "</div>"
+        case Part(kind=kind, blocks=blocks, tag=tag):
+            yield f"<{tag}{_class(kind)}>"
+            for each in blocks:
+                yield from block_html(each)
+            yield f"</{tag}>"
+        case Folded(summary=summary, blocks=blocks, about=about, is_open=is_open):
+            said = _sign(summary, about) if about else as_html(summary)
+            yield f"<details{' open' * is_open}><summary>{said}</summary>"
+            for each in blocks:
+                yield from block_html(each)
+            yield "</details>"
+
+
+def _item(each: Item) -> str:
+    if not each.sign:
+        return f"<li>{as_html(each.text)}</li>"
+    of = f"<b>{as_html(each.of)}</b> " if each.of else ""
+    said = as_html(each.text)
+    if each.folded:
+        told = "".join(f"<p>{as_html(one)}</p>" for one in each.folded)
+        said = f"<details><summary>{said}</summary>{told}</details>"
+    return f"<li{_class(each.tone)}>{_sign(each.sign)}<div>{of}{said}</div></li>"
+
+
+def _sign(text: str, about: str = "") -> str:
+    aside = f' <span class="unit">{as_html(about)}</span>' if about else ""
+    return f'<span class="sign">{as_html(text)}</span>{aside}'
+
+
+def _table(table: Table) -> Iterator[str]:
+    """A table that may be wider than the page scrolls, unless it has a kind."""
+    columns = table.columns
+    if not table.kind:
+        yield '<div class="wide">'
+    yield f"<table{_class(table.kind)}>"
+    if any(each.head for each in columns):
+        yield f"<thead><tr>{''.join(map(_head, columns))}</tr></thead>"
+    for group in table.groups:
+        yield f"<tbody{_class(group.tone)}>"
+        if group.head or group.marks:
+            yield _group_head(group, len(columns))
+        for row in group.rows:
+            yield f"<tr>{''.join(map(_cell, row.cells, columns))}</tr>"
+            for note in row.notes:
+                yield (
+                    f'<tr class="note"><td colspan="{len(columns)}">↳ '
+                    f"{as_html(note)}</td></tr>"
+                )
+        yield "</tbody>"
+    yield "</table>"
+    if not table.kind:
+        yield "</div>"
+
+
+def _head(column: Column) -> str:
+    name = as_html(column.head)
+    if column.is_name:
+        return f'<th class="side" title="{name}"><span>{name}</span></th>'
+    return f"<th>{name}</th>"
+
+
+def _group_head(group: RowGroup, columns: int) -> str:
+    head = _sign(group.head, group.about) if group.head else ""
+    return (
+        f'<tr class="group"><th colspan="{columns - 1}" scope="rowgroup">{head}</th>'
+        f'<th class="scale"><div class="xs">{group.marks}</div></th></tr>'
+    )
+
+
+def _cell(value: str | Cell, column: Column) -> str:
+    tone = value.tone if isinstance(value, Cell) else ""
+    if column.kind == "head":
+        return f'<th scope="row">{_inside(value)}</th>'
+    of = f' data-of="{as_html(column.head)}"' if column.is_name and column.kind else ""
+    return f"<td{_class(column.kind, tone)}{of}>{_inside(value)}</td>"
+
+
+def _inside(value: str | Cell | None) -> str:
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, str):
+        return as_html(" ".join(value.split()))
+    aside = f' <span class="unit">{as_html(value.aside)}</span>' if value.aside else ""
+    return f"{as_html(value.text)}{aside}{value.markup}"
+
+
+def _class(*names: str) -> str:
+    known = " ".join(filter(None, names))
+    return f' class="{known}"' if known else ""

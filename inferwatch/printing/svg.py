@@ -1,0 +1,371 @@
+"""Charts as inline SVG: shapes stretch with the page, text does not.
+
+Places are shares of the chart, 0 to 1, from the left and from the top. Lines of two
+sides are told apart by their colour and by how they are dashed: A is a whole line with
+round dots, B a dashed one with square dots.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from inferwatch.visible import as_html
+
+WIDTH, HEIGHT = 1000, 160
+TICKS = 4
+MOST_DECADES = 5
+SHORT_S = 10
+"""A shorter axis tells tenths of seconds."""
+HEADROOM = 1.02
+"""So that a line along the top is seen whole."""
+ENDS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+"""Where an axis may end, times a power of ten."""
+SIDES = ("a", "b")
+"""Their classes in the style sheet."""
+EDGE = 0.06
+"""A label nearer to the end of an axis stays within it."""
+Value = float | None
+Say = Callable[[Sequence[Value]], Sequence[str]]
+"""Values that are read together, as text."""
+Points = Iterable[tuple[float, float]]
+
+
+# A figure: a title, a legend, a chart between its axes.
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark on an axis: at a share of its length, from the left or the top."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """Shapes over marked axes, in a frame of ordinary text."""
+
+    title: str
+    unit: str
+    shapes: Iterable[str]
+    x_ticks: Sequence[Tick]
+    y_ticks: Sequence[Tick]
+    keys: Sequence[tuple[str, str]] = ()
+    """Names of lines, and their colours."""
+    sides: Sequence[str] = ()
+    """The names of two sides."""
+    over: str = ""
+    """Markup that lies over the chart."""
+    below: str = ""
+    """Markup under it."""
+    kind: str = ""
+    plot: str = "plot axes"
+
+    def html(self) -> str:
+        """The markup; text keeps its size on a phone."""
+        title, ruled = as_html(self.title), "".join(rules(self.x_ticks, self.y_ticks))
+        ys = "".join(label(tick, "top") for tick in self.y_ticks)
+        drawn = svg([ruled, *self.shapes], title)
+        if self.over:
+            drawn = f'<div class="field">{drawn}{self.over}</div>'
+        kind = f' class="{self.kind}"' if self.kind else ""
+        return (
+            f"<figure{kind}><figcaption><b>{title}</b> "
+            f'<span class="unit">{as_html(self.unit)}</span>{self._keys()}'
+            f"</figcaption>{self._sides()}"
+            f'<div class="{self.plot}"><div class="ys">{ys}</div>{drawn}'
+            f'<div class="xs">{axis_labels(self.x_ticks)}</div></div>{self.below}'
+            "</figure>"
+        )
+
+    def _keys(self) -> str:
+        keys = "".join(
+            f'<span class="key"><i style="background:var(--{ink})"></i>'
+            f"{as_html(name)}</span>"
+            for name, ink in self.keys
+        )
+        return f'<span class="keys">{keys}</span>' if keys else ""
+
+    def _sides(self) -> str:
+        """Which line is whose: a piece of it, with its dot."""
+        keys = "".join(
+            '<span class="key"><svg class="sample" viewBox="0 0 30 10" '
+            f'aria-hidden="true"><path class="line {side}" d="M0 5H30"/>'
+            f'<path class="dot {side}" d="M15 5h0"/></svg>'
+            f"<span>{as_html(name)}</span></span>"
+            for side, name in zip(SIDES, self.sides, strict=False)
+        )
+        return f'<div class="legend">{keys}</div>' if keys else ""
+
+
+def svg(
+    shapes: Iterable[str], words: str, *, kind: str = "", height: int = HEIGHT
+) -> str:
+    """Stretches with its frame; the words are markup already."""
+    named = f' class="{kind}"' if kind else ""
+    return (
+        f'<svg{named} viewBox="0 0 {WIDTH} {height}" preserveAspectRatio="none" '
+        f'role="img" aria-label="{words}">{"".join(shapes)}</svg>'
+    )
+
+
+def axis_labels(ticks: Iterable[Tick]) -> str:
+    """Under a chart, or over rows that share an axis."""
+    return "".join(label(tick, "left") for tick in ticks)
+
+
+def label(tick: Tick, side: str) -> str:
+    """What stands at a mark, so far from that side: left or top."""
+    place = " start" if tick.at < EDGE else " end" if tick.at > 1 - EDGE else ""
+    return (
+        f'<span class="tick{place}" style="{side}:{tick.at * 100:.2f}%">'
+        f"{as_html(tick.text.strip())}</span>"
+    )
+
+
+# Shapes.
+
+
+def path(kind: str, shape: str, words: str = "") -> str:
+    """Whatever SVG can draw; hovering tells the words."""
+    if not words:
+        return f'<path class="{kind}" d="{shape}"/>'
+    return f'<path class="{kind}" d="{shape}"><title>{as_html(words)}</title></path>'
+
+
+def line(points: Points, kind: str = "", ink: str = "") -> str:
+    """Through points; by its kind or its colour."""
+    told = " ".join(f"{x * WIDTH:.1f},{y * HEIGHT:.1f}" for x, y in points)
+    named = f"line {kind}" if kind else "line"
+    style = f' style="stroke:var(--{ink})"' if ink else ""
+    return f'<polyline class="{named}"{style} points="{told}"/>' if told else ""
+
+
+def dot(side: str, x: float, y: float, words: str) -> str:
+    """Keeps its shape however the chart is stretched; hovering tells its value."""
+    return path(f"dot {side}", f"M{x * WIDTH:.1f} {y * HEIGHT:.1f}h0", words)
+
+
+def shift(x: float, to_x: float, y: float) -> str:
+    """How far a value moved from A to B."""
+    return path("shift", f"M{x * WIDTH:.1f} {y * HEIGHT:.1f}H{to_x * WIDTH:.1f}")
+
+
+def stretch(
+    left: float, right: float, words: str = "", kind: str = "at", height: int = HEIGHT
+) -> str:
+    """From the top to the bottom: by its kind invisible, and told when hovered."""
+    x, width = left * WIDTH, (right - left) * WIDTH
+    return _rectangle(
+        kind, f'x="{x:.1f}" y="0" width="{width:.1f}" height="{height}"', words
+    )
+
+
+def band(top: float, bottom: float, words: str) -> str:
+    """From the left to the right, likewise."""
+    y, height = top * HEIGHT, (bottom - top) * HEIGHT
+    return _rectangle(
+        "at", f'x="0" y="{y:.1f}" width="{WIDTH}" height="{height:.1f}"', words
+    )
+
+
+def _rectangle(kind: str, place: str, words: str) -> str:
+    shape = f'<rect class="{kind}" {place}'
+    return f"{shape}><title>{as_html(words)}</title></rect>" if words else f"{shape}/>"
+
+
+def rules(x_ticks: Sequence[Tick], y_ticks: Sequence[Tick]) -> Iterable[str]:
+    """Lines across, at the marks of both axes."""
+    for tick in x_ticks:
+        yield path("rule", f"M{tick.at * WIDTH:.1f} 0V{HEIGHT}")
+    for tick in y_ticks:
+        y = min(max(tick.at * HEIGHT, 0.5), HEIGHT - 0.5)
+        yield path("rule", f"M0 {y:.1f}H{WIDTH}")
+
+
+# Axes.
+
+
+def nice(value: float) -> float:
+    """The next round number: where an axis may end."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(m * power for m in ENDS if m * power >= value * (1 - 1e-9))
+
+
+def heights(top: float, say: Say) -> list[Tick]:
+    """Marks of an axis that begins at zero, below."""
+    most, half = say([top, top / 2])
+    return [Tick(0.0, most), Tick(0.5, half), Tick(1.0, "0")]
+
+
+def clock(t_s: float) -> str:
+    """Session time as H:MM:SS."""
+    minutes, seconds = divmod(int(abs(t_s)), 60)
+    sign = "-" if t_s <= -1 else ""
+    return f"{sign}{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+def told_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) -> str:
+    """What hovering a column tells: each name with its value."""
+    told = zip(names, say(values), strict=True)
+    return f"{at}: {', '.join(f'{name} {text.strip()}' for name, text in told)}"
+
+
+# Lines and areas over time.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """The values of one line, or of one area on top of the areas before it."""
+
+    name: str
+    ink: str
+    """A colour of the style sheet."""
+    values: Sequence[Value]
+    area: bool = False
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeChart:
+    """A chart of lines and areas over the columns of one time axis."""
+
+    title: str
+    unit: str
+    series: Sequence[Series]
+    say: Say
+    start_s: float
+    column_s: float
+
+    def html(self) -> str:
+        """The chart as a figure; hovering a column shows its values."""
+        top = nice(self._highest() * HEADROOM)
+        return Figure(
+            title=self.title,
+            unit=self.unit,
+            shapes=[*self._shapes(top), *self._columns()],
+            x_ticks=[Tick(i / TICKS, text) for i, text in enumerate(self._times())],
+            y_ticks=heights(top, self.say),
+            keys=[(each.name, each.ink) for each in self.series],
+            plot="plot",
+        ).html()
+
+    def _highest(self) -> float:
+        areas, lines = ([e.values for e in self.series if e.area is a] for a in (1, 0))
+        stacked = [sum(v or 0.0 for v in column) for column in zip(*areas, strict=True)]
+        known = [v for values in lines for v in values if v is not None]
+        return max([*stacked, *known], default=0.0)
+
+    def _shapes(self, top: float) -> Iterator[str]:
+        base = [0.0] * len(self.series[0].values)
+        for each in self.series:
+            if each.area:
+                above = [b + (v or 0.0) for b, v in zip(base, each.values, strict=True)]
+                yield _area(base, above, each.ink, top)
+                base = above
+            else:
+                yield from broken_lines(
+                    each.values, top, kind="dashed" * each.dashed, ink=each.ink
+                )
+
+    def _columns(self) -> Iterator[str]:
+        """Invisible, with titles that browsers show as tooltips."""
+        count = len(self.series[0].values)
+        names = [each.name for each in self.series]
+        for i in range(count):
+            column = [each.values[i] for each in self.series]
+            if any(value is not None for value in column):
+                at = clock(self.start_s + i * self.column_s)
+                words = told_at(at, names, column, self.say)
+                yield stretch(i / count, (i + 1) / count, words)
+
+    def _times(self) -> list[str]:
+        span_s = len(self.series[0].values) * self.column_s
+        moments = [self.start_s + span_s * i / TICKS for i in range(TICKS + 1)]
+        if span_s < SHORT_S:
+            return [f"{moment_s:.1f} s" for moment_s in moments]
+        return [clock(moment_s) for moment_s in moments]
+
+
+def broken_lines(
+    values: Sequence[Value], top: float, *, kind: str = "", ink: str = ""
+) -> Iterator[str]:
+    """Lines through the middles of columns; broken where there is a gap."""
+    count = max(len(values), 1)
+    for known, run in groupby(enumerate(values), lambda at: at[1] is not None):
+        if known:
+            held = [((i + 0.5) / count, _y(v or 0.0, top)) for i, v in run]
+            if len(held) == 1:
+                ((x, y),) = held
+                held = [(x - 0.5 / count, y), (x + 0.5 / count, y)]
+            yield line(held, kind, ink)
+
+
+def _area(base: Sequence[float], above: Sequence[float], ink: str, top: float) -> str:
+    """A polygon in steps, because a column is a stretch of time."""
+    width = WIDTH / max(len(above), 1)
+    upper, lower = [], []
+    for i, (low, high) in enumerate(zip(base, above, strict=True)):
+        for x in (i * width, (i + 1) * width):
+            upper.append(f"{x:.1f},{_y(high, top) * HEIGHT:.1f}")
+            lower.append(f"{x:.1f},{_y(low, top) * HEIGHT:.1f}")
+    points = " ".join([*upper, *reversed(lower)])
+    return f'<polygon style="fill:var(--{ink})" points="{points}"/>'
+
+
+def _y(value: float, top: float) -> float:
+    return 1 - min(max(value / top, 0.0), 1.0)
+
+
+# Distributions.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """One curve of a cumulative distribution: values in seconds, and shares."""
+
+    name: str
+    ink: str
+    points: Sequence[tuple[float, float]]
+
+
+def cdf(title: str, curves: Sequence[Curve], say: Callable[[float], str]) -> str:
+    """A figure of cumulative distributions, over a logarithmic axis of seconds.
+
+    What is too short for it stands at its beginning: chunks that came at once.
+    """
+    values = [value for curve in curves for value, _ in curve.points]
+    high = math.log10(max(values))
+    low = max(math.log10(min(values)), high - MOST_DECADES)
+    high = max(high, low + 0.3)
+
+    def at(value: float) -> float:
+        return max(math.log10(value) - low, 0.0) / (high - low)
+
+    def tick(share: float) -> Tick:
+        return Tick(share, say(10 ** (low + (high - low) * share)))
+
+    return Figure(
+        title=title,
+        unit="share of all, over seconds (log)",
+        shapes=[line(_stairs(curve.points, at), ink=curve.ink) for curve in curves],
+        x_ticks=[tick(i / TICKS) for i in range(TICKS + 1)],
+        y_ticks=[Tick(0.0, "100%"), Tick(0.5, "50%"), Tick(1.0, "0%")],
+        keys=[(curve.name, curve.ink) for curve in curves],
+        plot="plot",
+    ).html()
+
+
+def _stairs(
+    points: Points, at: Callable[[float], float]
+) -> Iterator[tuple[float, float]]:
+    """The points of a step curve: a share stands until the next value."""
+    before = 0.0
+    for value, share in points:
+        x = at(value)
+        yield x, 1 - before
+        yield x, 1 - share
+        before = share

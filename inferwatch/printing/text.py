@@ -1,0 +1,196 @@
+"""Documents as text for a terminal: no line too long, all of others made visible."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from textwrap import wrap
+from unicodedata import east_asian_width
+
+from inferwatch.printing.document import (
+    Block,
+    Code,
+    Column,
+    Facts,
+    Items,
+    Plot,
+    Row,
+    Sentence,
+    Table,
+    said_of,
+    text_of,
+)
+from inferwatch.visible import visible
+
+WIDTH = 80
+MOST_CHARACTERS = 2_000
+"""Of a sentence that quotes what others named."""
+GAP = 2
+"""Blanks between columns."""
+NOTE = " " * 6
+_WIDE = "\0"
+"""Stands before what takes two columns while lines are made."""
+Paint = Callable[[str, str], str]
+"""Colours a text by its tone; colour is never the only signal."""
+TONES = {
+    "better": "32",
+    "better probably": "32",
+    "worse": "31",
+    "worse probably": "31",
+    "open": "33",
+    "best": "32",
+    "present": "33",
+    "frontier": "1",
+    "interval": "34",
+    "stairs": "2",
+    "axis": "2",
+    "label": "2",
+}
+"""SGR parameters of the tones that have a colour."""
+
+
+def plain(text: str, tone: str) -> str:
+    """No colour."""
+    del tone
+    return text
+
+
+def coloured(text: str, tone: str) -> str:
+    """For a terminal."""
+    colour = TONES.get(tone)
+    return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
+
+
+def document_text(
+    sections: Iterable[Iterable[Block]],
+    width: int | None = None,
+    paint: Paint = plain,
+) -> str:
+    """A line after another; an empty one between sections."""
+    texts = (
+        "\n".join(
+            line for block in section for line in block_lines(block, width, paint)
+        )
+        for section in sections
+    )
+    return "\n\n".join(text for text in texts if text)
+
+
+def block_lines(  # noqa: C901 - a case for each
+    block: Block, width: int | None = None, paint: Paint = plain
+) -> Iterator[str]:
+    """The lines of one block; what only a page can show has none."""
+    match block:
+        case Sentence(text=text, tone=tone, hangs=hangs):
+            lines = wrapped(text, then="  " * hangs, width=width)
+            yield from (paint(line, tone) if tone else line for line in lines)
+        case Items(items=items):
+            for each in items:
+                sign = "! " if each.is_doubt else ""
+                yield from wrapped(f"{sign}{said_of(each)}", width=width)
+        case Facts(pairs=pairs):
+            for name, value in pairs:
+                said = f"{name}: {text_of(value)}"
+                yield from wrapped(said, first="  ", then="    ", width=width)
+        case Code(text=text):
+            yield text
+        case Plot(rows=rows):
+            for row in rows:
+                yield "".join(paint(text, tone) for text, tone in row).rstrip()
+        case Table():
+            yield from table_lines(block, paint, width)
+        case _:
+            return
+
+
+def table_lines(table: Table, paint: Paint, width: int | None = None) -> Iterator[str]:
+    """Heads, groups, rows and what stands below them."""
+    columns = table.columns
+    if any(column.head for column in columns):
+        yield "".join(_head(column) for column in columns)
+    for group in table.groups:
+        if group.head:
+            head = f"{group.head}: {group.about}" if group.about else group.head
+            yield from (paint(line, group.tone) for line in wrapped(head, width=width))
+        for row in group.rows:
+            yield paint(row_line(columns, row), row.tone)
+            for note in row.notes:
+                yield from wrapped(note, first=NOTE, then=NOTE, width=width)
+        for note in group.notes:
+            yield from wrapped(note, first="  ", then="    ", width=width)
+
+
+def _head(column: Column) -> str:
+    if column.is_name:
+        return cut(column.head, column.width)
+    return _padded(column.head, column)
+
+
+def row_line(columns: Sequence[Column], row: Row) -> str:
+    """The cells of a row, in columns of the widths that were chosen."""
+    texts = map(text_of, row.cells)
+    return "".join(map(_padded, texts, columns))
+
+
+def _padded(text: str, column: Column) -> str:
+    return text.ljust(column.width) if column.is_left else text.rjust(column.width)
+
+
+def grid(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> list[str]:
+    """Lines of cells, each column as wide as its widest; others are aligned right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = {*left}
+    lines = (
+        (" " * GAP).join(
+            cell.ljust(width) if n in aligned else cell.rjust(width)
+            for n, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return [line.rstrip() for line in lines]
+
+
+def wrapped(
+    text: str, *, first: str = "", then: str = "  ", width: int | None = None
+) -> list[str]:
+    """Lines of a sentence, none too long; what others named is visible.
+
+    With a width of its own, words with hyphens stay whole: flags are to be read.
+    """
+    shown = visible(text)
+    if len(shown) > MOST_CHARACTERS:
+        shown = f"{shown[:MOST_CHARACTERS]}…"
+    marked = "".join(f"{_WIDE}{each}" if is_wide(each) else each for each in shown)
+    room = (width or WIDTH) - (marked != shown)  # a mark may end a line
+    lines = wrap(
+        marked,
+        room,
+        initial_indent=first,
+        subsequent_indent=then,
+        break_on_hyphens=width is None,
+    )
+    return [line.replace(_WIDE, "") for line in lines]
+
+
+def is_wide(character: str) -> bool:
+    """It takes two columns."""
+    return east_asian_width(character) in {"W", "F"}
+
+
+def columns_of(text: str) -> int:
+    """How many it takes on a terminal."""
+    return len(text) + sum(map(is_wide, text))
+
+
+def shortened(text: str, width: int) -> str:
+    """Safe to show, in so many columns at most."""
+    shown, room = "", width
+    for each in visible(text):
+        room -= 1 + is_wide(each)
+        if room < 0:
+            return f"{shown[:-1]}…"
+        shown += each
+    return shown
+
+
+def cut(name: str, width: int) -> str:
+    """A name that others chose, in so many columns, with a blank before it."""
+    shown = shortened(name, width - 1)
+    return " " * (width - columns_of(shown)) + shown

@@ -1,0 +1,626 @@
+"""A comparison as text, as a summary for pull requests, and as a page.
+
+Each says what changed first. The text is for 80 columns; the summary is short, with the
+rest folded away; the page draws intervals and both sides over each other.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import (
+    UNKNOWN,
+    counted,
+    format_count,
+    format_rate,
+    format_share,
+)
+from inferwatch.printing.document import (
+    Block,
+    Cell,
+    Charts,
+    Column,
+    Facts,
+    Folded,
+    Heading,
+    Item,
+    Items,
+    Part,
+    Row,
+    RowGroup,
+    Sentence,
+    Table,
+    simple_table,
+)
+from inferwatch.printing.markdown import document_markdown, shortened_name
+from inferwatch.printing.page import all_numbers, page
+from inferwatch.printing.svg import axis_labels
+from inferwatch.printing.text import Paint, document_text, plain
+from inferwatch.studies.compare.as_json import comparison_json
+from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
+from inferwatch.studies.compare.fail_if import ConditionOutcome
+from inferwatch.studies.compare.html.distributions import distributions
+from inferwatch.studies.compare.html.forest import ForestAxis, forest
+from inferwatch.studies.compare.html.over_time import over_time
+from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
+from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
+from inferwatch.studies.compare.report import (
+    A_PEAK,
+    GLYPHS,
+    PROBABLE,
+    SHOWN,
+    by_side,
+    change_text,
+    check_text,
+    in_order,
+    meaning,
+    method_text,
+    more_text,
+    not_compared,
+    pairing_sentence,
+    peak_text,
+    sentence,
+    span_text,
+    title,
+    too_small,
+    values_text,
+    verdict_text,
+    whose,
+    window_text,
+)
+from inferwatch.studies.compare.verdicts import MetricVerdict
+
+TONES = {
+    MetricVerdict.BETTER: "better",
+    MetricVerdict.WORSE: "worse",
+    MetricVerdict.DIFFERS: "differs",
+    MetricVerdict.PROBABLY_BETTER: "better probably",
+    MetricVerdict.PROBABLY_WORSE: "worse probably",
+    MetricVerdict.PROBABLY_DIFFERS: "differs probably",
+    MetricVerdict.SAME: "same",
+    MetricVerdict.OPEN: "open",
+}
+Results = Sequence[MetricResult]
+
+
+def _of_many(verdict: MetricVerdict, results: Results) -> str:
+    return f"{GLYPHS[verdict]} {verdict}, {counted(len(results), 'row')}"
+
+
+def _doubts(pair: SessionPair) -> Items:
+    """But for what the first sentence says: that they cannot be compared."""
+    return Items(
+        items=[
+            Item(text=each.sentence, is_doubt=True)
+            for each in doubts(pair.quality)
+            if each.quality is not Quality.VOID
+        ]
+    )
+
+
+def _checked(pair: SessionPair) -> Iterator[str]:
+    good = [each.subject for each in pair.quality if each.quality is Quality.GOOD]
+    if good:
+        yield f"checked and good: {', '.join(good)}"
+    if unknown := not_recorded(pair.quality):
+        yield unknown
+
+
+def _about_pairs(pair: SessionPair) -> list[str]:
+    return list(dict.fromkeys((pairing_sentence(pair), pair.about_runs)))
+
+
+def _sentences(texts: Iterable[str | None]) -> list[Block]:
+    return [Sentence(text=each) for each in texts if each]
+
+
+# As text.
+
+NAME, VANTAGE, VALUE, CHANGE, SPAN = 13, 9, 12, 8, 19
+MOST_NEEDS = 4
+MOST_WHYS = 3
+
+
+def comparison_text(
+    comparison: Comparison, paint: Paint = plain, *, every_row: bool = False
+) -> str:
+    """Verdicts, doubts, tables, settings, method; what others named is visible.
+
+    Args:
+        comparison: What was found.
+        paint: Colours a text by its tone.
+        every_row: Also those of which nothing can be told.
+    """
+    sections: list[Iterable[Block]] = [_head(pair) for pair in comparison.pairs]
+    for pair in comparison.pairs:
+        sections.append(_table(comparison, pair, every_row=every_row))
+        sections.append(_sentences([peak_text(pair), not_compared(comparison)]))
+    sections += [
+        _settings(comparison),
+        _sentences(_checks(comparison)),
+        _sentences(map(window_text, comparison.sessions)),
+        [Sentence(text=method_text(comparison), hangs=False)],
+    ]
+    return document_text(sections, paint=paint)
+
+
+def _head(pair: SessionPair) -> Iterator[Block]:
+    yield Sentence(text=f"{sentence(pair)}.")
+    yield Sentence(text=f"{'; '.join(_about_pairs(pair))}.")
+    yield _doubts(pair)
+    yield from _sentences(f"{each}." for each in _checked(pair))
+
+
+def _table(
+    comparison: Comparison, pair: SessionPair, *, every_row: bool
+) -> Iterator[Block]:
+    if comparison.pairs[1:]:
+        yield Sentence(text=f"{pair.b.name} against {pair.a.name}")
+    found = in_order(pair)
+    folded = not every_row and len(found) > 1
+    yield Table(
+        columns=[
+            Column(is_left=True, width=NAME),
+            Column(is_left=True, width=VANTAGE),
+            Column(head=pair.a.name, width=VALUE, is_name=True),
+            Column(head=pair.b.name, width=VALUE, is_name=True),
+            Column(head="change", width=CHANGE),
+            Column(head="95% interval", width=SPAN),
+        ],
+        groups=[*_groups(pair, found, comparison.rules.matters, folded=folded)],
+    )
+
+
+def _groups(
+    pair: SessionPair,
+    found: dict[MetricVerdict, list[MetricResult]],
+    matters: float,
+    *,
+    folded: bool,
+) -> Iterator[RowGroup]:
+    explained: set[str] = set()
+    for verdict, results in found.items():
+        head, means = _of_many(verdict, results), meaning(verdict, matters)
+        if verdict is MetricVerdict.OPEN and folded:
+            yield RowGroup(
+                head=f"{head} (--all shows them)",
+                rows=(),
+                notes=[*_folded(pair, results)],
+                tone=TONES[verdict],
+            )
+            continue
+        known = means in explained or verdict is MetricVerdict.OPEN
+        explained.add(means)
+        yield RowGroup(
+            head=head,
+            about="" if known else means,
+            rows=[*_rows(pair, results, matters)],
+            tone=TONES[verdict],
+        )
+
+
+def _rows(pair: SessionPair, results: Results, matters: float) -> Iterator[Row]:
+    """Notes that several rows share stand under the last."""
+    for notes, alike in groupby(results, lambda e: list(_notes(e, pair, matters))):
+        *others, last = alike
+        yield from (Row(cells=_cells(each)) for each in others)
+        yield Row(cells=_cells(last), notes=notes)
+
+
+def _cells(result: MetricResult) -> list[str]:
+    return [
+        f"  {title(result)}",
+        result.metric.vantage,
+        *values_text(result),
+        change_text(result.ratio),
+        span_text(result.ratio_span),
+    ]
+
+
+def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[str]:
+    """Where it changed most, what would tell."""
+    for place in pair.places:
+        if place.metric.key == result.metric.key:
+            yield place.sentence
+    if said := too_small(result, matters):
+        yield said
+    yield from _would_tell(result, pair, "a side")
+
+
+def _would_tell(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
+    if result.verdict is MetricVerdict.OPEN:
+        more = more_text(result, pair)
+        would = f"{more} {of} would tell" if more else None
+        if said := "; ".join(each for each in (result.why, would) if each):
+            yield said
+
+
+def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
+    """Rows of which nothing can be told, in a few lines."""
+    yield from _for_a_time(pair, results)
+    if needs := _needs(pair, results):
+        yield f"about so many more a side would tell: {needs}"
+    whys = Counter(each.why for each in results if not more_text(each, pair))
+    for why, many in whys.most_common(MOST_WHYS):
+        if why:
+            yield f"{counted(many, 'row')}: {why}"
+
+
+def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
+    """What changed on the way is why nothing can be told of the whole: that first."""
+    places = {each.metric.key: each for each in pair.places}
+    said: set[str] = set()
+    for each in sorted(results, key=lambda e: -e.metric.weight):
+        if each.metric.key in places and each.metric.of not in said:
+            said.add(each.metric.of)
+            yield f"{whose(each)}: {places[each.metric.key].sentence}"
+
+
+def _needs(pair: SessionPair, results: Results) -> str:
+    """Of the metrics people ask about first; the nearest first."""
+    known = [each for each in results if each.more_requests or each.more_runs]
+    known.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
+    said = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
+    if more := len(known[MOST_NEEDS:]):
+        said.append(f"and {counted(more, 'other row')}")
+    return ", ".join(said)
+
+
+def _settings(comparison: Comparison) -> Iterator[Block]:
+    differ = comparison.settings
+    yield Sentence(
+        text="Settings that differ:" if differ else "No recorded setting differs."
+    )
+    yield Facts(pairs=[(e.name, ", ".join(by_side(comparison, e))) for e in differ])
+
+
+def _checks(comparison: Comparison) -> Iterator[str]:
+    several = len(comparison.pairs) > 1
+    for pair in comparison.pairs:
+        of = f"{pair.b.name}: " if several else ""
+        yield from (f"{of}{check_text(check)}" for check in pair.checks)
+
+
+# As a summary for pull requests.
+
+MOST_SETTINGS = 30
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """What people are to see first, then the rest, as much as there is room for."""
+    blocks: list[Block] = [
+        Heading(f"inferwatch compare: {_headline(comparison)}", level=3)
+    ]
+    for pair in comparison.pairs:
+        blocks += _shown(comparison, pair)
+    blocks += _settings_table(comparison)
+    blocks += (_rest(comparison, pair) for pair in comparison.pairs)
+    return document_markdown([*blocks, _method(comparison)])
+
+
+def _headline(comparison: Comparison) -> str:
+    """A few words, for whoever only scrolls past."""
+    words = []
+    if comparison.failed:
+        words.append("FAILED")
+    if any(pair.void for pair in comparison.pairs):
+        words.append("⊘ cannot be compared")
+    verdicts = {each.verdict for pair in comparison.pairs for each in pair.results}
+    said = [verdict for verdict in SHOWN if verdict in verdicts]
+    words += [f"{GLYPHS[verdict]} {verdict}" for verdict in said]
+    if not said and verdicts & set(PROBABLE):
+        words.append("nothing surely worse or better")
+    if not words:
+        known = MetricVerdict.SAME if MetricVerdict.SAME in verdicts else None
+        verdict = known or MetricVerdict.OPEN
+        words.append(f"{GLYPHS[verdict]} {verdict}")
+    return ", ".join(words)
+
+
+def _list(texts: Iterable[str]) -> Items:
+    return Items(items=[Item(text=each) for each in texts])
+
+
+def _shown(comparison: Comparison, pair: SessionPair) -> Iterator[Block]:
+    """Verdict, conditions, doubts, and the rows that say something."""
+    yield Sentence(text=f"{sentence(pair)}.", is_lead=True)
+    yield Items(items=[Item(text=check_text(e), alarm="FAILED") for e in pair.checks])
+    said = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]
+    yield Items(items=[*said, *_list(_checked(pair)).items])
+    found = in_order(pair)
+    told = [each for v in (*SHOWN, *PROBABLE) for each in found.get(v, [])]
+    if told:
+        yield _results(pair, told)
+        yield _list(_places(pair))
+    probable = next((v for v in PROBABLE if v in found), None)
+    if probable:
+        why = meaning(probable, comparison.rules.matters)
+        said_of = f"probably: {why}; the others hold over all rows together."
+        yield Sentence(text=said_of, is_aside=True)
+
+
+def _places(pair: SessionPair) -> Iterator[str]:
+    by_key = {each.metric.key: title(each) for each in pair.results}
+    for place in pair.places:
+        name = by_key.get(place.metric.key, place.metric.name)
+        yield f"{name}: {place.sentence}"
+
+
+def _results(pair: SessionPair, results: Results) -> Table:
+    return Table(
+        columns=[
+            Column(head="metric", is_left=True),
+            Column(head="seen by", is_left=True),
+            Column(head=pair.a.name),
+            Column(head=pair.b.name),
+            Column(head="change"),
+            Column(head="95% interval"),
+            Column(head="verdict", is_left=True),
+        ],
+        groups=[RowGroup(rows=[_result(pair, each) for each in results])],
+    )
+
+
+def _result(pair: SessionPair, result: MetricResult) -> Row:
+    more = more_text(result, pair)
+    still_open = result.verdict is MetricVerdict.OPEN and more
+    said = f"{result.verdict}: {more}" if still_open else verdict_text(result)
+    cells = [text.strip() for text in _cells(result)]
+    return Row(cells=[*cells, f"{GLYPHS[result.verdict]} {said}"])
+
+
+def _rest(comparison: Comparison, pair: SessionPair) -> Folded:
+    """Rows that say nothing for sure."""
+    found = in_order(pair)
+    kinds = [v for v in (MetricVerdict.SAME, MetricVerdict.OPEN) if v in found]
+    counts = [f"{counted(len(found[v]), 'row')}: {v}" for v in kinds]
+    of = [shortened_name(pair.b.name)] if len(comparison.pairs) > 1 else []
+    rows = [each for v in kinds for each in found[v]]
+    return Folded(summary=", ".join([*of, *counts]), blocks=[_results(pair, rows)])
+
+
+def _settings_table(comparison: Comparison) -> Iterator[Block]:
+    if not comparison.settings:
+        yield Sentence(text="No recorded setting differs.")
+        return
+    names = ["setting that differs", *(each.name for each in comparison.sides)]
+    shown = comparison.settings[:MOST_SETTINGS]
+    rows = [Row(cells=[each.name, *by_side(comparison, each)]) for each in shown]
+    yield Table(
+        columns=[Column(head=name, is_left=True) for name in names],
+        groups=[RowGroup(rows=rows)],
+        has_names=True,
+    )
+    if more := len(comparison.settings) - len(shown):
+        yield Sentence(text=f"… and {more} more.")
+
+
+def _method(comparison: Comparison) -> Folded:
+    """What was compared, and how."""
+    said = [
+        *map(window_text, comparison.sessions),
+        *filter(None, map(peak_text, comparison.pairs)),
+        not_compared(comparison),
+        method_text(comparison),
+    ]
+    return Folded(summary="What was compared, and how", blocks=[_list(said)])
+
+
+# As a page: verdicts first, then both sides overlaid.
+
+QUALITY_GLYPHS = {
+    Quality.GOOD: "✓",
+    Quality.DOUBTFUL: "▲",
+    Quality.VOID: "✗",
+    Quality.UNKNOWN: "?",
+}
+"""Beside the word and the colour."""
+OUTCOMES = {
+    ConditionOutcome.FAILED: Quality.VOID,
+    ConditionOutcome.HELD: Quality.GOOD,
+    ConditionOutcome.OPEN: Quality.UNKNOWN,
+}
+"""By whose sign and colour each is told."""
+SHARES = (
+    "How many of all (upwards) took at most so long (to the right): the further left a "
+    "line, the faster. Time is logarithmic, and the axis of shares gives room to both "
+    "tails. Dots are the percentiles of the table."
+)
+SINGLE_RUNS = " Thin lines are single runs."
+TIMES = "Seconds are counted from when the load of a session began."
+A_KV_PEAK = f"A KV peak is {A_PEAK}."
+
+
+def comparison_page(comparison: Comparison) -> Iterator[str]:
+    """The parts of the page, in order."""
+    first, *others = (side.name for side in comparison.sides)
+    name = f"{', '.join(others)} against {first}"
+    yield from page(name, [Heading(name, 1), *_page(comparison)], "study")
+
+
+def _page(comparison: Comparison) -> Iterator[Block]:
+    several = len(comparison.pairs) > 1
+    for pair in comparison.pairs:
+        head = [Heading(f"{pair.b.name} against {pair.a.name}")] if several else []
+        yield Part(tag="section", kind="pair", blocks=[*head, *_pair(pair, comparison)])
+    yield from _page_settings(comparison)
+    names = (
+        *("id", "recorded", "model", "compared", "warm-up cut", "requests"),
+        *("requests/s", "prompt tokens", "output tokens", "KV peak"),
+    )
+    rows = [[*_session(each)] for each in comparison.sessions]
+    table = simple_table(names, rows)
+    yield Part(kind="sessions", blocks=[Heading("Sessions"), table])
+    yield Heading("How it was judged")
+    yield from _sentences(
+        (TIMES, A_KV_PEAK, method_text(comparison), not_compared(comparison))
+    )
+    yield all_numbers("As compare --json prints them", comparison_json(comparison))
+
+
+def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[Block]:
+    yield Sentence(text=f"{sentence(pair)}.", is_lead=True, tone=_tone(pair))
+    yield Sentence(text=pairing_sentence(pair), tone="pairing")
+    yield from _listed("Can they be compared?", [*_quality(pair)])
+    yield from _listed(
+        "Conditions",
+        [
+            _item(OUTCOMES[each.outcome], f"{check_text(each)}.", each.outcome)
+            for each in pair.checks
+        ],
+    )
+    yield from _changes(pair, comparison.rules.matters)
+    runs = SINGLE_RUNS if pair.a.is_repeated or pair.b.is_repeated else ""
+    yield from _charts("Distributions", f"{SHARES}{runs}", distributions(pair))
+    about = "From when each load began; what was not compared is shaded."
+    yield from _charts("Over time", about, over_time(pair))
+
+
+def _tone(pair: SessionPair) -> str:
+    """What the sentence at the head is coloured by."""
+    if pair.void:
+        return "void"
+    for verdict in (MetricVerdict.WORSE, MetricVerdict.BETTER):
+        if pair.of(verdict):
+            return verdict
+    return "open"
+
+
+def _listed(heading: str, items: Sequence[Item]) -> Iterator[Block]:
+    if items:
+        yield Heading(heading, 3)
+        yield Items(items=items, kind="checks")
+
+
+def _quality(pair: SessionPair) -> Iterator[Item]:
+    """Whether the two can be compared: doubts in full, what is good in one line."""
+    for doubt in doubts(pair.quality):
+        yield _item(doubt.quality, doubt.sentence, of=doubt.subject)
+    good = [each for each in pair.quality if each.quality is Quality.GOOD]
+    if good:
+        names = ", ".join(each.subject for each in good)
+        yield _item(Quality.GOOD, names, folded=[each.sentence for each in good])
+    if unknown := not_recorded(pair.quality):
+        yield _item(Quality.UNKNOWN, unknown)
+
+
+def _item(
+    quality: Quality,
+    said: str,
+    word: str = "",
+    *,
+    of: str = "",
+    folded: Sequence[str] = (),
+) -> Item:
+    return Item(
+        text=said,
+        of=of,
+        sign=f"{QUALITY_GLYPHS[quality]} {word or quality}",
+        tone=quality,
+        folded=folded,
+    )
+
+
+def _charts(heading: str, about: str, figures: Sequence[str]) -> Iterator[Block]:
+    if figures:
+        yield Heading(heading, 3)
+        yield Sentence(text=about, tone="about")
+        yield Charts(figures=figures)
+
+
+def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
+    """What says something first; what cannot tell is folded under it."""
+    found = in_order(pair)
+    still_open = found.pop(MetricVerdict.OPEN, [])
+    told = [each for results in found.values() for each in results]
+    axis = ForestAxis.of(told or still_open, matters)
+    if told or still_open:
+        yield Heading("What changed", 3)
+    if told:
+        yield _drawn(pair, [_group(pair, v, rows, axis) for v, rows in found.items()])
+    if still_open:
+        verdict = MetricVerdict.OPEN
+        yield Folded(
+            summary=_of_many(verdict, still_open),
+            about=meaning(verdict, matters),
+            blocks=[_drawn(pair, [_group(pair, verdict, still_open, axis)])],
+            is_open=not told,
+        )
+
+
+def _drawn(pair: SessionPair, groups: Sequence[RowGroup]) -> Table:
+    return Table(
+        columns=[
+            Column(kind="head"),
+            Column(head=pair.a.name, kind="value", is_name=True),
+            Column(head=pair.b.name, kind="value", is_name=True),
+            Column(head="change", kind="change"),
+            Column(head="95% interval", kind="span"),
+            Column(kind="drawn"),
+        ],
+        groups=groups,
+        kind="results",
+    )
+
+
+def _group(
+    pair: SessionPair, verdict: MetricVerdict, results: Results, axis: ForestAxis
+) -> RowGroup:
+    """Rows of one verdict, with the marks of the axis above them."""
+    drawn = any(each.ratio_span is not None for each in results)
+    is_open = verdict is MetricVerdict.OPEN
+    return RowGroup(
+        rows=[_drawn_row(pair, each, axis) for each in results],
+        head="" if is_open else _of_many(verdict, results),
+        about=meaning(verdict, axis.matters),
+        tone=TONES[verdict],
+        marks=axis_labels(axis.ticks()) if drawn else "",
+    )
+
+
+def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> Row:
+    counts = ", ".join(format_count(n).strip() for n in (result.n_a, result.n_b))
+    change = change_text(result.ratio)
+    if result.ratio is not None:
+        change = f"{GLYPHS[result.verdict]} {change}"
+    places = [
+        place.sentence
+        for place in pair.places
+        if place.metric.key == result.metric.key and place.sentence
+    ]
+    return Row(
+        cells=[
+            Cell(text=title(result), aside=f"{result.metric.vantage} · n {counts}"),
+            *values_text(result),
+            change,
+            span_text(result.ratio_span),
+            Cell(markup=forest(axis, result)),
+        ],
+        notes=[*places, *_would_tell(result, pair, "in each")],
+    )
+
+
+def _page_settings(comparison: Comparison) -> Iterator[Block]:
+    if not comparison.settings:
+        yield Heading("Settings")
+        yield Sentence(text="No recorded setting differs.")
+        return
+    names = [each.name for each in comparison.sessions]
+    rows = [
+        [each.name, *(UNKNOWN if value is None else value for value in each.values)]
+        for each in comparison.settings
+    ]
+    table = simple_table(names, rows)
+    yield Part(kind="settings", blocks=[Heading("Settings that differ"), table])
+
+
+def _session(numbers: SessionNumbers) -> Iterator[str]:
+    row, load, span = numbers.row, numbers.load, numbers.span
+    began = datetime.fromtimestamp(row.started_ns / NS_PER_S, UTC)
+    yield from (numbers.name, row.id, f"{began:%Y-%m-%d %H:%M:%S} UTC")
+    yield from (row.model or UNKNOWN, f"{span.from_s:.1f} to {span.to_s:.1f} s")
+    yield from (span.cut, format_count(load.requests), format_rate(load.per_s))
+    yield from map(format_rate, (load.prompt_tokens, load.output_tokens))
+    yield format_share(numbers.kv_peak)

@@ -1,1 +1,0 @@
-"""A tune's result as one page."""

@@ -1,0 +1,366 @@
+"""A tune's result as text, as a summary for pull requests, and as a page."""
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+
+from inferwatch.formatting import (
+    UNKNOWN,
+    counted,
+    format_about,
+    format_durations,
+    format_figure,
+    format_rate,
+)
+from inferwatch.printing.document import (
+    Block,
+    Charts,
+    Code,
+    Column,
+    Facts,
+    Folded,
+    Heading,
+    Item,
+    Items,
+    Part,
+    Plot,
+    Row,
+    RowGroup,
+    Sentence,
+    Table,
+    simple_table,
+)
+from inferwatch.printing.markdown import document_markdown
+from inferwatch.printing.page import all_numbers, page
+from inferwatch.printing.text import GAP, WIDTH, Paint, document_text, plain
+from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.result.as_json import SCORES, tune_json
+from inferwatch.studies.tune.result.command import (
+    flags_line,
+    inferwatch_command,
+    vllm_command,
+)
+from inferwatch.studies.tune.result.frontier import frontier_figure
+from inferwatch.studies.tune.result.plot import PlotStyle, latencies_of, tune_plot
+from inferwatch.studies.tune.result.table import (
+    BEST,
+    PRESENT,
+    ResultColumn,
+    ResultTable,
+    result_table,
+)
+from inferwatch.studies.tune.result.tune_result import TuneResult, scenario_lines
+from inferwatch.studies.tune.result.verdict import goal_text, values_text
+from inferwatch.studies.tune.trial import Trial
+from inferwatch.visible import visible
+
+WIDEST = 160
+"""Wider lines are hard to follow."""
+MARK, SIGN = 2, 3
+PLOT_HEIGHT = 18
+MOST_DOUBTS = 8
+ANSWERS = "Answers at temperature 0 against the present setting's:"
+NO_COST = "It was not shown to cost anything in TTFT, TPOT, E2EL or memory."
+FOLDED_WIDTH, FOLDED_HEIGHT = 90, 20
+"""Of a plot in a summary."""
+ABOUT = (
+    "Each letter is a setting, each line through it a 95% interval. The dotted line is "
+    "the frontier: what lies below and right of it, another setting beats in both. "
+    "Filled is the best setting, in a square frame the present one; a line that ends "
+    "at the edge goes on beyond it."
+)
+
+
+def _follows(result: TuneResult) -> Iterator[str]:
+    """What binds, and what it costs elsewhere."""
+    if result.binds:
+        yield f"At the best setting {result.binds}."
+    if result.costs:
+        yield f"Against the present it costs: {'; '.join(result.costs)}."
+    elif shows_no_cost(result):
+        yield NO_COST
+    yield from scenario_lines(result)
+
+
+def shows_no_cost(result: TuneResult) -> bool:
+    """It could have been shown: both were measured more than once."""
+    best, present = result.best, result.present
+    return (
+        best is not None
+        and present is not None
+        and best.point != present.point
+        and best.against_present is not None
+    )
+
+
+def _commands(result: TuneResult, plan: TunePlan) -> list[str]:
+    """To serve with the best setting; its flags, where nobody knows how it began."""
+    if result.best is None:
+        return []
+    point = result.best.point
+    known = [inferwatch_command(point, plan), vllm_command(point, plan)]
+    lines = [each for each in known if each is not None] or [flags_line(point)]
+    return [visible(line) for line in lines]
+
+
+# As text.
+
+
+def tune_text(
+    result: TuneResult, plan: TunePlan, width: int = WIDTH, paint: Paint = plain
+) -> str:
+    """Lines no wider than that, but for the command, which is to be pasted."""
+    room = min(max(width, WIDTH), WIDEST)
+    table = result_table(result, plan)
+    plots = [
+        [Plot(rows=tune_plot(result, room, PLOT_HEIGHT, latency))]
+        for latency in latencies_of(plan.load.slo)
+    ]
+    sections: list[Iterable[Block]] = [
+        [Sentence(text=f"{result.verdict}.")],
+        _table(table, room),
+        _others(table),
+        *plots,
+        _doubts(table),
+        [Sentence(text=ANSWERS), Facts(pairs=table.answers)] if table.answers else [],
+        [Sentence(text=each) for each in _follows(result)],
+        _pasted(result, plan, room),
+    ]
+    return document_text(sections, room, paint)
+
+
+def _table(table: ResultTable, room: int) -> Iterator[Block]:
+    """A setting that takes too much room stands on a line of its own."""
+    if not table.marks:
+        return
+    setting = max(len("setting"), *map(len, table.settings))
+    shown, alone = _fitting(table, room - MARK - SIGN, setting)
+    head, first = (
+        ("", MARK + SIGN)
+        if alone
+        else (f"{'':{MARK + SIGN}}setting", MARK + SIGN + setting)
+    )
+    rows = []
+    for n, mark in enumerate(table.marks):
+        sign = table.signs[n]
+        name = f"{mark:<{MARK}}{sign:<{SIGN}}{table.settings[n]}"
+        cells = [column.texts[n].strip() for column in shown]
+        lines = [[name], ["", *cells]] if alone else [[name, *cells]]
+        rows += [Row(cells=line, tone=_style(sign)) for line in lines]
+    yield Sentence(text=f"setting: {table.flags}")
+    yield Table(
+        columns=[
+            Column(head=head, is_left=True, width=first),
+            *(Column(head=each.head, width=_width(each)) for each in shown),
+        ],
+        groups=[RowGroup(rows=rows)],
+    )
+    yield Sentence(text="; ".join(table.legend))
+
+
+def _fitting(
+    table: ResultTable, room: int, setting: int
+) -> tuple[list[ResultColumn], bool]:
+    """The columns there is room for, and whether settings stand above them."""
+    left = room - sum(_width(each) for each in table.columns if each.needed)
+    alone = left < setting
+    left -= 0 if alone else setting
+    shown = []
+    for each in table.columns:
+        if not each.needed:
+            if _width(each) > left:
+                continue
+            left -= _width(each)
+        shown.append(each)
+    return shown, alone
+
+
+def _width(column: ResultColumn) -> int:
+    texts = (each.strip() for each in column.texts)
+    return GAP + max(map(len, (column.head, *texts)))
+
+
+def _style(sign: str) -> PlotStyle:
+    if BEST in sign:
+        return PlotStyle.BEST
+    return PlotStyle.PRESENT if PRESENT in sign else PlotStyle.NONE
+
+
+def _others(table: ResultTable) -> Iterator[Block]:
+    """What has no number, and why; what has still to come, together."""
+    for name, outcome, why in table.others:
+        if why:
+            yield Sentence(text=f"{name}: {outcome}: {why}")
+    if waiting := [name for name, _, why in table.others if not why]:
+        yield Sentence(text=f"not measured: {', '.join(waiting)}")
+
+
+def _doubts(table: ResultTable) -> Iterator[Block]:
+    shown = table.doubts[:MOST_DOUBTS]
+    yield Items(items=[Item(of=of, text=said, is_doubt=True) for of, said in shown])
+    if more := len(table.doubts) - len(shown):
+        yield Sentence(text=f"! and {counted(more, 'more doubt')} (--json tells all)")
+
+
+def _pasted(result: TuneResult, plan: TunePlan, room: int) -> Iterator[Block]:
+    commands = _commands(result, plan)
+    if result.best is None:
+        return
+    known = vllm_command(result.best.point, plan) is not None
+    yield Sentence(
+        text="To serve with the best setting:" if known else "The best setting's flags:"
+    )
+    yield Code(text="\n".join(line for each in commands for line in _fit(each, room)))
+
+
+def _fit(line: str, room: int) -> Iterator[str]:
+    """As few lines as fit, each but the last with the shell's sign that it goes on."""
+    begun = ""
+    for word in (shlex.quote(each) for each in shlex.split(line)):
+        if begun and len(begun) + len(word) + 5 > room:
+            yield f"  {begun} \\"
+            begun = f"  {word}"
+        else:
+            begun = f"{begun} {word}" if begun else word
+    yield f"  {begun}"
+
+
+# As a summary for pull requests.
+
+
+def tune_markdown(result: TuneResult, plan: TunePlan) -> str:
+    """The sentence, the table, what follows, the command; plots are folded away."""
+    table = result_table(result, plan)
+    commands = _commands(result, plan)
+    return document_markdown(
+        [
+            Heading(f"inferwatch tune: {plan.name or plan.model}", 3),
+            Sentence(text=f"{result.verdict}.", is_lead=True),
+            *_summary_table(table),
+            Items(items=[*_notes(table, "answers of ")]),
+            Items(items=[Item(text=each) for each in _follows(result)]),
+            *([Code(text="\n".join(commands), language="sh")] if commands else []),
+            *(
+                Folded(
+                    summary=f"Output tokens/s against {latency} p99",
+                    blocks=[
+                        Plot(
+                            rows=tune_plot(result, FOLDED_WIDTH, FOLDED_HEIGHT, latency)
+                        )
+                    ],
+                )
+                for latency in latencies_of(plan.load.slo)
+            ),
+        ]
+    )
+
+
+def _summary_table(table: ResultTable) -> Iterator[Block]:
+    if not table.marks:
+        return
+    heads = ["", f"setting: {table.flags}"]
+    rows = [
+        [
+            f"{mark} {table.signs[n]}".strip(),
+            table.settings[n],
+            *(each.texts[n].strip() for each in table.columns),
+        ]
+        for n, mark in enumerate(table.marks)
+    ]
+    yield Table(
+        columns=[
+            *(Column(head=head, is_left=True) for head in heads),
+            *(Column(head=each.name) for each in table.columns),
+        ],
+        groups=[RowGroup(rows=[Row(cells=cells) for cells in rows])],
+    )
+    yield Sentence(text="; ".join(table.legend), is_aside=True)
+
+
+def _notes(table: ResultTable, answers: str = "") -> Iterator[Item]:
+    """What has no number, and what throws doubt on some."""
+    for setting, outcome, why in table.others:
+        yield Item(
+            of=setting, word=outcome, text=why, sign=f"– {outcome}", tone="unknown"
+        )
+    for whose, doubt in table.doubts:
+        sign, tone = "▲ doubtful", "doubtful"
+        yield Item(of=whose, text=doubt, sign=sign, tone=tone, is_doubt=True)
+    for whose, said in table.answers:
+        yield Item(of=f"{answers}{whose}", text=said, sign="= answers", tone="unknown")
+
+
+# As a page.
+
+
+def tune_page(
+    result: TuneResult, plan: TunePlan, trials: Sequence[Trial] = ()
+) -> Iterator[str]:
+    """The parts of the page, in order."""
+    title = f"{plan.name or plan.model}, tuned"
+    yield from page(title, _page(title, result, plan, trials), "study tune")
+
+
+def _page(
+    title: str, result: TuneResult, plan: TunePlan, trials: Sequence[Trial]
+) -> Iterator[Block]:
+    table = result_table(result, plan)
+    yield Heading(f"{title}: {goal_text(plan.goal, plan)}", 1)
+    yield Sentence(text=f"{result.verdict}.", is_lead=True)
+    for line in _commands(result, plan):
+        yield Code(text=line, kind="command")
+    if said := [Item(text=each) for each in _follows(result)]:
+        yield Items(items=said, kind="follows")
+    drawn = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
+    if any(drawn):
+        yield Heading("Throughput against p99")
+        yield Sentence(text=ABOUT, tone="about")
+        yield Charts(figures=[each for each in drawn if each])
+    if table.marks:
+        yield Part(kind="settings-table", blocks=[*_settings(table)])
+    if notes := [*_notes(table)]:
+        yield Heading("What else there is to know")
+        yield Items(items=notes, kind="checks")
+    if trials:
+        yield Folded(
+            summary="All trials, in the order of measurement",
+            blocks=[*_trials(trials, plan)],
+        )
+    yield all_numbers("As tune --json prints them", tune_json(result, plan, trials))
+
+
+def _settings(table: ResultTable) -> Iterator[Block]:
+    rows = [
+        [
+            f"{mark} {table.settings[n]} {table.signs[n]}",
+            *(each.texts[n] for each in table.columns),
+        ]
+        for n, mark in enumerate(table.marks)
+    ]
+    yield Heading(f"Settings: {table.flags}")
+    yield simple_table([each.head for each in table.columns], rows)
+    yield Sentence(text="; ".join(table.legend), tone="legend-line")
+
+
+def _trials(trials: Sequence[Trial], plan: TunePlan) -> Iterator[Block]:
+    """Each in the order of measurement, so that drift can be seen."""
+    names = (
+        *("setting", "outcome", "how", "engine", "took", SCORES[plan.goal]),
+        *("tokens/s", "TTFT p99", "session"),
+    )
+    yield Heading("Trials")
+    yield simple_table(names, [[*_trial(each, plan)] for each in trials])
+
+
+def _trial(trial: Trial, plan: TunePlan) -> Iterator[str]:
+    record, numbers = trial.record, trial.numbers
+    ttft = numbers.latencies.get("ttft_s") if numbers is not None else None
+    yield f"{record.number}"
+    yield values_text(record.point)
+    yield f"{record.outcome}: {record.cause}" if record.cause else record.outcome
+    yield "turned live" if record.live else "started so"
+    yield f"{record.life}"
+    yield format_about(record.took_s) if record.took_s else UNKNOWN
+    yield format_figure(trial.score(plan.goal))
+    yield format_rate(numbers.tokens_per_s if numbers is not None else None)
+    yield from format_durations([ttft.quantiles.p99 if ttft is not None else None])
+    yield record.session or UNKNOWN
