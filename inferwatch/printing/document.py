@@ -81,8 +81,10 @@ class Cell:
     aside: str = ""
     """Small, behind the text."""
     tone: str = ""
+    folded: str = ""
+    """What stands there until somebody asks for the text."""
     markup: str = ""
-    """A drawing, or what is folded: only a page has it."""
+    """A drawing: only a page has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +193,15 @@ Block = (
 
 
 def simple_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str | Cell]], kind: str = ""
+    heads: Sequence[str], rows: Sequence[Sequence[str | Cell]], *, first: str = ""
 ) -> Table:
-    """A column of names, which has no head, and columns of values."""
+    """A column of names, which mostly needs no head, and columns of values."""
     return Table(
-        columns=[Column(is_left=True), *(Column(head=head) for head in heads)],
+        columns=[
+            Column(head=first, is_left=True),
+            *(Column(head=head) for head in heads),
+        ],
         groups=[RowGroup(rows=[Row(cells=cells) for cells in rows])],
-        kind=kind,
     )
 
 

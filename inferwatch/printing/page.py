@@ -183,7 +183,10 @@ def _inside(value: str | Cell | None) -> str:
     if isinstance(value, str):
         return as_html(" ".join(value.split()))
     aside = f' <span class="unit">{as_html(value.aside)}</span>' if value.aside else ""
-    return f"{as_html(value.text)}{aside}{value.markup}"
+    text = as_html(value.text)
+    if value.folded:
+        text = f"<details><summary>{as_html(value.folded)}</summary>{text}</details>"
+    return f"{text}{aside}{value.markup}"
 
 
 def _class(*names: str) -> str:

@@ -254,7 +254,8 @@ class TimeChart:
         ).html()
 
     def _highest(self) -> float:
-        areas, lines = ([e.values for e in self.series if e.area is a] for a in (1, 0))
+        areas = [each.values for each in self.series if each.area]
+        lines = [each.values for each in self.series if not each.area]
         stacked = [sum(v or 0.0 for v in column) for column in zip(*areas, strict=True)]
         known = [v for values in lines for v in values if v is not None]
         return max([*stacked, *known], default=0.0)

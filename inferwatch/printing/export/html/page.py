@@ -1,11 +1,10 @@
-"""A session as one page: the summary, charts, notes; every text escaped.
+"""A session as one page: the summary, charts, notes.
 
 Charts are the engine's where there was one, else the client's.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import NoteKind
@@ -14,92 +13,97 @@ from inferwatch.formatting import (
     about,
     counted,
     format_bracket,
+    format_bytes,
     format_count,
     format_duration,
     format_durations,
+    format_figure,
+    format_nines,
     format_rate,
     format_share,
 )
-from inferwatch.metrics.load.client_verdict import client_words
-from inferwatch.metrics.number import label_of
-from inferwatch.metrics.requests.latencies import LATENCIES
-from inferwatch.metrics.series.quantiles import PERCENTS
-from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.catalog import CATALOG, client_words
+from inferwatch.metrics.causes.cause import SPOKEN, SlowRequests
+from inferwatch.metrics.hardware.gpus import GpuState
+from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.requests.request_row import RequestRow
+from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.metrics.steps.efficiency import Stall
 from inferwatch.printing.destination import Destination
-from inferwatch.printing.export.html.causes import cause_tables
-from inferwatch.printing.export.html.hardware import (
-    hardware_cards,
-    hardware_charts,
-    hardware_tables,
+from inferwatch.printing.document import (
+    Block,
+    Cards,
+    Cell,
+    Charts,
+    Facts,
+    Heading,
+    Sentence,
+    simple_table,
 )
-from inferwatch.printing.export.html.page_data import (
-    ClientColumns,
-    Distribution,
-    PageData,
-    gather,
-)
-from inferwatch.printing.export.html.slo import slo_cards
+from inferwatch.printing.export.html.charts import GIGA, cdfs, time_charts
+from inferwatch.printing.export.html.page_data import PageData, gather
 from inferwatch.printing.export.note_text import note_text
 from inferwatch.printing.export.recording import Recording
-from inferwatch.printing.html.document import head, stylesheet
-from inferwatch.printing.html.svg_charts import (
-    Say,
-    SvgCurve,
-    SvgSeries,
-    SvgTimeChart,
-    Value,
-    cdf,
-    clock,
-)
-from inferwatch.printing.summary.latencies import SHOWN
+from inferwatch.printing.page import all_numbers, page, write_page
+from inferwatch.printing.summary.causes import slowest_rows
+from inferwatch.printing.summary.latencies import COLUMNS, SHOWN
 from inferwatch.printing.summary.session import Summary, run_line, summarise
-from inferwatch.visible import as_html, strict_json
+from inferwatch.printing.svg import clock
 
-COLUMNS = ("mean", *PERCENTS, "max")
-Row = tuple[str, str, Say, list[SvgSeries]]
-"""Of a chart: title, unit, how a value is formatted, and its series."""
-OUT, PREFILL, WAITING = (
-    label_of(each)
-    for each in (Timeline.output_tokens, Timeline.prefill_tokens, Timeline.waiting_max)
-)
-INKS = {"ttft_s": "prefill", "itl_s": "mean", "tpot_s": "decode", "e2el_s": "e2el"}
+MOST_PARTS = 3
+SIMULATED = "simulated: no GPU stands behind these readings"
 
 
 def write_html(recording: Recording, destination: Destination) -> None:
     """Write the page; it needs no network."""
-    with destination.file() as out:
-        for part in page(recording, gather(recording)):
-            out.write(part.encode())
-            out.write(b"\n")
-
-
-def page(recording: Recording, data: PageData) -> Iterable[str]:
-    """The parts of the page, in order."""
     row = recording.session
-    summary = summarise(data.snapshot, row.id, row)
     title = f"{row.name or row.id} · {row.model or 'no engine'}"
-    yield from head(title, stylesheet())
-    yield f"<h1>{as_html(title)}</h1>"
+    blocks = _page(title, recording, gather(recording))
+    write_page(page(title, blocks), destination)
+
+
+def _page(title: str, recording: Recording, data: PageData) -> Iterator[Block]:
+    shown = data.snapshot
+    summary = summarise(shown, recording.session.id, recording.session)
+    yield Heading(title, 1)
     yield from _about(recording)
-    cards = [*slo_cards(data.snapshot), *hardware_cards(data.snapshot)]
-    yield _cards(summary, cards)
+    yield Cards(pairs=[*_cards(summary), *slo_cards(shown), *_hardware_cards(shown)])
     yield from _latencies(summary)
     yield from _servers(summary["servers"])
     yield from _charts("Over the session", time_charts(data))
     yield from _charts("Distributions", cdfs(data))
-    yield from cause_tables(data.snapshot)
-    yield from hardware_tables(data.snapshot)
+    yield from _causes(shown)
+    yield from _hardware(shown)
     yield from _findings(summary["findings"])
-    yield from _facts("Engine", summary["engine"])
+    if (engine := summary["engine"]) is not None:
+        told = [(k, None if v is None else str(v)) for k, v in engine.items()]
+        yield from _facts("Engine", told)
     yield from _notes(data)
-    yield (
-        "<h2>All numbers</h2><details><summary>The summary as JSON, as --json prints "
-        f"it</summary><pre>{as_html(strict_json(summary, indent=1))}</pre></details>"
-    )
-    yield "</body></html>\n"
+    yield all_numbers("The summary as JSON, as --json prints it", summary)
 
 
-def _about(recording: Recording) -> Iterable[str]:
+def _table(
+    heading: str, heads: Sequence[str], rows: Iterable[Iterable[str | Cell]]
+) -> Iterator[Block]:
+    yield Heading(heading)
+    yield simple_table(heads, [[*row] for row in rows])
+
+
+def _facts(
+    heading: str, pairs: Sequence[tuple[str, str | Cell | None]]
+) -> Iterator[Block]:
+    if pairs:
+        yield Heading(heading)
+        yield Facts(pairs=pairs)
+
+
+def _charts(heading: str, figures: Sequence[str]) -> Iterator[Block]:
+    if figures:
+        yield Heading(heading)
+        yield Charts(figures=figures)
+
+
+def _about(recording: Recording) -> Iterator[Block]:
     row = recording.session
     began = datetime.fromtimestamp(row.started_ns / NS_PER_S, UTC)
     words = [
@@ -113,324 +117,262 @@ def _about(recording: Recording) -> Iterable[str]:
         words.append(row.state)
     if row.unrecorded:
         words.append(f"{counted(row.unrecorded, 'reading')} missing")
-    yield f"<p>{as_html(' · '.join(words))}</p>"
+    yield Sentence(text=" · ".join(words))
     if recording.imported_from:
-        yield f"<p>imported from {as_html(recording.imported_from)}</p>"
+        yield Sentence(text=f"imported from {recording.imported_from}")
 
 
-def _cards(summary: Summary, more: Sequence[tuple[str, str]]) -> str:
+# Cards.
+
+
+def _cards(summary: Summary) -> list[tuple[str, str]]:
     """What people look for first; the client's own counts where only it was there."""
     requests, runs = summary["requests"], summary["load_runs"]
     if summary["engine"] is None and runs:
-        told = [
-            (name, format_count(sum(run[name] for run in runs)))
-            for name in ("sent", "succeeded", "failed")
+        return [
+            *(
+                (name, format_count(sum(run[name] for run in runs)))
+                for name in ("sent", "succeeded", "failed")
+            ),
+            ("client", ", ".join({run["verdict"]: "" for run in runs})),
         ]
-        told.append(("client", ", ".join({run["verdict"]: "" for run in runs})))
-    else:
-        told = [
-            ("output tokens/s", format_rate(summary["output_tokens_per_s"])),
-            ("prompt tokens/s", format_rate(summary["prompt_tokens_per_s"])),
-            ("requests finished", format_count(requests["finished"])),
-            ("failed", format_count(requests["failed"])),
-            ("steps", format_count(summary["steps"]["count"])),
-            ("batch, mean", format_rate(summary["steps"]["batch_mean"])),
-            ("KV peak", format_share(summary["kv_peak_usage"])),
-            ("preemptions", format_count(summary["preemptions"])),
-        ]
-    told += more
-    cells = (f"<div><b>{as_html(v.strip())}</b><span>{n}</span></div>" for n, v in told)
-    return f'<div class="cards">{"".join(cells)}</div>'
+    return [
+        ("output tokens/s", format_rate(summary["output_tokens_per_s"])),
+        ("prompt tokens/s", format_rate(summary["prompt_tokens_per_s"])),
+        ("requests finished", format_count(requests["finished"])),
+        ("failed", format_count(requests["failed"])),
+        ("steps", format_count(summary["steps"]["count"])),
+        ("batch, mean", format_rate(summary["steps"]["batch_mean"])),
+        ("KV peak", format_share(summary["kv_peak_usage"])),
+        ("preemptions", format_count(summary["preemptions"])),
+    ]
 
 
-def _latencies(summary: Summary) -> Iterable[str]:
+def slo_cards(shown: Snapshot) -> list[tuple[str, str]]:
+    """How many requests were good, and what tokens cost; none where nobody asked."""
+    found: list[tuple[str, str]] = []
+    state, told = shown.slo, shown.spending
+    if state is not None and state.share is not None:
+        verdict = "met" if state.met else "MISSED"
+        found.append((f"SLO {verdict}: {state.slo}", format_nines(state.share)))
+        if state.goodput_per_s is not None:
+            found.append(("goodput, req/s", format_rate(state.goodput_per_s)))
+    if told is not None:
+        per = (
+            (f"{told.currency} per Mtok", told.per_mtok),
+            (f"{told.currency} per good Mtok", told.per_mtok_good),
+            ("J per prompt token", told.joules_per_prefill_token),
+            ("J per decode token", told.joules_per_decode_token),
+        )
+        found += [(name, format_figure(x)) for name, x in per if x is not None]
+    return found
+
+
+def _hardware_cards(shown: Snapshot) -> list[tuple[str, str]]:
+    told = shown.hardware
+    mean = told.hbm_bytes_per_s_mean
+    of = f" of {told.gpus} GPUs" if told.gpus > 1 else ""
+    cards = (
+        (f"HBM, mean GB/s{of}", None if mean is None else mean / GIGA, format_rate),
+        ("SM active, mean", told.sm_active_mean, format_share),
+        (f"power, mean W{of}", told.power_w_mean, format_count),
+        ("J per output token", told.joules_per_token, format_figure),
+    )
+    return [(name, show(value)) for name, value, show in cards if value is not None]
+
+
+# Latencies, by server and by client.
+
+
+def _latencies(summary: Summary) -> Iterator[Block]:
     """The server's, then those of each load run; grey values rest on few samples."""
-    yield from _table("server", summary)
+    yield from _latency_table("server", summary)
     runs = summary["load_runs"]
     for run in runs:
         named = f", {run_line(run)}" if len(runs) > 1 else ""
-        yield from _table(f"client{named}", run)
+        yield from _latency_table(f"client{named}", run)
         yield _verdict(run)
-    yield "<p>~ rests on fewer than 10/(1-p) samples.</p>"
+    yield Sentence(text="~ rests on fewer than 10/(1-p) samples.")
 
 
-def _table(heading: str, rows: Summary) -> Iterable[str]:
+def _latency_table(heading: str, rows: Summary) -> Iterator[Block]:
     held = [name for name in SHOWN if rows.get(name, {}).get("n")]
     if held:
-        heads = "".join(f"<th>{name}</th>" for name in ("n", *COLUMNS))
-        yield f'<h2>Latencies, {as_html(heading)}</h2><div class="wide"><table>'
-        yield f"<tr><th></th>{heads}</tr>"
-        for name in held:
-            yield _latency(name, rows[name])
-        yield "</table></div>"
+        cells = (_latency(name, rows[name]) for name in held)
+        yield from _table(f"Latencies, {heading}", ("n", *COLUMNS), cells)
 
 
-def _servers(servers: Sequence[Summary]) -> Iterable[str]:
-    """Those attached to, one a row."""
-    if not servers:
-        return
-    heads = ("server", "via", "running", "waiting", "KV", "out tok/s", "TTFT, mean")
-    cells = "".join(f"<th>{name}</th>" for name in heads)
-    yield f'<h2>Servers, at the end</h2><div class="wide"><table><tr>{cells}</tr>'
-    for server in servers:
-        rank = f" rank {server['rank']}" if server["rank"] != "0" else ""
-        lost = "" if server["answers"] else f" (no answer: {server['why']})"
-        told = (
-            f"{server['name']}{rank}{lost}",
-            server["via"],
-            format_count(server["running"]),
-            format_count(server["waiting"]),
-            format_share(server["kv_usage"]),
-            format_rate(server["output_tokens_per_s"]),
-            format_duration(server.get("ttft_s", {}).get("mean")),
-        )
-        held = "".join(f"<td>{as_html(each.strip())}</td>" for each in told)
-        yield f"<tr>{held}</tr>"
-    yield "</table></div>"
-
-
-def _verdict(client: Summary) -> str:
-    """Whether the client was fast enough for the latencies above, and why not."""
-    words = client_words(client["verdict"])
-    said = f"{words[0].upper()}{words[1:]}"
-    if not client["reasons"]:
-        return f"<p>{said}.</p>"
-    why = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
-    told = (
-        f"{said}: {'; '.join(why)}. These numbers are the client's, not the server's."
-    )
-    return f'<p class="doubt">▲ {as_html(told)}</p>'
-
-
-def _latency(metric: str, row: dict[str, Any]) -> str:
-    abbr = LATENCIES[metric].label
-    cells = [f"<td>{abbr} <span class=unit>{as_html(row['vantage'])}</span></td>"]
-    cells.append(f"<td>{format_count(row['n']).strip()}</td>")
+def _latency(metric: str, row: Summary) -> Iterator[str | Cell]:
+    yield Cell(text=CATALOG[metric].abbr, aside=row["vantage"])
+    yield format_count(row["n"])
     texts = format_durations(row[column] for column in COLUMNS)
     ends = row.get("brackets") or {}
     for column, exact in zip(COLUMNS, map(str.strip, texts), strict=True):
         end = ends.get(column)
         text = format_bracket(*end) if end else exact
         weak = column in row["weak"]
-        cells.append(
-            f'<td class="weak">{about(text)}</td>' if weak else f"<td>{text}</td>"
-        )
-    return f"<tr>{''.join(cells)}</tr>"
+        yield Cell(text=about(text), tone="weak") if weak else text
 
 
-def _charts(heading: str, figures: Sequence[str]) -> Iterable[str]:
-    if figures:
-        yield f'<h2>{heading}</h2><div class="charts">'
-        yield from figures
-        yield "</div>"
+def _verdict(client: Summary) -> Sentence:
+    """Whether the client was fast enough for the latencies above, and why not."""
+    words = client_words(client["verdict"])
+    said = f"{words[0].upper()}{words[1:]}"
+    if not client["reasons"]:
+        return Sentence(text=f"{said}.")
+    why = [*client["reasons"], *([client["cause"]] if client["cause"] else [])]
+    told = (
+        f"{said}: {'; '.join(why)}. These numbers are the client's, not the server's."
+    )
+    return Sentence(text=f"▲ {told}", tone="doubt")
 
 
-def _facts(heading: str, facts: dict[str, Any] | None) -> Iterable[str]:
-    if facts is not None:
-        yield f'<h2>{heading}</h2><table class="facts">'
-        for name, value in facts.items():
-            told = UNKNOWN if value is None else str(value)
-            yield f"<tr><td>{as_html(name)}</td><td>{as_html(told)}</td></tr>"
-        yield "</table>"
+def _servers(servers: Sequence[Summary]) -> Iterator[Block]:
+    """Those attached to, one a row."""
+    if servers:
+        heads = ("via", "running", "waiting", "KV", "out tok/s", "TTFT, mean")
+        rows = map(_server, servers)
+        yield Heading("Servers, at the end")
+        yield simple_table(heads, [[*row] for row in rows], first="server")
 
 
-def _findings(found: list[dict[str, Any]]) -> Iterable[str]:
+def _server(server: Summary) -> Iterator[str]:
+    rank = f" rank {server['rank']}" if server["rank"] != "0" else ""
+    lost = "" if server["answers"] else f" (no answer: {server['why']})"
+    yield f"{server['name']}{rank}{lost}"
+    yield server["via"]
+    yield format_count(server["running"])
+    yield format_count(server["waiting"])
+    yield format_share(server["kv_usage"])
+    yield format_rate(server["output_tokens_per_s"])
+    yield format_duration(server.get("ttft_s", {}).get("mean"))
+
+
+# Why requests were slow, and where the scheduler stood still.
+
+
+def _causes(shown: Snapshot) -> Iterator[Block]:
+    if shown.slowest is not None and shown.slowest.groups:
+        yield from _slowest(shown.slowest)
+    if rows := slowest_rows(shown):
+        names = ("TTFT", "where it went", "longest gap", "because of")
+        yield from _table("Slowest requests", names, map(_request, rows))
+    if shown.stalls:
+        yield from _table("Stalls", ("at", "took", "what"), map(_stall, shown.stalls))
+
+
+def _slowest(slowest: SlowRequests) -> Iterator[Block]:
+    yield from _table(
+        "Why requests were slow",
+        ("of their TTFT", "requests it took most of"),
+        (
+            (SPOKEN[each.cause], format_share(each.share), f"{each.requests:,}")
+            for each in slowest.groups
+        ),
+    )
+    which = "from p99 on" if slowest.is_p99 else "the slowest tenth"
+    said = f"{counted(slowest.n, 'request')} of {slowest.of:,}: {which}"
+    yield Sentence(text=f"{said}; shares are of their time to the first token")
+
+
+def _request(row: RequestRow) -> Iterator[str]:
+    yield row.name
+    yield format_duration(row.ttft_s)
+    parts = sorted(row.ttft_parts, key=lambda part: -part[1])[:MOST_PARTS]
+    said = (f"{format_duration(part_s).strip()} {cause}" for cause, part_s in parts)
+    yield ", ".join(said) or UNKNOWN
+    yield format_duration(row.itl_max_s)
+    yield "" if row.itl_cause is None else SPOKEN[row.itl_cause]
+
+
+def _stall(stall: Stall) -> Iterator[str]:
+    yield stall.kind
+    yield clock(stall.start_ns / NS_PER_S)
+    yield format_duration((stall.end_ns - stall.start_ns) / NS_PER_S)
+    yield stall.evidence
+
+
+# A row for each GPU and each host, over the whole session.
+
+
+def _hardware(shown: Snapshot) -> Iterator[Block]:
+    gpus = shown.gpus
+    if gpus:
+        names = ("HBM, mean", "of peak", "SM active", "power, mean", "limit", "energy")
+        heads = (*names, "throttled", "memory", "measured by")
+        yield from _table("GPUs", heads, map(_gpu, gpus))
+        if any(gpu.is_simulated for gpu in gpus):
+            yield Sentence(text=f"▲ {SIMULATED}", tone="doubt")
+    told = shown.hardware.no_gpu
+    if told and not gpus and shown.hosts:
+        yield Heading("GPUs")
+        yield Sentence(text=f"none: {told}")
+    hosts = [host for host in shown.hosts if host.info is not None]
+    if hosts:
+        of_host = ("processor", "cores", "memory", "API loop lag, worst")
+        yield from _table("Hosts", of_host, map(_host, hosts))
+
+
+def _gpu(gpu: GpuState) -> Iterator[str]:
+    info, mean = gpu.info, gpu.hbm_bytes_per_s_mean
+    number = "" if info.index is None else f"{info.index} "
+    named = f"GPU {number}{info.name or ''} {info.profile or ''}".strip()
+    simulated = " (simulated)" if gpu.is_simulated else ""
+    lost = f" (lost: {info.lost_because})" if info.lost_because else ""
+    others = " (not the engine's)" if gpu.watched is False else ""
+    yield f"{named}{simulated}{others}{lost}"
+    yield _with_unit(None if mean is None else mean / GIGA, "GB/s")
+    yield format_share(gpu.hbm_share_mean)
+    yield format_share(gpu.sm_active_mean)
+    yield _with_unit(gpu.power_w_mean, "W")
+    yield _with_unit(gpu.power_limit_w, "W")
+    yield _with_unit(None if gpu.energy_j is None else gpu.energy_j / 1e3, "kJ")
+    held = {why: share for why, share in gpu.throttled.items() if share}
+    said = ", ".join(f"{why} {format_share(share)}" for why, share in held.items())
+    yield said or ("no" if gpu.throttled else UNKNOWN)
+    yield format_bytes(gpu.memory_used_bytes)
+    yield gpu.via or UNKNOWN
+
+
+def _host(host: HostState) -> Iterator[str]:
+    info = host.info
+    yield (info.name if info else host.source) or "host"
+    yield (info.cpu if info else None) or UNKNOWN
+    yield format_count(info.cores if info else None)
+    yield format_bytes(info.memory_bytes if info else None)
+    lag_s = host.api_loop_lag_s
+    yield UNKNOWN if lag_s is None else f"{lag_s * 1e3:.1f} ms"
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    return UNKNOWN if value is None else f"{format_rate(value)} {unit}"
+
+
+# What was wrong, and what was noted.
+
+
+def _findings(found: Sequence[Summary]) -> Iterator[Block]:
     """What was wrong, and for how long."""
-    if not found:
-        return
-    yield '<h2>Findings</h2><table class="facts">'
+    told = []
     for each in found:
         begun, until_s = clock(each["since_s"]), each["until_s"]
         span = f"{begun} to {'the end' if until_s is None else clock(until_s)}"
-        words = as_html(f"{each['title']}: {each['sentence']}")
-        yield f"<tr><td>{span}</td><td>{words}</td></tr>"
-    yield "</table>"
+        told.append((span, f"{each['title']}: {each['sentence']}"))
+    yield from _facts("Findings", told)
 
 
-def _notes(data: PageData) -> Iterable[str]:
+def _notes(data: PageData) -> Iterator[Block]:
     """Notes and bookmarks in order of time; a load plan is long and folds."""
-    notes, plans = data.snapshot.notes, data.plans
-    told = [(note.t_ns, str(note.kind), as_html(note_text(note))) for note in notes]
-    told += [(each.t_ns, str(NoteKind.STARTED), _folded(each.plan)) for each in plans]
-    told += [(t_ns, "bookmark", as_html(text)) for t_ns, text in data.bookmarks]
-    told += [(t_ns, "limits", as_html(text)) for t_ns, text in data.limits]
-    if not told:
-        return
-    yield '<h2>Notes</h2><table class="facts">'
-    for t_ns, kind, words in sorted(told, key=lambda each: each[0]):
-        at = clock(t_ns / NS_PER_S)
-        yield f"<tr><td>{at} {as_html(kind)}</td><td>{words}</td></tr>"
-    yield "</table>"
-
-
-def _folded(plan: str) -> str:
-    words = as_html(f"load plan {plan}")
-    return f"<details><summary>load plan</summary>{words}</details>"
-
-
-def time_charts(data: PageData) -> list[str]:
-    """Charts over the whole session: the engine's, else the client's."""
-    timeline = data.snapshot.timeline
-    if any(each is not None for each in timeline.running_max):
-        told = _scraped(timeline)
-    elif any(timeline.steps):
-        told = _engine(timeline)
-    else:
-        told = _client(data.client)
-    hardware = _over(timeline, list(hardware_charts(timeline)))
-    return [chart.html() for chart in (*told, *hardware)]
-
-
-def cdfs(data: PageData) -> list[str]:
-    """Cumulative distributions: one figure for each vantage that saw latencies."""
-    view = data.snapshot.client
-    many = view is not None and len(view.runs) > 1
-    client = "client, all loads together" if many else "client"
-    views = (("server", data.server), (client, data.client.of))
-    return [
-        cdf(f"Latencies, {who}: cumulative distribution", curves, format_duration)
-        for who, of in views
-        if (curves := _curves(of))
+    told: list[tuple[int, str, str | Cell]] = [
+        (note.t_ns, str(note.kind), note_text(note)) for note in data.snapshot.notes
     ]
-
-
-def _curves(of: Mapping[str, Distribution]) -> list[SvgCurve]:
-    return [
-        SvgCurve(name=LATENCIES[metric].label, ink=ink, points=of[metric].points())
-        for metric, ink in INKS.items()
-        if metric in of and of[metric].n
-    ]
-
-
-def _engine(line: Timeline) -> list[SvgTimeChart]:
-    return _over(line, _engine_rows(line))
-
-
-def _scraped(line: Timeline) -> list[SvgTimeChart]:
-    return _over(line, _scraped_rows(line))
-
-
-def _over(line: Timeline, rows: Sequence[Row]) -> list[SvgTimeChart]:
-    start_s, column_s = line.start_ns / NS_PER_S, line.bin_ns / NS_PER_S
-    return [
-        SvgTimeChart(
-            title=title,
-            unit=unit,
-            series=series,
-            say=say,
-            start_s=start_s,
-            column_s=column_s,
-        )
-        for title, unit, say, series in rows
-    ]
-
-
-def _scraped_rows(line: Timeline) -> list[Row]:
-    """What servers count, for each chart as below."""
-    tokens = [
-        _line(PREFILL, "prefill", _rate(line, line.prefill_tokens)),
-        _line(OUT, "output", _rate(line, line.output_tokens)),
-    ]
-    requests = [
-        _area(label_of(Timeline.running_max), "decode", line.running_max),
-        _line(WAITING, "waiting", line.waiting_max, dashed=True),
-    ]
-    ttft = [_line("mean", "mean", line.ttft_mean_s)]
-    itl = [_line("mean", "mean", line.itl_mean_s)]
-    usage = [_area(label_of(Timeline.kv_usage), "kv", line.kv_usage)]
-    return [
-        ("Throughput", "tokens/s, scrape", _rates, tokens),
-        ("TTFT, mean", "s", format_durations, ttft),
-        ("ITL, mean", "s", format_durations, itl),
-        ("Running and waiting", "requests, scrape", _rates, requests),
-        ("KV cache", "share in use, scrape", _shares, usage),
-    ]
-
-
-def _engine_rows(line: Timeline) -> list[Row]:
-    """For each chart: title, unit, how a value is formatted, and its series."""
-    tokens = [
-        _line(PREFILL, "prefill", _rate(line, line.prefill_tokens)),
-        _line(OUT, "output", _rate(line, line.output_tokens)),
-    ]
-    ttft = _mean_and_worst(line.ttft_mean_s, line.ttft_max_s)
-    itl = _mean_and_worst(line.itl_mean_s, line.itl_max_s)
-    step = _mean_and_worst(line.step_mean_s, line.step_max_s)
-    batch = [
-        _area(label_of(Timeline.batch_decode), "decode", line.batch_decode),
-        _area(label_of(Timeline.batch_prefill), "prefill", line.batch_prefill),
-        _line(WAITING, "waiting", line.waiting_max, dashed=True),
-    ]
-    blocks = [
-        _area(label_of(Timeline.kv_used_blocks), "kv", line.kv_used_blocks),
-        _area(label_of(Timeline.kv_cached_blocks), "cached", line.kv_cached_blocks),
-    ]
-    at_the_end = "blocks, at the last step of each column"
-    return [
-        ("Throughput", "tokens/s, engine", _rates, tokens),
-        ("TTFT", "s, frontend", format_durations, ttft),
-        ("ITL", "s, engine", format_durations, itl),
-        ("Batch and queue", "requests per step", _rates, batch),
-        ("KV cache", at_the_end, _counts, blocks),
-        ("Step time", "s, engine", format_durations, step),
-    ]
-
-
-def _client(client: ClientColumns) -> list[SvgTimeChart]:
-    bin_ns, columns = client.columns()
-    if not columns["tokens"]:
-        return []
-    axis = {"start_s": 0.0, "column_s": bin_ns / NS_PER_S}
-    charts = [
-        SvgTimeChart(
-            title="Throughput",
-            unit="tokens/s of finished answers, client",
-            series=[_line(OUT, "output", columns["tokens"])],
-            say=_rates,
-            **axis,
-        )
-    ]
-    for name, title in (("ttft", "TTFT"), ("itl", "ITL")):
-        mean, worst = columns[f"{name}_mean"], columns[f"{name}_max"]
-        if any(value is not None for value in mean):
-            charts.append(
-                SvgTimeChart(
-                    title=title,
-                    unit="s, client",
-                    series=_mean_and_worst(mean, worst),
-                    say=format_durations,
-                    **axis,
-                )
-            )
-    return charts
-
-
-def _rates(values: Sequence[Value]) -> list[str]:
-    return [format_rate(value) for value in values]
-
-
-def _counts(values: Sequence[Value]) -> list[str]:
-    return [format_count(value) for value in values]
-
-
-def _shares(values: Sequence[Value]) -> list[str]:
-    return [format_share(value) for value in values]
-
-
-def _rate(line: Timeline, counts: Sequence[int | None]) -> list[Value]:
-    per_s = NS_PER_S / line.bin_ns
-    return [None if count is None else count * per_s for count in counts]
-
-
-def _mean_and_worst(mean: Sequence[Value], worst: Sequence[Value]) -> list[SvgSeries]:
-    return [_line("worst", "worst", worst), _line("mean", "mean", mean)]
-
-
-def _line(
-    name: str, ink: str, values: Sequence[Value], *, dashed: bool = False
-) -> SvgSeries:
-    return SvgSeries(name=name, ink=ink, values=values, dashed=dashed)
-
-
-def _area(name: str, ink: str, values: Sequence[Value]) -> SvgSeries:
-    return SvgSeries(name=name, ink=ink, values=values, area=True)
+    for each in data.plans:
+        folded = Cell(text=f"load plan {each.plan}", folded="load plan")
+        told.append((each.t_ns, str(NoteKind.STARTED), folded))
+    told += [(t_ns, "bookmark", text) for t_ns, text in data.bookmarks]
+    told += [(t_ns, "limits", text) for t_ns, text in data.limits]
+    told.sort(key=lambda each: each[0])
+    yield from _facts(
+        "Notes",
+        [(f"{clock(t_ns / NS_PER_S)} {kind}", text) for t_ns, kind, text in told],
+    )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from collectors.contract.readings import Prices
 from inferwatch.metrics.model.spending import spending
-from inferwatch.printing.export.html.slo import slo_cards
+from inferwatch.printing.export.html.page import slo_cards
 from tests.inferwatch.metrics.test_spending import good, shown
 
 

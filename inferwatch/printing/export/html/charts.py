@@ -1,0 +1,196 @@
+"""The charts of a session's page: over time, and how latencies are distributed."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from collectors.contract.clock import NS_PER_S
+from inferwatch.formatting import (
+    format_count,
+    format_duration,
+    format_durations,
+    format_figure,
+    format_rate,
+    format_share,
+)
+from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.printing.export.html.page_data import (
+    ClientColumns,
+    Distribution,
+    PageData,
+)
+from inferwatch.printing.svg import Curve, Say, Series, TimeChart, Value, cdf
+
+ChartRow = tuple[str, str, Say, list[Series]]
+"""Title, unit, how a value is formatted, and its series."""
+OUT, PREFILL, WAITING = (
+    label_of(f"timeline.{name}")
+    for name in ("output_tokens", "prefill_tokens", "waiting_max")
+)
+INKS = {"ttft_s": "prefill", "itl_s": "mean", "tpot_s": "decode", "e2el_s": "e2el"}
+GIGA = 1e9
+
+
+def time_charts(data: PageData) -> list[str]:
+    """Charts over the whole session: the engine's, else the client's."""
+    line = data.snapshot.timeline
+    bin_ns, rows = line.bin_ns, _hardware(line)
+    if any(each is not None for each in line.running_max):
+        told = _drawn(_scraped(line), line.start_ns, bin_ns)
+    elif any(line.steps):
+        told = _drawn(_engine(line), line.start_ns, bin_ns)
+    else:
+        told = _drawn(_client(data.client), 0, data.client.bin_ns)
+    return [*told, *_drawn(rows, line.start_ns, bin_ns)]
+
+
+def cdfs(data: PageData) -> list[str]:
+    """Cumulative distributions: one figure for each vantage that saw latencies."""
+    view = data.snapshot.client
+    many = view is not None and len(view.runs) > 1
+    client = "client, all loads together" if many else "client"
+    return [
+        cdf(f"Latencies, {who}: cumulative distribution", curves, format_duration)
+        for who, of in (("server", data.server), (client, data.client.of))
+        if (curves := _curves(of))
+    ]
+
+
+def _curves(of: Mapping[str, Distribution]) -> list[Curve]:
+    return [
+        Curve(name=label_of(metric), ink=ink, points=of[metric].points())
+        for metric, ink in INKS.items()
+        if metric in of and of[metric].n
+    ]
+
+
+def _drawn(rows: Iterable[ChartRow], start_ns: int, bin_ns: int) -> list[str]:
+    return [
+        TimeChart(
+            title=title,
+            unit=unit,
+            series=series,
+            say=say,
+            start_s=start_ns / NS_PER_S,
+            column_s=bin_ns / NS_PER_S,
+        ).html()
+        for title, unit, say, series in rows
+    ]
+
+
+def _scraped(line: Timeline) -> Iterator[ChartRow]:
+    """What servers count."""
+    requests = [
+        _area(label_of("timeline.running_max"), "decode", line.running_max),
+        _line(WAITING, "waiting", line.waiting_max, dashed=True),
+    ]
+    usage = [_area(label_of("timeline.kv_usage"), "kv", line.kv_usage)]
+    yield "Throughput", "tokens/s, scrape", RATES, _tokens(line)
+    yield "TTFT, mean", "s", format_durations, _means(line.ttft_mean_s)
+    yield "ITL, mean", "s", format_durations, _means(line.itl_mean_s)
+    yield "Running and waiting", "requests, scrape", RATES, requests
+    yield "KV cache", "share in use, scrape", SHARES, usage
+
+
+def _engine(line: Timeline) -> Iterator[ChartRow]:
+    batch = [
+        _area(label_of("timeline.batch_decode"), "decode", line.batch_decode),
+        _area(label_of("timeline.batch_prefill"), "prefill", line.batch_prefill),
+        _line(WAITING, "waiting", line.waiting_max, dashed=True),
+    ]
+    blocks = [
+        _area(label_of("timeline.kv_used_blocks"), "kv", line.kv_used_blocks),
+        _area(label_of("timeline.kv_cached_blocks"), "cached", line.kv_cached_blocks),
+    ]
+    ttft = _means(line.ttft_mean_s, line.ttft_max_s)
+    itl = _means(line.itl_mean_s, line.itl_max_s)
+    step = _means(line.step_mean_s, line.step_max_s)
+    yield "Throughput", "tokens/s, engine", RATES, _tokens(line)
+    yield "TTFT", "s, frontend", format_durations, ttft
+    yield "ITL", "s, engine", format_durations, itl
+    yield "Batch and queue", "requests per step", RATES, batch
+    yield "KV cache", "blocks, at the last step of each column", COUNTS, blocks
+    yield "Step time", "s, engine", format_durations, step
+
+
+def _client(client: ClientColumns) -> Iterator[ChartRow]:
+    _, columns = client.columns()
+    if not columns["tokens"]:
+        return
+    tokens = [_line(OUT, "output", columns["tokens"])]
+    yield "Throughput", "tokens/s of finished answers, client", RATES, tokens
+    for name, title in (("ttft", "TTFT"), ("itl", "ITL")):
+        mean, worst = columns[f"{name}_mean"], columns[f"{name}_max"]
+        if _known(mean):
+            yield title, "s, client", format_durations, _means(mean, worst)
+
+
+def _hardware(line: Timeline) -> Iterator[ChartRow]:
+    """What GPUs and hosts did, where that is known."""
+    measured = _area("measured", "mean", _giga(line.hbm_bytes_per_s))
+    derived = _line("derived", "e2el", _giga(line.derived_bytes_per_s), dashed=True)
+    if _known(line.hbm_bytes_per_s):
+        series = [measured, *([derived] if _known(derived.values) else [])]
+        yield "Memory bandwidth", "GB/s, gpu", FIGURES, series
+    elif _known(line.derived_bytes_per_s):
+        unit = "GB/s, derived: weights once a step, and the KV cache read"
+        yield "Memory traffic", unit, FIGURES, [derived]
+    shares = [
+        _line(name, ink, column, dashed=dashed)
+        for name, ink, column, dashed in (
+            (label_of("hardware.sm_active"), "output", line.sm_active, False),
+            ("of peak HBM", "mean", line.hbm_share, False),
+            (label_of("gpu.throttled"), "prefill", line.throttled, True),
+        )
+        if _known(column)
+    ]
+    if shares:
+        yield "GPUs", "share of cycles and of time, gpu", SHARES, shares
+    if _known(line.power_w):
+        power = [_area("power", "waiting", line.power_w)]
+        yield "Power", "W, gpu, of the boards", COUNTS, power
+    if _known(line.host_busy):
+        busy = [_area("busy", "cached", line.host_busy)]
+        yield "Host", "share of its cores", SHARES, busy
+
+
+def _tokens(line: Timeline) -> list[Series]:
+    per_s = NS_PER_S / line.bin_ns
+    return [
+        _line(name, ink, [None if n is None else n * per_s for n in counts])
+        for name, ink, counts in (
+            (PREFILL, "prefill", line.prefill_tokens),
+            (OUT, "output", line.output_tokens),
+        )
+    ]
+
+
+def _means(mean: Sequence[Value], worst: Sequence[Value] | None = None) -> list[Series]:
+    above = [] if worst is None else [_line("worst", "worst", worst)]
+    return [*above, _line("mean", "mean", mean)]
+
+
+def _line(
+    name: str, ink: str, values: Sequence[Value], *, dashed: bool = False
+) -> Series:
+    return Series(name=name, ink=ink, values=values, dashed=dashed)
+
+
+def _area(name: str, ink: str, values: Sequence[Value]) -> Series:
+    return Series(name=name, ink=ink, values=values, area=True)
+
+
+def _known(column: Sequence[Value]) -> bool:
+    return any(each is not None for each in column)
+
+
+def _giga(column: Sequence[Value]) -> list[Value]:
+    return [None if each is None else each / GIGA for each in column]
+
+
+def _each(show: Callable[[Value], str]) -> Say:
+    return lambda values: [show(value) for value in values]
+
+
+RATES, COUNTS, SHARES, FIGURES = map(
+    _each, (format_rate, format_count, format_share, format_figure)
+)

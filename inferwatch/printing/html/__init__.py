@@ -1,1 +1,0 @@
-"""What all HTML pages share: the document, tables, charts as SVG."""
