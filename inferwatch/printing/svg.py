@@ -60,13 +60,15 @@ class Figure:
     below: str = ""
     """Markup under it."""
     kind: str = ""
-    plot: str = "plot axes"
+    is_tall: bool = True
+    """Its marks across are drawn as lines, too."""
 
     def html(self) -> str:
         """The markup; text keeps its size on a phone."""
-        title, ruled = as_html(self.title), "".join(rules(self.x_ticks, self.y_ticks))
+        title = as_html(self.title)
+        ruled = rules(self.x_ticks if self.is_tall else (), self.y_ticks)
         ys = "".join(label(tick, "top") for tick in self.y_ticks)
-        drawn = svg([ruled, *self.shapes], title)
+        drawn = svg([*ruled, *self.shapes], title)
         if self.over:
             drawn = f'<div class="field">{drawn}{self.over}</div>'
         kind = f' class="{self.kind}"' if self.kind else ""
@@ -74,7 +76,8 @@ class Figure:
             f"<figure{kind}><figcaption><b>{title}</b> "
             f'<span class="unit">{as_html(self.unit)}</span>{self._keys()}'
             f"</figcaption>{self._sides()}"
-            f'<div class="{self.plot}"><div class="ys">{ys}</div>{drawn}'
+            f'<div class="plot{" axes" * self.is_tall}"><div class="ys">{ys}</div>'
+            f"{drawn}"
             f'<div class="xs">{axis_labels(self.x_ticks)}</div></div>{self.below}'
             "</figure>"
         )
@@ -250,7 +253,7 @@ class TimeChart:
             x_ticks=[Tick(i / TICKS, text) for i, text in enumerate(self._times())],
             y_ticks=heights(top, self.say),
             keys=[(each.name, each.ink) for each in self.series],
-            plot="plot",
+            is_tall=False,
         ).html()
 
     def _highest(self) -> float:
@@ -356,7 +359,7 @@ def cdf(title: str, curves: Sequence[Curve], say: Callable[[float], str]) -> str
         x_ticks=[tick(i / TICKS) for i in range(TICKS + 1)],
         y_ticks=[Tick(0.0, "100%"), Tick(0.5, "50%"), Tick(1.0, "0%")],
         keys=[(curve.name, curve.ink) for curve in curves],
-        plot="plot",
+        is_tall=False,
     ).html()
 
 
