@@ -300,6 +300,25 @@ def format_figure(value: float | None) -> str:
     return f"{value:.{places}f}".rjust(WIDTH)
 
 
+def price_places(prices: Iterable[float | None]) -> int:
+    """Return the decimals for prices that are read side by side.
+
+    >>> price_places([0.11, 0.085]), price_places([12.5, 1.18, None]), price_places([])
+    (4, 2, 2)
+    """
+    known = [each for each in prices if each]
+    return min(max(2, 2 - floor(log10(min(known)))), 6) if known else 2
+
+
+def format_price(price: float | None, currency: str, places: int) -> str:
+    """Format with its currency, of any width.
+
+    >>> format_price(0.11, "$", 4), format_price(13_902, "€", 2)
+    ('$0.1100', '€13,902.00')
+    """
+    return UNKNOWN if price is None else f"{currency}{price:,.{places}f}"
+
+
 def format_change(ratio: float | None) -> str:
     """Format a ratio as a change, in six columns at most: ``+38%``, ``×12.5``.
 

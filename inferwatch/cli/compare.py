@@ -1,7 +1,6 @@
 """``inferwatch compare``: compare sessions, with confidence intervals."""
 
 import math
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,7 +24,7 @@ from inferwatch.errors import UsageError
 from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.page import write_page
-from inferwatch.printing.text import coloured, plain
+from inferwatch.printing.text import painter
 from inferwatch.record.file.location import default_database, scratch_folder
 from inferwatch.record.imported.imported_sessions import store_runs
 from inferwatch.record.imported.result_file import read_results
@@ -163,9 +162,8 @@ def _say(comparison: Comparison, form: OutputForm) -> None:
     elif form is OutputForm.MARKDOWN:
         say(comparison_markdown(comparison))
     else:
-        paint = coloured if _coloured() else plain
         every_row = form is OutputForm.EVERY_ROW
-        say_coloured(comparison_text(comparison, paint, every_row=every_row))
+        say_coloured(comparison_text(found, painter(), every_row=every_row))
 
 
 def show_comparison(request: ComparisonRequest) -> int:
@@ -190,10 +188,6 @@ def _tell(what: str) -> None:
 def _clear() -> None:
     if sys.stderr.isatty():
         say_no_more()
-
-
-def _coloured() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _seconds(warmup: str) -> float | None:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
@@ -24,6 +23,7 @@ from inferwatch.limits.plan import GpuSetup, Workload, plan_for
 from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
 from inferwatch.limits.shape import ModelShape
 from inferwatch.printing.summary.plan import Measured, as_json, plan_text
+from inferwatch.printing.text import painter
 
 GB = 1e9
 DEFAULT_CONTEXT = 4096
@@ -68,19 +68,15 @@ def print_plan(given: Mapping[str, Any]) -> int:
         say_json({**as_json(name, plans, measured), "stored_weight_bytes": stored})
     else:
         width = shutil.get_terminal_size((88, 24)).columns
-        say_coloured(plan_text(name, plans, measured, width, _painter()))
+        say_coloured(
+            plan_text(name, plans, measured, width, painter(), given["currency"] or "$")
+        )
         odd = _odd(stored, plans[0].total_weight_bytes, given)
         if odd is not None:
             say(odd)
     impossible = any(measured.beaten(each) for each in plans)
     unfit = given["fail_if_not_fit"] and not all(each.fits for each in plans)
     return 1 if impossible or unfit else 0
-
-
-def _painter() -> Any:  # noqa: ANN401 - click's
-    if sys.stdout.isatty() and not os.environ.get("NO_COLOR"):
-        return click.style
-    return lambda text, **_: text
 
 
 # The model.
@@ -401,6 +397,7 @@ HEADINGS: Mapping[str, tuple[str, ...]] = {
     "GPUs": (
         *("gpu", "tp", "pp", "memory_share", "overhead_gb"),
         *("peak_gbps", "peak_tflops", "memory_gb", "storage_gbps", "gpu_hour"),
+        "currency",
     ),
     "Requests": ("batch", "context", "prompt", "output", "block_size"),
     "Measured": ("measured_tpot", "measured_ttft", "measured_tokens_per_s"),
@@ -513,6 +510,7 @@ class PlanCommand(SectionedCommand):
     "--storage-gbps", type=POSITIVE, metavar="GB/S", help="Where weights load from."
 )
 @click.option("--gpu-hour", type=POSITIVE, metavar="PRICE", help="Of one GPU.")
+@click.option("--currency", metavar="TEXT", help="Of --gpu-hour.  [default: $]")
 @click.option(
     "--batch",
     type=MANY,

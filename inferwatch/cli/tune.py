@@ -42,7 +42,7 @@ from inferwatch.live.engine_source import require_vllm
 from inferwatch.loadgen.plan.option import Heading
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.page import write_page
-from inferwatch.printing.text import coloured, plain
+from inferwatch.printing.text import painter
 from inferwatch.record.file.location import default_database
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.progress import (
@@ -78,9 +78,8 @@ def print_result(task: TuneEnded, options: TuneOptions) -> int:
     elif options.markdown:
         say(tune_markdown(result, plan))
     else:
-        paint = coloured if _coloured() else plain
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 80
-        say_coloured(tune_text(result, plan, width, paint))
+        say_coloured(tune_text(result, plan, width, painter()))
     if result is not None and options.html is not None:
         page = Destination(path=options.html, force=True)
         write_page(tune_page(result, plan, now.trials), page)
@@ -99,10 +98,6 @@ def _say_where(task: TuneEnded) -> None:
         goes_on = f"continue with `inferwatch tune --resume {tune_id}`"
         text = f"tune {tune_id} {task.outcome}; {goes_on}"
     say(f"inferwatch: {text}", err=True)
-
-
-def _coloured() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 LIVE_S, LINES_S = 0.25, 0.5

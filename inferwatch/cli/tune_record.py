@@ -10,6 +10,7 @@ import msgspec
 from inferwatch.cli.say import say, say_json
 from inferwatch.errors import StorageError, UsageError
 from inferwatch.formatting import counted
+from inferwatch.printing.text import grid
 from inferwatch.record.connections import reading
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.plan import TunePlan
@@ -44,8 +45,8 @@ def list_tunes(database: Path, *, as_json: bool) -> int:
         return 0
     if not tunes:
         say(f"nothing was tuned in {database} yet: try {EXAMPLE}")
-    for each in tunes:
-        say(_line(each))
+    else:
+        say("\n".join(grid([_cells(each) for each in tunes], left=(0, 1, 2, 4, 5))))
     return 0
 
 
@@ -71,17 +72,16 @@ def _listed(
     }
 
 
-def _line(tune: dict[str, Any]) -> str:
-    varied = "  ".join(f"{k}={','.join(v)}" for k, v in tune["vary"].items())
-    facts = (
-        f"{tune['tune_id']:<8}",
-        f"{datetime.fromtimestamp(tune['began_unix_s']).astimezone():%Y-%m-%d %H:%M}",
-        f"{tune['outcome'] or UNENDED:<12}",
-        f"{counted(tune['trials'], 'trial'):>10}",
+def _cells(tune: dict[str, Any]) -> list[str]:
+    began = datetime.fromtimestamp(tune["began_unix_s"]).astimezone()
+    return [
+        tune["tune_id"],
+        f"{began:%Y-%m-%d %H:%M}",
+        tune["outcome"] or UNENDED,
+        counted(tune["trials"], "trial"),
         " ".join(filter(None, (tune["name"], tune["model"], tune["goal"]))),
-        varied,
-    )
-    return "  ".join(facts)
+        "  ".join(f"{k}={','.join(v)}" for k, v in tune["vary"].items()),
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

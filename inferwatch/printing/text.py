@@ -1,5 +1,7 @@
 """Documents as text for a terminal: no line too long, all of others made visible."""
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
 from unicodedata import east_asian_width
@@ -39,6 +41,9 @@ TONES = {
     "present": "33",
     "frontier": "1",
     "interval": "34",
+    "heading": "1",
+    "good": "32",
+    "impossible": "31",
     "stairs": "2",
     "axis": "2",
     "label": "2",
@@ -50,6 +55,12 @@ def plain(text: str, tone: str) -> str:
     """No colour."""
     del tone
     return text
+
+
+def painter() -> Paint:
+    """Colours where stdout is a terminal whose user wants some."""
+    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return coloured if wanted else plain
 
 
 def coloured(text: str, tone: str) -> str:

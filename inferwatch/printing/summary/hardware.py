@@ -57,7 +57,7 @@ def hardware_lines(summary: Summary) -> list[str]:
     names = {each["name"] for each in gpus if each["name"]}
     fake = any(SIMULATED in (each["driver"] or "") for each in gpus)
     what = ", ".join(sorted(names)[:2]) + (", simulated" if fake else "")
-    lines = [_line("GPUs", f"{hardware['gpus']:,}", what)]
+    lines = [visible(f"{'GPUs':<10}   {hardware['gpus']:,} {what}")[:80].rstrip()]
     shares = (
         (hardware["hbm_share_mean"], "of peak"),
         (hardware["sm_active_mean"], "SM active"),

@@ -11,17 +11,19 @@ from inferwatch.formatting import (
     format_duration,
     format_figure,
     format_gigabytes,
+    format_price,
     format_rate,
+    price_places,
 )
 from inferwatch.limits.cache import kv_bytes_per_token
 from inferwatch.limits.parameters import expert_bits
 from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
+from inferwatch.printing.text import GAP, Paint, plain
 
-Paint = Callable[..., str]
-Row = tuple[str, Callable[[CapacityPlan], str]]
+Row = tuple[str, Callable[[Plan], str]]
+TokenRate = Callable[[Plan], float | None]
 Section = tuple[str, Sequence[Row]]
-GAP = 2
 LEGEND = (
     "Times are floors and rates are ceilings, at 100% of the peaks; communication "
     "between\nGPUs, the host and the queue are excluded.\n~ is an estimate: "
@@ -59,13 +61,14 @@ class Measured:
 
 def plan_text(
     name: str,
-    plans: Sequence[CapacityPlan],
+    plans: Sequence[Plan],
     measured: Measured,
     width: int,
-    paint: Paint,
+    paint: Paint = plain,
+    currency: str = "$",
 ) -> str:
     """A column a plan, as many beside each other as there is room."""
-    sections = _sections(plans[0], measured)
+    sections = _sections(plans, measured, currency)
     labels = [label for _, rows in sections for label, _ in rows]
     label_width = max(map(len, labels)) + 2 * GAP
     lines = _head(name, plans[0])
@@ -73,7 +76,7 @@ def plan_text(
         lines += _table(block, sections, label_width, paint)
         lines.append("")
     if any(measured.beaten(each) for each in plans):
-        lines += [paint(IMPOSSIBLE, fg="red"), ""]
+        lines += [paint(IMPOSSIBLE, "impossible"), ""]
     if any(measured.checks(plans[0])):
         lines += [JUDGED, ""]
     return "\n".join([*lines, LEGEND])
@@ -117,7 +120,7 @@ def _table(
     cells = [cell for _, rows in sections for _, cell in rows]
     widths = [max(len(cell(plan)) for cell in cells) for plan in plans]
     for heading, rows in sections:
-        lines.append(paint(heading, bold=True))
+        lines.append(paint(heading, "heading"))
         for label, cell in rows:
             padded = (
                 _coloured(cell(plan).rjust(width), paint)
@@ -130,12 +133,15 @@ def _table(
 def _coloured(cell: str, paint: Paint) -> str:
     words = cell.strip()
     if words.startswith(("no,", "impossible")):
-        return paint(cell, fg="red")
-    return paint(cell, fg="green") if words == "yes" else cell
+        return paint(cell, "impossible")
+    return paint(cell, "good") if words == "yes" else cell
 
 
-def _sections(first: CapacityPlan, measured: Measured) -> list[Section]:
+def _sections(
+    plans: Sequence[Plan], measured: Measured, currency: str
+) -> list[Section]:
     """The questions, with rows that answer them."""
+    first = plans[0]
     checks = (_measured_row(measured, name) for name, *_ in measured.checks(first))
     priced = first.machine.gpu_hour is not None
     stored = first.machine.storage_bytes_per_s is not None
@@ -145,8 +151,8 @@ def _sections(first: CapacityPlan, measured: Measured) -> list[Section]:
         ("What binds decode?", _BINDS),
         ("What limits the batch?", _LIMITS),
         ("What latency?", (*_LATENCY, *checks)),
-        ("How many tokens a second?", _RATES),
-        *([("What price of a million?", _PRICES)] if priced else []),
+        ("How many tokens a second?", [(n, _rate(rate)) for n, rate in _TOKEN_RATES]),
+        *([("What price of a million?", _prices(plans, currency))] if priced else []),
         ("How long does it load?", _LOADING if stored else _LOADING[:1]),
     ]
 
@@ -219,12 +225,20 @@ def _duration(seconds: float | None) -> str:
     return format_duration(seconds).strip()
 
 
-def _rate(tokens_per_s: float | None) -> str:
-    return format_rate(tokens_per_s).strip()
+def _rate(rate: TokenRate) -> Callable[[Plan], str]:
+    return lambda plan: format_rate(rate(plan)).strip()
 
 
-def _price(plan: CapacityPlan, tokens_per_s: float | None) -> str:
-    return format_figure(plan.cost(tokens_per_s)).strip()
+def _prices(plans: Sequence[Plan], currency: str) -> list[Row]:
+    """Of the rates, all in as many decimals."""
+    places = price_places(
+        plan.cost(rate(plan)) for plan in plans for _, rate in _TOKEN_RATES
+    )
+    return [(name, _price(rate, currency, places)) for name, rate in _TOKEN_RATES]
+
+
+def _price(rate: TokenRate, currency: str, places: int) -> Callable[[Plan], str]:
+    return lambda plan: format_price(plan.cost(rate(plan)), currency, places)
 
 
 def _ways(plan: CapacityPlan) -> str:
@@ -271,15 +285,10 @@ _LATENCY: tuple[Row, ...] = (
     ("TTFT floor, alone", lambda plan: _duration(plan.ttft_floor_s)),
     ("E2EL floor", lambda plan: _duration(plan.e2el_floor_s)),
 )
-_RATES: tuple[Row, ...] = (
-    ("decode, this batch", lambda plan: _rate(plan.tokens_per_s)),
-    ("decode, B_max", lambda plan: _rate(plan.most_tokens_per_s)),
-    ("output, prompts beside", lambda plan: _rate(plan.served_tokens_per_s)),
-)
-_PRICES: tuple[Row, ...] = (
-    ("decode, this batch", lambda plan: _price(plan, plan.tokens_per_s)),
-    ("decode, B_max", lambda plan: _price(plan, plan.most_tokens_per_s)),
-    ("output, prompts beside", lambda plan: _price(plan, plan.served_tokens_per_s)),
+_TOKEN_RATES: tuple[tuple[str, TokenRate], ...] = (
+    ("decode, this batch", lambda plan: plan.tokens_per_s),
+    ("decode, B_max", lambda plan: plan.most_tokens_per_s),
+    ("output, prompts beside", lambda plan: plan.served_tokens_per_s),
 )
 _LOADING: tuple[Row, ...] = (
     ("over PCIe, its share", lambda plan: _duration(plan.load_pcie_s)),

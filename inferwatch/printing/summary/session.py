@@ -263,8 +263,8 @@ def _facts(summary: Summary) -> list[str]:
         + _part(steps["batch_max"], "at most"),
         f"{'bound by':<10}   {f'{shares} of the time' if shares else nothing}",
         f"{'KV peak':<10}{peak:>7}"
-        + _part(summary["kv_peak_blocks"], "blocks")
-        + _part(summary["preemptions"], "preemptions"),
+        + _counted(summary["kv_peak_blocks"], "block")
+        + _counted(summary["preemptions"], "preemption"),
         *_cached(summary["prefix_cache"]),
         *cause_lines(summary),
         *slo_lines(summary),
@@ -347,6 +347,11 @@ def _line(name: str, number: float | None, what: str) -> str:
 
 def _part(number: float | None, what: str) -> str:
     return f"{_number(number)} {what}"
+
+
+def _counted(number: int | None, noun: str) -> str:
+    """The same of whole things, one or several."""
+    return _part(number, noun if number == 1 else f"{noun}s")
 
 
 def _as_sent(requests: Summary) -> str:
