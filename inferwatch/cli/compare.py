@@ -1,6 +1,5 @@
 """``inferwatch compare``: compare sessions, with confidence intervals."""
 
-import math
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,7 @@ from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.page import write_page
 from inferwatch.printing.text import painter
+from inferwatch.quantities import duration_s
 from inferwatch.record.file.location import default_database, scratch_folder
 from inferwatch.record.imported.imported_sessions import store_runs
 from inferwatch.record.imported.result_file import read_results
@@ -196,11 +196,8 @@ def _seconds(warmup: str) -> float | None:
         return None
     if warmup == "none":
         return 0.0
-    try:
-        seconds = float(warmup)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < math.inf:
+    seconds = duration_s(warmup)
+    if seconds is None:
         raise UsageError(f"--warmup {warmup!r}: give seconds, auto or none")
     return seconds
 

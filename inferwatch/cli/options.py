@@ -1,6 +1,5 @@
 """Options that commands share: amounts, options of a watch and of the record."""
 
-import re
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -17,12 +16,9 @@ from collectors.hardware.gpu_source import CLOSELY_HZ, Gpm, GpuOptions
 from embedded_engine.probe_settings import ProbeSettings, refusal
 from inferwatch.errors import UsageError
 from inferwatch.live.alarms.rules import AlarmOptions
-from inferwatch.metrics.requests.objectives import TARGET, parse_objectives, with_target
+from inferwatch.quantities import duration_s, size_bytes
 
-SPANS_S = {"s": 1.0, "min": 60.0, "h": 3_600.0}
 MOST_SPAN_S = 86_400.0
-_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?(s|min|h)?")
-_SIZE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?(MB|GB)", re.IGNORECASE)
 
 
 def _span(
@@ -31,8 +27,7 @@ def _span(
     """Parse a span such as ``10min``, ``90s`` or ``90``, into seconds."""
     if value is None:
         return None
-    match = _SPAN.fullmatch(value.strip())
-    seconds = float(match[1]) * SPANS_S[match[2] or "s"] if match else 0.0
+    seconds = duration_s(value) or 0.0
     if not 0 < seconds <= MOST_SPAN_S:
         raise click.BadParameter(
             f"{value!r} is no span up to a day: write it as 90s, 10min or 1h",
@@ -47,13 +42,12 @@ def _size(
 ) -> int | None:
     if value is None:
         return None
-    match = _SIZE.fullmatch(value.strip())
-    size = float(match[1]) * {"MB": 1e6, "GB": 1e9}[match[2].upper()] if match else 0
+    size = size_bytes(value)
     if not size:
         raise click.BadParameter(
             f"{value!r} is no size: write it as 500MB or 2GB", context, param
         )
-    return round(size)
+    return size
 
 
 def _rules(
@@ -199,8 +193,22 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-SECONDS = FiniteRange(0, MOST_S)
-SOME_SECONDS = FiniteRange(0, MOST_S, min_open=True)
+class DurationRange(FiniteRange):
+    """A duration within bounds, such as ``30``, ``90s`` or ``10min``, in seconds."""
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - click's
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> float:
+        """Refuse what is no duration."""
+        seconds = duration_s(value) if isinstance(value, str) else None
+        return super().convert(value if seconds is None else seconds, param, ctx)
+
+
+SECONDS = DurationRange(0, MOST_S)
+SOME_SECONDS = DurationRange(0, MOST_S, min_open=True)
 
 
 def name(context: click.Context, param: click.Parameter, value: str | None) -> object:
@@ -231,7 +239,7 @@ def age(context: click.Context, param: click.Parameter, value: str | None) -> ob
 
 def size(context: click.Context, param: click.Parameter, value: str | None) -> object:
     """Parse a size such as ``500MB`` or ``5GB`` (decimal) into bytes."""
-    from inferwatch.record.sessions.retention import SIZE_FORMS, size_bytes
+    from inferwatch.record.sessions.retention import SIZE_FORMS
 
     if value is None:
         return None

@@ -24,6 +24,7 @@ from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
 from inferwatch.limits.shape import ModelShape
 from inferwatch.printing.summary.plan import Measured, as_json, plan_text
 from inferwatch.printing.text import painter
+from inferwatch.quantities import duration_s
 
 GB = 1e9
 DEFAULT_CONTEXT = 4096
@@ -354,11 +355,10 @@ def _seconds(text: str | None, flag: str) -> float | None:
     """Parse a duration such as ``15ms``, ``800us`` or ``1.2s``; seconds by default."""
     if text is None:
         return None
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*(us|µs|ms|s)?", text.strip().lower())
-    seconds = float(match[1]) if match else 0.0
-    if not match or not seconds:
+    seconds = duration_s(text)
+    if not seconds:
         raise UsageError(f"{flag} {text!r}: give a time such as 15ms or 1.2s")
-    return seconds * {"us": 1e-6, "µs": 1e-6, "ms": 1e-3}.get(match[2], 1.0)
+    return seconds
 
 
 class PositiveParam(click.ParamType[float]):

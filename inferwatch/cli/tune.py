@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +42,7 @@ from inferwatch.loadgen.plan.option import Heading
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.page import write_page
 from inferwatch.printing.text import painter
+from inferwatch.quantities import duration_s
 from inferwatch.record.file.location import default_database
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.progress import (
@@ -192,8 +192,7 @@ def stage_line(now: TuneProgress) -> str:
     return bar + "  ".join(each for each in facts if each)
 
 
-SECONDS_IN = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400}
-UNUSED_LOAD_FLAGS = {
+LOAD = {
     *("--duration", "--model", "--slo", "--warmup"),
     *("--insecure", "--http2", "--transport"),
 }
@@ -213,10 +212,9 @@ class DurationParam(click.ParamType[float]):
         ctx: click.Context | None,
     ) -> float:
         """Refuse what is no duration, or no usable one."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([a-z]*)", str(value).strip())
-        if match is None or match[2] not in SECONDS_IN:
+        span_s = duration_s(str(value))
+        if span_s is None:
             self.fail(f"{value!r} is no span of time: write 30s, 20min or 2h")
-        span_s = float(match[1]) * SECONDS_IN[match[2]]
         if not 0 < span_s <= MOST_S:
             self.fail(f"{value!r} is no usable span of time", param, ctx)
         return span_s

@@ -18,6 +18,7 @@ from inferwatch.metrics.series.window import Latency
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
+from inferwatch.quantities import duration_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,9 +270,11 @@ def _rule_of(text: str) -> Rule:
             raise _wrong(text, f"{statistic!r} is none of {', '.join(STATISTICS)}")
         if name not in LATENCY_NAMES:
             raise _wrong(text, f"{name!r} is none of {', '.join(LATENCY_NAMES)}")
-        return LatencyRule(text, statistic, name, sign, _limit(text, limit))
-    if match := OF_FLOW.fullmatch(text):
-        name, sign, limit = match.groups()
+        seconds = duration_s(limit)
+        least = _limit(text, limit) if seconds is None else seconds
+        return LatencyRule(text, statistic, name, sign, least)
+    if found := OF_FLOW.fullmatch(text):
+        name, sign, limit = found.groups()
         if name in LATENCY_NAMES:
             raise _wrong(
                 text, f"say which {name} is meant, as p99({name}){sign}{limit}"

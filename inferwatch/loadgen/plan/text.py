@@ -27,6 +27,7 @@ from inferwatch.loadgen.plan.lengths import Empirical, LogNormal, Range
 from inferwatch.loadgen.plan.option import RATE, Bounds
 from inferwatch.loadgen.plan.rates import RateSeries, on_off, ramp, steps
 from inferwatch.metrics.requests.slo import parse_slo
+from inferwatch.quantities import duration_s, rate_per_s
 
 RATES_GRAMMAR = (
     "write SECONDS:RATE points as '0:5 30:20 60:20', ramp:FROM,TO,SECONDS, "
@@ -68,9 +69,11 @@ def _numbers(listed: str) -> list[float]:
 
 
 def _number(text: str) -> float:
-    """A number with an optional unit: ``60s`` is 60, ``20/s`` is 20."""
-    found = float(text.strip().removesuffix("/s").removesuffix("s"))
-    if not 0 <= found < 1e9:
+    """A time or a rate, with or without its unit: ``60s`` is 60, ``20/s`` is 20."""
+    found = rate_per_s(text) if "/" in text else duration_s(text)
+    if found is None:
+        float(text)  # raises ValueError for what is no number at all
+    if found is None or found >= 1e9:
         raise RateError(f"{text.strip()!r} is not a time or rate: {RATES_GRAMMAR}")
     return found
 

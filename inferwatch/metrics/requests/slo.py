@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import UsageError
+from inferwatch.quantities import TIME_UNIT, in_seconds
 
 DEFAULT_SHARE = 0.95
 """Of requests that must be good."""
@@ -26,7 +27,9 @@ METRICS = {
 }
 BETWEEN_TOKENS = frozenset({"tpot_s", "itl_s"})
 """What a request of a single token does not have."""
-_LIMIT = re.compile(r"([A-Za-z_]\w*)\s*(<=?)\s*([0-9.eE+-]+)(ms|s)?(?=[\s,]|$)[\s,]*")
+_LIMIT = re.compile(
+    rf"([A-Za-z_]\w*)\s*(<=?)\s*([0-9.eE+-]+)({TIME_UNIT})?(?=[\s,]|$)[\s,]*"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +121,7 @@ def _limit(metric: str, sign: str, number: str, unit: str | None) -> Limit:
         raise UsageError(_explain(f"{number!r} is not a number")) from None
     if not 0 < value < math.inf:
         raise UsageError(_explain(f"{metric} must be a number above 0"))
-    seconds = value / 1000 if unit == "ms" else value
+    seconds = in_seconds(value, unit or "")
     return Limit(metric=metric, below_s=seconds, or_equal=sign == "<=")
 
 

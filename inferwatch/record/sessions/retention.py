@@ -5,7 +5,6 @@ sessions over the limits are put there, and deleted permanently after a week.
 """
 
 import os
-import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from threading import Thread
 
 from collectors.contract.clock import NS_PER_S, anchor
 from inferwatch.errors import StorageError, UsageError
+from inferwatch.quantities import in_seconds, quantity, size_bytes
 from inferwatch.record.sessions.erasing import erase, vacuum
 from inferwatch.record.sessions.housekeeping import KEEP, put_away
 from inferwatch.record.sessions.sessions import SessionRow, list_sessions
@@ -21,15 +21,13 @@ from inferwatch.record.sessions.sizes import SessionSizes, sizes_in
 from inferwatch.record.tables.session_state import SessionState
 
 DAY_S = 86_400.0
-AGES_S = {"h": 3_600.0, "d": DAY_S, "w": 7 * DAY_S}
-SIZES = {"MB": 10**6, "GB": 10**9}
-"""No unit is both an age and a size; ``500M`` is neither."""
+AGES = ("h", "d", "w")
+"""Units: none stands for an age and for a size, so ``500M`` means neither."""
 AGE_FORMS = "36h, 30d or 4w"
 SIZE_FORMS = "500MB or 5GB"
 SETTING = "INFERWATCH_RETENTION"
 IN_BIN_S = 7 * DAY_S
-"""How long automatically pruned sessions can be restored."""
-_AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s?([A-Za-z]+)")
+"""So long what was pruned by itself can be restored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,20 +57,8 @@ def age_s(text: str) -> float | None:
     >>> age_s("30d")
     2592000.0
     """
-    found = _AMOUNT.fullmatch(text.strip())
-    unit = AGES_S.get(found[2].lower()) if found else None
-    return float(found[1]) * unit if found and unit else None
-
-
-def size_bytes(text: str) -> int | None:
-    """Bytes of a decimal size such as ``500MB`` or ``5GB``; None if malformed.
-
-    >>> size_bytes("5GB")
-    5000000000
-    """
-    found = _AMOUNT.fullmatch(text.strip())
-    unit = SIZES.get(found[2].upper()) if found else None
-    return round(float(found[1]) * unit) if found and unit else None
+    found = quantity(text)
+    return in_seconds(*found) if found and found[1] in AGES else None
 
 
 def limits_of(setting: str) -> RetentionLimits | None:

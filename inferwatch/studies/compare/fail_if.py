@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.errors import UsageError
-from inferwatch.metrics.number import Unit
+from inferwatch.metrics.catalog import Unit
+from inferwatch.quantities import TIME_UNIT, TIME_UNITS, in_seconds
 from inferwatch.studies.compare.metrics import KEYS, JudgedMetric
 from inferwatch.studies.compare.statistics.significance import AnyDifference
 
 _CONDITION = re.compile(
-    r"\s*([A-Za-z_][\w.]*)\s*([<>])\s*([+-])\s*(\d+(?:\.\d*)?|\.\d+)\s*(%|ms|us|µs|s)?\s*"
+    rf"\s*([A-Za-z_][\w.]*)\s*([<>])\s*([+-])\s*(\d+\.?\d*|\.\d+)\s*(%|{TIME_UNIT})?\s*"
 )
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 
 
 class ConditionOutcome(StrEnum):
@@ -76,14 +76,15 @@ def parse_condition(text: str) -> Condition:
     if name not in KEYS:
         raise UsageError(_explain(text, f"{name!r} is not a metric"))
     metric = KEYS[name]
-    if unit in _SECONDS and metric.unit is not Unit.SECONDS:
+    if unit in TIME_UNITS and metric.unit is not Unit.SECONDS:
         raise UsageError(_explain(text, f"{name} is not measured in seconds"))
-    scale = 0.01 if unit == "%" else _SECONDS.get(unit, 1.0)
+    size = float(number)
+    size = size * 0.01 if unit == "%" else in_seconds(size, unit or "")
     return Condition(
         text=text.strip(),
         metric=metric,
         above=sign == ">",
-        change=float(number) * scale * (1 if direction == "+" else -1),
+        change=size if direction == "+" else -size,
         relative=unit == "%",
     )
 

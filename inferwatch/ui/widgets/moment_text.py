@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.errors import UsageError
+from inferwatch.quantities import TIME_UNIT, in_seconds
 
 UNDERSTOOD = "12:03:40, 1:30 or 90s from the start, +90s or -5m from here, 50%, end"
 """What to type, in one line."""
 DAY_S = 24 * 3600
-UNITS_S = {"ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_PART = r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h|)"
+_PART = rf"(\d+(?:\.\d+)?)\s*({TIME_UNIT}|)"
 _SPAN = re.compile(rf"([+-]?)\s*((?:{_PART}\s*)+)")
 _CLOCK = re.compile(r"(\d{1,2}):(\d\d):(\d\d)")
 _MINUTES = re.compile(r"(\d+):(\d\d(?:\.\d+)?)")
@@ -75,7 +75,7 @@ def _after(scale: Scale, seconds: float) -> int:
 def _spanned(sign: str, parts: str, scale: Scale) -> int:
     """So long after the start, or from here."""
     found = re.findall(_PART, parts)
-    seconds = sum(float(number) * UNITS_S[unit] for number, unit in found)
+    seconds = sum(in_seconds(float(number), unit) for number, unit in found)
     if not sign:
         return _after(scale, seconds)
     return scale.here_ns + round(seconds * NS_PER_S) * (-1 if sign == "-" else 1)

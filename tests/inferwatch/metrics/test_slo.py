@@ -42,7 +42,7 @@ def test_below_is_not_equal() -> None:
         ("tfft_s<0.5", "no metric 'tfft_s'"),
         ("ttft<0.5", "no metric 'ttft'"),
         ("ttft_s>0.5", "cannot read 'ttft_s>0.5'"),
-        ("ttft_s<0.5min", "cannot read 'ttft_s<0.5min'"),
+        ("ttft_s<0.5mm", "cannot read 'ttft_s<0.5mm'"),
         ("ttft_s<1e", "'1e' is not a number"),
         ("ttft_s<0", "must be a number above 0"),
         ("ttft_s<1e999", "must be a number above 0"),

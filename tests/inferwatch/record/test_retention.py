@@ -160,7 +160,7 @@ def test_afterwards_the_limits_hold_and_no_more_went_than_had_to(
 def test_amounts_are_read_as_the_examples_say() -> None:
     outcome = doctest.testmod(retention)
 
-    assert outcome.attempted == 3
+    assert outcome.attempted == 2
     assert outcome.failed == 0
 
 

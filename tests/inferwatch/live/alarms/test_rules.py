@@ -56,7 +56,7 @@ def test_rules_are_joined_and_each_counts_once() -> None:
         ("p42(ttft_s)>2", "none of p50, p90, p95, p99, mean, max"),
         ("p99(ttft)>2", "none of ttft_s, queue_s"),
         ("ttft_s>2", "as p99(ttft_s)>2"),
-        ("p99(ttft_s)>2s", "'2s' is no number"),
+        ("p99(ttft_s)>2x", "'2x' is no number"),
         ("waiting>nan", "'nan' is no number"),
         ("waiting>inf", "'inf' is no number"),
         ("kv>0.9", "kv_usage"),

@@ -60,7 +60,7 @@ def test_each_gpu_and_each_host_has_a_row(summary: dict[str, Any]) -> None:
 def test_people_read_it_in_lines_of_80_columns(summary: dict[str, Any]) -> None:
     lines = summary_text(summary).splitlines()
 
-    assert "GPUs            2 NVIDIA H100 80GB HBM3, simulated" in lines
+    assert "GPUs         2 NVIDIA H100 80GB HBM3, simulated" in lines
     [hbm] = [line for line in lines if line.startswith("HBM GB/s    3,7")]
     assert hbm.endswith(" mean, 56% of peak, 61% SM active")
     assert any(line.startswith("power W       97") for line in lines)

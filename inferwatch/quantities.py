@@ -1,0 +1,66 @@
+"""Reads durations, sizes and rates as people write them, in one place for the program.
+
+Whoever asks says what may follow: which bounds it has, and what to write instead.
+"""
+
+import re
+from math import isfinite
+
+_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_PARTS = {"ms": 1e3, "us": 1e6, "µs": 1e6}
+"""Of a second."""
+_BYTES = {"mb": 10**6, "gb": 10**9}
+TIME_UNITS = (*_SECONDS, *_PARTS)
+TIME_UNIT = "|".join(sorted(filter(None, TIME_UNITS), key=len, reverse=True))
+"""The pattern of a unit of time, in lower case."""
+_QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*([^\W\d]*)")
+
+
+def quantity(text: str) -> tuple[float, str] | None:
+    """Return a number and its unit in lower case; None if it is not that.
+
+    >>> quantity("1.5 GB"), quantity("30"), quantity("-1s")
+    ((1.5, 'gb'), (30.0, ''), None)
+    """
+    found = _QUANTITY.fullmatch(text.strip())
+    if found is None or not isfinite(number := float(found[1])):
+        return None
+    return number, found[2].lower()
+
+
+def in_seconds(number: float, unit: str) -> float:
+    """Return seconds; the unit is one of `TIME_UNITS`."""
+    return number / _PARTS[unit] if unit in _PARTS else number * _SECONDS[unit]
+
+
+def duration_s(text: str) -> float | None:
+    """Return seconds, which need no unit; None if it is no duration.
+
+    >>> duration_s("90"), duration_s("35ms"), duration_s("2 h"), duration_s("10m")
+    (90.0, 0.035, 7200.0, 600.0)
+    >>> duration_s("5GB"), duration_s("soon")
+    (None, None)
+    """
+    found = quantity(text)
+    return in_seconds(*found) if found and found[1] in TIME_UNITS else None
+
+
+def size_bytes(text: str) -> int | None:
+    """Return bytes, of decimal units; None if it is no size.
+
+    >>> size_bytes("5GB"), size_bytes("1.5 mb"), size_bytes("500M"), size_bytes("500")
+    (5000000000, 1500000, None, None)
+    """
+    number, unit = quantity(text) or (0.0, "")
+    return round(number * _BYTES[unit]) if unit in _BYTES else None
+
+
+def rate_per_s(text: str) -> float | None:
+    """Return a rate, which needs no unit; None if it is none.
+
+    >>> rate_per_s("20"), rate_per_s("20/s"), rate_per_s("30 / min"), rate_per_s("a")
+    (20.0, 20.0, 0.5, None)
+    """
+    number, slash, unit = text.partition("/")
+    found, per_s = quantity(number), duration_s(f"1{unit.strip()}") if slash else 1.0
+    return found[0] / per_s if found and not found[1] and per_s else None

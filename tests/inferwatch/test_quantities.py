@@ -1,0 +1,96 @@
+"""Every flag of the program reads durations, sizes and rates alike."""
+
+import doctest
+from typing import Any
+
+import click
+import pytest
+
+from inferwatch import quantities
+from inferwatch.cli.compare import wanted_of
+from inferwatch.cli.options import ALARM_OPTIONS, SOME_SECONDS
+from inferwatch.cli.plan import _seconds
+from inferwatch.cli.tune import DurationParam
+from inferwatch.live.alarms.rules import LatencyRule, rules_of
+from inferwatch.loadgen.plan.text import read_rates
+from inferwatch.metrics.requests.slo import parse_slo
+from inferwatch.quantities import duration_s, rate_per_s, size_bytes
+from inferwatch.record.sessions.retention import age_s
+from inferwatch.studies.compare.fail_if import parse_condition
+
+WRITTEN = {"0.5": 0.5, "90s": 90, "500ms": 0.5, "250us": 25e-5, "10m": 600, "2h": 7200}
+EVERY = pytest.mark.parametrize(("text", "seconds"), WRITTEN.items())
+
+
+def of_an_alarm(text: str) -> float:
+    command = click.Command("x", params=[])
+    for each in ALARM_OPTIONS:
+        each(command)
+    (keep,) = (each for each in command.params if each.name == "keep")
+    found: float = keep.process_value(click.Context(command), text)
+    return found
+
+
+def of_a_warmup(text: str) -> float | None:
+    results: Any = None
+    wanted = wanted_of(
+        ("a", "b"),
+        results=results,
+        database=None,
+        warmup=text,
+        a_from=None,
+        a_to=None,
+        b_from=None,
+        b_to=None,
+        slo=None,
+        conditions=(),
+        matters=10.0,
+        seed=0,
+        inconclusive_fails=False,
+    )
+    return wanted.choices[0].warmup_s
+
+
+def of_a_rule(text: str) -> float:
+    (rule,) = rules_of(f"p99(ttft_s)>{text}")
+    assert isinstance(rule, LatencyRule)
+    return rule.limit
+
+
+@EVERY
+def test_every_duration_is_read_everywhere(text: str, seconds: float) -> None:
+    for read in (
+        duration_s,
+        lambda each: SOME_SECONDS.convert(each, None, None),
+        lambda each: DurationParam().convert(each, None, None),
+        lambda each: _seconds(each, "--measured-tpot"),
+        lambda each: parse_slo(f"ttft_s<{each}").limits[0].below_s,
+        lambda each: parse_condition(f"ttft_p99_s > +{each}").change,
+        lambda each: read_rates(f"0:5 {each}:20").points[-1][0],
+        of_an_alarm,
+        of_a_warmup,
+        of_a_rule,
+    ):
+        assert read(text) == seconds
+
+
+def test_a_size_is_decimal_and_has_a_unit() -> None:
+    assert size_bytes("256mb") == 256_000_000
+    assert size_bytes("256M") is None
+
+
+def test_a_rate_may_be_by_the_minute() -> None:
+    assert rate_per_s("30/min") == 0.5
+    assert read_rates("0:30/min").points == ((0.0, 0.5),)
+
+
+@pytest.mark.parametrize("text", ["500M", "30", "90s", "10min"])
+def test_what_is_deleted_by_age_is_named_in_hours_or_more(text: str) -> None:
+    assert age_s(text) is None
+
+
+def test_the_examples_are_so() -> None:
+    outcome = doctest.testmod(quantities)
+
+    assert outcome.attempted > 10
+    assert outcome.failed == 0
