@@ -137,11 +137,16 @@ def memory(values: Numbers) -> float:
     n = len(values)
     if float(np.ptp(values)) == 0:
         return 1.0
-    centred = values - values.mean()
-    spectrum = np.fft.rfft(centred, 2 * n)
-    covariance = np.fft.irfft(np.abs(spectrum) ** 2)[:n] / n
+    covariance = autocovariance(values)
     neighbours = float(covariance[1] / covariance[0])
     return max(_by_sequence(covariance), _by_neighbours(neighbours, n))
+
+
+def autocovariance(values: Numbers) -> Numbers:
+    """By lag, from none on."""
+    n = len(values)
+    spectrum = np.fft.rfft(values - values.mean(), 2 * n)
+    return np.asarray(np.fft.irfft(np.abs(spectrum) ** 2)[:n] / n, np.float64)
 
 
 def _by_sequence(covariance: Numbers) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
+from inferwatch.metrics.series.intervals import autocovariance
 from inferwatch.metrics.series.quantiles import CELL_SHIFT, Ints
 
 Floats = npt.NDArray[np.float64]
@@ -48,10 +49,7 @@ def memories(values: Floats) -> float:
 
 def _autocorrelation_time(values: Floats) -> float:
     """In bins; 1 when they are independent."""
-    centred = values - values.mean()
-    n = len(centred)
-    spectrum = np.fft.rfft(centred, 2 * n)
-    covariance = np.fft.irfft(np.abs(spectrum) ** 2)[:n]
+    covariance = autocovariance(values)
     if covariance[0] <= 0:
         return 1.0
     pairs = (covariance / covariance[0]).reshape(-1, 2).sum(axis=1)
