@@ -25,11 +25,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.printing.export.recording import EVERY, Recording
-from inferwatch.printing.export.request_causes import (
-    COLUMNS,
-    REQUEST_CAUSES,
-    request_causes,
-)
+from inferwatch.printing.export.tables import COLUMNS, REQUEST_CAUSES, request_causes
 from inferwatch.printing.summary.session import load_runs
 from inferwatch.record.tables.reading_tables import every_table
 from inferwatch.record.tables.table import (

@@ -1,7 +1,5 @@
 """Why requests were slow, who holds the memory, what the scheduler did; as JSON."""
 
-from typing import Any
-
 from msgspec import to_builtins
 
 from collectors.contract.clock import NS_PER_S
@@ -10,11 +8,9 @@ from inferwatch.metrics.cache.memory import BlockPicture
 from inferwatch.metrics.requests.request_groups import GroupBy, group_requests
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.printing.summary.latencies import quantiles_row
+from inferwatch.printing.summary.latencies import Summary, quantiles_row
 from inferwatch.printing.summary.why import by_cause
 from inferwatch.visible import visible
-
-Summary = dict[str, Any]
 
 MOST_SLOW = 10
 """Requests that are told singly."""

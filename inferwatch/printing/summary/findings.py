@@ -1,14 +1,12 @@
 """Findings in a summary: those that hold at its end, and those that held before."""
 
-from typing import Any
-
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import UNKNOWN, format_duration
 from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.summary.latencies import Summary
 from inferwatch.visible import visible
 
-Summary = dict[str, Any]
 MOST_PAST = 5
 """Of those that are over, in the table for people."""
 

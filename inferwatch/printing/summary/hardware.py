@@ -1,7 +1,5 @@
 """GPUs and hosts, as a summary has them; over the window where nothing else is said."""
 
-from typing import Any
-
 from inferwatch.formatting import (
     counted,
     format_rate,
@@ -10,9 +8,8 @@ from inferwatch.formatting import (
 from inferwatch.metrics.hardware.hosts import HostState, ProcessState
 from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.summary.latencies import Summary
 from inferwatch.visible import visible
-
-Summary = dict[str, Any]
 
 GIGA = 1e9
 SIMULATED = "simulated"

@@ -1,13 +1,11 @@
 """How far steps are from what hardware allows; as JSON, and in a line or two."""
 
-from typing import Any
-
 from msgspec import to_builtins
 
 from inferwatch.formatting import counted, format_durations, format_share
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.summary.latencies import Summary
 
-Summary = dict[str, Any]
 IMPOSSIBLE = "check clocks, dtype, speculative decoding or the measurement"
 
 

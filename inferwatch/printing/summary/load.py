@@ -30,8 +30,8 @@ from inferwatch.metrics.load.result import LoadGroup, LoadResult
 from inferwatch.metrics.load.view import LoadRun
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.series.intervals import Estimate
+from inferwatch.printing.summary.latencies import Summary
 
-Summary = dict[str, Any]
 COUNTS = ("sent", "succeeded", "failed", "aborted", "in_flight_at_end", "warmup")
 
 

@@ -1,15 +1,11 @@
 """Servers attached to, as a summary has them: each by itself, and what may help."""
 
-from typing import Any
-
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted, format_rate, format_share
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.printing.summary.latencies import latency_rows
+from inferwatch.printing.summary.latencies import Summary, latency_rows
 from inferwatch.visible import visible
-
-Summary = dict[str, Any]
 
 MOST_LINES = 20
 NUMBERS = (

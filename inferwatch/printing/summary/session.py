@@ -1,7 +1,7 @@
 """A whole session as one JSON object, and the same as a table for people."""
 
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Protocol
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LiveLimits
@@ -15,6 +15,7 @@ from inferwatch.printing.summary.causes import cause_lines, cause_rows
 from inferwatch.printing.summary.findings import finding_lines, finding_rows
 from inferwatch.printing.summary.hardware import hardware_lines, hardware_rows
 from inferwatch.printing.summary.latencies import (
+    Summary,
     latency_rows,
     latency_tables,
     quantiles_row,
@@ -29,8 +30,6 @@ from inferwatch.printing.summary.slo import (
     spending_rows,
 )
 from inferwatch.visible import visible
-
-Summary = dict[str, Any]
 
 RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
 ENGINE_FIELDS = (

@@ -1,7 +1,6 @@
 """Objectives in summaries: how many requests held them all, and what they missed."""
 
 from dataclasses import asdict
-from typing import Any
 
 from inferwatch.formatting import format_figure, format_nines
 from inferwatch.metrics.number import Number, numbers
@@ -9,9 +8,8 @@ from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.snapshot import Snapshot
+from inferwatch.printing.summary.latencies import Summary
 from inferwatch.visible import visible
-
-Summary = dict[str, Any]
 
 
 def slo_rows(snapshot: Snapshot) -> Summary:

@@ -16,8 +16,6 @@ from inferwatch.studies.what_if.heard import CannotTellError, ObservedRequest
 from inferwatch.studies.what_if.setting import SchedulerSetting
 from inferwatch.studies.what_if.step_cost import FEWEST_STEPS
 
-NEVER_NS = 1 << 62
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitStretch:

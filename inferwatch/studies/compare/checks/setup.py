@@ -12,7 +12,7 @@ MODEL, DEVICE = "engine model", "engine device"
 VERSIONS = ("engine vllm_version", "inferwatch")
 GPU, DRIVER, POWER = "gpu", "gpu driver", "gpu power limit"
 OF_THE_MACHINE = {MODEL, DEVICE, *VERSIONS, GPU, DRIVER, POWER}
-MOST_NAMED = 4
+MOST_SETTINGS = 4
 
 
 def check_model(a: Side, b: Side) -> QualityCheck:
@@ -103,8 +103,8 @@ def check_settings(a: Side, b: Side) -> QualityCheck:
 
 
 def _some(names: list[str]) -> str:
-    more = ["…"] if len(names) > MOST_NAMED else []
-    return ", ".join([*names[:MOST_NAMED], *more])
+    more = ["…"] if len(names) > MOST_SETTINGS else []
+    return ", ".join([*names[:MOST_SETTINGS], *more])
 
 
 def _values(name: str, a: Side, b: Side) -> list[str]:

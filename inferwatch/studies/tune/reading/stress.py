@@ -9,7 +9,6 @@ from inferwatch.metrics.load.scenarios.evidence import EngineTrail, ScenarioEvid
 from inferwatch.record.tables.reading_tables import every_table
 from inferwatch.record.tables.table import SessionPart, SourceNames, readable
 
-SOURCES = "SELECT source, name FROM sources WHERE session = ?"
 ENGINE = {SessionPart.REQUESTS, SessionPart.STEPS}
 
 
