@@ -32,11 +32,8 @@ from inferwatch.record.sessions.sessions import find
 from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.comparison import Comparison, ComparisonRules
 from inferwatch.studies.compare.fail_if import parse_condition
-from inferwatch.studies.compare.printed import (
-    comparison_markdown,
-    comparison_page,
-    comparison_text,
-)
+from inferwatch.studies.compare.page import comparison_page
+from inferwatch.studies.compare.printed import comparison_markdown, comparison_text
 from inferwatch.studies.compare.reading.span import SpanChoice
 from inferwatch.studies.compare.runs.selection import (
     ComparisonRequest,
@@ -146,7 +143,7 @@ def print_comparison(
         _clear()
     say_damage(request.database)
     if page is not None:
-        write_page(comparison_page(found), page)
+        write_page(comparison_page(comparison), page)
     if page is None or not page.is_stdout:
         _say(comparison, form)
     if page is not None and not page.is_stdout:
@@ -163,7 +160,7 @@ def _say(comparison: Comparison, form: OutputForm) -> None:
         say(comparison_markdown(comparison))
     else:
         every_row = form is OutputForm.EVERY_ROW
-        say_coloured(comparison_text(found, painter(), every_row=every_row))
+        say_coloured(comparison_text(comparison, painter(), every_row=every_row))
 
 
 def show_comparison(request: ComparisonRequest) -> int:

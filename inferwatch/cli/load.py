@@ -52,7 +52,8 @@ from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.result import LoadResult, load_result
 from inferwatch.metrics.model.model import Model
-from inferwatch.printing.summary.load import Summary, load_text, summarise_load
+from inferwatch.printing.summary.latencies import Summary
+from inferwatch.printing.summary.load import load_text, summarise_load
 from inferwatch.printing.summary.session import summarise
 from inferwatch.record.file.location import default_database
 from inferwatch.visible import visible

@@ -16,6 +16,7 @@ from collectors.hardware.gpu_source import CLOSELY_HZ, Gpm, GpuOptions
 from embedded_engine.probe_settings import ProbeSettings, refusal
 from inferwatch.errors import UsageError
 from inferwatch.live.alarms.rules import AlarmOptions
+from inferwatch.metrics.requests.objectives import TARGET, parse_objectives, with_target
 from inferwatch.quantities import duration_s, size_bytes
 
 MOST_SPAN_S = 86_400.0

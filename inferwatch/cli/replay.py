@@ -11,7 +11,8 @@ from inferwatch.cli.replay_start import ReplayStart, session_location
 from inferwatch.cli.say import RowsProgress, say, say_damage, say_json, shows_screens
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
-from inferwatch.printing.summary.session import Summary, summarise, summary_text
+from inferwatch.printing.summary.latencies import Summary
+from inferwatch.printing.summary.session import summarise, summary_text
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.replay.player import Player
 from inferwatch.record.replay.replay_state import (

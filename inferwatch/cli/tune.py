@@ -192,6 +192,14 @@ def stage_line(now: TuneProgress) -> str:
     return bar + "  ".join(each for each in facts if each)
 
 
+UNUSED_LOAD_FLAGS = {
+    *("--duration", "--model", "--slo", "--warmup"),
+    *("--insecure", "--http2", "--transport"),
+}
+"""Flags of a load that a tune has in another form or does not need, as the engine is
+its own or on this host."""
+
+
 LOAD = {
     *("--duration", "--model", "--slo", "--warmup"),
     *("--insecure", "--http2", "--transport"),

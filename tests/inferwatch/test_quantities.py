@@ -7,7 +7,7 @@ import click
 import pytest
 
 from inferwatch import quantities
-from inferwatch.cli.compare import wanted_of
+from inferwatch.cli.compare import comparison_request
 from inferwatch.cli.options import ALARM_OPTIONS, SOME_SECONDS
 from inferwatch.cli.plan import _seconds
 from inferwatch.cli.tune import DurationParam
@@ -33,7 +33,7 @@ def of_an_alarm(text: str) -> float:
 
 def of_a_warmup(text: str) -> float | None:
     results: Any = None
-    wanted = wanted_of(
+    wanted = comparison_request(
         ("a", "b"),
         results=results,
         database=None,

@@ -7,13 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from collectors.contract.readings import AnyReading
+from collectors.contract.readings import AnyReading, Note, NoteKind
+from embedded_engine.engine.logs import redacted
 from inferwatch.errors import StorageError
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.file.sqlite import explain
 from inferwatch.record.sessions.sessions import SessionRow, find
 from inferwatch.record.tables.codec import recorded
 from inferwatch.record.tables.table import SourceNames
+
+
+def note_text(note: Note) -> str:
+    """The text of a note; of a loss the cause, below which the end of a log stands."""
+    if note.kind is not NoteKind.LOST:
+        return note.text
+    return redacted(note.text.partition("\n")[0])
+
 
 EVERY = 5_000
 """Rows between two words on how far it is."""

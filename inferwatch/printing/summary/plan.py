@@ -21,8 +21,8 @@ from inferwatch.limits.plan import BatchLimit, CapacityPlan
 from inferwatch.limits.roofline import IMPOSSIBLE, is_possible
 from inferwatch.printing.text import GAP, Paint, plain
 
-Row = tuple[str, Callable[[Plan], str]]
-TokenRate = Callable[[Plan], float | None]
+Row = tuple[str, Callable[[CapacityPlan], str]]
+TokenRate = Callable[[CapacityPlan], float | None]
 Section = tuple[str, Sequence[Row]]
 LEGEND = (
     "Times are floors and rates are ceilings, at 100% of the peaks; communication "
@@ -61,7 +61,7 @@ class Measured:
 
 def plan_text(
     name: str,
-    plans: Sequence[Plan],
+    plans: Sequence[CapacityPlan],
     measured: Measured,
     width: int,
     paint: Paint = plain,
@@ -138,7 +138,7 @@ def _coloured(cell: str, paint: Paint) -> str:
 
 
 def _sections(
-    plans: Sequence[Plan], measured: Measured, currency: str
+    plans: Sequence[CapacityPlan], measured: Measured, currency: str
 ) -> list[Section]:
     """The questions, with rows that answer them."""
     first = plans[0]
@@ -225,11 +225,11 @@ def _duration(seconds: float | None) -> str:
     return format_duration(seconds).strip()
 
 
-def _rate(rate: TokenRate) -> Callable[[Plan], str]:
+def _rate(rate: TokenRate) -> Callable[[CapacityPlan], str]:
     return lambda plan: format_rate(rate(plan)).strip()
 
 
-def _prices(plans: Sequence[Plan], currency: str) -> list[Row]:
+def _prices(plans: Sequence[CapacityPlan], currency: str) -> list[Row]:
     """Of the rates, all in as many decimals."""
     places = price_places(
         plan.cost(rate(plan)) for plan in plans for _, rate in _TOKEN_RATES
@@ -237,7 +237,9 @@ def _prices(plans: Sequence[Plan], currency: str) -> list[Row]:
     return [(name, _price(rate, currency, places)) for name, rate in _TOKEN_RATES]
 
 
-def _price(rate: TokenRate, currency: str, places: int) -> Callable[[Plan], str]:
+def _price(
+    rate: TokenRate, currency: str, places: int
+) -> Callable[[CapacityPlan], str]:
     return lambda plan: format_price(plan.cost(rate(plan)), currency, places)
 
 

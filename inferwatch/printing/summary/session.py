@@ -3,16 +3,32 @@
 from dataclasses import asdict
 from typing import Protocol
 
+from msgspec import to_builtins
+
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import LiveLimits
-from inferwatch.formatting import counted, format_count, format_rate
+from inferwatch.formatting import (
+    UNKNOWN,
+    counted,
+    format_count,
+    format_duration,
+    format_durations,
+    format_figure,
+    format_nines,
+    format_rate,
+    format_share,
+)
 from inferwatch.metrics.cache.prefix_cache import PrefixCache
+from inferwatch.metrics.findings.finding import Finding, PastFinding
 from inferwatch.metrics.load.client_run import ClientView
 from inferwatch.metrics.load.client_verdict import client_words
+from inferwatch.metrics.number import Number, numbers
+from inferwatch.metrics.objectives.spending_view import Spending
+from inferwatch.metrics.requests.latencies import LATENCIES
+from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.live_limits import LABELS
 from inferwatch.printing.summary.causes import cause_lines, cause_rows
-from inferwatch.printing.summary.findings import finding_lines, finding_rows
 from inferwatch.printing.summary.hardware import hardware_lines, hardware_rows
 from inferwatch.printing.summary.latencies import (
     Summary,
@@ -20,16 +36,228 @@ from inferwatch.printing.summary.latencies import (
     latency_tables,
     quantiles_row,
 )
-from inferwatch.printing.summary.limits import limits_lines, limits_rows
 from inferwatch.printing.summary.load import doubts
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
-from inferwatch.printing.summary.slo import (
-    slo_lines,
-    slo_rows,
-    spending_lines,
-    spending_rows,
-)
 from inferwatch.visible import visible
+
+
+def slo_rows(snapshot: Snapshot) -> Summary:
+    """As JSON; None where nothing was to be held."""
+    state = snapshot.slo
+    if state is None:
+        return {"slo": None}
+    found = asdict(state) | {"share": state.share, "met": state.met}
+    return {"slo": found}
+
+
+def spending_rows(snapshot: Snapshot) -> Summary:
+    """As JSON; None where neither a price nor energy is known."""
+    told = snapshot.spending
+    return {"spending": None if told is None else asdict(told)}
+
+
+def spending_lines(summary: Summary) -> list[str]:
+    """For people: what tokens cost, and what energy they took."""
+    told = summary["spending"]
+    if told is None:
+        return []
+    prices = [
+        f"{told['currency']}{_said(told, each)}"
+        for each in numbers(
+            Spending.per_mtok, Spending.per_mtok_good, Spending.per_hour
+        )
+        if told[each.name] is not None
+    ]
+    energy = [
+        _said(told, each)
+        for each in numbers(
+            Spending.joules_per_prefill_token, Spending.joules_per_decode_token
+        )
+        if told[each.name] is not None
+    ]
+    by = f"by {told['read_from']}" if told["read_from"] else ""
+    cost = [*prices, by if prices else f"not known {by}"] if by else []
+    return [
+        f"{name:<10}   {visible(', '.join(parts))}"
+        for name, parts in (("cost", cost), ("energy", energy))
+        if parts
+    ]
+
+
+def _said(told: Summary, number: Number) -> str:
+    return f"{format_figure(told[number.name]).strip()} {number.label}"
+
+
+def slo_lines(summary: Summary) -> list[str]:
+    """For people, a line of all and one of each class."""
+    found = summary["slo"]
+    if found is None:
+        return []
+    classes = [
+        f"{'':<10}   {visible(each['name'])}: {_good(each)}  {visible(each['slo'])}"
+        for each in found["classes"]
+    ]
+    return [
+        f"{'SLO':<10}   {_verdict(found)}",
+        f"{'':<10}   {visible(found['slo'])}{_misses(found)}",
+        *classes,
+    ]
+
+
+def _verdict(found: Summary) -> str:
+    target = f"target {format_nines(found['target'])}"
+    if found["met"] is None and not found["judged"]:
+        text = "not judged"
+    else:
+        text = "met" if found["met"] else "MISSED"
+    if found["judged"]:
+        text += f": {_good(found)}"
+    open_ = f", {found['undetermined']:,} open" if found["undetermined"] else ""
+    return f"{text}{open_}, {target}"
+
+
+def _good(found: Summary) -> str:
+    n, good = found["judged"], found["good"]
+    share = f" ({format_nines(good / n)})" if n else ""
+    return f"{good:,} of {n:,} good{share}"
+
+
+def _misses(found: Summary) -> str:
+    """Most frequent first."""
+    missed = sorted((found["missed"] or {}).items(), key=lambda each: -each[1])
+    words = [f"{n:,} {_name(metric)}" for metric, n in missed]
+    return f", missed by {', '.join(words)}" if words else ""
+
+
+def _name(metric: str) -> str:
+    return "failed" if metric == FAILED else LATENCIES[metric].label
+
+
+IMPOSSIBLE = "check clocks, dtype, speculative decoding or the measurement"
+
+
+def limits_rows(snapshot: Snapshot) -> Summary:
+    """Peaks, shape, operating points, split, memory; names are those of the fields."""
+    limits = snapshot.limits
+    if limits is None:
+        return {"limits": None}
+    told = to_builtins(limits)
+    told["peak"] |= {"ridge": limits.peak.ridge}
+    return {"limits": told}
+
+
+def limits_lines(summary: Summary) -> list[str]:
+    """For people: what a step takes, what it could, and whether that can be true."""
+    limits = summary["limits"]
+    if limits is None:
+        return []
+    lines = [
+        f"{name:<10}   {_against_floor(limits[name])}"
+        for name in ("decode", "prefill")
+        if limits[name] is not None and limits[name]["floor_s"] is not None
+    ]
+    impossible = limits["impossible"]
+    if impossible is not None:
+        lines.append(
+            f"{'impossible':<10}   {counted(impossible['steps'], 'step')} faster than "
+            f"possible, {impossible['worst_ratio']:.2f}x at worst:"
+        )
+        lines.append(f"{'':<10}   {IMPOSSIBLE}")
+    return lines
+
+
+def _against_floor(point: Summary) -> str:
+    step, floor = format_durations([point["step_s"], point["floor_s"]])
+    bound = f"by {point['bound']}" if point["bound"] else None
+    used = [
+        f"{name.upper()} {format_share(point[name]).strip()}"
+        for name in ("mbu", "mfu")
+        if point[name] is not None
+    ]
+    first = " ".join(x for x in (f"floor {floor.strip()}", bound) if x)
+    return ", ".join([f"{step.strip()} a step", first, *used])
+
+
+MOST_PAST = 5
+"""Of those that are over, in the table for people."""
+
+
+def finding_rows(snapshot: Snapshot) -> Summary:
+    """What holds first, what costs most before the others; then what is over."""
+    return {
+        "findings": [
+            *(_row(each) for each in snapshot.findings),
+            *(_past_row(each) for each in reversed(snapshot.past_findings)),
+        ]
+    }
+
+
+def _row(finding: Finding) -> Summary:
+    return {
+        "name": finding.name,
+        "title": finding.title,
+        "sentence": finding.sentence,
+        "since_s": finding.since_ns / NS_PER_S,
+        "until_s": None,
+        "cost": finding.cost,
+        "cost_text": finding.cost_text,
+        "sources": list(finding.sources),
+        "evidence": [
+            {
+                "text": each.text,
+                "page": each.page,
+                "t_s": None if each.t_ns is None else each.t_ns / NS_PER_S,
+                "request": each.key,
+            }
+            for each in finding.evidence
+        ],
+        "knobs": [
+            {
+                "text": each.text,
+                "flag": each.flag,
+                "present": each.present,
+                "expected": each.expected,
+                "effort": [str(effort) for effort in each.effort],
+            }
+            for each in finding.knobs
+        ],
+    }
+
+
+def _past_row(past: PastFinding) -> Summary:
+    return {
+        "name": past.name,
+        "title": past.title,
+        "sentence": past.sentence,
+        "since_s": past.since_ns / NS_PER_S,
+        "until_s": past.until_ns / NS_PER_S,
+        "cost": past.cost,
+        "sources": list(past.sources),
+    }
+
+
+def finding_lines(summary: Summary) -> list[str]:
+    """What is wrong and what to do first; then what was wrong before."""
+    found = summary["findings"]
+    lines = []
+    for each in [one for one in found if one["until_s"] is None]:
+        lines.append(f"▲ {each['title']}: {each['sentence']} ({each['cost_text']})")
+        lines += [f"  ↻ {_knob(knob)}" for knob in each["knobs"][:2]]
+    over = [one for one in found if one["until_s"] is not None]
+    for each in over[:MOST_PAST]:
+        lasted = format_duration(each["until_s"] - each["since_s"]).strip()
+        lines.append(f"· for {lasted}, {each['title']}: {each['sentence']}")
+    if len(over) > MOST_PAST:
+        lines.append(f"· and {len(over) - MOST_PAST} more that are over")
+    return [visible(line) for line in lines]
+
+
+def _knob(knob: Summary) -> str:
+    price = ", ".join(knob["effort"])
+    if knob["flag"] is None:
+        return f"{knob['text']} ({price})"
+    return f"{knob['flag']}, now {knob['present'] or UNKNOWN}: {knob['text']} ({price})"
+
 
 RUN_COUNTS = ("sent", "succeeded", "failed", "aborted", "warmup")
 ENGINE_FIELDS = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from inferwatch.errors import UsageError
-from inferwatch.metrics.catalog import Unit
+from inferwatch.metrics.number import Unit
 from inferwatch.quantities import TIME_UNIT, TIME_UNITS, in_seconds
 from inferwatch.studies.compare.metrics import KEYS, JudgedMetric
 from inferwatch.studies.compare.statistics.significance import AnyDifference

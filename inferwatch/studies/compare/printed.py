@@ -1,53 +1,33 @@
-"""A comparison as text, as a summary for pull requests, and as a page.
+"""A comparison as text in 80 columns, and as a summary for pull requests.
 
-Each says what changed first. The text is for 80 columns; the summary is short, with the
-rest folded away; the page draws intervals and both sides over each other.
+Both say what changed first; of the summary the rest is folded away.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from itertools import groupby
 
-from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
-    UNKNOWN,
     counted,
-    format_count,
-    format_rate,
-    format_share,
 )
 from inferwatch.printing.document import (
     Block,
-    Cell,
-    Charts,
     Column,
     Facts,
     Folded,
     Heading,
     Item,
     Items,
-    Part,
     Row,
     RowGroup,
     Sentence,
     Table,
-    simple_table,
 )
 from inferwatch.printing.markdown import document_markdown, shortened_name
-from inferwatch.printing.page import all_numbers, page
-from inferwatch.printing.svg import axis_labels
 from inferwatch.printing.text import Paint, document_text, plain
-from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
-from inferwatch.studies.compare.fail_if import ConditionOutcome
-from inferwatch.studies.compare.html.distributions import distributions
-from inferwatch.studies.compare.html.forest import ForestAxis, forest
-from inferwatch.studies.compare.html.over_time import over_time
 from inferwatch.studies.compare.quality import Quality, doubts, not_recorded
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
 from inferwatch.studies.compare.report import (
-    A_PEAK,
     GLYPHS,
     PROBABLE,
     SHOWN,
@@ -85,7 +65,7 @@ TONES = {
 Results = Sequence[MetricResult]
 
 
-def _of_many(verdict: MetricVerdict, results: Results) -> str:
+def of_many(verdict: MetricVerdict, results: Results) -> str:
     return f"{GLYPHS[verdict]} {verdict}, {counted(len(results), 'row')}"
 
 
@@ -112,7 +92,7 @@ def _about_pairs(pair: SessionPair) -> list[str]:
     return list(dict.fromkeys((pairing_sentence(pair), pair.about_runs)))
 
 
-def _sentences(texts: Iterable[str | None]) -> list[Block]:
+def sentences(texts: Iterable[str | None]) -> list[Block]:
     return [Sentence(text=each) for each in texts if each]
 
 
@@ -136,11 +116,11 @@ def comparison_text(
     sections: list[Iterable[Block]] = [_head(pair) for pair in comparison.pairs]
     for pair in comparison.pairs:
         sections.append(_table(comparison, pair, every_row=every_row))
-        sections.append(_sentences([peak_text(pair), not_compared(comparison)]))
+        sections.append(sentences([peak_text(pair), not_compared(comparison)]))
     sections += [
         _settings(comparison),
-        _sentences(_checks(comparison)),
-        _sentences(map(window_text, comparison.sessions)),
+        sentences(_checks(comparison)),
+        sentences(map(window_text, comparison.sessions)),
         [Sentence(text=method_text(comparison), hangs=False)],
     ]
     return document_text(sections, paint=paint)
@@ -150,7 +130,7 @@ def _head(pair: SessionPair) -> Iterator[Block]:
     yield Sentence(text=f"{sentence(pair)}.")
     yield Sentence(text=f"{'; '.join(_about_pairs(pair))}.")
     yield _doubts(pair)
-    yield from _sentences(f"{each}." for each in _checked(pair))
+    yield from sentences(f"{each}." for each in _checked(pair))
 
 
 def _table(
@@ -182,7 +162,7 @@ def _groups(
 ) -> Iterator[RowGroup]:
     explained: set[str] = set()
     for verdict, results in found.items():
-        head, means = _of_many(verdict, results), meaning(verdict, matters)
+        head, means = of_many(verdict, results), meaning(verdict, matters)
         if verdict is MetricVerdict.OPEN and folded:
             yield RowGroup(
                 head=f"{head} (--all shows them)",
@@ -226,10 +206,10 @@ def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[
             yield place.sentence
     if said := too_small(result, matters):
         yield said
-    yield from _would_tell(result, pair, "a side")
+    yield from would_tell(result, pair, "a side")
 
 
-def _would_tell(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
+def would_tell(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str]:
     if result.verdict is MetricVerdict.OPEN:
         more = more_text(result, pair)
         would = f"{more} {of} would tell" if more else None
@@ -406,221 +386,3 @@ def _method(comparison: Comparison) -> Folded:
         method_text(comparison),
     ]
     return Folded(summary="What was compared, and how", blocks=[_list(said)])
-
-
-# As a page: verdicts first, then both sides overlaid.
-
-QUALITY_GLYPHS = {
-    Quality.GOOD: "✓",
-    Quality.DOUBTFUL: "▲",
-    Quality.VOID: "✗",
-    Quality.UNKNOWN: "?",
-}
-"""Beside the word and the colour."""
-OUTCOMES = {
-    ConditionOutcome.FAILED: Quality.VOID,
-    ConditionOutcome.HELD: Quality.GOOD,
-    ConditionOutcome.OPEN: Quality.UNKNOWN,
-}
-"""By whose sign and colour each is told."""
-SHARES = (
-    "How many of all (upwards) took at most so long (to the right): the further left a "
-    "line, the faster. Time is logarithmic, and the axis of shares gives room to both "
-    "tails. Dots are the percentiles of the table."
-)
-SINGLE_RUNS = " Thin lines are single runs."
-TIMES = "Seconds are counted from when the load of a session began."
-A_KV_PEAK = f"A KV peak is {A_PEAK}."
-
-
-def comparison_page(comparison: Comparison) -> Iterator[str]:
-    """The parts of the page, in order."""
-    first, *others = (side.name for side in comparison.sides)
-    name = f"{', '.join(others)} against {first}"
-    yield from page(name, [Heading(name, 1), *_page(comparison)], "study")
-
-
-def _page(comparison: Comparison) -> Iterator[Block]:
-    several = len(comparison.pairs) > 1
-    for pair in comparison.pairs:
-        head = [Heading(f"{pair.b.name} against {pair.a.name}")] if several else []
-        yield Part(tag="section", kind="pair", blocks=[*head, *_pair(pair, comparison)])
-    yield from _page_settings(comparison)
-    names = (
-        *("id", "recorded", "model", "compared", "warm-up cut", "requests"),
-        *("requests/s", "prompt tokens", "output tokens", "KV peak"),
-    )
-    rows = [[*_session(each)] for each in comparison.sessions]
-    table = simple_table(names, rows)
-    yield Part(kind="sessions", blocks=[Heading("Sessions"), table])
-    yield Heading("How it was judged")
-    yield from _sentences(
-        (TIMES, A_KV_PEAK, method_text(comparison), not_compared(comparison))
-    )
-    yield all_numbers("As compare --json prints them", comparison_json(comparison))
-
-
-def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[Block]:
-    yield Sentence(text=f"{sentence(pair)}.", is_lead=True, tone=_tone(pair))
-    yield Sentence(text=pairing_sentence(pair), tone="pairing")
-    yield from _listed("Can they be compared?", [*_quality(pair)])
-    yield from _listed(
-        "Conditions",
-        [
-            _item(OUTCOMES[each.outcome], f"{check_text(each)}.", each.outcome)
-            for each in pair.checks
-        ],
-    )
-    yield from _changes(pair, comparison.rules.matters)
-    runs = SINGLE_RUNS if pair.a.is_repeated or pair.b.is_repeated else ""
-    yield from _charts("Distributions", f"{SHARES}{runs}", distributions(pair))
-    about = "From when each load began; what was not compared is shaded."
-    yield from _charts("Over time", about, over_time(pair))
-
-
-def _tone(pair: SessionPair) -> str:
-    """What the sentence at the head is coloured by."""
-    if pair.void:
-        return "void"
-    for verdict in (MetricVerdict.WORSE, MetricVerdict.BETTER):
-        if pair.of(verdict):
-            return verdict
-    return "open"
-
-
-def _listed(heading: str, items: Sequence[Item]) -> Iterator[Block]:
-    if items:
-        yield Heading(heading, 3)
-        yield Items(items=items, kind="checks")
-
-
-def _quality(pair: SessionPair) -> Iterator[Item]:
-    """Whether the two can be compared: doubts in full, what is good in one line."""
-    for doubt in doubts(pair.quality):
-        yield _item(doubt.quality, doubt.sentence, of=doubt.subject)
-    good = [each for each in pair.quality if each.quality is Quality.GOOD]
-    if good:
-        names = ", ".join(each.subject for each in good)
-        yield _item(Quality.GOOD, names, folded=[each.sentence for each in good])
-    if unknown := not_recorded(pair.quality):
-        yield _item(Quality.UNKNOWN, unknown)
-
-
-def _item(
-    quality: Quality,
-    said: str,
-    word: str = "",
-    *,
-    of: str = "",
-    folded: Sequence[str] = (),
-) -> Item:
-    return Item(
-        text=said,
-        of=of,
-        sign=f"{QUALITY_GLYPHS[quality]} {word or quality}",
-        tone=quality,
-        folded=folded,
-    )
-
-
-def _charts(heading: str, about: str, figures: Sequence[str]) -> Iterator[Block]:
-    if figures:
-        yield Heading(heading, 3)
-        yield Sentence(text=about, tone="about")
-        yield Charts(figures=figures)
-
-
-def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
-    """What says something first; what cannot tell is folded under it."""
-    found = in_order(pair)
-    still_open = found.pop(MetricVerdict.OPEN, [])
-    told = [each for results in found.values() for each in results]
-    axis = ForestAxis.of(told or still_open, matters)
-    if told or still_open:
-        yield Heading("What changed", 3)
-    if told:
-        yield _drawn(pair, [_group(pair, v, rows, axis) for v, rows in found.items()])
-    if still_open:
-        verdict = MetricVerdict.OPEN
-        yield Folded(
-            summary=_of_many(verdict, still_open),
-            about=meaning(verdict, matters),
-            blocks=[_drawn(pair, [_group(pair, verdict, still_open, axis)])],
-            is_open=not told,
-        )
-
-
-def _drawn(pair: SessionPair, groups: Sequence[RowGroup]) -> Table:
-    return Table(
-        columns=[
-            Column(kind="head"),
-            Column(head=pair.a.name, kind="value", is_name=True),
-            Column(head=pair.b.name, kind="value", is_name=True),
-            Column(head="change", kind="change"),
-            Column(head="95% interval", kind="span"),
-            Column(kind="drawn"),
-        ],
-        groups=groups,
-        kind="results",
-    )
-
-
-def _group(
-    pair: SessionPair, verdict: MetricVerdict, results: Results, axis: ForestAxis
-) -> RowGroup:
-    """Rows of one verdict, with the marks of the axis above them."""
-    drawn = any(each.ratio_span is not None for each in results)
-    is_open = verdict is MetricVerdict.OPEN
-    return RowGroup(
-        rows=[_drawn_row(pair, each, axis) for each in results],
-        head="" if is_open else _of_many(verdict, results),
-        about=meaning(verdict, axis.matters),
-        tone=TONES[verdict],
-        marks=axis_labels(axis.ticks()) if drawn else "",
-    )
-
-
-def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> Row:
-    counts = ", ".join(format_count(n).strip() for n in (result.n_a, result.n_b))
-    change = change_text(result.ratio)
-    if result.ratio is not None:
-        change = f"{GLYPHS[result.verdict]} {change}"
-    places = [
-        place.sentence
-        for place in pair.places
-        if place.metric.key == result.metric.key and place.sentence
-    ]
-    return Row(
-        cells=[
-            Cell(text=title(result), aside=f"{result.metric.vantage} · n {counts}"),
-            *values_text(result),
-            change,
-            span_text(result.ratio_span),
-            Cell(markup=forest(axis, result)),
-        ],
-        notes=[*places, *_would_tell(result, pair, "in each")],
-    )
-
-
-def _page_settings(comparison: Comparison) -> Iterator[Block]:
-    if not comparison.settings:
-        yield Heading("Settings")
-        yield Sentence(text="No recorded setting differs.")
-        return
-    names = [each.name for each in comparison.sessions]
-    rows = [
-        [each.name, *(UNKNOWN if value is None else value for value in each.values)]
-        for each in comparison.settings
-    ]
-    table = simple_table(names, rows)
-    yield Part(kind="settings", blocks=[Heading("Settings that differ"), table])
-
-
-def _session(numbers: SessionNumbers) -> Iterator[str]:
-    row, load, span = numbers.row, numbers.load, numbers.span
-    began = datetime.fromtimestamp(row.started_ns / NS_PER_S, UTC)
-    yield from (numbers.name, row.id, f"{began:%Y-%m-%d %H:%M:%S} UTC")
-    yield from (row.model or UNKNOWN, f"{span.from_s:.1f} to {span.to_s:.1f} s")
-    yield from (span.cut, format_count(load.requests), format_rate(load.per_s))
-    yield from map(format_rate, (load.prompt_tokens, load.output_tokens))
-    yield format_share(numbers.kv_peak)

@@ -6,26 +6,288 @@ differs too much is not predicted, nor is one that rests on steps unlike any tha
 seen.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+
+import numpy as np
+import numpy.typing as npt
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted, format_share
 from inferwatch.metrics.series.window import Quantiles
-from inferwatch.studies.what_if.arrivals import ReplayedArrivals
 from inferwatch.studies.what_if.heard import CannotTellError
-from inferwatch.studies.what_if.moods import MachineVariation, ReplayedStepDurations
 from inferwatch.studies.what_if.outcome import (
     LATENCIES,
     Outcome,
     measured_outcome,
     simulated_outcome,
 )
-from inferwatch.studies.what_if.recorded import RecordedRun
+from inferwatch.studies.what_if.past_requests import PastRequest
+from inferwatch.studies.what_if.recorded import RecordedLoop, RecordedRun
 from inferwatch.studies.what_if.recorded_steps import RecordedSteps
-from inferwatch.studies.what_if.scheduler import Scheduler, SimulationResult
+from inferwatch.studies.what_if.scheduler import (
+    RequestSpec,
+    Scheduler,
+    SimulationResult,
+    StepLoad,
+)
 from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange
 from inferwatch.studies.what_if.step_cost import StepCost
+
+# How much faster or slower than expected the machine was at each moment of a run.
+#
+# The deviations are kept in order and by time, and applied to simulated steps: a
+# stretch in which the machine was slow is slow for all requests of that time, which is
+# what makes a p99. Nothing is random.
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+
+WINDOW_NS = NS_PER_S // 4
+FEWEST_BESIDE = 20
+"""How many steps of a moment, at least, the deviations are taken from."""
+RATIO = 0.25, 2.0
+"""Bounds for duration / expected; what exceeds them counts as a pause of the
+machine."""
+LONG_GAP_NS = 3_000_000
+"""What a gap between steps exceeds its expected length by to count as a pause."""
+NEAR_NS = 20_000_000
+"""A pause that ended up to this long ago still delays the step that starts now."""
+REACH = 1.25
+"""How far beyond the largest batch seen, as a factor, step costs are extrapolated."""
+
+
+class StepDeviations:
+    """How prefill steps, or decode steps, deviate from their expected cost, by time."""
+
+    def __init__(
+        self, steps: RecordedSteps, mask: Bools, ratios: Floats, gaps: Floats
+    ) -> None:
+        self.count = int(mask.sum())
+        self.ratios: list[float] = ratios[mask].tolist()
+        self.gaps_ns: list[float] = gaps[mask].tolist()
+        first_ns = int(steps.start_ns.min())
+        self.windows = (int(steps.end_ns.max()) - first_ns) // WINDOW_NS + 1
+        edges = first_ns + np.arange(self.windows + 1) * WINDOW_NS
+        cuts = np.searchsorted(steps.start_ns[mask], edges)
+        lows, highs = cuts[:-1], cuts[1:]
+        missing = np.maximum(FEWEST_BESIDE - (highs - lows), 0)
+        self.lows: list[int] = np.maximum(lows - (missing + 1) // 2, 0).tolist()
+        wide = np.minimum(highs + (missing + 1) // 2, self.count)
+        self.highs: list[int] = wide.tolist()
+
+
+@dataclass(frozen=True, slots=True)
+class MachinePauses:
+    """Pauses of the machine, in which it computed nothing: their times and lengths.
+
+    They belong to a time, not to a step: whatever is computed then is delayed.
+    """
+
+    moments_ns: list[int]
+    lengths_ns: list[int]
+    span_ns: int
+    """The pauses repeat after this, as a simulation may last longer than the
+    recording."""
+
+
+class MachineVariation:
+    """The deviations of the machine over a run: of its steps, and its pauses."""
+
+    def __init__(self, cost: StepCost, steps: RecordedSteps) -> None:
+        took, expected = steps.took_ns.astype(float), cost.expected(steps)
+        ratios = np.clip(took / expected, *RATIO)
+        has_gap = steps.gap_ns >= 0
+        gaps = np.where(has_gap, steps.gap_ns - cost.expected_gaps(steps), 0.0)
+        long = gaps > LONG_GAP_NS
+        prefills, usual = steps.prefill_tokens > 0, np.where(long, 0.0, gaps)
+        self.of_prefills = StepDeviations(steps, prefills, ratios, usual)
+        self.of_decodes = StepDeviations(steps, ~prefills, ratios, usual)
+        if not self.of_prefills.count:
+            self.of_prefills = self.of_decodes
+        if not self.of_decodes.count:
+            self.of_decodes = self.of_prefills
+        self.pauses = _machine_pauses(steps, took - ratios * expected, gaps * long)
+
+
+class ReplayedStepDurations:
+    """Tells how long simulated steps take, with the deviations of a recorded run."""
+
+    def __init__(
+        self, cost: StepCost, variation: MachineVariation, start_ns: int, rate: float
+    ) -> None:
+        """``start_ns`` is the simulated time at which the deviations begin."""
+        self._cost, self._variation = cost, variation
+        self._start_ns, self._rate = start_ns, rate
+        self.longer = 1.0
+        """A factor by which all steps take longer."""
+        self._next: dict[tuple[bool, int], int] = {}
+        self.beyond_ns = 0
+        """Time in steps with many more requests or prompt tokens than any that was
+        seen."""
+        self._most_members = int(cost.most_members * REACH)
+        self._most_tokens = int(cost.most_prefill_tokens * REACH)
+        self._past = 0
+        """How many pauses are past, those of earlier repetitions included."""
+
+    def step_ns(self, load: StepLoad, now_ns: int) -> tuple[int, int]:
+        """Return how long a step of that load takes, and the gap after it."""
+        cost, prefills = self._cost, load.prefill_tokens > 0
+        deviations = (
+            self._variation.of_prefills if prefills else self._variation.of_decodes
+        )
+        moment_ns = int((now_ns - self._start_ns) * self._rate)
+        window = moment_ns // WINDOW_NS % deviations.windows
+        low, high = deviations.lows[window], deviations.highs[window]
+        turn = self._next.get((prefills, window), 0)
+        self._next[prefills, window] = turn + 1
+        like = low + turn % (high - low)
+        took = cost.expected_ns(load) * deviations.ratios[like] * self.longer
+        members = load.decoding + load.prefilling
+        gap = max(cost.gap_ns(members) + deviations.gaps_ns[like], 0.0)
+        end_ns = moment_ns + int((took + gap) * self._rate)
+        took_ns = max(int(took) + self._pause_ns(moment_ns, end_ns), 1)
+        if members > self._most_members or load.prefill_tokens > self._most_tokens:
+            self.beyond_ns += took_ns
+        return took_ns, int(gap)
+
+    def _pause_ns(self, start_ns: int, end_ns: int) -> int:
+        """Return the length of pauses in that span; those in idle time are skipped."""
+        pauses = self._variation.pauses
+        count, pause_ns = len(pauses.moments_ns), 0
+        while count:
+            lap, place = divmod(self._past, count)
+            at_ns = pauses.moments_ns[place] + lap * pauses.span_ns
+            if at_ns >= end_ns:
+                break
+            if at_ns >= start_ns - NEAR_NS:
+                pause_ns += pauses.lengths_ns[place]
+            self._past += 1
+        return pause_ns
+
+
+def _machine_pauses(
+    steps: RecordedSteps, more_ns: Floats, gaps_ns: Floats
+) -> MachinePauses:
+    """Collect the time that steps and gaps took beyond the bounds."""
+    first_ns, last_ns = int(steps.start_ns.min()), int(steps.end_ns.max())
+    usual_ns = steps.took_ns - more_ns
+    middles = (steps.start_ns - first_ns + usual_ns / 2).astype(np.int64)
+    ends = steps.end_ns - first_ns
+    candidates = [
+        *zip(middles.tolist(), more_ns.tolist(), strict=True),
+        *zip(ends.tolist(), gaps_ns.tolist(), strict=True),
+    ]
+    pauses = sorted((at_ns, int(for_ns)) for at_ns, for_ns in candidates if for_ns >= 1)
+    return MachinePauses(
+        [at_ns for at_ns, _ in pauses],
+        [for_ns for _, for_ns in pauses],
+        last_ns - first_ns + 1,
+    )
+
+
+class ReplayedArrivals:
+    """The arrivals of a recorded run, for the simulated scheduler.
+
+    Requests of an open loop arrive at their recorded times, divided by the rate. Those
+    of a closed loop arrive in their order, each when a user is free. A server that is
+    faster than the recorded one gets the same requests again, until the loop's end.
+    """
+
+    def __init__(self, run: RecordedRun, rate: float) -> None:
+        self._run = run
+        self.start_ns = run.requests[0].due_ns
+        self._due: list[tuple[int, int, RequestSpec]] = []
+        self._turn = 0
+        self._loops = {loop.run_id: _Users(loop) for loop in run.loops}
+        for index, past in enumerate(run.requests):
+            loop = self._loops.get(past.run_id or "")
+            if loop is not None:
+                loop.take(self._spec(index, past), past)
+                continue
+            passed_ns = (past.due_ns - self.start_ns) / rate
+            self._push(self.start_ns + int(passed_ns), self._spec(index, past))
+        for loop in self._loops.values():
+            for due_ns, spec in loop.begin():
+                self._push(due_ns, spec)
+
+    def _spec(self, index: int, past: PastRequest) -> RequestSpec:
+        blocks = past.cached_tokens // self._run.setting.block_tokens
+        return RequestSpec(
+            index=index,
+            prompt_tokens=past.prompt_tokens,
+            output_tokens=past.output_tokens,
+            cached_tokens=past.cached_tokens,
+            shared_blocks=round(blocks * self._run.shared),
+            priority=past.priority,
+            patience_ns=past.patience_ns,
+        )
+
+    def _push(self, due_ns: int, spec: RequestSpec) -> None:
+        self._turn += 1
+        heappush(self._due, (due_ns, self._turn, spec))
+
+    def due(self, now_ns: int) -> Iterable[tuple[int, RequestSpec]]:
+        """Yield the requests that arrive up to now, in order, with their times."""
+        due = self._due
+        while due and due[0][0] <= now_ns:
+            came_ns, _, spec = heappop(due)
+            yield came_ns, spec
+
+    def next_ns(self) -> int | None:
+        """Return when the next request arrives; None if no more do."""
+        return self._due[0][0] if self._due else None
+
+    def ended(self, spec: RequestSpec, now_ns: int) -> None:
+        """If a user of a closed loop sent it, let that user send the next request."""
+        loop = self._loops.get(self._run.requests[spec.index].run_id or "")
+        if loop is not None and (following := loop.free(now_ns)) is not None:
+            self._push(*following)
+
+
+class _Users:
+    """The simulated users of a closed loop."""
+
+    def __init__(self, loop: RecordedLoop) -> None:
+        self._loop = loop
+        self._specs: deque[RequestSpec] = deque()
+        self._recorded_ns: list[int] = []
+        """When each recorded request arrived."""
+        self._present = 0
+
+    def take(self, spec: RequestSpec, past: PastRequest) -> None:
+        """Add a recorded request of the loop, in order."""
+        self._specs.append(spec)
+        self._recorded_ns.append(past.due_ns)
+
+    def begin(self) -> Iterable[tuple[int, RequestSpec]]:
+        """Yield the first requests: at the recorded times, or when users were added."""
+        first = self._recorded_ns[: self._loop.users[0][1]]
+        for due_ns in first:
+            yield due_ns, self._next()
+        self._present = len(first)
+        for since_ns, count in self._loop.users[1:]:
+            for _ in range(count - self._present):
+                yield since_ns, self._next()
+            self._present = max(self._present, count)
+
+    def free(self, now_ns: int) -> tuple[int, RequestSpec] | None:
+        """Return the next request of a user who was answered; None if there is none."""
+        due_ns = now_ns + self._loop.pause_ns
+        if due_ns >= self._loop.until_ns:
+            return None
+        if self._present > self._loop.users_at(due_ns):
+            self._present -= 1
+            return None
+        return due_ns, self._next()
+
+    def _next(self) -> RequestSpec:
+        spec = self._specs.popleft()
+        self._specs.append(spec)
+        return spec
+
 
 Progress = Callable[[int], None]
 MOST_ERROR = {"p50": 0.10, "p99": 0.20}

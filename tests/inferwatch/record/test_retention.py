@@ -12,6 +12,7 @@ from msgspec import structs
 
 from collectors.contract.clock import anchor
 from inferwatch.errors import UsageError
+from inferwatch.quantities import size_bytes
 from inferwatch.record.sessions import housekeeping, retention
 from inferwatch.record.sessions.retention import (
     DAY_S,
@@ -184,7 +185,7 @@ def test_a_setting_that_is_no_age_and_no_size_is_refused_with_both_forms(
 def test_no_unit_is_read_as_an_age_and_as_a_size(number: int, unit: str) -> None:
     text = f"{number}{unit}"
 
-    age, size = retention.age_s(text), retention.size_bytes(text)
+    age, size = retention.age_s(text), size_bytes(text)
 
     assert age is None or size is None
     assert (age is not None) == (unit.lower() in {"h", "d", "w"})

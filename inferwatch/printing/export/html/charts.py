@@ -11,7 +11,9 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import label_of
+from inferwatch.metrics.hardware.view import GpuState, Hardware
+from inferwatch.metrics.number import label_of
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.printing.export.html.page_data import (
     ClientColumns,
@@ -23,8 +25,8 @@ from inferwatch.printing.svg import Curve, Say, Series, TimeChart, Value, cdf
 ChartRow = tuple[str, str, Say, list[Series]]
 """Title, unit, how a value is formatted, and its series."""
 OUT, PREFILL, WAITING = (
-    label_of(f"timeline.{name}")
-    for name in ("output_tokens", "prefill_tokens", "waiting_max")
+    label_of(each)
+    for each in (Timeline.output_tokens, Timeline.prefill_tokens, Timeline.waiting_max)
 )
 INKS = {"ttft_s": "prefill", "itl_s": "mean", "tpot_s": "decode", "e2el_s": "e2el"}
 GIGA = 1e9
@@ -57,7 +59,7 @@ def cdfs(data: PageData) -> list[str]:
 
 def _curves(of: Mapping[str, Distribution]) -> list[Curve]:
     return [
-        Curve(name=label_of(metric), ink=ink, points=of[metric].points())
+        Curve(name=LATENCIES[metric].label, ink=ink, points=of[metric].points())
         for metric, ink in INKS.items()
         if metric in of and of[metric].n
     ]
@@ -80,10 +82,10 @@ def _drawn(rows: Iterable[ChartRow], start_ns: int, bin_ns: int) -> list[str]:
 def _scraped(line: Timeline) -> Iterator[ChartRow]:
     """What servers count."""
     requests = [
-        _area(label_of("timeline.running_max"), "decode", line.running_max),
+        _area(label_of(Timeline.running_max), "decode", line.running_max),
         _line(WAITING, "waiting", line.waiting_max, dashed=True),
     ]
-    usage = [_area(label_of("timeline.kv_usage"), "kv", line.kv_usage)]
+    usage = [_area(label_of(Timeline.kv_usage), "kv", line.kv_usage)]
     yield "Throughput", "tokens/s, scrape", RATES, _tokens(line)
     yield "TTFT, mean", "s", format_durations, _means(line.ttft_mean_s)
     yield "ITL, mean", "s", format_durations, _means(line.itl_mean_s)
@@ -93,13 +95,13 @@ def _scraped(line: Timeline) -> Iterator[ChartRow]:
 
 def _engine(line: Timeline) -> Iterator[ChartRow]:
     batch = [
-        _area(label_of("timeline.batch_decode"), "decode", line.batch_decode),
-        _area(label_of("timeline.batch_prefill"), "prefill", line.batch_prefill),
+        _area(label_of(Timeline.batch_decode), "decode", line.batch_decode),
+        _area(label_of(Timeline.batch_prefill), "prefill", line.batch_prefill),
         _line(WAITING, "waiting", line.waiting_max, dashed=True),
     ]
     blocks = [
-        _area(label_of("timeline.kv_used_blocks"), "kv", line.kv_used_blocks),
-        _area(label_of("timeline.kv_cached_blocks"), "cached", line.kv_cached_blocks),
+        _area(label_of(Timeline.kv_used_blocks), "kv", line.kv_used_blocks),
+        _area(label_of(Timeline.kv_cached_blocks), "cached", line.kv_cached_blocks),
     ]
     ttft = _means(line.ttft_mean_s, line.ttft_max_s)
     itl = _means(line.itl_mean_s, line.itl_max_s)
@@ -137,9 +139,9 @@ def _hardware(line: Timeline) -> Iterator[ChartRow]:
     shares = [
         _line(name, ink, column, dashed=dashed)
         for name, ink, column, dashed in (
-            (label_of("hardware.sm_active"), "output", line.sm_active, False),
+            (label_of(Hardware.sm_active), "output", line.sm_active, False),
             ("of peak HBM", "mean", line.hbm_share, False),
-            (label_of("gpu.throttled"), "prefill", line.throttled, True),
+            (label_of(GpuState.throttled), "prefill", line.throttled, True),
         )
         if _known(column)
     ]

@@ -22,10 +22,11 @@ from inferwatch.formatting import (
     format_rate,
     format_share,
 )
-from inferwatch.metrics.catalog import CATALOG, client_words
 from inferwatch.metrics.causes.cause import SPOKEN, SlowRequests
-from inferwatch.metrics.hardware.gpus import GpuState
 from inferwatch.metrics.hardware.hosts import HostState
+from inferwatch.metrics.hardware.view import GpuState
+from inferwatch.metrics.load.client_verdict import client_words
+from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.efficiency import Stall
@@ -42,12 +43,11 @@ from inferwatch.printing.document import (
 )
 from inferwatch.printing.export.html.charts import GIGA, cdfs, time_charts
 from inferwatch.printing.export.html.page_data import PageData, gather
-from inferwatch.printing.export.note_text import note_text
-from inferwatch.printing.export.recording import Recording
+from inferwatch.printing.export.recording import Recording, note_text
 from inferwatch.printing.page import all_numbers, page, write_page
 from inferwatch.printing.summary.causes import slowest_rows
-from inferwatch.printing.summary.latencies import COLUMNS, SHOWN
-from inferwatch.printing.summary.session import Summary, run_line, summarise
+from inferwatch.printing.summary.latencies import COLUMNS, SHOWN, Summary
+from inferwatch.printing.summary.session import run_line, summarise
 from inferwatch.printing.svg import clock
 
 MOST_PARTS = 3
@@ -203,7 +203,7 @@ def _latency_table(heading: str, rows: Summary) -> Iterator[Block]:
 
 
 def _latency(metric: str, row: Summary) -> Iterator[str | Cell]:
-    yield Cell(text=CATALOG[metric].abbr, aside=row["vantage"])
+    yield Cell(text=LATENCIES[metric].label, aside=row["vantage"])
     yield format_count(row["n"])
     texts = format_durations(row[column] for column in COLUMNS)
     ends = row.get("brackets") or {}

@@ -30,7 +30,6 @@ from collectors.contract.readings import (
 )
 from inferwatch.metrics.steps.live_limits import LABELS, LimitChanges, values_of
 from inferwatch.printing.destination import Destination
-from inferwatch.printing.export.note_text import note_text
 from inferwatch.printing.export.perfetto.hardware_tracks import GpuTracks, HostTracks
 from inferwatch.printing.export.perfetto.request_tracks import LINGER_NS, RequestTracks
 from inferwatch.printing.export.perfetto.trace_format import (
@@ -40,7 +39,7 @@ from inferwatch.printing.export.perfetto.trace_format import (
     Trace,
     TraceTrack,
 )
-from inferwatch.printing.export.recording import Recording
+from inferwatch.printing.export.recording import Recording, note_text
 from inferwatch.printing.export.tables import EVERYWHEN, TimeRange
 
 IDLE_NS = 50_000_000

@@ -5,39 +5,249 @@ left out, from the first request that was due to the last that ended. What the e
 own readings add is of the same time.
 """
 
+import math
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from collectors.contract.readings import RequestRecord
 from inferwatch.errors import UsageError
+from inferwatch.formatting import counted
 from inferwatch.limits.price import cost_per_million
 from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import new_book
 from inferwatch.loadgen.plan.plan import LoadPlan, PlanObjectives, objectives
 from inferwatch.loadgen.rate_search import RateSearch
+from inferwatch.loadgen.scenarios.finding import finding_of
 from inferwatch.metrics.load.book import LoadBook, told_sum
 from inferwatch.metrics.load.goodput import missed_by
+from inferwatch.metrics.load.request_latencies import tpot_ns, ttft_ns
 from inferwatch.metrics.load.result import LoadResult, load_result
+from inferwatch.metrics.load.scenarios.evidence import EngineTrail, ScenarioEvidence
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE, Slo
+from inferwatch.metrics.series.intervals import ALPHA, FEWEST, stretches
 from inferwatch.record.connections import reading
 from inferwatch.record.sessions.sessions import find
 from inferwatch.record.tables.load_plans import load_plans
 from inferwatch.record.tables.reading_tables import every_table
 from inferwatch.record.tables.table import SessionPart, SourceNames, readable
-from inferwatch.studies.compare.reading.conditions import conditions
+from inferwatch.studies.compare.checks.drift import MATTERS
+from inferwatch.studies.compare.checks.machine import (
+    HELD_TOLERANCE,
+    OTHERS_TOLERANCE,
+    QUOTA_TOLERANCE,
+)
+from inferwatch.studies.compare.reading.between_runs import LEAST
+from inferwatch.studies.compare.reading.conditions import (
+    Conditions,
+    Gaps,
+    GpuClocks,
+    HostLoad,
+    conditions,
+)
 from inferwatch.studies.compare.reading.configuration import engine_gpus
-from inferwatch.studies.compare.reading.live_limits import limits_held
+from inferwatch.studies.compare.reading.live_limits import (
+    LIMITS,
+    limit_text,
+    limits_held,
+)
 from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
+from inferwatch.studies.compare.statistics.resampling import BINS
+from inferwatch.studies.compare.statistics.trend import trend_of
 from inferwatch.studies.tune.answers import kept_answers
 from inferwatch.studies.tune.plan import TunePlan
-from inferwatch.studies.tune.reading.doubts import doubts_of
-from inferwatch.studies.tune.reading.engine_use import EngineUse, engine_use
-from inferwatch.studies.tune.reading.stress import kept_finding
 from inferwatch.studies.tune.trial import TrialNumbers
+from inferwatch.visible import visible
+
+ENGINE = {SessionPart.REQUESTS, SessionPart.STEPS}
+
+
+def kept_finding(
+    connection: sqlite3.Connection, session: int, plan: LoadPlan, book: LoadBook
+) -> str | None:
+    """Its sentence; None of a load that was no scenario.
+
+    The server's own counters before and after are in no record: what only they tell
+    is not told here.
+    """
+    if plan.scenario is None:
+        return None
+    trail, known = EngineTrail(), False
+    names = SourceNames(connection.execute(SOURCES, (session,)).fetchall())
+    for table in every_table():
+        if table.part in ENGINE:
+            for _, each in readable(table.read(connection, session, names)):
+                trail.fold(each)
+                known = True
+    evidence = ScenarioEvidence(book=book, trail=trail if known else None)
+    found = finding_of(plan.scenario, evidence)
+    return found.sentence if found is not None else None
+
+
+STEPS = (
+    "SELECT bound_by, sum(duration_ns), sum(preemptions), max(kv_used_blocks) "
+    "FROM steps WHERE session = ? AND end_ns >= ? AND end_ns < ? GROUP BY bound_by"
+)
+DEVICE = (
+    "SELECT device, num_kv_blocks FROM engines WHERE session = ? "
+    "ORDER BY ordinal DESC LIMIT 1"
+)
+GPU_MEMORY = (
+    "SELECT name, max(memory_used_bytes) FROM gpu_samples "
+    "JOIN sources USING (session, source) WHERE session = ? AND t_ns >= ? AND t_ns < ? "
+    "AND memory_used_bytes IS NOT NULL GROUP BY name"
+)
+PROCESS_MEMORY = (
+    "SELECT max(bytes) FROM (SELECT sum(rss_bytes) AS bytes FROM host_processes "
+    "JOIN host_samples USING (session, ordinal) WHERE session = ? "
+    "AND t_ns >= ? AND t_ns < ? AND role IN ('api', 'core', 'worker') "
+    "GROUP BY ordinal)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineUse:
+    """All that is told without the client; empty where no probe listened."""
+
+    device: str | None = None
+    kv_peak_usage: float | None = None
+    preemptions: int | None = None
+    bound_share: Mapping[str, float] = field(default_factory=dict)
+    memory_bytes: int | None = None
+
+
+def engine_use(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan
+) -> EngineUse:
+    """Of the engine in that time."""
+    where = session, span.start_ns, span.end_ns
+    rows = connection.execute(STEPS, where).fetchall()
+    device, blocks = connection.execute(DEVICE, (session,)).fetchone() or (None, None)
+    spent_ns = sum(ns for _, ns, _, _ in rows)
+    used = max((most for *_, most in rows if most is not None), default=None)
+    return EngineUse(
+        device=device,
+        kv_peak_usage=used / blocks if used is not None and blocks else None,
+        preemptions=sum(many for _, _, many, _ in rows) if rows else None,
+        bound_share={bound: ns / spent_ns for bound, ns, _, _ in rows if spent_ns},
+        memory_bytes=_memory(connection, where),
+    )
+
+
+def _memory(connection: sqlite3.Connection, where: tuple[int, int, int]) -> int | None:
+    """The most at once: of the engine's GPUs, else of its processes."""
+    ours = engine_gpus(connection, where[0])
+    held = dict(connection.execute(GPU_MEMORY, where).fetchall())
+    told = [int(each) for uuid, each in held.items() if uuid in ours or not ours]
+    if told:
+        return sum(told)
+    (most,) = connection.execute(PROCESS_MEMORY, where).fetchone()
+    return int(most) if most is not None else None
+
+
+PARTS = 6
+GROWS = 1.5
+"""The TTFT of the last part by that of the first, where each is above the one before:
+by chance six come in that order once in 720 times."""
+
+
+def doubts_of(
+    book: LoadBook,
+    result: LoadResult,
+    span: ComparedSpan,
+    found: Conditions,
+    limits: Sequence[tuple[int, int]],
+    *,
+    on_cpu: bool,
+) -> tuple[str, ...]:
+    """Each one sentence without its stop, fit to show; none where nothing is wrong."""
+    said = [
+        *_client(result),
+        *_clocks(found.gpus),
+        *(each for host in found.hosts for each in _host(host, on_cpu=on_cpu)),
+        *_missing(found.gaps),
+        *_turned(limits),
+        *_queue_grew(book),
+        *_drift(book, span),
+    ]
+    return tuple(map(visible, said))
+
+
+def _client(result: LoadResult) -> Iterator[str]:
+    if result.client_bound:
+        yield f"the client was too slow: {result.verdict.why}"
+    if result.unaccounted:
+        yield f"the outcome of {counted(result.unaccounted, 'request')} is unknown"
+
+
+def _clocks(gpus: tuple[GpuClocks, ...]) -> Iterator[str]:
+    held = [(share, why) for gpu in gpus for why, share in gpu.held.items()]
+    share, why = max(held, default=(0.0, ""))
+    if share > HELD_TOLERANCE:
+        yield f"GPU clocks were held down {share:.0%} of the time ({why})"
+
+
+def _host(host: HostLoad, *, on_cpu: bool) -> Iterator[str]:
+    if (host.others or 0.0) > (LEAST if on_cpu else OTHERS_TOLERANCE):
+        yield f"other work took {host.others:.0%} of the host's cores"
+    for role, share in host.throttled.items():
+        if share > QUOTA_TOLERANCE:
+            yield f"a CPU quota held the {role} process for {share:.0%} of the time"
+
+
+def _missing(gaps: Gaps) -> Iterator[str]:
+    if gaps.dropped:
+        yield f"{counted(gaps.dropped, 'reading')} were lost"
+    yield from gaps.lives
+    for stepped_s in gaps.stepped_s:
+        yield f"the clock stepped by {stepped_s:+.1f} s"
+
+
+def _turned(held: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """By somebody else, or as whoever turned them first is gone."""
+    if len(held) > 1:
+        moved = (f"{name} {limit_text(held, name)}" for name in LIMITS)
+        yield f"limits were changed while it was measured ({', '.join(moved)})"
+
+
+def _queue_grew(book: LoadBook) -> Iterator[str]:
+    """No setting has a TTFT at a load it cannot keep up with: only a trial's length."""
+    known = np.array([ns for each in book.records if (ns := ttft_ns(each))], float)
+    if len(known) < FEWEST:
+        return
+    means = stretches(known, PARTS)
+    if (np.diff(means) > 0).all() and means[-1] > GROWS * means[0]:
+        yield (
+            f"TTFT rose throughout, {means[-1] / means[0]:.1f}-fold: the load was more "
+            "than this setting serves, so its latencies are of the trial's length"
+        )
+
+
+def _drift(book: LoadBook, span: ComparedSpan) -> Iterator[str]:
+    """TPOT: what a token takes when all else is settled."""
+    known = [(each.intended_ns, ns) for each in book.records if (ns := tpot_ns(each))]
+    if not known:
+        return
+    at_ns, values_ns = np.array(known, np.int64).T
+    place = span.bin_of(at_ns)
+    inside = place >= 0
+    trend = trend_of(
+        np.bincount(place[inside], values_ns[inside], BINS).astype(float),
+        np.bincount(place[inside], None, BINS).astype(float),
+    )
+    if trend is None or trend.p_value > ALPHA:
+        return
+    if abs(math.log(trend.ratio)) > math.log1p(MATTERS):
+        change = trend.ratio - 1
+        yield (
+            f"TPOT {'rose' if change > 0 else 'fell'} by {abs(change):.0%} from the "
+            "first to the last third: the trial did not settle, or the machine drifted"
+        )
+
 
 SHOWN = ("ttft_s", "tpot_s", "itl_s", "e2el_s")
 UNENDED = "the search for the knee did not come to its end"

@@ -9,10 +9,9 @@ from inferwatch.metrics.causes.cause import TTFT_CAUSES
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.printing.export import request_causes as exporter
+from inferwatch.printing.export import tables as exporter
 from inferwatch.printing.export.recording import opened
-from inferwatch.printing.export.request_causes import COLUMNS, request_causes
-from inferwatch.printing.export.tables import tables
+from inferwatch.printing.export.tables import COLUMNS, request_causes, tables
 from inferwatch.record.tables.table import SessionPart
 
 Recorded = tuple[Path, list[Any]]

@@ -5,7 +5,7 @@ from typing import Any
 from inferwatch.metrics.model.model import Model
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
-from inferwatch.printing.summary.findings import finding_lines, finding_rows
+from inferwatch.printing.summary.session import finding_lines, finding_rows
 from tests.inferwatch.metrics.findings.simulated_engine import Engine
 
 

@@ -15,8 +15,7 @@ from collectors.contract.readings import AnyReading, EngineInfo, LimitChange, Li
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.sessions.sessions import list_sessions
 from inferwatch.record.writing.recorder import Recorder
-from inferwatch.studies.compare.checks.limits import check_limits
-from inferwatch.studies.compare.checks.setup import check_settings
+from inferwatch.studies.compare.checks.every import check_limits, check_settings
 from inferwatch.studies.compare.quality import Quality
 from inferwatch.studies.compare.reading.conditions import Conditions
 from inferwatch.studies.compare.reading.configuration import configuration, differing

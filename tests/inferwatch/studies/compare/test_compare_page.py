@@ -18,10 +18,10 @@ from inferwatch.studies.compare.comparison import (
 )
 from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.compare.html.distributions import distributions
-from inferwatch.studies.compare.html.forest import ForestAxis, forest
 from inferwatch.studies.compare.html.over_time import over_time
 from inferwatch.studies.compare.metrics import KEYS
-from inferwatch.studies.compare.printed import comparison_page as page
+from inferwatch.studies.compare.page import ForestAxis, forest
+from inferwatch.studies.compare.page import comparison_page as page
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.place import Cut, Place
 from inferwatch.studies.compare.reading.session_numbers import Side, Throughput

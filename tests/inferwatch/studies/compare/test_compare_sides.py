@@ -10,8 +10,7 @@ import pytest
 
 from inferwatch.record.sessions.housekeeping import retag
 from inferwatch.record.sessions.sessions import list_sessions
-from inferwatch.studies.compare.runs.side_labels import distinct, label_of
-from inferwatch.studies.compare.runs.sides import MOST_RUNS
+from inferwatch.studies.compare.runs.sides import MOST_RUNS, distinct, label_of
 from tests.inferwatch.studies.compare.conftest import TinyEngine, write
 
 Run = Callable[..., tuple[int, str, str]]

@@ -3,12 +3,7 @@
 from dataclasses import replace
 
 from inferwatch.studies.tune.progress import TuneStage
-from inferwatch.studies.tune.running.time_left import (
-    UNKNOWN_S,
-    Costs,
-    Stopwatch,
-    costs_of,
-)
+from inferwatch.studies.tune.running.run import UNKNOWN_S, Costs, Stopwatch, costs_of
 from inferwatch.studies.tune.space import Point
 from inferwatch.studies.tune.trial import Trial, TrialOutcome, TrialRecord
 

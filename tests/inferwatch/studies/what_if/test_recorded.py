@@ -5,8 +5,11 @@ import pytest
 from msgspec.structs import replace
 
 from collectors.contract.readings import AnyReading, LoadEvent, LoadKind, Step
-from inferwatch.studies.what_if.moods import MachineVariation, ReplayedStepDurations
 from inferwatch.studies.what_if.outcome import measured_outcome
+from inferwatch.studies.what_if.prediction import (
+    MachineVariation,
+    ReplayedStepDurations,
+)
 from inferwatch.studies.what_if.recorded import recorded_run
 from inferwatch.studies.what_if.recorded_steps import recorded_steps
 from inferwatch.studies.what_if.scheduler import StepLoad
