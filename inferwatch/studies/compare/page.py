@@ -34,10 +34,10 @@ from inferwatch.printing.document import (
 from inferwatch.printing.page import all_numbers, page
 from inferwatch.printing.svg import WIDTH, Tick, axis_labels, path, stretch, svg
 from inferwatch.studies.compare.as_json import comparison_json
+from inferwatch.studies.compare.charts.distributions import distributions
+from inferwatch.studies.compare.charts.over_time import over_time
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
 from inferwatch.studies.compare.fail_if import ConditionOutcome
-from inferwatch.studies.compare.html.distributions import distributions
-from inferwatch.studies.compare.html.over_time import over_time
 from inferwatch.studies.compare.printed import (
     TONES,
     Results,

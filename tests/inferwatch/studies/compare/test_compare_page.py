@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from collectors.contract.readings import Vantage
+from inferwatch.studies.compare.charts.distributions import distributions
+from inferwatch.studies.compare.charts.over_time import over_time
 from inferwatch.studies.compare.comparison import (
     Comparison,
     ComparisonRules,
@@ -17,8 +19,6 @@ from inferwatch.studies.compare.comparison import (
     compare,
 )
 from inferwatch.studies.compare.fail_if import parse_condition
-from inferwatch.studies.compare.html.distributions import distributions
-from inferwatch.studies.compare.html.over_time import over_time
 from inferwatch.studies.compare.metrics import KEYS
 from inferwatch.studies.compare.page import ForestAxis, forest
 from inferwatch.studies.compare.page import comparison_page as page

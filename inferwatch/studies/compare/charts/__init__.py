@@ -1,0 +1,1 @@
+"""The charts of a comparison: distributions, and both sides over time."""

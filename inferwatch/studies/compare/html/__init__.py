@@ -1,1 +1,0 @@
-"""A comparison as one page, both sides over each other."""
