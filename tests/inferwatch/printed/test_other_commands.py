@@ -47,12 +47,10 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.comparison import Comparison
+from inferwatch.studies.compare.page import comparison_page as compared_page
 from inferwatch.studies.compare.printed import (
     comparison_markdown,
     comparison_text,
-)
-from inferwatch.studies.compare.printed import (
-    comparison_page as compared_page,
 )
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
