@@ -206,12 +206,10 @@ def simple_table(
 
 
 def said_of(item: Item) -> str:
-    """An item in a line: who, what, and the text."""
     return ": ".join(filter(None, (item.of, item.word, item.text)))
 
 
 def text_of(value: str | Cell | None) -> str:
-    """The text of a cell."""
     if value is None:
         return UNKNOWN
     return value.text if isinstance(value, Cell) else value

@@ -53,7 +53,6 @@ def write_page(parts: Iterable[str], destination: Destination) -> None:
 
 
 def all_numbers(summary: str, facts: object) -> Part:
-    """What is printed as JSON, folded."""
     code = Code(text=strict_json(facts, indent=1))
     return Part(
         kind="numbers",
@@ -62,7 +61,6 @@ def all_numbers(summary: str, facts: object) -> Part:
 
 
 def block_html(block: Block) -> Iterator[str]:  # noqa: C901 - a case for each
-    """The markup of one block."""
     match block:
         case Heading(text=text, level=level):
             yield f"<h{level}>{as_html(text)}</h{level}>"

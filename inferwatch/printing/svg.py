@@ -64,7 +64,6 @@ class Figure:
     """Its marks across are drawn as lines, too."""
 
     def html(self) -> str:
-        """The markup; text keeps its size on a phone."""
         title = as_html(self.title)
         ruled = rules(self.x_ticks if self.is_tall else (), self.y_ticks)
         ys = "".join(label(tick, "top") for tick in self.y_ticks)
@@ -138,7 +137,6 @@ def path(kind: str, shape: str, words: str = "") -> str:
 
 
 def line(points: Points, kind: str = "", ink: str = "") -> str:
-    """Through points; by its kind or its colour."""
     told = " ".join(f"{x * WIDTH:.1f},{y * HEIGHT:.1f}" for x, y in points)
     named = f"line {kind}" if kind else "line"
     style = f' style="stroke:var(--{ink})"' if ink else ""
@@ -151,7 +149,6 @@ def dot(side: str, x: float, y: float, words: str) -> str:
 
 
 def shift(x: float, to_x: float, y: float) -> str:
-    """How far a value moved from A to B."""
     return path("shift", f"M{x * WIDTH:.1f} {y * HEIGHT:.1f}H{to_x * WIDTH:.1f}")
 
 
@@ -166,7 +163,6 @@ def stretch(
 
 
 def band(top: float, bottom: float, words: str) -> str:
-    """From the left to the right, likewise."""
     y, height = top * HEIGHT, (bottom - top) * HEIGHT
     return _rectangle(
         "at", f'x="0" y="{y:.1f}" width="{WIDTH}" height="{height:.1f}"', words
@@ -179,7 +175,6 @@ def _rectangle(kind: str, place: str, words: str) -> str:
 
 
 def rules(x_ticks: Sequence[Tick], y_ticks: Sequence[Tick]) -> Iterable[str]:
-    """Lines across, at the marks of both axes."""
     for tick in x_ticks:
         yield path("rule", f"M{tick.at * WIDTH:.1f} 0V{HEIGHT}")
     for tick in y_ticks:
@@ -199,7 +194,6 @@ def nice(value: float) -> float:
 
 
 def heights(top: float, say: Say) -> list[Tick]:
-    """Marks of an axis that begins at zero, below."""
     most, half = say([top, top / 2])
     return [Tick(0.0, most), Tick(0.5, half), Tick(1.0, "0")]
 

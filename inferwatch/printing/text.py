@@ -64,7 +64,6 @@ def painter() -> Paint:
 
 
 def coloured(text: str, tone: str) -> str:
-    """For a terminal."""
     colour = TONES.get(tone)
     return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
 
@@ -181,12 +180,10 @@ def wrapped(
 
 
 def is_wide(character: str) -> bool:
-    """It takes two columns."""
     return east_asian_width(character) in {"W", "F"}
 
 
 def columns_of(text: str) -> int:
-    """How many it takes on a terminal."""
     return len(text) + sum(map(is_wide, text))
 
 

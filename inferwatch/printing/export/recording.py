@@ -68,7 +68,6 @@ class Recording:
         return query.fetchall()
 
     def readings(self) -> Iterator[AnyReading]:
-        """All readings, in order of receipt."""
         numbered = recorded(self.connection, self.session.session)
         for done, (_, reading) in enumerate(numbered):
             if done % EVERY == 0:

@@ -59,7 +59,6 @@ def group_rows(snapshot: Snapshot) -> Summary:
 
 
 def request_row(row: RequestRow) -> Summary:
-    """One request with what made it slow."""
     return {
         "key": row.key,
         "request_id": row.request_id,

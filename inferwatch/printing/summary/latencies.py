@@ -45,7 +45,6 @@ def _as_json(row: Latency) -> Summary:
 
 
 def quantiles_row(quantiles: Quantiles) -> Summary:
-    """Count, mean, percentiles and maximum."""
     columns = {name: getattr(quantiles, name) for name in COLUMNS}
     return {"n": quantiles.n, **columns, "weak": list(quantiles.weak)}
 
@@ -107,7 +106,6 @@ def _ends(row: Summary) -> Iterator[Bracket | None]:
 
 
 def _met(row: Summary) -> str:
-    """Which share held the objective."""
     if "objective_s" not in row:
         return ""
     share = "–" if row["met"] is None else format_met(*row["met"]).strip()

@@ -210,7 +210,6 @@ PART_NAMES = {
 
 
 def load_text(summary: Summary) -> str:
-    """The summary of a run as text."""
     blocks = [
         [
             _counts(summary),
@@ -426,7 +425,6 @@ def _slo_lines(slo: Mapping[str, Any] | None) -> list[str]:
 
 
 def untold_text(count: int) -> str:
-    """So many requests cannot be judged, and why."""
     return (
         f"{counted(count, 'request')} cannot be judged: how many tokens they had, or "
         "when those came, is unknown"

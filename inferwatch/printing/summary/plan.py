@@ -140,7 +140,6 @@ def _coloured(cell: str, paint: Paint) -> str:
 def _sections(
     plans: Sequence[CapacityPlan], measured: Measured, currency: str
 ) -> list[Section]:
-    """The questions, with rows that answer them."""
     first = plans[0]
     checks = (_measured_row(measured, name) for name, *_ in measured.checks(first))
     priced = first.machine.gpu_hour is not None

@@ -21,7 +21,6 @@ NUMBERS = (
 
 
 def server_rows(snapshot: Snapshot) -> list[Summary]:
-    """A row for each server, or each of its ranks."""
     return [_server(state, snapshot.now_ns) for state in snapshot.servers]
 
 
@@ -53,7 +52,6 @@ def _ago(then_ns: int | None, now_ns: int) -> float | None:
 
 
 def server_head(servers: list[Summary]) -> str:
-    """Which they are, in a line."""
     if len({server["source"] for server in servers}) > 1:
         names = len({server["source"] for server in servers})
         models = {model for server in servers for model in server["models"]}

@@ -298,9 +298,7 @@ class HasUnrecorded(Protocol):
     """What the recorder knows of its own gaps."""
 
     @property
-    def unrecorded(self) -> int:
-        """Readings that are not in the file."""
-        ...
+    def unrecorded(self) -> int: ...
 
 
 def summarise(
@@ -400,7 +398,6 @@ def _served_name(snapshot: Snapshot) -> str | None:
 
 
 def _client(client: ClientView | None) -> Summary | None:
-    """The load run that began last."""
     if client is None or client.run is None:
         return None
     counts = {name: getattr(client.run, name) for name in RUN_COUNTS}
@@ -577,7 +574,6 @@ def _part(number: float | None, what: str) -> str:
 
 
 def _counted(number: int | None, noun: str) -> str:
-    """The same of whole things, one or several."""
     return _part(number, noun if number == 1 else f"{noun}s")
 
 

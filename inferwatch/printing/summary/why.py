@@ -68,7 +68,6 @@ def why_json(why: Why) -> dict[str, Any]:
 
 
 def story_json(story: RequestStory) -> dict[str, Any]:
-    """One request; parts by cause, in seconds."""
     told: dict[str, Any] = msgspec.to_builtins(story)
     told["ttft_parts_s"] = by_cause(told.pop("ttft_parts"))
     told["client_s"] = by_cause(told.pop("client"))
@@ -81,7 +80,6 @@ def story_json(story: RequestStory) -> dict[str, Any]:
 
 
 def by_cause(parts: Sequence[Sequence[Any]]) -> dict[str, float]:
-    """Causes and their seconds."""
     return {cause: part_s for cause, part_s in parts}  # noqa: C416 - lists, not pairs
 
 
@@ -114,7 +112,6 @@ def why_text(why: Why, wall: WallText) -> str:
 
 
 def _nothing(why: Why) -> Iterator[str]:
-    """Why there is no request to tell of."""
     if why.failed is None:
         yield NOT_YET if why.is_probed else NOT_PROBED
         return

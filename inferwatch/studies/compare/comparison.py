@@ -159,7 +159,6 @@ class SessionPair:
         return void(self.quality)
 
     def of(self, verdict: MetricVerdict) -> list[MetricResult]:
-        """The metrics of which that is said."""
         return [each for each in self.results if each.verdict is verdict]
 
 
@@ -175,17 +174,14 @@ class Comparison:
 
     @property
     def sessions(self) -> tuple[SessionNumbers, ...]:
-        """All runs of all sides."""
         return tuple(run for side in self.sides for run in side.runs)
 
     @property
     def judged(self) -> int:
-        """How many verdicts share the 5%."""
         return sum(each.p_value is not None for p in self.pairs for each in p.results)
 
     @property
     def failed(self) -> bool:
-        """A condition holds for one of the pairs."""
         return any(e.outcome is ConditionOutcome.FAILED for e in self._checks)
 
     @property
@@ -200,7 +196,6 @@ class Comparison:
 
 
 def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
-    """Each side against the first."""
     drawn = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
     pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
     members = [each for pair in pairs for each in pair.members(drawn)]
@@ -260,7 +255,6 @@ class _Drawing:
         return self.numbers.drawn(metric, self._draws[blocks], long)
 
     def parts(self, metric: JudgedMetric) -> Floats:
-        """What the blocks of its runs add to a number."""
         if metric.key not in self._parts:
             runs = [run.parts(metric) for run in self.side.runs]
             self._parts[metric.key] = np.concatenate(runs) / len(runs)
@@ -290,7 +284,6 @@ class _Pairing:
         self._found = {each.key: self._difference(each) for each in self.judged}
 
     def members(self, drawn: Sequence[_Drawing]) -> Iterator[family.FamilyMember]:
-        """Of the metrics that can be judged, in order."""
         for metric in self.judged:
             a, b = self._first.parts(metric), self._other.parts(metric)
             parts = [np.zeros(len(each.side.runs) * CHANCES) for each in drawn]
@@ -366,11 +359,9 @@ class _Pairing:
         )
 
     def _why_not(self, metric: JudgedMetric) -> str | None:
-        """Why it cannot be judged."""
         return self._void or self._why_not_this(metric)
 
     def _why_not_this(self, metric: JudgedMetric) -> str | None:
-        """Of the two sides as to this metric alone."""
         runs = (*self._a.runs, *self._b.runs)
         without = next((run for run in runs if run.value_of(metric) is None), None)
         if without is not None:
@@ -382,7 +373,6 @@ class _Pairing:
         return few if few and self._far_apart(metric) is None else None
 
     def _too_few(self, metric: JudgedMetric) -> str | None:
-        """Why values do not suffice."""
         for each in (self._a, self._b):
             if each.n_of(metric) < metric.least_n:
                 has = f"{each.name} has {each.n_of(metric):,}"

@@ -56,7 +56,6 @@ class JudgedMetric:
 
     @property
     def share(self) -> float | None:
-        """Of a quantile."""
         return STATISTICS.get(self.statistic or "")
 
     @property

@@ -111,11 +111,9 @@ class ForestAxis:
         return min(max(share, 0.0), 1.0)
 
     def holds(self, ratio: float) -> bool:
-        """It is not beyond an end."""
         return self.low <= _log(ratio) <= self.high
 
     def ticks(self) -> list[Tick]:
-        """Marks that do not touch."""
         found: list[Tick] = []
         for ratio in MARKS:
             share = self.share(ratio)
@@ -191,7 +189,6 @@ A_KV_PEAK = f"A KV peak is {A_PEAK}."
 
 
 def comparison_page(comparison: Comparison) -> Iterator[str]:
-    """The parts of the page, in order."""
     first, *others = (side.name for side in comparison.sides)
     name = f"{', '.join(others)} against {first}"
     yield from page(name, [Heading(name, 1), *_page(comparison)], "study")
@@ -236,7 +233,6 @@ def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[Block]:
 
 
 def _tone(pair: SessionPair) -> str:
-    """What the sentence at the head is coloured by."""
     if pair.void:
         return "void"
     for verdict in (MetricVerdict.WORSE, MetricVerdict.BETTER):

@@ -200,7 +200,6 @@ def _cells(result: MetricResult) -> list[str]:
 
 
 def _notes(result: MetricResult, pair: SessionPair, matters: float) -> Iterator[str]:
-    """Where it changed most, what would tell."""
     for place in pair.places:
         if place.metric.key == result.metric.key:
             yield place.sentence
@@ -281,7 +280,6 @@ def comparison_markdown(comparison: Comparison) -> str:
 
 
 def _headline(comparison: Comparison) -> str:
-    """A few words, for whoever only scrolls past."""
     words = []
     if comparison.failed:
         words.append("FAILED")
@@ -352,7 +350,6 @@ def _result(pair: SessionPair, result: MetricResult) -> Row:
 
 
 def _rest(comparison: Comparison, pair: SessionPair) -> Folded:
-    """Rows that say nothing for sure."""
     found = in_order(pair)
     kinds = [v for v in (MetricVerdict.SAME, MetricVerdict.OPEN) if v in found]
     counts = [f"{counted(len(found[v]), 'row')}: {v}" for v in kinds]
@@ -378,7 +375,6 @@ def _settings_table(comparison: Comparison) -> Iterator[Block]:
 
 
 def _method(comparison: Comparison) -> Folded:
-    """What was compared, and how."""
     said = [
         *map(window_text, comparison.sessions),
         *filter(None, map(peak_text, comparison.pairs)),

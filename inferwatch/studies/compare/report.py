@@ -103,7 +103,6 @@ def short_span(span: Interval | None) -> str:
 
 
 def _one_sided(span: Interval) -> str | None:
-    """Where an end is not known."""
     low, high = span
     if high >= FARTHEST:
         return f"at least {change_text(low)}"
@@ -223,7 +222,6 @@ def whose(result: MetricResult) -> str:
 
 
 def meaning(verdict: MetricVerdict, matters: float) -> str:
-    """What a verdict rests on, in half a line."""
     if verdict in PROBABLE:
         return "by its own interval alone, as 1 row in 20 is by chance"
     if verdict in SHOWN:
@@ -327,7 +325,6 @@ def window_text(numbers: SessionNumbers) -> str:
 
 
 def check_text(check: ConditionCheck) -> str:
-    """A condition and what came of it."""
     open_ends = "fails" if check.open_fails else "passes"
     said = {
         ConditionOutcome.FAILED: "FAILED",
@@ -363,7 +360,6 @@ def _status(check: ConditionCheck) -> str:
 
 
 def method_text(comparison: Comparison) -> str:
-    """How it was judged, in a few lines."""
     rules = comparison.rules
     repeated = {pair.is_repeated for pair in comparison.pairs}
     ways = [
@@ -384,7 +380,6 @@ def _drawn(draws: int, seed: int) -> str:
 
 
 def not_compared(comparison: Comparison) -> str:
-    """What people look for and do not find."""
     known = {each.metric.key for pair in comparison.pairs for each in pair.results}
     if any(run.priced for run in comparison.sessions):
         energy = "" if ENERGY in known else "GPU energy is not recorded of both. "
@@ -395,7 +390,6 @@ def not_compared(comparison: Comparison) -> str:
 
 
 def peak_text(pair: SessionPair) -> str | None:
-    """The KV peaks, where both are known."""
     both = (pair.a, pair.b)
     if any(each.kv_peak is None for each in both):
         return None

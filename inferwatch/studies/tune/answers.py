@@ -251,7 +251,6 @@ class AnswerComparison:
 
     @property
     def sentence(self) -> str:
-        """All of it in a sentence, fit to show."""
         noun = "token" if self.by_tokens else "word"
         found = self.against
         if not found.tokens:
@@ -315,7 +314,6 @@ def answers_by_point(
 def difference(
     one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]
 ) -> AnswerDifference:
-    """How far two askings agree."""
     pairs = list(zip(one, other, strict=True))
     equal = [_equal(a, b) for a, b in pairs]
     longest = [max(len(a), len(b)) for a, b in pairs]
@@ -331,7 +329,6 @@ def difference(
 
 
 def _equal(one: Sequence[int], other: Sequence[int]) -> int:
-    """So many at the beginning."""
     for place, (a, b) in enumerate(zip(one, other, strict=False)):
         if a != b:
             return place

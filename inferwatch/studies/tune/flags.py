@@ -66,7 +66,6 @@ class KnownFlags:
 
 @cache
 def known_flags() -> KnownFlags:
-    """Of the vLLM that is installed."""
     spec = find_spec("vllm")
     places = list(spec.submodule_search_locations or ()) if spec else []
     if not places:

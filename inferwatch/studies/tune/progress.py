@@ -59,9 +59,7 @@ class TuneEnded(Protocol):
     """A tune that goes on no more, or of which nobody asks that it does."""
 
     @property
-    def progress(self) -> TuneProgress:
-        """As of now."""
-        ...
+    def progress(self) -> TuneProgress: ...
 
     @property
     def plan(self) -> TunePlan:
@@ -77,6 +75,4 @@ class TuneEnded(Protocol):
 class TuneTask(TuneEnded, Protocol):
     """A tune as screen and log see it."""
 
-    async def run(self, stop: asyncio.Event) -> TuneResult:
-        """Until it has ended, or is told to stop."""
-        ...
+    async def run(self, stop: asyncio.Event) -> TuneResult: ...

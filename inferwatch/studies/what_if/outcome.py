@@ -88,7 +88,6 @@ def measured_outcome(run: RecordedRun) -> Outcome:
 def simulated_outcome(
     run: RecordedRun, result: SimulationResult, kv_blocks: int | None
 ) -> Outcome:
-    """Return the outcome of a simulation of the run."""
     ended = list(_ended(run.requests, result.ended))
     total_ns = sum(result.bound_ns.values())
     shares = {b: ns / total_ns for b, ns in result.bound_ns.items()} if total_ns else {}

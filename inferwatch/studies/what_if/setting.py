@@ -44,7 +44,6 @@ class SettingChange:
     rate: float | None = None
 
     def of(self, setting: SchedulerSetting) -> SchedulerSetting:
-        """Return the setting with this change."""
         return SchedulerSetting(
             max_num_seqs=self.max_num_seqs or setting.max_num_seqs,
             max_num_batched_tokens=self.max_num_batched_tokens

@@ -103,7 +103,6 @@ class StepCost:
         return np.maximum(expected, 1.0)
 
     def expected_ns(self, load: StepLoad) -> float:
-        """Return the expected duration of one step."""
         took = self._batch.at(load.decoding + load.prefilling)
         took += self._context * load.context_tokens
         if load.prefill_tokens:

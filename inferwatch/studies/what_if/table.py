@@ -58,7 +58,6 @@ def heads(result: WhatIf) -> tuple[str, ...]:
 
 
 def changed(was: SchedulerSetting, now: SchedulerSetting) -> str:
-    """Return what differs, in a few words."""
     parts = []
     if now.max_num_seqs != was.max_num_seqs:
         parts.append(f"seqs {now.max_num_seqs:,}")
@@ -72,7 +71,6 @@ def changed(was: SchedulerSetting, now: SchedulerSetting) -> str:
 
 
 def setting_text(setting: SchedulerSetting) -> str:
-    """Return the present values, in words."""
     parts = [
         f"max_num_seqs {setting.max_num_seqs:,}",
         f"max_num_batched_tokens {setting.max_num_batched_tokens:,}",

@@ -80,7 +80,6 @@ def _drawn(rows: Iterable[ChartRow], start_ns: int, bin_ns: int) -> list[str]:
 
 
 def _scraped(line: Timeline) -> Iterator[ChartRow]:
-    """What servers count."""
     requests = [
         _area(label_of(Timeline.running_max), "decode", line.running_max),
         _line(WAITING, "waiting", line.waiting_max, dashed=True),
@@ -127,7 +126,6 @@ def _client(client: ClientColumns) -> Iterator[ChartRow]:
 
 
 def _hardware(line: Timeline) -> Iterator[ChartRow]:
-    """What GPUs and hosts did, where that is known."""
     measured = _area("measured", "mean", _giga(line.hbm_bytes_per_s))
     derived = _line("derived", "e2el", _giga(line.derived_bytes_per_s), dashed=True)
     if _known(line.hbm_bytes_per_s):

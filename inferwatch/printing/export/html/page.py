@@ -55,7 +55,6 @@ SIMULATED = "simulated: no GPU stands behind these readings"
 
 
 def write_html(recording: Recording, destination: Destination) -> None:
-    """Write the page; it needs no network."""
     row = recording.session
     title = f"{row.name or row.id} · {row.model or 'no engine'}"
     blocks = _page(title, recording, gather(recording))
@@ -228,7 +227,6 @@ def _verdict(client: Summary) -> Sentence:
 
 
 def _servers(servers: Sequence[Summary]) -> Iterator[Block]:
-    """Those attached to, one a row."""
     if servers:
         heads = ("via", "running", "waiting", "KV", "out tok/s", "TTFT, mean")
         rows = map(_server, servers)
@@ -352,7 +350,6 @@ def _with_unit(value: float | None, unit: str) -> str:
 
 
 def _findings(found: Sequence[Summary]) -> Iterator[Block]:
-    """What was wrong, and for how long."""
     told = []
     for each in found:
         begun, until_s = clock(each["since_s"]), each["until_s"]

@@ -64,7 +64,6 @@ class Distribution:
 
     @property
     def n(self) -> int:
-        """How many values there are."""
         return int(self._cells.sum())
 
     def points(self) -> Points:
@@ -99,7 +98,6 @@ class ColumnLatencies:
     most_ns: int = 0
 
     def add(self, value_ns: int) -> None:
-        """Add one latency."""
         self.n += 1
         self.total_ns += value_ns
         self.most_ns = max(self.most_ns, value_ns)
@@ -129,11 +127,9 @@ class ClientColumns:
 
     @property
     def bin_ns(self) -> int:
-        """The length of a column."""
         return max(FINEST_NS, -(-self.span_ns // COLUMNS))
 
     def record(self, record: RequestRecord) -> None:
-        """Add a request that has ended."""
         if record.phase is not Phase.WARMUP:
             self._latencies(record)
         other = self._match(record.external_id, record)
@@ -255,8 +251,6 @@ def gather(recording: Recording) -> PageData:
 def _listeners(
     tracker: RequestTracker, client: ClientColumns
 ) -> dict[type, Callable[[Any], object]]:
-    """Which readings go where, besides the Model."""
-
     def note(note: Note) -> None:
         if note.kind is NoteKind.DROPPED:
             tracker.dropped(note)

@@ -38,7 +38,6 @@ class GpuTracks:
         self._gpus: dict[str, GpuTrack] = {}
 
     def info(self, info: GpuInfo) -> None:
-        """Learn what to call it."""
         if info.uuid is not None:
             number = "" if info.index is None else f" {info.index}"
             named = (f"GPU{number}", info.name, info.profile, info.host)
@@ -47,7 +46,6 @@ class GpuTracks:
             self._names.setdefault(info.source, " ".join(words))
 
     def sample(self, sample: GpuSample) -> None:
-        """Write what it tells anew."""
         gpu, t_ns = self._gpu(sample.source), sample.t_ns
         since_ns = t_ns - (sample.span_ns or 0)
         self._show(gpu, "HBM, GB/s", since_ns, {"both ways": _gbps(sample)})
@@ -77,7 +75,6 @@ class GpuTracks:
             self._throttled(gpu, sample)
 
     def close(self) -> None:
-        """Write what was still held down."""
         for gpu in self._gpus.values():
             for reason in list(gpu.held):
                 self._write(gpu, reason)

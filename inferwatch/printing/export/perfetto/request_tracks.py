@@ -76,7 +76,6 @@ class RequestTracks:
         """By engine."""
 
     def event(self, event: RequestEvent) -> None:
-        """Take an event of a request's life."""
         key = (event.source, event.request_id)
         request = self._requests.get(key)
         if request is None:

@@ -89,7 +89,6 @@ class _Writer:
         }
 
     def follow(self, recording: Recording) -> None:
-        """Write the whole record."""
         for t_ns, text in recording.bookmarks:
             self._session.bookmark(text, t_ns)
         for reading in recording.readings():
@@ -150,7 +149,6 @@ class EngineTracks:
         self._ranks: dict[tuple[str, int], RankTracks] = {}
 
     def step(self, step: Step) -> None:
-        """Write a step, and the counters after it."""
         rank = self._rank(step.source, step.rank)
         begin_ns = step.end_ns - step.duration_ns  # steps may overlap, slices may not
         if rank.end_ns is not None and begin_ns - rank.end_ns > IDLE_NS:
@@ -191,7 +189,6 @@ class EngineTracks:
             self._show(rank, "requests", totals.t_ns, queue)
 
     def close(self) -> None:
-        """Write the rates of the last seconds."""
         for rank in self._ranks.values():
             self._tell_rate(rank)
             if rank.end_ns is not None:
@@ -312,7 +309,6 @@ class ClientTracks:
             self._write(heapq.heappop(self._ended)[2])
 
     def close(self) -> None:
-        """Write the last requests."""
         while self._ended:
             self._write(heapq.heappop(self._ended)[2])
 
@@ -365,29 +361,24 @@ class SessionTracks:
         self._changes = LimitChanges()
 
     def limits(self, limits: LiveLimits) -> None:
-        """Write that they were changed, and by whom."""
         text = self._changes.said(limits)
         if text is not None:
             asked = {"change": limits.change, "by": limits.by, "kept": limits.kept}
             self._instant("limits", text, limits.t_ns, asked)
 
     def note(self, note: Note) -> None:
-        """Write a note."""
         self._instant("notes", note_text(note), note.t_ns, {"kind": note.kind})
 
     def planned(self, planned: LoadPlanned) -> None:
-        """What the load that follows was asked to do."""
         asked = f"load plan {planned.plan}"
         self._instant("notes", asked, planned.t_ns, {"kind": NoteKind.STARTED})
 
     def load(self, event: LoadEvent) -> None:
-        """Write that the load began, changed or ended."""
         rate, users = event.rate_per_s, event.users
         asked = {"rate_per_s": rate, "users": users, "text": event.text}
         self._instant("load", event.kind, event.t_ns, asked)
 
     def bookmark(self, text: str, t_ns: int) -> None:
-        """Write a bookmark."""
         self._instant("bookmarks", text, t_ns, {})
 
     def _instant(self, track: str, name: str, t_ns: int, args: Args) -> None:

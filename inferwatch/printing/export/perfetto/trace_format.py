@@ -64,7 +64,6 @@ class Trace:
         self._out.write(head[:-1] + b',"traceEvents":[')
 
     def close(self) -> None:
-        """End the file."""
         self._out.write(b"\n]}\n")
 
     def process(self, name: str, place: Place) -> int:
@@ -79,7 +78,6 @@ class Trace:
         return pid
 
     def track(self, group: str, name: str, place: Place) -> TraceTrack:
-        """A new track in a group."""
         pid = self.process(group, place)
         track = TraceTrack(pid, self._next_id())
         self._named("thread_name", track, name)
@@ -87,14 +85,12 @@ class Trace:
         return track
 
     def shows(self, start_ns: int, end_ns: int) -> bool:
-        """Whether any of it lies in the wanted span."""
         first, last = self._span
         return (first is None or end_ns >= first) and (last is None or start_ns <= last)
 
     def slice(
         self, track: TraceTrack, name: str, span_ns: tuple[int, int], args: Args
     ) -> None:
-        """Write a slice from one moment to another."""
         start_ns, end_ns = span_ns
         if self.shows(start_ns, end_ns):
             duration = self._micros(max(end_ns - start_ns, 0))
@@ -102,13 +98,11 @@ class Trace:
             self._event("X", name, track, args, timing)
 
     def instant(self, track: TraceTrack, name: str, t_ns: int, args: Args) -> None:
-        """Write a moment on a track."""
         if self.shows(t_ns, t_ns):
             timing = {"ts": self._at(t_ns), "s": "t"}
             self._event("i", name, track, args, timing)
 
     def counter(self, pid: int, name: str, t_ns: int, values: Args) -> None:
-        """Write values that hold from here on."""
         if self.shows(t_ns, t_ns):
             self._event("C", name, TraceTrack(pid, pid), values, {"ts": self._at(t_ns)})
 

@@ -70,7 +70,6 @@ class _Shares:
         return [NORMAL.cdf(each) for each in steps]
 
     def ticks(self) -> list[Tick]:
-        """Percentiles."""
         return [
             Tick(self.y(share), name)
             for name, share in MARKED.items()
@@ -101,7 +100,6 @@ class _Durations:
         return min(max((math.log10(value_s) - self.low) / (self.high - self.low), 0), 1)
 
     def ticks(self) -> list[Tick]:
-        """Round durations, as many as have room."""
         narrow = self.high - self.low < NARROW_DECADES
         found = self._even() if narrow else self._round()
         ticks: list[Tick] = []
@@ -130,7 +128,6 @@ class _Durations:
 
 
 def distributions(pair: SessionPair) -> list[str]:
-    """A chart for each latency that either side has."""
     charts = (_chart(pair, of) for of in LATENCIES)
     return [each for each in charts if each]
 
@@ -164,7 +161,6 @@ def _chart(pair: SessionPair, of: str) -> str:
 
 
 def _held(side: Side, of: str) -> list[CountedValues]:
-    """Of the runs that have values."""
     return [r.counted[of] for r in side.runs if of in r.counted and r.counted[of].n]
 
 
@@ -189,7 +185,6 @@ def _together(runs: Sequence[Floats]) -> Floats:
 def _lines(
     curves: Sequence[Sequence[Floats]], shares: _Shares, across: _Durations
 ) -> Iterator[str]:
-    """Runs thin, sides thick."""
     ys = [shares.y(each) for each in shares.drawn]
     for side, runs in zip(SIDES, curves, strict=True):
         if len(runs) > 1:
@@ -226,7 +221,6 @@ def _marks(
 def _hovered(
     pair: SessionPair, held: Sequence[Sequence[CountedValues]], shares: _Shares
 ) -> Iterator[str]:
-    """Bands of shares that tell both durations."""
     levels = [each for each in HOVERED if each <= shares.top + 1e-9]
     ys = [shares.y(each) for each in levels]
     ends = [1.0, *((above + below) / 2 for below, above in pairwise(ys)), 0.0]
@@ -247,7 +241,6 @@ def _hovered(
 
 
 def _told(results: Sequence[MetricResult]) -> Iterator[str]:
-    """The marked percentiles in figures."""
     rows = [each for each in results if each.metric.share is not None]
     if not rows:
         return

@@ -67,7 +67,6 @@ class _Grid:
         return np.asarray((edges[1:] + edges[:-1]) / 2, np.float64)
 
     def ticks(self) -> list[Tick]:
-        """Round times, as many as have room."""
         step = next(
             (each for each in STEPS_S if self.end_s / each <= MOST_TICKS), STEPS_S[-1]
         )
@@ -242,7 +241,6 @@ def _known(value: float) -> float | None:
 def _hovered(
     grid: _Grid, names: Sequence[str], sides: Sequence[Floats], say: Say
 ) -> Iterator[str]:
-    """Columns that tell both values."""
     for place, moment_s in enumerate(grid.edges[:-1].tolist()):
         values = [_known(each[place]) for each in sides]
         if any(each is not None for each in values):

@@ -111,7 +111,6 @@ def check_engine(a: Side, b: Side) -> QualityCheck:
 
 
 def check_gpu(a: Side, b: Side) -> QualityCheck:
-    """Model, number, driver, power limit."""
     told = {
         GPU: "GPUs differ",
         DEVICE: "Devices differ",

@@ -57,7 +57,6 @@ def is_one_closed_loop(a: Side, b: Side) -> bool:
 
 
 def load_settings(run: SessionNumbers) -> dict[str, str | None]:
-    """What its latest load plan asked for."""
     every = run.configuration.items()
     return {name: value for name, value in every if name.startswith(LOAD)}
 
@@ -130,5 +129,4 @@ def _tools(side: Side) -> str:
 
 
 def _tool(run: SessionNumbers) -> str:
-    """What an import names first, else we."""
     return (run.row.imported_from or "inferwatch").split(" ", 1)[0]

@@ -46,7 +46,6 @@ def _of(run: SessionNumbers) -> float:
 
 
 def why(allowed: float) -> str:
-    """In words for people, with what to do."""
     return BUSY if allowed > IDLE else SHARED
 
 

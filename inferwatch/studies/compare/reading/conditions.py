@@ -70,7 +70,6 @@ class Conditions:
 def conditions(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
 ) -> Conditions:
-    """Of the compared part of a session."""
     return Conditions(
         gpus=tuple(_gpus(connection, session, span)),
         hosts=tuple(_hosts(connection, session, span)),
@@ -107,7 +106,6 @@ class _Counter:
 
     @property
     def share(self) -> float | None:
-        """Of a counter of nanoseconds."""
         return min(self.risen / self.seen_ns, 1.0) if self.seen_ns else None
 
 

@@ -62,7 +62,6 @@ def configuration(
 
 
 def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
-    """The settings that are known to differ."""
     names = list(dict.fromkeys(name for known in each for name in known))
     found = []
     for name in names:

@@ -92,7 +92,6 @@ def client_goodput(
 
 
 def _each(latency: TimedValues, n: int) -> Ints:
-    """One value for each request."""
     values_ns = np.full(n, UNKNOWN, np.int64)
     values_ns[latency.rows] = latency.values_ns
     return values_ns

@@ -116,7 +116,6 @@ def _late(first: Schedule, other: Schedule) -> int:
 
 
 def _near(due: Ints, moments: Ints) -> Truths:
-    """Which of the moments one is due at."""
     after = np.searchsorted(due, moments).clip(1, max(len(due) - 1, 1))
     around = np.minimum(after, len(due) - 1), after - 1
     before, behind = (np.abs(due[at] - moments) <= NEAR_NS for at in around)

@@ -53,7 +53,6 @@ def prompt_label(tokens: Ints) -> Ints:
 
 
 def most_tokens(label: int) -> int:
-    """In a prompt of that label."""
     return 1 << (label - 1)
 
 
@@ -93,7 +92,6 @@ class Kinds:
     def made_of(
         cls, prompt_tokens: Ints, classes: Ints, turns: Ints, names: tuple[str, ...]
     ) -> "Kinds":
-        """One number of three labels."""
         turns = np.clip(turns, NOT_KNOWN, TURNS - 1)
         numbers = (prompt_label(prompt_tokens) * CLASSES + classes) * TURNS + turns
         return cls(numbers, names)
@@ -155,7 +153,6 @@ class KindReader:
         self._names = list(known)
 
     def of_client(self, client: ClientRequests) -> Kinds:
-        """By what was planned."""
         found = (
             self._by_ordinal.get(each) for each in client.columns["ordinal"].tolist()
         )

@@ -45,7 +45,6 @@ def whole(
     session: int,
     where: str = "",
 ) -> dict[str, Ints]:
-    """All rows of a session, by column."""
     parts = list(stretches(connection, table, columns, session, where))
     empty = np.zeros((0, len(columns)), np.int64)
     rows = np.concatenate(parts) if parts else empty
@@ -126,7 +125,6 @@ class ServerRequests:
         self.columns = whole(connection, "requests", REQUEST_COLUMNS, session)
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.columns["ordinal"])
 
     @property
@@ -142,7 +140,6 @@ class ServerRequests:
         return np.where(front != UNKNOWN, front, engine)
 
     def ttft(self) -> TimedValues:
-        """Front end."""
         first_ns = self.columns["first_token_ns"]
         return self._between(self.columns["arrived_ns"], first_ns)
 
@@ -154,7 +151,6 @@ class ServerRequests:
         return self._between(self.columns["arrived_ns"], ended_ns)
 
     def queue(self) -> TimedValues:
-        """Engine."""
         return self._between(self.columns["added_ns"], self.columns["scheduled_ns"])
 
     def _between(self, begin_ns: Ints, end_ns: Ints) -> TimedValues:
@@ -179,7 +175,6 @@ class ClientRequests:
         self._only = only
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self.columns["ordinal"])
 
     @property
@@ -189,7 +184,6 @@ class ClientRequests:
 
     @property
     def ended_ns(self) -> Ints:
-        """When each ended, however."""
         return self.columns["end_ns"]
 
     @property
@@ -199,7 +193,6 @@ class ClientRequests:
         return np.where(done, self.columns["last_token_ns"], UNKNOWN)
 
     def timed(self, latency: str) -> TimedValues:
-        """A latency of each that has it."""
         values_ns = self.latency_ns(latency)
         known = values_ns != UNKNOWN
         if self._only is not None:

@@ -122,7 +122,6 @@ class SessionNumbers:
         return bound and metric.vantage is Vantage.CLIENT
 
     def n_of(self, metric: JudgedMetric) -> int:
-        """On how many values a number stands."""
         if metric.statistic is None:
             return self.sums[metric.of].n if metric.of in self.sums else 0
         return self.counted[metric.of].n if metric.of in self.counted else 0
@@ -209,7 +208,6 @@ class Side:
 
     @classmethod
     def of(cls, run: SessionNumbers) -> "Side":
-        """A single run."""
         return cls(runs=(run,))
 
     @property
@@ -219,7 +217,6 @@ class Side:
 
     @property
     def first(self) -> SessionNumbers:
-        """The run that stands for all where one must."""
         return self.runs[0]
 
     @property
@@ -246,7 +243,6 @@ class Side:
 
     @property
     def kv_peak(self) -> float | None:
-        """The highest of any run."""
         peaks = [run.kv_peak for run in self.runs if run.kv_peak is not None]
         return max(peaks) if len(peaks) == len(self.runs) else None
 
@@ -266,7 +262,6 @@ class Side:
         return fmean(known)
 
     def client_alone(self, metric: JudgedMetric) -> bool:
-        """See the same of a run."""
         return any(run.client_alone(metric) for run in self.runs)
 
 

@@ -184,7 +184,6 @@ class _SessionReader:
         )
 
     def _settling(self) -> list[TimedValues]:
-        """What tells the warm-up."""
         if len(self._requests):
             return [self._requests.ttft(), self._requests.e2el()]
         return [self._client.timed("ttft_s"), self._client.timed("e2el_s")]
@@ -327,7 +326,6 @@ class StepSums:
         self._most_used: int | None = None
 
     def read(self, connection: sqlite3.Connection, session: int) -> None:
-        """All steps of a session that ended in the span."""
         span = f"AND end_ns >= {self._span.start_ns} AND end_ns < {self._span.end_ns}"
         for rows in stretches(connection, "steps", COLUMNS, session, span):
             end_ns, duration_ns, members, tokens, used = rows.T
@@ -342,7 +340,6 @@ class StepSums:
 
     @property
     def durations(self) -> CountedValues:
-        """Of each step."""
         return self._counter.counted()
 
     def sums(self) -> dict[str, RatioSums]:
@@ -530,7 +527,6 @@ def _sent_in(columns: dict[str, Ints], source: int, span: ComparedSpan | None) -
 
 
 def _gap_p50_s(connection: sqlite3.Connection, session: int) -> float | None:
-    """Between chunks, of all runs."""
     gaps = [each.values_ns for each in client_gaps(connection, session)]
     return float(np.median(np.concatenate(gaps))) / NS_PER_S if gaps else None
 

@@ -59,7 +59,6 @@ class ComparedSpan:
 
     @property
     def length_s(self) -> float:
-        """How much is compared."""
         return (self.end_ns - self.start_ns) / NS_PER_S
 
     def bin_of(self, at_ns: Ints) -> Ints:

@@ -42,7 +42,6 @@ class EngineLives:
         }
 
     def of(self, sources: Ints, ordinals: Ints) -> Ints:
-        """A number for each life."""
         found = sources * LIVES
         for source, began in self._began.items():
             these = sources == source

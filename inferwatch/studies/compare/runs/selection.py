@@ -99,7 +99,6 @@ def find_all(wanted: ComparisonRequest) -> list[FoundSide]:
 
 
 def _choices(wanted: ComparisonRequest, sides: int) -> list[SpanChoice]:
-    """One a side."""
     missing = [SpanChoice()] * max(sides - len(wanted.choices), 0)
     return [*wanted.choices, *missing][:sides]
 

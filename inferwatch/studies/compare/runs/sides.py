@@ -55,7 +55,6 @@ def _common(runs: Sequence[str]) -> str | None:
 
 
 def _alike(runs: Sequence[str]) -> str:
-    """What all begin with, letter by letter."""
     first, last = min(runs), max(runs)
     places = range(len(first) + 1)
     return next(first[:n] for n in reversed(places) if last.startswith(first[:n]))
@@ -197,7 +196,6 @@ def _refuse_many(what: str, n: int) -> None:
 
 
 def _refuse(runs: Sequence[FoundSession]) -> None:
-    """What cannot be compared, with what to do."""
     seen: set[tuple[Path, int]] = set()
     for each in runs:
         if each.key in seen:

@@ -52,7 +52,6 @@ class RunDifference:
 
     @property
     def difference(self) -> float:
-        """B - a."""
         return self.b - self.a
 
     @property

@@ -92,7 +92,6 @@ def as_many_blocks(amounts: Floats) -> float:
 
 
 def merged(pieces: Floats, blocks: int) -> Floats:
-    """Pieces, or bins, together as blocks."""
     shape = (blocks, len(pieces) // blocks, *pieces.shape[1:])
     return np.asarray(pieces.reshape(shape).sum(axis=1), np.float64)
 
@@ -128,7 +127,6 @@ class CountedValues:
 
     @property
     def n(self) -> int:
-        """How many values."""
         return int(self.bins.sum())
 
     @property
@@ -159,7 +157,6 @@ class CountedValues:
         return float(self.values_s[self.cell_of(share)])
 
     def cell_of(self, share: float) -> int:
-        """In which cell that is."""
         rank = max(int(np.ceil(share * self.upto[-1] - 1e-9)), 1)
         return int(np.searchsorted(self.upto, rank))
 
@@ -193,7 +190,6 @@ class ValueCounter:
         self._bins += np.bincount(place, minlength=BINS)
 
     def counted(self) -> CountedValues:
-        """Only the cells that hold something."""
         self._count()
         counts = self._counts.reshape(PIECES, CELLS)
         held = np.flatnonzero(counts.any(axis=0))
@@ -257,7 +253,6 @@ class Draws:
 
     @property
     def blocks(self) -> int:
-        """Of the session."""
         return int(self.weights.shape[1])
 
     @classmethod

@@ -98,7 +98,6 @@ class Difference:
 
     @property
     def difference(self) -> float:
-        """B - a."""
         return self.b - self.a
 
     @property

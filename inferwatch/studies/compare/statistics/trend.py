@@ -88,7 +88,6 @@ def _without_step(values: Floats) -> Floats:
 
 
 def _line(values: Floats) -> tuple[float, float]:
-    """Its slope, and the standard error of that."""
     at = np.arange(len(values)) - (len(values) - 1) / 2
     spread = float(at @ at)
     slope = float(at @ values) / spread

@@ -95,7 +95,6 @@ class CommonTime:
     def counts(
         self, runs: Sequence[SessionNumbers], of: str, values_s: Floats
     ) -> Floats:
-        """Values by piece and size."""
         rows = np.zeros((PIECES, len(values_s)))
         for run in runs:
             values = run.counted[of]
@@ -150,7 +149,6 @@ class TimedRows:
         return cls(rows[0], rows[1], above, below, log_ratios, is_rate)
 
     def measure(self, share: float | None) -> Measure:
-        """Of what is asked."""
         return Measure(self.above, self.below, share)
 
 

@@ -77,7 +77,6 @@ def groups_of(
 
 
 def _numbers(cut: Cut, runs: Sequence[KindCounts]) -> npt.NDArray[np.float64]:
-    """How many values have each label."""
     counts = [np.bincount(r.labels[cut], r.counts, minlength=LABELS) for r in runs]
     return np.asarray(np.sum(counts, axis=0), np.float64)
 

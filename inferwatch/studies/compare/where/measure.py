@@ -42,7 +42,6 @@ class Measure:
         return float(self.of_each(rows.sum(axis=0, keepdims=True))[0])
 
     def of_each(self, rows: Floats) -> Floats:
-        """Of every row alone."""
         n = rows @ self.below
         if self.share is None:
             found = rows @ self.above / np.where(n > 0, n, np.nan)
@@ -53,7 +52,6 @@ class Measure:
         return np.where(n > 0, found, np.nan)
 
     def drawn(self, rows: Floats, draws: Draws) -> Floats:
-        """Rows drawn anew."""
         below = rows @ self.below
         if self.share is None:
             return draws.ratios(rows @ self.above, below)

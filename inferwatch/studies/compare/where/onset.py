@@ -44,7 +44,6 @@ class Onset:
 
     @property
     def inside(self) -> Truths:
-        """Which pieces are in it."""
         places = np.arange(PIECES)
         return np.asarray((places >= self.begin) & (places < self.end))
 
@@ -105,7 +104,6 @@ def _first(log_ratios: Floats) -> tuple[int, int]:
 
 
 def _levelled(log_ratios: Floats, begin: int, end: int) -> Floats:
-    """Without the step."""
     known = np.isfinite(log_ratios)
     piece = np.arange(BINS) // (BINS // PIECES)
     inside = (piece >= begin) & (piece < end)
@@ -136,7 +134,6 @@ def _upto(values: Floats) -> Floats:
 
 
 def _most(orders: Floats) -> Floats:
-    """The best stretch of each order."""
     length = orders.shape[-1]
     begin, end = _stretches(length, LEAST_BLOCKS)
     return np.asarray(_standing(_upto(orders), begin, end, length).max(axis=-1))

@@ -75,14 +75,12 @@ class KindTable:
 
     @cached_property
     def groups(self) -> list[Groups]:
-        """By every cut that tells requests apart."""
         found = (groups_of(cut, self._a, self._b) for cut in KINDS)
         return [each for each in found if each is not None]
 
     def explaining(
         self, metric: JudgedMetric, groups: Groups, most: float
     ) -> list[tuple[Part, float]]:
-        """The parts that explain so much, and how much."""
         a, b = self._sums(groups)
         parts = np.zeros((len(groups.parts), groups.count))
         for place, part in enumerate(groups.parts):
@@ -116,7 +114,6 @@ class KindTable:
     def changes(
         self, metric: JudgedMetric, groups: Groups, *, paired: bool
     ) -> list[GroupChange]:
-        """Of each group, all by the same statistic."""
         a, b = self._counted(groups)
         sums = self._sums(groups)
         fewest = min(float(side.sum(axis=1).min()) for side in sums)
@@ -132,7 +129,6 @@ class KindTable:
         return Measure(values_s, np.ones(len(values_s)), metric.share)
 
     def _sums(self, groups: Groups) -> tuple[Floats, Floats]:
-        """Of each group, whenever it was."""
         if groups.cut not in self._summed:
             a, b = self._counted(groups)
             self._summed[groups.cut] = a.sum(axis=1), b.sum(axis=1)
@@ -277,7 +273,6 @@ class PlaceFinder:
     def _for_whom(
         self, metric: JudgedMetric, alpha: float, stretch: Stretch | None = None
     ) -> Place | None:
-        """Of the whole time, or of a stretch of it."""
         table = self._table(metric.of, stretch)
         if table is None or not table.groups:
             return None
@@ -354,7 +349,6 @@ class PlaceFinder:
 
 
 def place_of(metric: JudgedMetric, cut: Cut, part: str, judged: Judged) -> Place:
-    """What was found, not yet in words."""
     n_a, n_b, *_ = judged.split.counts
     return Place(
         metric=metric,

@@ -74,7 +74,6 @@ class Judged:
 
     @property
     def part_span(self) -> Interval | None:
-        """Of the ratio in the part."""
         return self.part.ratio_span(ALPHA)
 
     def is_all(self, negligible: float) -> bool:
@@ -150,7 +149,6 @@ def in_turn(
 
 
 def _over(above: Resampled, below: Resampled) -> Resampled:
-    """Draw by draw."""
     with np.errstate(divide="ignore", invalid="ignore"):
         drawn = above.draws / below.draws
     ratio = above.value / below.value if below.value else math.nan

@@ -123,7 +123,6 @@ class EngineUse:
 def engine_use(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
 ) -> EngineUse:
-    """Of the engine in that time."""
     where = session, span.start_ns, span.end_ns
     rows = connection.execute(STEPS, where).fetchall()
     device, blocks = connection.execute(DEVICE, (session,)).fetchone() or (None, None)
@@ -370,7 +369,6 @@ def _plans(
 
 
 def _search(runs: Sequence[_LoadRun]) -> RateSearch:
-    """That of which these are the runs."""
     search = RateSearch(runs[0].plan.rate_per_s or 1.0, DEFAULT_SHARE)
     for run in runs:
         search.add(PointRun(plan=run.plan, result=run.result).point())

@@ -55,7 +55,6 @@ class PlotAxis:
         return (at - low) / (high - low)
 
     def holds(self, value: float) -> bool:
-        """It is not beyond an end."""
         return self.low <= value <= self.high
 
     def counts(self, most: int) -> list[tuple[float, str]]:
@@ -63,7 +62,6 @@ class PlotAxis:
         return [(value, _count(value)) for value in self._marks(most)]
 
     def durations(self, most: int) -> list[tuple[float, str]]:
-        """The same of an axis of seconds."""
         return [(value, format_round_duration(value)) for value in self._marks(most)]
 
     def _marks(self, most: int) -> list[float]:

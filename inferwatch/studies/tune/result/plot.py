@@ -253,7 +253,6 @@ class _Canvas:
         yield from self._below()
 
     def _below(self) -> Iterator[PlotRow]:
-        """The axis and what stands under it."""
         line, words = ["─"] * self._width, [" "] * (self._width + GUTTER + 1)
         free = 0
         for value, text in self._x.durations(self._width // COLUMNS_A_TICK + 1):

@@ -295,7 +295,6 @@ def _notes(table: ResultTable, answers: str = "") -> Iterator[Item]:
 def tune_page(
     result: TuneResult, plan: TunePlan, trials: Sequence[Trial] = ()
 ) -> Iterator[str]:
-    """The parts of the page, in order."""
     title = f"{plan.name or plan.model}, tuned"
     yield from page(title, _page(title, result, plan, trials), "study tune")
 

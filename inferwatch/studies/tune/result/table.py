@@ -69,7 +69,6 @@ class ResultTable:
 
     @property
     def legend(self) -> list[str]:
-        """What the signs mean that are in it."""
         used = "".join(self.signs)
         said = [f"{sign} {means}" for sign, means in SIGNS.items() if sign in used]
         leads = any(mark.isupper() for mark in self.marks)
@@ -77,7 +76,6 @@ class ResultTable:
 
 
 def result_table(result: TuneResult, plan: TunePlan) -> ResultTable:
-    """What all forms of a result show."""
     small = marks_of(result)
     shown = [result.points[place] for place in small]
     marks = [

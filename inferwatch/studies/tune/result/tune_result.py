@@ -45,8 +45,6 @@ class Quantity:
 
 
 def latency_p99(name: str) -> Callable[[TrialNumbers], float | None]:
-    """Of one of the latencies of a trial."""
-
     def value(numbers: TrialNumbers) -> float | None:
         known = numbers.latencies.get(name)
         return known.quantiles.p99 if known is not None else None
@@ -140,7 +138,6 @@ def _shares(trials: Sequence[Trial], best: Point) -> dict[BoundBy, float]:
 
 
 def _next(space: Space, best: Point, bound: BoundBy) -> Iterator[str]:
-    """Which knob to turn next."""
     if bound in NEXT:
         yield NEXT[bound]
     if bound not in FLAGS:
@@ -260,7 +257,6 @@ def result_of(
 def _other_answers(
     best: Point | None, answers: Mapping[Point, AnswerComparison]
 ) -> tuple[str, ...]:
-    """What weighs more than any latency."""
     found = answers.get(best) if best is not None else None
     if found is None or not found.differs:
         return ()

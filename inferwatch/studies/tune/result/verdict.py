@@ -166,7 +166,6 @@ def values_text(point: Point) -> str:
 
 
 def goal_text(goal: Goal, plan: TunePlan | None) -> str:
-    """What was ranked by, and at which load."""
     if plan is None:
         return GOAL_NAMES[goal]
     if goal is Goal.KNEE:

@@ -131,7 +131,6 @@ class LimitTurner:
 
     @property
     def start(self) -> dict[str, str]:
-        """What it was started with, by flag."""
         limits = self.limits
         values = (limits.start_max_num_seqs, limits.start_max_num_batched_tokens)
         return dict(zip(LIVE_FLAGS, map(str, values), strict=True))
@@ -214,7 +213,6 @@ class OwnEngines:
 
     @property
     def life(self) -> EngineLife | None:
-        """Of the engine that runs."""
         return self._life
 
     async def present(self, space: Space) -> Point:
@@ -263,7 +261,6 @@ class OwnEngines:
         await self._end()
 
     async def close(self) -> None:
-        """End the engine."""
         await self._end()
 
     async def _turned(self, point: Point) -> bool:
@@ -381,11 +378,9 @@ class AttachedEngine:
 
     @property
     def life(self) -> EngineLife | None:
-        """The only one it has."""
         return self._life
 
     async def present(self, space: Space) -> Point:
-        """What it was started with."""
         fixed = [each.flag for each in space.variables if not each.is_live]
         if fixed:
             raise UsageError(
@@ -429,7 +424,6 @@ class AttachedEngine:
             self._turner = None
 
     async def _opened(self) -> LimitTurner:
-        """Its watcher, for as long as the tune goes on."""
         if self._turner is None:
             served = await self._target.models()
             self._model = self._model or (served[0] if served else "")

@@ -39,7 +39,6 @@ the engine itself has told."""
 
 
 def tag_of(tune_id: str) -> str:
-    """The tag that all sessions of a tune have."""
     return f"tune-{tune_id}"
 
 

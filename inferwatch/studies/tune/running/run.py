@@ -77,11 +77,9 @@ class Stopwatch:
     _ended_s: float | None = None
 
     def __post_init__(self) -> None:
-        """It goes on from now."""
         self._began_s = self._entered_s = self.now_s()
 
     def enter(self, stage: TuneStage) -> None:
-        """Another stage begins, or the same anew."""
         now_s = self.now_s()
         if self.stage is not stage:
             took = self._took_s.setdefault(self.stage, [])
@@ -100,7 +98,6 @@ class Stopwatch:
 
     @property
     def elapsed_s(self) -> float:
-        """Of the whole tune."""
         until_s = self.now_s() if self._ended_s is None else self._ended_s
         return self.spent_s + until_s - self._began_s
 
@@ -286,7 +283,6 @@ class TuneRun:
 
     @property
     def progress(self) -> TuneProgress:
-        """As of now."""
         state, clock = self._state, self._clock
         stage, stage_s, share = clock.stage_now(self._plan.load.warmup_s)
         return TuneProgress(
@@ -310,7 +306,6 @@ class TuneRun:
         )
 
     def say(self, text: str) -> None:
-        """Add to the sentences that screen and log show."""
         self._state.said = [*self._state.said, text][-MOST_SAID:]
 
     async def run(self, stop: asyncio.Event) -> TuneResult:
@@ -495,7 +490,6 @@ class TuneRun:
     async def _measure(
         self, record: TrialRecord, reached: Reached, stop: asyncio.Event
     ) -> tuple[str, TrialNumbers]:
-        """The session of a trial, and what it says."""
         self._clock.expect_load(expected_s(self._plan))
         self._enter(TuneStage.LOADING)
         task = TrialTask(

@@ -70,7 +70,6 @@ class TrialTask:
 
     @property
     def load(self) -> LoadPlan:
-        """The load, aimed at the engine."""
         load = fitted_plan(self.plan.load, self.longest)
         return msgspec.structs.replace(
             load,

@@ -192,7 +192,6 @@ class _Race:
         return [p for p in ranked if p in able and self._attempts[p] < fewest + ahead]
 
     def _ranked(self) -> list[Point]:
-        """All that run and have a score, the best first."""
         sign = 1 if self._rules.goal.lower_is_better else -1
         every = self._standings.values()
         scored = [e for e in every if e.score is not None and not e.fails]
@@ -200,7 +199,6 @@ class _Race:
         return [each.point for each in scored]
 
     def _is_rival(self, point: Point, place: int) -> bool:
-        """One more trial of it may tell something."""
         each = self._standings[point]
         if each.is_best or not each.alive or each.close_to_best:
             return False
@@ -309,7 +307,6 @@ class _Race:
         return again if cheap else []
 
     def _pays(self, point: Point) -> bool:
-        """There is time for it."""
         left_s = self._rules.left_s
         return left_s is None or self._costs_s(point) <= left_s
 

@@ -125,7 +125,6 @@ class Standing:
 def standings(
     space: Space, rules: SearchRules, trials: Sequence[Trial]
 ) -> tuple[Standing, ...]:
-    """All points, in the space's order."""
     counts = {point: _Counted.of(point, rules.goal, trials) for point in space.points}
     scored = [each for each in counts.values() if each.values]
     fit = _Fit.of(scored, rules.goal) if scored else None
@@ -388,7 +387,6 @@ class _Fit:
         return self._around(float(self.means[place]), error, reach)
 
     def ratio(self, place: int, other: int) -> float | None:
-        """Of two scores."""
         if self._far & {place, other}:
             own, others = self.score(place), self.score(other)
             return own / others if others else None
