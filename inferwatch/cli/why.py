@@ -14,7 +14,8 @@ from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import SnapshotQuery
 from inferwatch.metrics.story.telling import tell
-from inferwatch.printing.summary.why import Why, shortened, why_json, why_text
+from inferwatch.printing.summary.why import Why, why_json, why_text
+from inferwatch.printing.text import shortened
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.record_lookup import RecordLookup
 from inferwatch.record.replay.player import Player

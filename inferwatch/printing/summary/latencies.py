@@ -1,6 +1,6 @@
 """Latencies in summaries: as JSON by metric, and as tables of text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from inferwatch.formatting import (
@@ -74,12 +74,12 @@ def latency_tables(clock: str, rows: Summary) -> list[str]:
 
 def _row(name: str, quantiles: Summary) -> str:
     unit = shared_unit(quantiles[column] for column in COLUMNS)
-    cells = "".join(_cell(quantiles, column, unit) for column in COLUMNS)
+    cells = "".join(quantile_cell(quantiles, column, unit) for column in COLUMNS)
     named = unit.name if quantiles["n"] else ""
     return f"{name:<10}{named:<3}{cells}{format_count(quantiles['n']).rjust(9)}"
 
 
-def _cell(row: Summary, column: str, unit: TimeUnit) -> str:
+def quantile_cell(row: Mapping[str, Any], column: str, unit: TimeUnit) -> str:
     text = format_in(unit, row[column]).rjust(9)
     return about(text) if column in row["weak"] else text
 

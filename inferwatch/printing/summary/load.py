@@ -30,7 +30,7 @@ from inferwatch.metrics.load.result import LoadGroup, LoadResult
 from inferwatch.metrics.load.view import LoadRun
 from inferwatch.metrics.number import label_of
 from inferwatch.metrics.series.intervals import Estimate
-from inferwatch.printing.summary.latencies import Summary
+from inferwatch.printing.summary.latencies import Summary, quantile_cell
 
 COUNTS = ("sent", "succeeded", "failed", "aborted", "in_flight_at_end", "warmup")
 
@@ -313,11 +313,7 @@ def _table(summary: Summary) -> list[str]:
 
 def _row(name: str, row: Mapping[str, Any]) -> str:
     unit = shared_unit(row[column] for column in ("mean", *COLUMNS))
-    cells = "".join(
-        about(text) if column in row["weak"] else text
-        for column in COLUMNS
-        if (text := format_in(unit, row[column]).rjust(9))
-    )
+    cells = "".join(quantile_cell(row, column, unit) for column in COLUMNS)
     mean, half = (format_in(unit, each).rjust(8) for each in (row["mean"], _half(row)))
     named = unit.name if row["n"] else ""
     return f"{name:<15}{named:<3}{mean}{half}{cells}{format_count(row['n']):>9}"

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
-from unicodedata import east_asian_width
 
 import msgspec
 
@@ -22,9 +21,9 @@ from inferwatch.metrics.load.error_text import error_text
 from inferwatch.metrics.load.view import FailureCount
 from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.story.story import RequestStory, SpanKind, Spike, StorySpan
+from inferwatch.printing.text import WIDTH, shortened
 from inferwatch.visible import visible
 
-WIDTH = 80
 BAR = 24
 """Columns of the waterfall."""
 MOST_LINES = 40
@@ -81,18 +80,6 @@ def story_json(story: RequestStory) -> dict[str, Any]:
 
 def by_cause(parts: Sequence[Sequence[Any]]) -> dict[str, float]:
     return {cause: part_s for cause, part_s in parts}  # noqa: C416 - lists, not pairs
-
-
-def shortened(text: str, width: int) -> str:
-    """Safe to show, in so many columns at most."""
-    shown, left = "", width
-    text = visible(text)
-    for each in text:
-        left -= 2 if east_asian_width(each) in "WF" else 1
-        if left < 1 and len(shown) + 1 < len(text):
-            return f"{shown}…"
-        shown += each
-    return shown
 
 
 def why_text(why: Why, wall: WallText) -> str:

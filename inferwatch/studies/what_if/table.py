@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from textwrap import wrap
 from typing import Any
 
 import msgspec
@@ -19,6 +18,8 @@ from inferwatch.formatting import (
     format_share,
     shared_unit,
 )
+from inferwatch.printing.document import Code, Sentence
+from inferwatch.printing.text import document_text, grid
 from inferwatch.studies.what_if.outcome import LATENCIES, Outcome
 from inferwatch.studies.what_if.prediction import LONGER, MOST_ERROR, Prediction, WhatIf
 from inferwatch.studies.what_if.setting import SchedulerSetting
@@ -35,7 +36,6 @@ KNOBS = {
     BoundBy.TOKENS: "max_num_batched_tokens",
     BoundBy.KV: "KV blocks",
 }
-WIDTH = 80
 NOT_TOLD = "?"
 """Shown in place of a number that is not predicted."""
 
@@ -207,18 +207,11 @@ def text(result: WhatIf, session_id: str) -> str:
         [row.name, row.measured, row.as_was, row.error, *row.predicted]
         for row in rows(result)
     ]
-    widths = [max(len(row[n]) for row in [head, *body]) for n in range(len(head))]
-    table = [_line(row, widths) for row in [head, *body]]
     requests = counted(result.measured.requests, "request")
     lead = f"{session_id}: {requests} under {setting_text(result.setting)}"
-    notes = [wrapped for each in sentences(result) for wrapped in wrap(each, WIDTH)]
-    return "\n".join([*wrap(lead, WIDTH), "", *table, "", *notes])
-
-
-def _line(cells: list[str], widths: list[int]) -> str:
-    first, *others = zip(cells, widths, strict=True)
-    right = "  ".join(cell.rjust(width) for cell, width in others)
-    return f"{first[0].ljust(first[1])}  {right}".rstrip()
+    table = Code(text="\n".join(grid([head, *body])))
+    notes = (Sentence(text=each, hangs=False) for each in sentences(result))
+    return document_text([[Sentence(text=lead, hangs=False)], [table], notes])
 
 
 def as_json(result: WhatIf, session_id: str) -> dict[str, Any]:
