@@ -30,7 +30,7 @@ from inferwatch.studies.compare.reading.session_numbers import (
     Pairing,
     RatioSums,
     SessionNumbers,
-    Side,
+    ComparedSide,
 )
 from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
 from inferwatch.studies.compare.statistics.resampling import BINS, counted
@@ -227,7 +227,7 @@ def _load(requests: int, length_s: float) -> LoadFacts:
     )
 
 
-def judged(sides: Sequence[Side], seed: int, draws: int) -> SessionPair:
+def judged(sides: Sequence[ComparedSide], seed: int, draws: int) -> SessionPair:
     """By the rules of everybody, with fewer draws."""
     rules = ComparisonRules(seed=seed, draws=draws, places=False)
     return compare(sides, rules).pairs[0]
@@ -254,7 +254,7 @@ def two(
         for _ in range(2)
     )
     a, b = sessions
-    sides = [Side.of(a.numbers(1)), Side.of(b.numbers(2, times=times))]
+    sides = [ComparedSide.of(a.numbers(1)), ComparedSide.of(b.numbers(2, times=times))]
     return judged(sides, seed, draws)
 
 
@@ -272,8 +272,8 @@ def paired(
     same = Pairing(requests=requests, of=requests)
     a, b = (Simulated(random, requests, memory, traffic, world.drift) for _ in range(2))
     sides = [
-        Side.of(a.numbers(1, pairing=same)),
-        Side.of(b.numbers(2, times=times, pairing=same)),
+        ComparedSide.of(a.numbers(1, pairing=same)),
+        ComparedSide.of(b.numbers(2, times=times, pairing=same)),
     ]
     return judged(sides, seed, draws)
 
@@ -291,13 +291,13 @@ def repeated(
     traffic = Traffic(random, requests, memory)
     same = Pairing(requests=requests, of=requests)
 
-    def side(count: int, longer: Mapping[str, float] | None) -> Side:
+    def side(count: int, longer: Mapping[str, float] | None) -> ComparedSide:
         made = (
             Simulated(random, requests, memory, traffic, world.drift)
             for _ in range(count)
         )
         numbers = (each.numbers(times=longer, pairing=same) for each in made)
-        return Side(runs=tuple(numbers))
+        return ComparedSide(runs=tuple(numbers))
 
     return judged([side(world.runs[0], None), side(world.runs[1], times)], seed, draws)
 
@@ -307,7 +307,7 @@ def halves(seed: int, requests: int, memory: float, draws: int = DRAWS) -> Sessi
     whole = Simulated(np.random.default_rng([8, seed]), requests, memory)
     parts = (0.0, 0.5), (0.5, 1.0)
     sides = [
-        Side.of(whole.numbers(n, part=part)) for n, part in enumerate(parts, start=1)
+        ComparedSide.of(whole.numbers(n, part=part)) for n, part in enumerate(parts, start=1)
     ]
     return judged(sides, seed, draws)
 

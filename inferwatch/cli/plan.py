@@ -22,7 +22,7 @@ from inferwatch.limits.hf_config import ShapeError, UnknownFamilyError, shape_of
 from inferwatch.limits.plan import GpuSetup, Workload, plan_for
 from inferwatch.limits.presets import ALSO_KNOWN_AS, PRESETS
 from inferwatch.limits.shape import ModelShape
-from inferwatch.printing.summary.plan import Measured, as_json, plan_text
+from inferwatch.printing.summary.plan import MeasuredTimes, as_json, plan_text
 from inferwatch.printing.text import painter
 from inferwatch.quantities import duration_s
 
@@ -343,8 +343,8 @@ def _workload(given: Mapping[str, Any]) -> Workload:
     )
 
 
-def _measured(given: Mapping[str, Any]) -> Measured:
-    return Measured(
+def _measured(given: Mapping[str, Any]) -> MeasuredTimes:
+    return MeasuredTimes(
         tpot_s=_seconds(given["measured_tpot"], "--measured-tpot"),
         ttft_s=_seconds(given["measured_ttft"], "--measured-ttft"),
         tokens_per_s=given["measured_tokens_per_s"],

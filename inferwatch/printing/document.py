@@ -12,7 +12,7 @@ from inferwatch.formatting import UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class PrintedHeading:
     """A heading; the level is that of HTML and Markdown."""
 
     text: str
@@ -61,7 +61,7 @@ class Items:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class PrintedColumn:
     """A column of a table: its head, and how it is aligned."""
 
     head: str = ""
@@ -88,7 +88,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PrintedRow:
     """Cells, and notes below them."""
 
     cells: Sequence[str | Cell]
@@ -100,7 +100,7 @@ class Row:
 class RowGroup:
     """Rows that have something in common, which is said above them."""
 
-    rows: Sequence[Row]
+    rows: Sequence[PrintedRow]
     head: str = ""
     about: str = ""
     tone: str = ""
@@ -114,7 +114,7 @@ class RowGroup:
 class Table:
     """Columns, and rows in groups."""
 
-    columns: Sequence[Column]
+    columns: Sequence[PrintedColumn]
     groups: Sequence[RowGroup]
     kind: str = ""
     has_names: bool = False
@@ -122,7 +122,7 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class FactList:
     """Names and what is known of each; None is unknown."""
 
     pairs: Sequence[tuple[str, str | Cell | None]]
@@ -159,7 +159,7 @@ class Charts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PageSection:
     """Some blocks that the style sheet knows by a name."""
 
     kind: str
@@ -178,16 +178,16 @@ class Folded:
 
 
 Block = (
-    Heading
+    PrintedHeading
     | Sentence
     | Items
     | Table
-    | Facts
+    | FactList
     | Cards
     | Code
     | Plot
     | Charts
-    | Part
+    | PageSection
     | Folded
 )
 
@@ -198,10 +198,10 @@ def simple_table(
     """A column of names, which mostly needs no head, and columns of values."""
     return Table(
         columns=[
-            Column(head=first, is_left=True),
-            *(Column(head=head) for head in heads),
+            PrintedColumn(head=first, is_left=True),
+            *(PrintedColumn(head=head) for head in heads),
         ],
-        groups=[RowGroup(rows=[Row(cells=cells) for cells in rows])],
+        groups=[RowGroup(rows=[PrintedRow(cells=cells) for cells in rows])],
     )
 
 

@@ -7,10 +7,10 @@ from inferwatch.printing.document import (
     Block,
     Code,
     Folded,
-    Heading,
     Item,
     Items,
     Plot,
+    PrintedHeading,
     Sentence,
     Table,
     said_of,
@@ -56,7 +56,7 @@ def document_markdown(blocks: Iterable[Block], most: int = MOST_CHARACTERS) -> s
 def block_markdown(block: Block) -> str:  # noqa: C901, PLR0911 - a case for each
     """One block; nothing for what only a page can show."""
     match block:
-        case Heading(text=text, level=level):
+        case PrintedHeading(text=text, level=level):
             return f"{'#' * level} {escaped(text)}"
         case Sentence():
             return _sentence(block)

@@ -11,13 +11,13 @@ from inferwatch.printing.document import (
     Cell,
     Charts,
     Code,
-    Column,
-    Facts,
+    FactList,
     Folded,
-    Heading,
     Item,
     Items,
-    Part,
+    PageSection,
+    PrintedColumn,
+    PrintedHeading,
     RowGroup,
     Sentence,
     Table,
@@ -52,17 +52,17 @@ def write_page(parts: Iterable[str], destination: Destination) -> None:
             out.write(f"{part}\n".encode())
 
 
-def all_numbers(summary: str, facts: object) -> Part:
+def all_numbers(summary: str, facts: object) -> PageSection:
     code = Code(text=strict_json(facts, indent=1))
-    return Part(
+    return PageSection(
         kind="numbers",
-        blocks=[Heading("All numbers"), Folded(summary=summary, blocks=[code])],
+        blocks=[PrintedHeading("All numbers"), Folded(summary=summary, blocks=[code])],
     )
 
 
 def block_html(block: Block) -> Iterator[str]:  # noqa: C901 - a case for each
     match block:
-        case Heading(text=text, level=level):
+        case PrintedHeading(text=text, level=level):
             yield f"<h{level}>{as_html(text)}</h{level}>"
         case Sentence(text=text, tone=tone, is_lead=is_lead):
             kind = _class("lead" * is_lead, tone)
@@ -73,7 +73,7 @@ def block_html(block: Block) -> Iterator[str]:  # noqa: C901 - a case for each
             yield "</ul>"
         case Table():
             yield from _table(block)
-        case Facts(pairs=pairs):
+        case FactList(pairs=pairs):
             yield '<table class="facts">'
             for name, value in pairs:
                 yield f"<tr><td>{as_html(name)}</td><td>{_inside(value)}</td></tr>"
@@ -86,19 +86,19 @@ def block_html(block: Block) -> Iterator[str]:  # noqa: C901 - a case for each
             yield f'<div class="cards">{"".join(cells)}</div>'
         case Code(text=text, kind=kind):
             yield f"<pre{_class(kind)}>{as_html(text)}</pre>"
-        case Charts() | Part() | Folded():
+        case Charts() | PageSection() | Folded():
             yield from _containing(block)
         case _:
             return
 
 
-def _containing(block: Charts | Part | Folded) -> Iterator[str]:
+def _containing(block: Charts | PageSection | Folded) -> Iterator[str]:
     match block:
         case Charts(figures=figures):
             yield '<div class="charts">'
             yield from figures
             yield "</div>"
-        case Part(kind=kind, blocks=blocks, tag=tag):
+        case PageSection(kind=kind, blocks=blocks, tag=tag):
             yield f"<{tag}{_class(kind)}>"
             for each in blocks:
                 yield from block_html(each)
@@ -152,7 +152,7 @@ def _table(table: Table) -> Iterator[str]:
         yield "</div>"
 
 
-def _head(column: Column) -> str:
+def _head(column: PrintedColumn) -> str:
     name = as_html(column.head)
     if column.is_name:
         return f'<th class="side" title="{name}"><span>{name}</span></th>'
@@ -167,7 +167,7 @@ def _group_head(group: RowGroup, columns: int) -> str:
     )
 
 
-def _cell(value: str | Cell, column: Column) -> str:
+def _cell(value: str | Cell, column: PrintedColumn) -> str:
     tone = value.tone if isinstance(value, Cell) else ""
     if column.kind == "head":
         return f'<th scope="row">{_inside(value)}</th>'

@@ -35,7 +35,7 @@ Points = Iterable[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class AxisTick:
     """A mark on an axis: at a share of its length, from the left or the top."""
 
     at: float
@@ -49,8 +49,8 @@ class Figure:
     title: str
     unit: str
     shapes: Iterable[str]
-    x_ticks: Sequence[Tick]
-    y_ticks: Sequence[Tick]
+    x_ticks: Sequence[AxisTick]
+    y_ticks: Sequence[AxisTick]
     keys: Sequence[tuple[str, str]] = ()
     """Names of lines, and their colours."""
     sides: Sequence[str] = ()
@@ -112,12 +112,12 @@ def svg(
     )
 
 
-def axis_labels(ticks: Iterable[Tick]) -> str:
+def axis_labels(ticks: Iterable[AxisTick]) -> str:
     """Under a chart, or over rows that share an axis."""
     return "".join(label(tick, "left") for tick in ticks)
 
 
-def label(tick: Tick, side: str) -> str:
+def label(tick: AxisTick, side: str) -> str:
     """What stands at a mark, so far from that side: left or top."""
     place = " start" if tick.at < EDGE else " end" if tick.at > 1 - EDGE else ""
     return (
@@ -174,7 +174,7 @@ def _rectangle(kind: str, place: str, words: str) -> str:
     return f"{shape}><title>{as_html(words)}</title></rect>" if words else f"{shape}/>"
 
 
-def rules(x_ticks: Sequence[Tick], y_ticks: Sequence[Tick]) -> Iterable[str]:
+def rules(x_ticks: Sequence[AxisTick], y_ticks: Sequence[AxisTick]) -> Iterable[str]:
     for tick in x_ticks:
         yield path("rule", f"M{tick.at * WIDTH:.1f} 0V{HEIGHT}")
     for tick in y_ticks:
@@ -193,9 +193,9 @@ def nice(value: float) -> float:
     return next(m * power for m in ENDS if m * power >= value * (1 - 1e-9))
 
 
-def heights(top: float, say: Say) -> list[Tick]:
+def heights(top: float, say: Say) -> list[AxisTick]:
     most, half = say([top, top / 2])
-    return [Tick(0.0, most), Tick(0.5, half), Tick(1.0, "0")]
+    return [AxisTick(0.0, most), AxisTick(0.5, half), AxisTick(1.0, "0")]
 
 
 def clock(t_s: float) -> str:
@@ -215,7 +215,7 @@ def told_at(at: str, names: Iterable[str], values: Sequence[Value], say: Say) ->
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class ChartSeries:
     """The values of one line, or of one area on top of the areas before it."""
 
     name: str
@@ -227,12 +227,12 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimeChart:
+class SvgTimeChart:
     """A chart of lines and areas over the columns of one time axis."""
 
     title: str
     unit: str
-    series: Sequence[Series]
+    series: Sequence[ChartSeries]
     say: Say
     start_s: float
     column_s: float
@@ -244,7 +244,7 @@ class TimeChart:
             title=self.title,
             unit=self.unit,
             shapes=[*self._shapes(top), *self._columns()],
-            x_ticks=[Tick(i / TICKS, text) for i, text in enumerate(self._times())],
+            x_ticks=[AxisTick(i / TICKS, text) for i, text in enumerate(self._times())],
             y_ticks=heights(top, self.say),
             keys=[(each.name, each.ink) for each in self.series],
             is_tall=False,
@@ -322,7 +322,7 @@ def _y(value: float, top: float) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class ChartCurve:
     """One curve of a cumulative distribution: values in seconds, and shares."""
 
     name: str
@@ -330,7 +330,7 @@ class Curve:
     points: Sequence[tuple[float, float]]
 
 
-def cdf(title: str, curves: Sequence[Curve], say: Callable[[float], str]) -> str:
+def cdf(title: str, curves: Sequence[ChartCurve], say: Callable[[float], str]) -> str:
     """A figure of cumulative distributions, over a logarithmic axis of seconds.
 
     What is too short for it stands at its beginning: chunks that came at once.
@@ -343,15 +343,15 @@ def cdf(title: str, curves: Sequence[Curve], say: Callable[[float], str]) -> str
     def at(value: float) -> float:
         return max(math.log10(value) - low, 0.0) / (high - low)
 
-    def tick(share: float) -> Tick:
-        return Tick(share, say(10 ** (low + (high - low) * share)))
+    def tick(share: float) -> AxisTick:
+        return AxisTick(share, say(10 ** (low + (high - low) * share)))
 
     return Figure(
         title=title,
         unit="share of all, over seconds (log)",
         shapes=[line(_stairs(curve.points, at), ink=curve.ink) for curve in curves],
         x_ticks=[tick(i / TICKS) for i in range(TICKS + 1)],
-        y_ticks=[Tick(0.0, "100%"), Tick(0.5, "50%"), Tick(1.0, "0%")],
+        y_ticks=[AxisTick(0.0, "100%"), AxisTick(0.5, "50%"), AxisTick(1.0, "0%")],
         keys=[(curve.name, curve.ink) for curve in curves],
         is_tall=False,
     ).html()

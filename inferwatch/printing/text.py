@@ -9,11 +9,11 @@ from unicodedata import east_asian_width
 from inferwatch.printing.document import (
     Block,
     Code,
-    Column,
-    Facts,
+    FactList,
     Items,
     Plot,
-    Row,
+    PrintedColumn,
+    PrintedRow,
     Sentence,
     Table,
     said_of,
@@ -95,7 +95,7 @@ def block_lines(  # noqa: C901 - a case for each
             for each in items:
                 sign = "! " if each.is_doubt else ""
                 yield from wrapped(f"{sign}{said_of(each)}", width=width)
-        case Facts(pairs=pairs):
+        case FactList(pairs=pairs):
             for name, value in pairs:
                 said = f"{name}: {text_of(value)}"
                 yield from wrapped(said, first="  ", then="    ", width=width)
@@ -127,19 +127,19 @@ def table_lines(table: Table, paint: Paint, width: int | None = None) -> Iterato
             yield from wrapped(note, first="  ", then="    ", width=width)
 
 
-def _head(column: Column) -> str:
+def _head(column: PrintedColumn) -> str:
     if column.is_name:
         return cut(column.head, column.width)
     return _padded(column.head, column)
 
 
-def row_line(columns: Sequence[Column], row: Row) -> str:
+def row_line(columns: Sequence[PrintedColumn], row: PrintedRow) -> str:
     """The cells of a row, in columns of the widths that were chosen."""
     texts = map(text_of, row.cells)
     return "".join(map(_padded, texts, columns))
 
 
-def _padded(text: str, column: Column) -> str:
+def _padded(text: str, column: PrintedColumn) -> str:
     return text.ljust(column.width) if column.is_left else text.rjust(column.width)
 
 

@@ -36,7 +36,7 @@ JUDGED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredTimes:
     """What somebody measured or read, to be held against its floor."""
 
     tpot_s: float | None = None
@@ -62,7 +62,7 @@ class Measured:
 def plan_text(
     name: str,
     plans: Sequence[CapacityPlan],
-    measured: Measured,
+    measured: MeasuredTimes,
     width: int,
     paint: Paint = plain,
     currency: str = "$",
@@ -138,7 +138,7 @@ def _coloured(cell: str, paint: Paint) -> str:
 
 
 def _sections(
-    plans: Sequence[CapacityPlan], measured: Measured, currency: str
+    plans: Sequence[CapacityPlan], measured: MeasuredTimes, currency: str
 ) -> list[Section]:
     first = plans[0]
     checks = (_measured_row(measured, name) for name, *_ in measured.checks(first))
@@ -156,7 +156,7 @@ def _sections(
     ]
 
 
-def _measured_row(measured: Measured, name: str) -> Row:
+def _measured_row(measured: MeasuredTimes, name: str) -> Row:
     def cell(plan: CapacityPlan) -> str:
         time, floor = next(
             (time, floor) for each, time, floor in measured.checks(plan) if each == name
@@ -298,9 +298,8 @@ _LOADING: tuple[Row, ...] = (
 
 
 def as_json(
-    name: str, plans: Sequence[CapacityPlan], measured: Measured
+    name: str, plans: Sequence[CapacityPlan], measured: MeasuredTimes
 ) -> dict[str, Any]:
-    """All of it, in bytes and seconds."""
     load, counted_ = plans[0].workload, plans[0].counted
     return {
         "model": name,
@@ -315,7 +314,7 @@ def as_json(
     }
 
 
-def _plan_json(plan: CapacityPlan, measured: Measured) -> dict[str, Any]:
+def _plan_json(plan: CapacityPlan, measured: MeasuredTimes) -> dict[str, Any]:
     machine, shape = plan.machine, plan.shape
     return {
         "gpu": machine.device.name,

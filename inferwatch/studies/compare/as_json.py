@@ -8,7 +8,7 @@ from inferwatch.studies.compare.comparison import (
     MetricResult,
     SessionPair,
 )
-from inferwatch.studies.compare.reading.place import Place
+from inferwatch.studies.compare.reading.place import ChangedPart
 from inferwatch.studies.compare.reading.session_numbers import SessionNumbers
 from inferwatch.studies.compare.report import not_compared, sentence, why_unpaired
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
@@ -121,7 +121,7 @@ def _span(span: Interval | None) -> tuple[float, float | None] | None:
     return span[0], None
 
 
-def _place(place: Place) -> Object:
+def _place(place: ChangedPart) -> Object:
     return {
         "metric": place.metric.key,
         "cut": place.cut,

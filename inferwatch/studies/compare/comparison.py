@@ -16,11 +16,11 @@ from inferwatch.studies.compare.quality import QualityCheck, void
 from inferwatch.studies.compare.reading import between_runs
 from inferwatch.studies.compare.reading.between_runs import allowance, may_be_why
 from inferwatch.studies.compare.reading.configuration import DifferingSetting, differing
-from inferwatch.studies.compare.reading.place import Place
+from inferwatch.studies.compare.reading.place import ChangedPart
 from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
     Pairing,
     SessionNumbers,
-    Side,
 )
 from inferwatch.studies.compare.statistics import family
 from inferwatch.studies.compare.statistics.far_tail import TailDifference, nearer_than
@@ -115,13 +115,13 @@ class ConditionCheck:
 class SessionPair:
     """One side compared with the first, metric by metric."""
 
-    a: Side
-    b: Side
+    a: ComparedSide
+    b: ComparedSide
     results: tuple[MetricResult, ...]
     checks: tuple[ConditionCheck, ...] = ()
     quality: tuple[QualityCheck, ...] = ()
     """Can the two be compared at all, and how well?"""
-    places: tuple[Place, ...] = ()
+    places: tuple[ChangedPart, ...] = ()
     """When and for whom the change is largest, of the metrics that changed."""
 
     @property
@@ -166,7 +166,7 @@ class SessionPair:
 class Comparison:
     """Several sides, each compared with the first."""
 
-    sides: tuple[Side, ...]
+    sides: tuple[ComparedSide, ...]
     pairs: tuple[SessionPair, ...]
     settings: tuple[DifferingSetting, ...]
     """That differ."""
@@ -195,7 +195,7 @@ class Comparison:
         return (check for pair in self.pairs for check in pair.checks)
 
 
-def compare(sides: Sequence[Side], rules: ComparisonRules) -> Comparison:
+def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison:
     drawn = [_Drawing(place, each, rules) for place, each in enumerate(sides)]
     pairs = [_Pairing(drawn[0], other, rules) for other in drawn[1:]]
     members = [each for pair in pairs for each in pair.members(drawn)]
@@ -230,7 +230,7 @@ def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
 class _Drawing:
     """A session and its draws, made once for each number of blocks."""
 
-    def __init__(self, place: int, side: Side, rules: ComparisonRules) -> None:
+    def __init__(self, place: int, side: ComparedSide, rules: ComparisonRules) -> None:
         self.side, self.place = side, place
         self.numbers = side.first
         """Of a single run."""

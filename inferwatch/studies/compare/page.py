@@ -19,20 +19,20 @@ from inferwatch.printing.document import (
     Block,
     Cell,
     Charts,
-    Column,
     Folded,
-    Heading,
     Item,
     Items,
-    Part,
-    Row,
+    PageSection,
+    PrintedColumn,
+    PrintedHeading,
+    PrintedRow,
     RowGroup,
     Sentence,
     Table,
     simple_table,
 )
 from inferwatch.printing.page import all_numbers, page
-from inferwatch.printing.svg import WIDTH, Tick, axis_labels, path, stretch, svg
+from inferwatch.printing.svg import WIDTH, AxisTick, axis_labels, path, stretch, svg
 from inferwatch.studies.compare.as_json import comparison_json
 from inferwatch.studies.compare.charts.distributions import distributions
 from inferwatch.studies.compare.charts.over_time import over_time
@@ -113,14 +113,14 @@ class ForestAxis:
     def holds(self, ratio: float) -> bool:
         return self.low <= _log(ratio) <= self.high
 
-    def ticks(self) -> list[Tick]:
-        found: list[Tick] = []
+    def ticks(self) -> list[AxisTick]:
+        found: list[AxisTick] = []
         for ratio in MARKS:
             share = self.share(ratio)
             inside = 0.04 < share < 0.96
             if inside and all(abs(share - each.at) >= APART for each in found):
                 text = "0" if ratio == 1 else change_text(ratio)
-                found.append(Tick(share, text.replace(".0%", "%")))
+                found.append(AxisTick(share, text.replace(".0%", "%")))
         return sorted(found, key=lambda tick: tick.at)
 
 
@@ -191,14 +191,18 @@ A_KV_PEAK = f"A KV peak is {A_PEAK}."
 def comparison_page(comparison: Comparison) -> Iterator[str]:
     first, *others = (side.name for side in comparison.sides)
     name = f"{', '.join(others)} against {first}"
-    yield from page(name, [Heading(name, 1), *_page(comparison)], "study")
+    yield from page(name, [PrintedHeading(name, 1), *_page(comparison)], "study")
 
 
 def _page(comparison: Comparison) -> Iterator[Block]:
     several = len(comparison.pairs) > 1
     for pair in comparison.pairs:
-        head = [Heading(f"{pair.b.name} against {pair.a.name}")] if several else []
-        yield Part(tag="section", kind="pair", blocks=[*head, *_pair(pair, comparison)])
+        head = (
+            [PrintedHeading(f"{pair.b.name} against {pair.a.name}")] if several else []
+        )
+        yield PageSection(
+            tag="section", kind="pair", blocks=[*head, *_pair(pair, comparison)]
+        )
     yield from _page_settings(comparison)
     names = (
         *("id", "recorded", "model", "compared", "warm-up cut", "requests"),
@@ -206,8 +210,8 @@ def _page(comparison: Comparison) -> Iterator[Block]:
     )
     rows = [[*_session(each)] for each in comparison.sessions]
     table = simple_table(names, rows)
-    yield Part(kind="sessions", blocks=[Heading("Sessions"), table])
-    yield Heading("How it was judged")
+    yield PageSection(kind="sessions", blocks=[PrintedHeading("Sessions"), table])
+    yield PrintedHeading("How it was judged")
     yield from sentences(
         (TIMES, A_KV_PEAK, method_text(comparison), not_compared(comparison))
     )
@@ -243,7 +247,7 @@ def _tone(pair: SessionPair) -> str:
 
 def _listed(heading: str, items: Sequence[Item]) -> Iterator[Block]:
     if items:
-        yield Heading(heading, 3)
+        yield PrintedHeading(heading, 3)
         yield Items(items=items, kind="checks")
 
 
@@ -278,7 +282,7 @@ def _item(
 
 def _charts(heading: str, about: str, figures: Sequence[str]) -> Iterator[Block]:
     if figures:
-        yield Heading(heading, 3)
+        yield PrintedHeading(heading, 3)
         yield Sentence(text=about, tone="about")
         yield Charts(figures=figures)
 
@@ -290,7 +294,7 @@ def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
     told = [each for results in found.values() for each in results]
     axis = ForestAxis.of(told or still_open, matters)
     if told or still_open:
-        yield Heading("What changed", 3)
+        yield PrintedHeading("What changed", 3)
     if told:
         yield _drawn(pair, [_group(pair, v, rows, axis) for v, rows in found.items()])
     if still_open:
@@ -306,12 +310,12 @@ def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
 def _drawn(pair: SessionPair, groups: Sequence[RowGroup]) -> Table:
     return Table(
         columns=[
-            Column(kind="head"),
-            Column(head=pair.a.name, kind="value", is_name=True),
-            Column(head=pair.b.name, kind="value", is_name=True),
-            Column(head="change", kind="change"),
-            Column(head="95% interval", kind="span"),
-            Column(kind="drawn"),
+            PrintedColumn(kind="head"),
+            PrintedColumn(head=pair.a.name, kind="value", is_name=True),
+            PrintedColumn(head=pair.b.name, kind="value", is_name=True),
+            PrintedColumn(head="change", kind="change"),
+            PrintedColumn(head="95% interval", kind="span"),
+            PrintedColumn(kind="drawn"),
         ],
         groups=groups,
         kind="results",
@@ -333,7 +337,7 @@ def _group(
     )
 
 
-def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> Row:
+def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> PrintedRow:
     counts = ", ".join(format_count(n).strip() for n in (result.n_a, result.n_b))
     change = change_text(result.ratio)
     if result.ratio is not None:
@@ -343,7 +347,7 @@ def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> Row
         for place in pair.places
         if place.metric.key == result.metric.key and place.sentence
     ]
-    return Row(
+    return PrintedRow(
         cells=[
             Cell(text=title(result), aside=f"{result.metric.vantage} · n {counts}"),
             *values_text(result),
@@ -357,7 +361,7 @@ def _drawn_row(pair: SessionPair, result: MetricResult, axis: ForestAxis) -> Row
 
 def _page_settings(comparison: Comparison) -> Iterator[Block]:
     if not comparison.settings:
-        yield Heading("Settings")
+        yield PrintedHeading("Settings")
         yield Sentence(text="No recorded setting differs.")
         return
     names = [each.name for each in comparison.sessions]
@@ -366,7 +370,9 @@ def _page_settings(comparison: Comparison) -> Iterator[Block]:
         for each in comparison.settings
     ]
     table = simple_table(names, rows)
-    yield Part(kind="settings", blocks=[Heading("Settings that differ"), table])
+    yield PageSection(
+        kind="settings", blocks=[PrintedHeading("Settings that differ"), table]
+    )
 
 
 def _session(numbers: SessionNumbers) -> Iterator[str]:

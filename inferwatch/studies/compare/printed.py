@@ -12,13 +12,13 @@ from inferwatch.formatting import (
 )
 from inferwatch.printing.document import (
     Block,
-    Column,
-    Facts,
+    FactList,
     Folded,
-    Heading,
     Item,
     Items,
-    Row,
+    PrintedColumn,
+    PrintedHeading,
+    PrintedRow,
     RowGroup,
     Sentence,
     Table,
@@ -142,12 +142,12 @@ def _table(
     folded = not every_row and len(found) > 1
     yield Table(
         columns=[
-            Column(is_left=True, width=NAME),
-            Column(is_left=True, width=VANTAGE),
-            Column(head=pair.a.name, width=VALUE, is_name=True),
-            Column(head=pair.b.name, width=VALUE, is_name=True),
-            Column(head="change", width=CHANGE),
-            Column(head="95% interval", width=SPAN),
+            PrintedColumn(is_left=True, width=NAME),
+            PrintedColumn(is_left=True, width=VANTAGE),
+            PrintedColumn(head=pair.a.name, width=VALUE, is_name=True),
+            PrintedColumn(head=pair.b.name, width=VALUE, is_name=True),
+            PrintedColumn(head="change", width=CHANGE),
+            PrintedColumn(head="95% interval", width=SPAN),
         ],
         groups=[*_groups(pair, found, comparison.rules.matters, folded=folded)],
     )
@@ -181,12 +181,12 @@ def _groups(
         )
 
 
-def _rows(pair: SessionPair, results: Results, matters: float) -> Iterator[Row]:
+def _rows(pair: SessionPair, results: Results, matters: float) -> Iterator[PrintedRow]:
     """Notes that several rows share stand under the last."""
     for notes, alike in groupby(results, lambda e: list(_notes(e, pair, matters))):
         *others, last = alike
-        yield from (Row(cells=_cells(each)) for each in others)
-        yield Row(cells=_cells(last), notes=notes)
+        yield from (PrintedRow(cells=_cells(each)) for each in others)
+        yield PrintedRow(cells=_cells(last), notes=notes)
 
 
 def _cells(result: MetricResult) -> list[str]:
@@ -252,7 +252,7 @@ def _settings(comparison: Comparison) -> Iterator[Block]:
     yield Sentence(
         text="Settings that differ:" if differ else "No recorded setting differs."
     )
-    yield Facts(pairs=[(e.name, ", ".join(by_side(comparison, e))) for e in differ])
+    yield FactList(pairs=[(e.name, ", ".join(by_side(comparison, e))) for e in differ])
 
 
 def _checks(comparison: Comparison) -> Iterator[str]:
@@ -270,7 +270,7 @@ MOST_SETTINGS = 30
 def comparison_markdown(comparison: Comparison) -> str:
     """What people are to see first, then the rest, as much as there is room for."""
     blocks: list[Block] = [
-        Heading(f"inferwatch compare: {_headline(comparison)}", level=3)
+        PrintedHeading(f"inferwatch compare: {_headline(comparison)}", level=3)
     ]
     for pair in comparison.pairs:
         blocks += _shown(comparison, pair)
@@ -329,24 +329,24 @@ def _places(pair: SessionPair) -> Iterator[str]:
 def _results(pair: SessionPair, results: Results) -> Table:
     return Table(
         columns=[
-            Column(head="metric", is_left=True),
-            Column(head="seen by", is_left=True),
-            Column(head=pair.a.name),
-            Column(head=pair.b.name),
-            Column(head="change"),
-            Column(head="95% interval"),
-            Column(head="verdict", is_left=True),
+            PrintedColumn(head="metric", is_left=True),
+            PrintedColumn(head="seen by", is_left=True),
+            PrintedColumn(head=pair.a.name),
+            PrintedColumn(head=pair.b.name),
+            PrintedColumn(head="change"),
+            PrintedColumn(head="95% interval"),
+            PrintedColumn(head="verdict", is_left=True),
         ],
         groups=[RowGroup(rows=[_result(pair, each) for each in results])],
     )
 
 
-def _result(pair: SessionPair, result: MetricResult) -> Row:
+def _result(pair: SessionPair, result: MetricResult) -> PrintedRow:
     more = more_text(result, pair)
     still_open = result.verdict is MetricVerdict.OPEN and more
     said = f"{result.verdict}: {more}" if still_open else verdict_text(result)
     cells = [text.strip() for text in _cells(result)]
-    return Row(cells=[*cells, f"{GLYPHS[result.verdict]} {said}"])
+    return PrintedRow(cells=[*cells, f"{GLYPHS[result.verdict]} {said}"])
 
 
 def _rest(comparison: Comparison, pair: SessionPair) -> Folded:
@@ -364,9 +364,9 @@ def _settings_table(comparison: Comparison) -> Iterator[Block]:
         return
     names = ["setting that differs", *(each.name for each in comparison.sides)]
     shown = comparison.settings[:MOST_SETTINGS]
-    rows = [Row(cells=[each.name, *by_side(comparison, each)]) for each in shown]
+    rows = [PrintedRow(cells=[each.name, *by_side(comparison, each)]) for each in shown]
     yield Table(
-        columns=[Column(head=name, is_left=True) for name in names],
+        columns=[PrintedColumn(head=name, is_left=True) for name in names],
         groups=[RowGroup(rows=rows)],
         has_names=True,
     )

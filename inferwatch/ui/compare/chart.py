@@ -19,8 +19,8 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.number import Unit
 from inferwatch.studies.compare.metrics import DISTRIBUTIONS, JudgedMetric
 from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
     SessionNumbers,
-    Side,
     Throughput,
 )
 from inferwatch.studies.compare.statistics.resampling import (
@@ -198,7 +198,7 @@ SPANS = 30
 """Of the compared part, a value each: fine enough for when, coarse enough for a p99."""
 
 
-def cdf(sides: Sequence[Side], metric: JudgedMetric) -> Overlay | None:
+def cdf(sides: Sequence[ComparedSide], metric: JudgedMetric) -> Overlay | None:
     """The distribution of a metric on each side; for a rate, that of TTFT."""
     runs = [run for side in sides for run in side.runs]
     names = (metric.of, *FALLBACKS)
@@ -233,7 +233,7 @@ def cdf(sides: Sequence[Side], metric: JudgedMetric) -> Overlay | None:
     )
 
 
-def throughput(sides: Sequence[Side]) -> Overlay | None:
+def throughput(sides: Sequence[ComparedSide]) -> Overlay | None:
     """Throughput over the seconds since the load of each session began."""
     lines = [
         (place, side, run.throughput or Throughput(bin_s=1.0, per_s=()))
@@ -247,7 +247,7 @@ def throughput(sides: Sequence[Side]) -> Overlay | None:
     return _timed(sides, curves, "throughput", "tokens/s", "")
 
 
-def over_time(sides: Sequence[Side], metric: JudgedMetric) -> Overlay | None:
+def over_time(sides: Sequence[ComparedSide], metric: JudgedMetric) -> Overlay | None:
     """A metric over the time since the load began, span by span."""
     curves = [
         SideCurve(side=place, points=piece, thin=side.is_repeated)
@@ -262,7 +262,7 @@ def over_time(sides: Sequence[Side], metric: JudgedMetric) -> Overlay | None:
 
 
 def _timed(
-    sides: Sequence[Side],
+    sides: Sequence[ComparedSide],
     curves: Sequence[SideCurve],
     title: str,
     note: str,
@@ -354,7 +354,7 @@ def _values(run: SessionNumbers, metric: JudgedMetric) -> Floats:
     return values
 
 
-def _span_text(sides: Sequence[Side]) -> str:
+def _span_text(sides: Sequence[ComparedSide]) -> str:
     longest_s = max(run.span.length_s for side in sides for run in side.runs)
     return tick_text(float(f"{longest_s / SPANS:.2g}"), "s")
 

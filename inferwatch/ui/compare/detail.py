@@ -9,7 +9,7 @@ from inferwatch.formatting import counted, format_count
 from inferwatch.metrics.number import Better
 from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
-from inferwatch.studies.compare.reading.place import Place
+from inferwatch.studies.compare.reading.place import ChangedPart
 from inferwatch.studies.compare.report import (
     at_another_load,
     change_text,
@@ -197,7 +197,7 @@ def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequenc
     return [part for part in said if part]
 
 
-def _place(place: Place) -> Line:
+def _place(place: ChangedPart) -> Line:
     """When, or for whom, the change is largest."""
     said = place.sentence or f"{change_text(place.ratio)} {place.part}"
     return (

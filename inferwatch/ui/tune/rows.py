@@ -8,7 +8,7 @@ from inferwatch.formatting import counted
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.result.tune_result import PointResult
 from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import Standing, standings
+from inferwatch.studies.tune.search.standings import PointStanding, standings
 from inferwatch.studies.tune.space import Point
 from inferwatch.studies.tune.trial import Trial, TrialOutcome
 
@@ -53,7 +53,7 @@ class TuneRow:
     state: RowState
     why: str
     """Of its state, whole; empty where the state says it all."""
-    standing: Standing
+    standing: PointStanding
     result: PointResult | None
     trials: tuple[Trial, ...]
     is_present: bool
@@ -93,7 +93,7 @@ def rows_of(progress: TuneProgress) -> Sequence[TuneRow]:
 
 
 def _row(
-    progress: TuneProgress, standing: Standing, result: PointResult | None
+    progress: TuneProgress, standing: PointStanding, result: PointResult | None
 ) -> TuneRow:
     point = standing.point
     trials = tuple(each for each in progress.trials if each.point == point)
@@ -112,7 +112,7 @@ def _row(
 
 
 def _state(
-    standing: Standing, trials: Sequence[Trial], *, is_over: bool
+    standing: PointStanding, trials: Sequence[Trial], *, is_over: bool
 ) -> tuple[RowState, str]:
     bad = next((e.record for e in trials[::-1] if e.record.outcome in ENDED), None)
     if bad is not None and (standing.score is None or not standing.alive):

@@ -20,9 +20,16 @@ from inferwatch.printing.export.html.page_data import (
     Distribution,
     PageData,
 )
-from inferwatch.printing.svg import Curve, Say, Series, TimeChart, Value, cdf
+from inferwatch.printing.svg import (
+    ChartCurve,
+    ChartSeries,
+    Say,
+    SvgTimeChart,
+    Value,
+    cdf,
+)
 
-ChartRow = tuple[str, str, Say, list[Series]]
+ChartRow = tuple[str, str, Say, list[ChartSeries]]
 """Title, unit, how a value is formatted, and its series."""
 OUT, PREFILL, WAITING = (
     label_of(each)
@@ -57,9 +64,9 @@ def cdfs(data: PageData) -> list[str]:
     ]
 
 
-def _curves(of: Mapping[str, Distribution]) -> list[Curve]:
+def _curves(of: Mapping[str, Distribution]) -> list[ChartCurve]:
     return [
-        Curve(name=LATENCIES[metric].label, ink=ink, points=of[metric].points())
+        ChartCurve(name=LATENCIES[metric].label, ink=ink, points=of[metric].points())
         for metric, ink in INKS.items()
         if metric in of and of[metric].n
     ]
@@ -67,7 +74,7 @@ def _curves(of: Mapping[str, Distribution]) -> list[Curve]:
 
 def _drawn(rows: Iterable[ChartRow], start_ns: int, bin_ns: int) -> list[str]:
     return [
-        TimeChart(
+        SvgTimeChart(
             title=title,
             unit=unit,
             series=series,
@@ -153,7 +160,7 @@ def _hardware(line: Timeline) -> Iterator[ChartRow]:
         yield "Host", "share of its cores", SHARES, busy
 
 
-def _tokens(line: Timeline) -> list[Series]:
+def _tokens(line: Timeline) -> list[ChartSeries]:
     per_s = NS_PER_S / line.bin_ns
     return [
         _line(name, ink, [None if n is None else n * per_s for n in counts])
@@ -164,19 +171,21 @@ def _tokens(line: Timeline) -> list[Series]:
     ]
 
 
-def _means(mean: Sequence[Value], worst: Sequence[Value] | None = None) -> list[Series]:
+def _means(
+    mean: Sequence[Value], worst: Sequence[Value] | None = None
+) -> list[ChartSeries]:
     above = [] if worst is None else [_line("worst", "worst", worst)]
     return [*above, _line("mean", "mean", mean)]
 
 
 def _line(
     name: str, ink: str, values: Sequence[Value], *, dashed: bool = False
-) -> Series:
-    return Series(name=name, ink=ink, values=values, dashed=dashed)
+) -> ChartSeries:
+    return ChartSeries(name=name, ink=ink, values=values, dashed=dashed)
 
 
-def _area(name: str, ink: str, values: Sequence[Value]) -> Series:
-    return Series(name=name, ink=ink, values=values, area=True)
+def _area(name: str, ink: str, values: Sequence[Value]) -> ChartSeries:
+    return ChartSeries(name=name, ink=ink, values=values, area=True)
 
 
 def _known(column: Sequence[Value]) -> bool:

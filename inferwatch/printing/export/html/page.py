@@ -36,8 +36,8 @@ from inferwatch.printing.document import (
     Cards,
     Cell,
     Charts,
-    Facts,
-    Heading,
+    FactList,
+    PrintedHeading,
     Sentence,
     simple_table,
 )
@@ -64,7 +64,7 @@ def write_html(recording: Recording, destination: Destination) -> None:
 def _page(title: str, recording: Recording, data: PageData) -> Iterator[Block]:
     shown = data.snapshot
     summary = summarise(shown, recording.session.id, recording.session)
-    yield Heading(title, 1)
+    yield PrintedHeading(title, 1)
     yield from _about(recording)
     yield Cards(pairs=[*_cards(summary), *slo_cards(shown), *_hardware_cards(shown)])
     yield from _latencies(summary)
@@ -84,7 +84,7 @@ def _page(title: str, recording: Recording, data: PageData) -> Iterator[Block]:
 def _table(
     heading: str, heads: Sequence[str], rows: Iterable[Iterable[str | Cell]]
 ) -> Iterator[Block]:
-    yield Heading(heading)
+    yield PrintedHeading(heading)
     yield simple_table(heads, [[*row] for row in rows])
 
 
@@ -92,13 +92,13 @@ def _facts(
     heading: str, pairs: Sequence[tuple[str, str | Cell | None]]
 ) -> Iterator[Block]:
     if pairs:
-        yield Heading(heading)
-        yield Facts(pairs=pairs)
+        yield PrintedHeading(heading)
+        yield FactList(pairs=pairs)
 
 
 def _charts(heading: str, figures: Sequence[str]) -> Iterator[Block]:
     if figures:
-        yield Heading(heading)
+        yield PrintedHeading(heading)
         yield Charts(figures=figures)
 
 
@@ -230,7 +230,7 @@ def _servers(servers: Sequence[Summary]) -> Iterator[Block]:
     if servers:
         heads = ("via", "running", "waiting", "KV", "out tok/s", "TTFT, mean")
         rows = map(_server, servers)
-        yield Heading("Servers, at the end")
+        yield PrintedHeading("Servers, at the end")
         yield simple_table(heads, [[*row] for row in rows], first="server")
 
 
@@ -303,7 +303,7 @@ def _hardware(shown: Snapshot) -> Iterator[Block]:
             yield Sentence(text=f"▲ {SIMULATED}", tone="doubt")
     told = shown.hardware.no_gpu
     if told and not gpus and shown.hosts:
-        yield Heading("GPUs")
+        yield PrintedHeading("GPUs")
         yield Sentence(text=f"none: {told}")
     hosts = [host for host in shown.hosts if host.info is not None]
     if hosts:

@@ -10,7 +10,11 @@ from collectors.contract.readings import (
     HostSample,
     ProcessUsage,
 )
-from inferwatch.printing.export.perfetto.trace_format import Place, Trace, TraceTrack
+from inferwatch.printing.export.perfetto.trace_format import (
+    Trace,
+    TraceTrack,
+    TrackOrder,
+)
 
 Numbers = dict[str, float | None]
 
@@ -85,7 +89,7 @@ class GpuTracks:
             name = self._names.get(source, f"GPU {source}")
             if any(each.name == name for each in self._gpus.values()):
                 name = f"{name} {source}"
-            counters = self._trace.process(f"{name}, counters", Place.GPU)
+            counters = self._trace.process(f"{name}, counters", TrackOrder.GPU)
             gpu = self._gpus[source] = GpuTrack(name=name, counters=counters)
         return gpu
 
@@ -112,7 +116,7 @@ class GpuTracks:
         if reason not in gpu.tracks:
             group = f"{gpu.name}, clocks held down"
             name = reason.replace("_", " ")
-            gpu.tracks[reason] = self._trace.track(group, name, Place.CLOCKS)
+            gpu.tracks[reason] = self._trace.track(group, name, TrackOrder.CLOCKS)
         share = round(min(held_ns / max(until_ns - since_ns, 1), 1.0), 4)
         facts = {"held_down_s": held_ns / NS_PER_S, "share_of_time": share}
         self._trace.slice(gpu.tracks[reason], reason, (since_ns, until_ns), facts)
@@ -154,7 +158,7 @@ class HostTracks:
 
     def _host(self, source: str) -> int:
         name = self._names.get(source, f"host {source}".rstrip())
-        return self._trace.process(f"{name}, counters", Place.HOST)
+        return self._trace.process(f"{name}, counters", TrackOrder.HOST)
 
 
 def _by_role(before: HostSample, now: HostSample, elapsed_s: float, of: str) -> Numbers:

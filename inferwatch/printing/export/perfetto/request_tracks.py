@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from collectors.contract.readings import EventKind, RequestEvent, Step, Vantage
 from inferwatch.metrics.requests.request_names import request_name
-from inferwatch.printing.export.perfetto.trace_format import Place, Slots, Trace
+from inferwatch.printing.export.perfetto.trace_format import Slots, Trace, TrackOrder
 
 
 @dataclass(slots=True, kw_only=True)
@@ -176,7 +176,7 @@ class RequestTracks:
         slots = self._slots.get(source)
         if slots is None:
             group = f"requests of {source}"
-            slots = self._slots[source] = Slots(self._trace, group, Place.REQUESTS)
+            slots = self._slots[source] = Slots(self._trace, group, TrackOrder.REQUESTS)
         sent_as = request.facts.get("external_id")
         name = request_name(request.request_id, str(sent_as) if sent_as else None)
         whole = (request.first_ns, request.last_ns)

@@ -34,10 +34,10 @@ from inferwatch.printing.export.perfetto.hardware_tracks import GpuTracks, HostT
 from inferwatch.printing.export.perfetto.request_tracks import LINGER_NS, RequestTracks
 from inferwatch.printing.export.perfetto.trace_format import (
     Args,
-    Place,
     Slots,
     Trace,
     TraceTrack,
+    TrackOrder,
 )
 from inferwatch.printing.export.recording import Recording, note_text
 from inferwatch.printing.export.tables import EVERYWHEN, TimeRange
@@ -199,8 +199,8 @@ class EngineTracks:
         if rank is None:
             name = f"engine {source}" + (f" rank {number}" if number else "")
             rank = RankTracks(
-                counters=self._trace.process(f"{name}, counters", Place.COUNTERS),
-                track=self._trace.track(name, "steps", Place.STEPS),
+                counters=self._trace.process(f"{name}, counters", TrackOrder.COUNTERS),
+                track=self._trace.track(name, "steps", TrackOrder.STEPS),
             )
             self._ranks[source, number] = rank
         return rank
@@ -240,7 +240,7 @@ class ServerCounters:
         """Write its gauges, and the token rates since the sample before."""
         rank = f" rank {sample.rank}" if sample.rank != "0" else ""
         name = f"server {sample.source}{rank}, counters"
-        pid, t_ns = self._trace.process(name, Place.COUNTERS), sample.t_ns
+        pid, t_ns = self._trace.process(name, TrackOrder.COUNTERS), sample.t_ns
         queue = {"running": sample.running, "waiting": sample.waiting}
         used = {} if sample.kv_usage is None else {"used": round(sample.kv_usage, 4)}
         for counter, values in (("requests", queue), ("KV", used)):
@@ -319,7 +319,7 @@ class ClientTracks:
             return
         slots = self._slots.get(record.source)
         if slots is None:
-            slots = Slots(self._trace, f"client {record.source}", Place.CLIENT)
+            slots = Slots(self._trace, f"client {record.source}", TrackOrder.CLIENT)
             self._slots[record.source] = slots
         track = slots.take(*whole)
         facts = {
@@ -385,5 +385,5 @@ class SessionTracks:
         if not self._trace.shows(t_ns, t_ns):
             return
         if track not in self._tracks:
-            self._tracks[track] = self._trace.track(SESSION, track, Place.SESSION)
+            self._tracks[track] = self._trace.track(SESSION, track, TrackOrder.SESSION)
         self._trace.instant(self._tracks[track], name, t_ns, args)

@@ -17,7 +17,7 @@ from inferwatch.visible import ascii_json
 Args = Mapping[str, object]
 
 
-class Place(IntEnum):
+class TrackOrder(IntEnum):
     """Where a group of tracks stands, from top to bottom; within it, the first made."""
 
     COUNTERS = 0
@@ -66,7 +66,7 @@ class Trace:
     def close(self) -> None:
         self._out.write(b"\n]}\n")
 
-    def process(self, name: str, place: Place) -> int:
+    def process(self, name: str, place: TrackOrder) -> int:
         """The id of a group of tracks, named when it is first asked for."""
         pid = self._pids.get(name)
         if pid is None:
@@ -77,7 +77,7 @@ class Trace:
             self._event("M", "process_sort_index", track, {"sort_index": order})
         return pid
 
-    def track(self, group: str, name: str, place: Place) -> TraceTrack:
+    def track(self, group: str, name: str, place: TrackOrder) -> TraceTrack:
         pid = self.process(group, place)
         track = TraceTrack(pid, self._next_id())
         self._named("thread_name", track, name)
@@ -151,7 +151,7 @@ class Slots:
     their slices end: of the free tracks, the one that became free last is taken.
     """
 
-    def __init__(self, trace: Trace, group: str, place: Place) -> None:
+    def __init__(self, trace: Trace, group: str, place: TrackOrder) -> None:
         self._trace, self._group, self._place = trace, group, place
         self._free: list[tuple[int, int]] = []
         """Since when each track is free, and its number; sorted."""

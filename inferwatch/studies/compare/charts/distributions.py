@@ -12,8 +12,8 @@ from inferwatch.formatting import format_durations, format_round_duration
 from inferwatch.printing.svg import (
     EDGE,
     SIDES,
+    AxisTick,
     Figure,
-    Tick,
     band,
     dot,
     line,
@@ -21,7 +21,7 @@ from inferwatch.printing.svg import (
 )
 from inferwatch.studies.compare.comparison import MetricResult, SessionPair
 from inferwatch.studies.compare.metrics import CLIENT, KEYS, STATISTICS, JudgedMetric
-from inferwatch.studies.compare.reading.session_numbers import Side
+from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.report import GLYPHS, change_text, title, values_text
 from inferwatch.studies.compare.statistics.resampling import CountedValues, Floats
 from inferwatch.visible import as_html
@@ -69,9 +69,9 @@ class _Shares:
         steps = (low + (high - low) * i / POINTS for i in range(POINTS + 1))
         return [NORMAL.cdf(each) for each in steps]
 
-    def ticks(self) -> list[Tick]:
+    def ticks(self) -> list[AxisTick]:
         return [
-            Tick(self.y(share), name)
+            AxisTick(self.y(share), name)
             for name, share in MARKED.items()
             if share <= self.top + 1e-9
         ]
@@ -99,15 +99,15 @@ class _Durations:
             return 0.0
         return min(max((math.log10(value_s) - self.low) / (self.high - self.low), 0), 1)
 
-    def ticks(self) -> list[Tick]:
+    def ticks(self) -> list[AxisTick]:
         narrow = self.high - self.low < NARROW_DECADES
         found = self._even() if narrow else self._round()
-        ticks: list[Tick] = []
+        ticks: list[AxisTick] = []
         for each in found:
             x = self.x(each)
             apart = APART_AT_EDGE if ticks and ticks[-1].at < EDGE else APART
             if not ticks or x - ticks[-1].at >= apart:
-                ticks.append(Tick(x, format_round_duration(each)))
+                ticks.append(AxisTick(x, format_round_duration(each)))
         return ticks
 
     def _round(self) -> list[float]:
@@ -160,7 +160,7 @@ def _chart(pair: SessionPair, of: str) -> str:
     ).html()
 
 
-def _held(side: Side, of: str) -> list[CountedValues]:
+def _held(side: ComparedSide, of: str) -> list[CountedValues]:
     return [r.counted[of] for r in side.runs if of in r.counted and r.counted[of].n]
 
 

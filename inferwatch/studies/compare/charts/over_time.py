@@ -11,9 +11,9 @@ from inferwatch.printing.svg import (
     HEADROOM,
     SHORT_S,
     SIDES,
+    AxisTick,
     Figure,
     Say,
-    Tick,
     broken_lines,
     clock,
     heights,
@@ -66,14 +66,14 @@ class _Grid:
         edges = self.edges
         return np.asarray((edges[1:] + edges[:-1]) / 2, np.float64)
 
-    def ticks(self) -> list[Tick]:
+    def ticks(self) -> list[AxisTick]:
         step = next(
             (each for each in STEPS_S if self.end_s / each <= MOST_TICKS), STEPS_S[-1]
         )
         moments = np.arange(0, self.end_s, step).tolist()
         if self.end_s < SHORT_S:
-            return [Tick(each / self.end_s, f"{each:g} s") for each in moments]
-        return [Tick(each / self.end_s, self.time(each)) for each in moments]
+            return [AxisTick(each / self.end_s, f"{each:g} s") for each in moments]
+        return [AxisTick(each / self.end_s, self.time(each)) for each in moments]
 
     def time(self, moment_s: float) -> str:
         """Hours where there are any."""

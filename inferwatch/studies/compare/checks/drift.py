@@ -10,7 +10,10 @@ import numpy as np
 from inferwatch.metrics.series.intervals import ALPHA
 from inferwatch.studies.compare.metrics import STEP
 from inferwatch.studies.compare.quality import Quality, QualityCheck
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
+    SessionNumbers,
+)
 from inferwatch.studies.compare.statistics.resampling import BINS, Floats
 from inferwatch.studies.compare.statistics.trend import Trend, trend_of
 
@@ -34,7 +37,7 @@ class _Tested:
     trend: Trend | None
 
 
-def check_drift(a: Side, b: Side) -> QualityCheck:
+def check_drift(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """All latencies of all runs share the 5% of a false alarm (Bonferroni)."""
     tested = [each for run in (*a.runs, *b.runs) for each in _tests(run)]
     alpha = ALPHA / max(len(tested), 1)

@@ -17,13 +17,16 @@ from inferwatch.studies.compare.checks.requests import check_client, check_reque
 from inferwatch.studies.compare.quality import QualityCheck, judged
 from inferwatch.studies.compare.reading.configuration import FLAG, LOAD, differing
 from inferwatch.studies.compare.reading.live_limits import LIMITS, limit_text
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
+    SessionNumbers,
+)
 from inferwatch.studies.compare.reading.span import WarmupCut
 
 LENGTH_TOLERANCE = 0.25
 
 
-def check_length(a: Side, b: Side) -> QualityCheck:
+def check_length(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """A short session of a pair leaves its numbers to chance."""
     runs = (*a.runs, *b.runs)
     longest = max(runs, key=lambda run: run.span.length_s)
@@ -49,7 +52,7 @@ def _several(run: SessionNumbers) -> Iterator[str]:
         )
 
 
-def check_warm_up(a: Side, b: Side) -> QualityCheck:
+def check_warm_up(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """What was left out of each, and whether what is left is steady."""
     runs = (*a.runs, *b.runs)
     doubts = [
@@ -68,7 +71,7 @@ OF_THE_MACHINE = {MODEL, DEVICE, *VERSIONS, GPU, DRIVER, POWER}
 MOST_SETTINGS = 4
 
 
-def check_model(a: Side, b: Side) -> QualityCheck:
+def check_model(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Of another model even tokens need not be the same."""
     models = _values(MODEL, a, b)
     doubts = []
@@ -81,7 +84,7 @@ def check_model(a: Side, b: Side) -> QualityCheck:
     return judged("model", doubts, _both("served", models, MODEL, a, b))
 
 
-def _tokenizer(a: Side, b: Side) -> Iterator[str]:
+def _tokenizer(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
     """Which one cut a prompt is not recorded; what became of the same prompts is."""
     plans = [load_settings(run) for run in (*a.runs, *b.runs)]
     if not plans[0].get(SEED) or any(plan != plans[0] for plan in plans):
@@ -101,7 +104,7 @@ def _differ(before: float, after: float) -> bool:
     return abs(after - before) > TOLERANCE * before
 
 
-def check_engine(a: Side, b: Side) -> QualityCheck:
+def check_engine(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """A version may be what is compared, so it is named and no doubt."""
     versions = _values(VERSIONS[0], a, b)
     good = _both("ran on vLLM", versions, VERSIONS[0], a, b)
@@ -110,7 +113,7 @@ def check_engine(a: Side, b: Side) -> QualityCheck:
     return judged("engine", [], good)
 
 
-def check_gpu(a: Side, b: Side) -> QualityCheck:
+def check_gpu(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     told = {
         GPU: "GPUs differ",
         DEVICE: "Devices differ",
@@ -132,7 +135,7 @@ def check_gpu(a: Side, b: Side) -> QualityCheck:
     return judged("gpu", doubts, good)
 
 
-def check_settings(a: Side, b: Side) -> QualityCheck:
+def check_settings(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """What people change is what they compare: it is listed further down."""
     both = [run.configuration for run in (*a.runs, *b.runs)]
     if not all(any(each.values()) for each in both):
@@ -159,13 +162,15 @@ def _some(names: list[str]) -> str:
     return ", ".join([*names[:MOST_SETTINGS], *more])
 
 
-def _values(name: str, a: Side, b: Side) -> list[str]:
+def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
     """Each there is, once, in order; what is unknown is left out."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
     return list(dict.fromkeys(each for each in every if each is not None))
 
 
-def _both(did: str, values: Iterable[str], name: str, a: Side, b: Side) -> str | None:
+def _both(
+    did: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
+) -> str | None:
     """None where it is not known of all."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
     return f"Both {did} {', '.join(values)}." if None not in set(every) else None
@@ -174,7 +179,7 @@ def _both(did: str, values: Iterable[str], name: str, a: Side, b: Side) -> str |
 MOST_NAMED = 3
 
 
-def check_recording(a: Side, b: Side) -> QualityCheck:
+def check_recording(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Readings that are missing, engines that died, clocks that stepped."""
     runs = (*a.runs, *b.runs)
     doubts = [said for run in runs for said in _doubts(run)]
@@ -204,7 +209,7 @@ def _doubts(run: SessionNumbers) -> Iterator[str]:
         )
 
 
-def check_order(a: Side, b: Side) -> QualityCheck | None:
+def check_order(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
     """None for single runs: one of them must come first."""
     if not (a.is_repeated or b.is_repeated):
         return None
@@ -229,7 +234,7 @@ def check_order(a: Side, b: Side) -> QualityCheck | None:
 SUBJECT = "limits"
 
 
-def check_limits(a: Side, b: Side) -> QualityCheck | None:
+def check_limits(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
     """None where no engine lets anybody: nothing can have been."""
     runs = (*a.runs, *b.runs)
     if not any(run.conditions.limits for run in runs):
@@ -251,7 +256,7 @@ def _changed(run: SessionNumbers) -> Iterator[str]:
     )
 
 
-CHECKS: tuple[Callable[[Side, Side], QualityCheck | None], ...] = (
+CHECKS: tuple[Callable[[ComparedSide, ComparedSide], QualityCheck | None], ...] = (
     check_requests,
     check_load,
     check_tool,
@@ -271,7 +276,7 @@ CHECKS: tuple[Callable[[Side, Side], QualityCheck | None], ...] = (
 )
 
 
-def quality_of(a: Side, b: Side) -> tuple[QualityCheck, ...]:
+def quality_of(a: ComparedSide, b: ComparedSide) -> tuple[QualityCheck, ...]:
     """Every check that applies, whatever it found: people see what was looked at."""
     found = (check(a, b) for check in CHECKS)
     return tuple(each for each in found if each is not None)

@@ -7,9 +7,9 @@ from inferwatch.loadgen.plan.parts import Arrivals
 from inferwatch.studies.compare.quality import QualityCheck, judged
 from inferwatch.studies.compare.reading.configuration import LOAD
 from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
     LoadFacts,
     SessionNumbers,
-    Side,
 )
 
 TOLERANCE = 0.05
@@ -28,7 +28,7 @@ FACTS: dict[str, Callable[[LoadFacts], float | None]] = {
 }
 
 
-def check_load(a: Side, b: Side) -> QualityCheck:
+def check_load(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Rate, lengths, burstiness; whether each request of one was sent to the other."""
     if is_one_closed_loop(a, b):
         return judged("load", [], ONE_CLOSED_LOOP)
@@ -44,7 +44,7 @@ def check_load(a: Side, b: Side) -> QualityCheck:
     return judged("load", doubts, _alike(a, b))
 
 
-def is_one_closed_loop(a: Side, b: Side) -> bool:
+def is_one_closed_loop(a: ComparedSide, b: ComparedSide) -> bool:
     """Both got the same users, of one plan, and hardly anything else.
 
     How many requests these came to send, and so their rate and mean lengths, is what
@@ -61,13 +61,13 @@ def load_settings(run: SessionNumbers) -> dict[str, str | None]:
     return {name: value for name, value in every if name.startswith(LOAD)}
 
 
-def _is_paired(a: Side, b: Side) -> bool:
+def _is_paired(a: ComparedSide, b: ComparedSide) -> bool:
     """However that came: a load that repeats another has its moments from a trace."""
     shared = b.first.pairing
     return shared is not None and shared == a.first.pairing
 
 
-def _again(a: Side) -> str:
+def _again(a: ComparedSide) -> str:
     """How to send the same; what another tool recorded may lack what it takes."""
     row = a.first.row
     if row.imported_from is not None:
@@ -91,13 +91,13 @@ def _facts(a: LoadFacts, b: LoadFacts) -> Iterator[str]:
         yield f"arrivals differ in burstiness {said}"
 
 
-def _arrivals(a: Side, b: Side) -> Iterator[str]:
+def _arrivals(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
     before, after = (each.first.configuration.get(ARRIVALS) for each in (a, b))
     if before and after and before != after:
         yield f"arrivals differ ({before}, {after})"
 
 
-def _alike(a: Side, b: Side) -> str | None:
+def _alike(a: ComparedSide, b: ComparedSide) -> str | None:
     shared = b.first.pairing
     if shared is not None and _is_paired(a, b):
         return (
@@ -112,7 +112,7 @@ def _alike(a: Side, b: Side) -> str | None:
     )
 
 
-def check_tool(a: Side, b: Side) -> QualityCheck:
+def check_tool(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Load generators do not all mean the same by a TTFT."""
     before, after = (_tools(each) for each in (a, b))
     doubts = []
@@ -124,7 +124,7 @@ def check_tool(a: Side, b: Side) -> QualityCheck:
     return judged("tool", doubts, f"Both were measured by {before}.")
 
 
-def _tools(side: Side) -> str:
+def _tools(side: ComparedSide) -> str:
     return " and ".join(dict.fromkeys(map(_tool, side.runs)))
 
 

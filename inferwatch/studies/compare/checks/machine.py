@@ -5,7 +5,10 @@ from collections.abc import Iterator, Sequence
 from inferwatch.studies.compare.quality import QualityCheck, judged
 from inferwatch.studies.compare.reading.between_runs import LEAST, is_on_cpu
 from inferwatch.studies.compare.reading.conditions import GpuClocks, HostLoad
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
+    SessionNumbers,
+)
 
 CLOCK_TOLERANCE = 0.03
 HELD_TOLERANCE = 0.05
@@ -17,7 +20,7 @@ OTHERS_TOLERANCE = 0.10
 QUOTA_TOLERANCE = 0.05
 
 
-def check_clocks(a: Side, b: Side) -> QualityCheck | None:
+def check_clocks(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
     """The slowest GPU of each: a step ends with the last of them. None without any."""
     before, after = _clocks(a), _clocks(b)
     devices = {r.configuration.get("engine device") for r in (*a.runs, *b.runs)}
@@ -37,7 +40,7 @@ def check_clocks(a: Side, b: Side) -> QualityCheck | None:
     return judged("clocks", doubts, good)
 
 
-def _clocks(side: Side) -> list[GpuClocks]:
+def _clocks(side: ComparedSide) -> list[GpuClocks]:
     """Of all runs; none where one of them knows none."""
     found = [[g for g in run.conditions.gpus if _is_known(g)] for run in side.runs]
     return [gpu for gpus in found for gpu in gpus] if all(found) else []
@@ -52,7 +55,10 @@ def _slowest(gpus: Sequence[GpuClocks]) -> int | None:
 
 
 def _median(
-    a: Side, before: Sequence[GpuClocks], b: Side, after: Sequence[GpuClocks]
+    a: ComparedSide,
+    before: Sequence[GpuClocks],
+    b: ComparedSide,
+    after: Sequence[GpuClocks],
 ) -> Iterator[str]:
     was, now = _slowest(before), _slowest(after)
     if was and now and abs(now / was - 1) > CLOCK_TOLERANCE:
@@ -63,7 +69,10 @@ def _median(
 
 
 def _held(
-    a: Side, before: Sequence[GpuClocks], b: Side, after: Sequence[GpuClocks]
+    a: ComparedSide,
+    before: Sequence[GpuClocks],
+    b: ComparedSide,
+    after: Sequence[GpuClocks],
 ) -> Iterator[str]:
     """One side more than the other; by heat, either."""
     for side, gpus, others in ((a, before, after), (b, after, before)):
@@ -83,7 +92,7 @@ def _most_held(gpus: Sequence[GpuClocks]) -> tuple[str, float]:
     return max(held, key=lambda each: each[1], default=("", 0.0))
 
 
-def check_host(a: Side, b: Side) -> QualityCheck:
+def check_host(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """The same processor, left to what was measured."""
     runs = (*a.runs, *b.runs)
     doubts = [*_hardware(a, b), *_others(runs)]
@@ -101,7 +110,7 @@ def _busy(host: HostLoad) -> float:
     return host.others or 0.0
 
 
-def _hardware(a: Side, b: Side) -> Iterator[str]:
+def _hardware(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
     before, after = ([_of(run) for run in side.runs] for side in (a, b))
     known = {each for each in (*before, *after) if each}
     if len(known) > 1:

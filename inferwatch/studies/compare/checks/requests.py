@@ -5,9 +5,9 @@ from inferwatch.metrics.load.client_verdict import ClientState
 from inferwatch.studies.compare.checks.load import BURSTINESS_TOLERANCE
 from inferwatch.studies.compare.quality import QualityCheck, judged
 from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
     LoadFacts,
     SessionNumbers,
-    Side,
 )
 
 FAILED_TOLERANCE = 0.01
@@ -15,7 +15,7 @@ FAILED_MOST = 0.5
 """Of a side's requests: what is left of more tells of no load that anybody meant."""
 
 
-def check_requests(a: Side, b: Side) -> QualityCheck:
+def check_requests(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """Void where most failed: latencies are of those answered."""
     if reasons := [why for side in (a, b) if (why := _void(side))]:
         return judged("requests", reasons, None, void=True)
@@ -35,12 +35,12 @@ def check_requests(a: Side, b: Side) -> QualityCheck:
     return judged("requests", doubts, f"{counts} requests are compared; {failed}.")
 
 
-def more_failed(a: Side, b: Side) -> bool:
+def more_failed(a: ComparedSide, b: ComparedSide) -> bool:
     """A larger share of the second side's requests, by more than is tolerated."""
     return _failed_share(b.load) > _failed_share(a.load) + FAILED_TOLERANCE
 
 
-def _void(side: Side) -> str | None:
+def _void(side: ComparedSide) -> str | None:
     share = _failed_share(side.load)
     if share > FAILED_MOST:
         return (
@@ -64,7 +64,7 @@ def _unended(run: SessionNumbers) -> str:
     )
 
 
-def check_client(a: Side, b: Side) -> QualityCheck:
+def check_client(a: ComparedSide, b: ComparedSide) -> QualityCheck:
     """What a client that was too slow measured is not judged, row by row."""
     runs = (*a.runs, *b.runs)
     states = {run.client.state for run in runs}

@@ -45,7 +45,7 @@ class HostLoad:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gaps:
+class RecordingGaps:
     """What is not in the record of a span, or not of one engine's life."""
 
     dropped: int = 0
@@ -62,7 +62,7 @@ class Conditions:
 
     gpus: tuple[GpuClocks, ...] = ()
     hosts: tuple[HostLoad, ...] = ()
-    gaps: Gaps = field(default_factory=Gaps)
+    gaps: RecordingGaps = field(default_factory=RecordingGaps)
     limits: tuple[Values, ...] = ()
     """Of the engine, one after the other; none where nobody may change them."""
 
@@ -267,14 +267,16 @@ def _hardware(cpu: str | None, cores: int | None) -> str | None:
 LIVES = (NoteKind.LOST, NoteKind.RESTARTED)
 
 
-def _gaps(connection: sqlite3.Connection, session: int, span: ComparedSpan) -> Gaps:
+def _gaps(
+    connection: sqlite3.Connection, session: int, span: ComparedSpan
+) -> RecordingGaps:
     notes = connection.execute(
         "SELECT kind, text, coalesce(count, 1) FROM notes "
         "WHERE session = ? AND t_ns >= ? AND t_ns < ? AND kind IN (?, ?, ?) "
         "ORDER BY ordinal LIMIT 1000",
         (session, span.start_ns, span.end_ns, NoteKind.DROPPED, *LIVES),
     ).fetchall()
-    return Gaps(
+    return RecordingGaps(
         dropped=sum(count for kind, _, count in notes if kind == NoteKind.DROPPED),
         lives=tuple(
             dict.fromkeys(text for kind, text, _ in notes if kind in set(LIVES))

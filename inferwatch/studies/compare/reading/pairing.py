@@ -34,7 +34,7 @@ TRIED = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class PlannedRequests:
     """What a load generator meant to send, its warm-up left out; one row a request."""
 
     number: Ints
@@ -46,7 +46,7 @@ class Schedule:
     """It was answered."""
 
     @classmethod
-    def of(cls, client: ClientRequests) -> "Schedule | None":
+    def of(cls, client: ClientRequests) -> "PlannedRequests | None":
         """None where there is none, or where there were several loads."""
         columns = client.columns
         if not len(client) or len(np.unique(columns["source"])) > 1:
@@ -76,7 +76,7 @@ class SharedSchedule:
     """In the first's session time."""
 
 
-def shared(schedules: Sequence[Schedule | None]) -> SharedSchedule | None:
+def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None:
     """None where they were sent different things, or at different times."""
     known = [each for each in schedules if each is not None]
     if len(known) < len(schedules) or len(known) < 2:
@@ -103,7 +103,7 @@ def shared(schedules: Sequence[Schedule | None]) -> SharedSchedule | None:
     )
 
 
-def _late(first: Schedule, other: Schedule) -> int:
+def _late(first: PlannedRequests, other: PlannedRequests) -> int:
     """By how much the other's moments come later, if they are the same moments.
 
     Either may begin with requests that the other lacks: what repeats a session knows
@@ -122,7 +122,7 @@ def _near(due: Ints, moments: Ints) -> Truths:
     return np.asarray(before | behind)
 
 
-def _same_moments(first: Schedule, other: Schedule, late_ns: int) -> Ints:
+def _same_moments(first: PlannedRequests, other: PlannedRequests, late_ns: int) -> Ints:
     """The other's row of each request of the first; -1 where it has none.
 
     One after the other, as several may be due at one moment.

@@ -17,7 +17,7 @@ class Cut(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ChangedPart:
     """A part of the requests of two sides in which a metric changed the most."""
 
     metric: JudgedMetric
@@ -36,7 +36,7 @@ class Place:
     """What a and b are, where the part is too small for the metric's own."""
     is_all: bool = False
     """Elsewhere no change is shown; else most of it is here."""
-    also: "Place | None" = None
+    also: "ChangedPart | None" = None
     """The same change in time, where this one says for whom."""
     sentence: str = ""
     """Fit to stand behind the name of the metric."""

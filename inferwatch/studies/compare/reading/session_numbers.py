@@ -197,7 +197,7 @@ class SessionNumbers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class ComparedSide:
     """One side of a comparison: the runs of one setting, mostly a single one."""
 
     runs: tuple[SessionNumbers, ...]
@@ -207,7 +207,7 @@ class Side:
     """Why it is not compared with the first side request by request."""
 
     @classmethod
-    def of(cls, run: SessionNumbers) -> "Side":
+    def of(cls, run: SessionNumbers) -> "ComparedSide":
         return cls(runs=(run,))
 
     @property

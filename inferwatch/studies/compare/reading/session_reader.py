@@ -33,7 +33,7 @@ from inferwatch.studies.compare.reading.goodput import (
     server_goodput,
 )
 from inferwatch.studies.compare.reading.hardware import gpu_sums, tokens_over
-from inferwatch.studies.compare.reading.pairing import Schedule, Truths
+from inferwatch.studies.compare.reading.pairing import PlannedRequests, Truths
 from inferwatch.studies.compare.reading.request_kinds import KindCounts, KindReader
 from inferwatch.studies.compare.reading.requests import (
     CLIENT_ABORTED,
@@ -102,7 +102,7 @@ class Survey:
     """What must be known of sessions before it is decided how to read them."""
 
     span: ComparedSpan
-    schedule: Schedule | None
+    schedule: PlannedRequests | None
     loads: int
     """Whose requests are in it."""
     closed: bool
@@ -131,7 +131,7 @@ class _SessionReader:
         facts = [plan_facts(planned) for planned in plans]
         return Survey(
             span=self._span(),
-            schedule=Schedule.of(self._client),
+            schedule=PlannedRequests.of(self._client),
             loads=len(np.unique(self._client.columns["source"])),
             closed=any(each.closed for each in facts if each is not None),
         )
@@ -153,7 +153,7 @@ class _SessionReader:
                 "another with --a-from, --a-to, --b-from and --b-to"
             )
         tell(f"{name}: steps")
-        steps = StepSums(span)
+        steps = SessionStepSums(span)
         steps.read(connection, session)
         tell(f"{name}: tokens")
         tokens = TokenGaps(connection, session, self._requests)
@@ -314,7 +314,7 @@ COLUMNS = (
 )
 
 
-class StepSums:
+class SessionStepSums:
     """Sums over the steps of a span, read a stretch at a time."""
 
     def __init__(self, span: ComparedSpan) -> None:

@@ -13,7 +13,10 @@ from inferwatch.record.connections import open_for_reading
 from inferwatch.record.tables.load_plans import load_plans
 from inferwatch.studies.compare.comparison import Comparison, ComparisonRules, compare
 from inferwatch.studies.compare.reading.goodput import Objectives
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
+    SessionNumbers,
+)
 from inferwatch.studies.compare.reading.session_reader import (
     ProgressListener,
     SessionQuery,
@@ -83,7 +86,9 @@ def run_comparison(
             )
             runs.append(replace(_read(run, query, tell), label=label))
         because = pairs.because[place]
-        read.append(Side(runs=tuple(runs), label=side.label, unpaired_because=because))
+        read.append(
+            ComparedSide(runs=tuple(runs), label=side.label, unpaired_because=because)
+        )
     tell("resampling")
     return compare(read, wanted.rules)
 

@@ -24,7 +24,7 @@ LABELS = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KindPart:
     """Some of the groups, which people have a word for."""
 
     groups: tuple[int, ...]
@@ -39,7 +39,7 @@ class Groups:
     group_of: tuple[Ints, ...]
     """By run, the first side's before the other's: a group for each label, or -1."""
     count: int
-    parts: tuple[Part, ...]
+    parts: tuple[KindPart, ...]
 
 
 def groups_of(
@@ -70,7 +70,7 @@ def groups_of(
         group_of=(group,) * (len(a) + len(b)),
         count=len(tops),
         parts=tuple(
-            Part(tuple(range(first, last + 1)), name(tops, first, last))
+            KindPart(tuple(range(first, last + 1)), name(tops, first, last))
             for first, last in ranges
         ),
     )
@@ -145,7 +145,7 @@ def _classes(a: Sequence[KindCounts], b: Sequence[KindCounts]) -> Groups | None:
             for run in (*a, *b)
         ),
         count=len(names) + 1,
-        parts=tuple(Part((index,), name) for name, index in place.items()),
+        parts=tuple(KindPart((index,), name) for name, index in place.items()),
     )
 
 

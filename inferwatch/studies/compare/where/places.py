@@ -19,12 +19,12 @@ from inferwatch.metrics.series.quantiles import Ints
 from inferwatch.studies.compare.metrics import JudgedMetric
 from inferwatch.studies.compare.reading.between_runs import may_be_why
 from inferwatch.studies.compare.reading.pairing import Truths
-from inferwatch.studies.compare.reading.place import Cut, Place
+from inferwatch.studies.compare.reading.place import ChangedPart, Cut
 from inferwatch.studies.compare.reading.request_kinds import (
     KindCounts,
     middle_of_coarse,
 )
-from inferwatch.studies.compare.reading.session_numbers import Side
+from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.statistics.resampling import (
     CHOICES,
     MEMORIES_A_BLOCK,
@@ -40,7 +40,7 @@ from inferwatch.studies.compare.where.common_time import (
     TimedRows,
     in_blocks,
 )
-from inferwatch.studies.compare.where.kind_groups import Groups, Part, groups_of
+from inferwatch.studies.compare.where.kind_groups import Groups, KindPart, groups_of
 from inferwatch.studies.compare.where.measure import Measure, explained
 from inferwatch.studies.compare.where.onset import leanings, onset
 from inferwatch.studies.compare.where.split import (
@@ -80,7 +80,7 @@ class KindTable:
 
     def explaining(
         self, metric: JudgedMetric, groups: Groups, most: float
-    ) -> list[tuple[Part, float]]:
+    ) -> list[tuple[KindPart, float]]:
         a, b = self._sums(groups)
         parts = np.zeros((len(groups.parts), groups.count))
         for place, part in enumerate(groups.parts):
@@ -96,7 +96,7 @@ class KindTable:
         ]
 
     def split(
-        self, metric: JudgedMetric, groups: Groups, part: Part, share: float
+        self, metric: JudgedMetric, groups: Groups, part: KindPart, share: float
     ) -> Split | None:
         """By the metric's own statistic, or by what so few values can tell."""
         sides = self._counted(groups)
@@ -181,7 +181,9 @@ class Stretch:
 class PlaceFinder:
     """Looks at one pair of sides; draws are made once."""
 
-    def __init__(self, a: Side, b: Side, seed: int, allowed: float = 0.0) -> None:
+    def __init__(
+        self, a: ComparedSide, b: ComparedSide, seed: int, allowed: float = 0.0
+    ) -> None:
         """So much, as a share, may come of what else the hosts did."""
         self._a, self._b = a.runs, b.runs
         self._seed, self._allowed = seed, allowed
@@ -198,7 +200,7 @@ class PlaceFinder:
         changed: Sequence[JudgedMetric],
         unclear: Sequence[JudgedMetric] = (),
         matters: float = 0.0,
-    ) -> Iterator[Place]:
+    ) -> Iterator[ChangedPart]:
         """One at most of each metric.
 
         Args:
@@ -223,7 +225,9 @@ class PlaceFinder:
             if found is not None:
                 yield replace(found, sentence=sentence(found))
 
-    def _when(self, metric: JudgedMetric, alpha: float) -> tuple[Stretch, Place] | None:
+    def _when(
+        self, metric: JudgedMetric, alpha: float
+    ) -> tuple[Stretch, ChangedPart] | None:
         if metric.statistic is None and metric.of not in RATES:
             return None
         rows = self._timed_rows(metric.of)
@@ -272,7 +276,7 @@ class PlaceFinder:
 
     def _for_whom(
         self, metric: JudgedMetric, alpha: float, stretch: Stretch | None = None
-    ) -> Place | None:
+    ) -> ChangedPart | None:
         table = self._table(metric.of, stretch)
         if table is None or not table.groups:
             return None
@@ -289,7 +293,7 @@ class PlaceFinder:
 
     def _best(
         self, metric: JudgedMetric, table: KindTable, groups: Groups
-    ) -> tuple[float, Groups, Part, Split] | None:
+    ) -> tuple[float, Groups, KindPart, Split] | None:
         """The part of a cut that stands out most, of those that explain it."""
         found = table.explaining(metric, groups, MOST)
         if not found:
@@ -348,9 +352,9 @@ class PlaceFinder:
         return memories(np.where(np.isfinite(ratios), ratios, np.nan))
 
 
-def place_of(metric: JudgedMetric, cut: Cut, part: str, judged: Judged) -> Place:
+def place_of(metric: JudgedMetric, cut: Cut, part: str, judged: Judged) -> ChangedPart:
     n_a, n_b, *_ = judged.split.counts
-    return Place(
+    return ChangedPart(
         metric=metric,
         cut=cut,
         part=part,
@@ -369,7 +373,7 @@ def place_of(metric: JudgedMetric, cut: Cut, part: str, judged: Judged) -> Place
 WHERE = {Cut.PROMPT: "in prompts ", Cut.CLASS: "in class ", Cut.TURN: "in "}
 
 
-def sentence(place: Place) -> str:
+def sentence(place: ChangedPart) -> str:
     """``all of it in prompts over 1k (+340%, elsewhere +2%), from 00:40``."""
     many = "all of it" if place.is_all else "mostly"
     where = f"{WHERE.get(place.cut, '')}{place.part}"
@@ -379,7 +383,7 @@ def sentence(place: Place) -> str:
     return f"{said}, {'' if place.also.is_all else 'mostly '}{place.also.part}"
 
 
-def _figures(place: Place) -> str:
+def _figures(place: ChangedPart) -> str:
     its = f"{place.statistic} " if place.statistic else ""
     here, elsewhere = map(format_change, (place.ratio, place.rest_ratio))
     word = place.part.split(" ", 1)[0] if place.cut is Cut.TIME else ""

@@ -44,9 +44,9 @@ from inferwatch.studies.compare.checks.machine import (
 from inferwatch.studies.compare.reading.between_runs import LEAST
 from inferwatch.studies.compare.reading.conditions import (
     Conditions,
-    Gaps,
     GpuClocks,
     HostLoad,
+    RecordingGaps,
     conditions,
 )
 from inferwatch.studies.compare.reading.configuration import engine_gpus
@@ -198,7 +198,7 @@ def _host(host: HostLoad, *, on_cpu: bool) -> Iterator[str]:
             yield f"a CPU quota held the {role} process for {share:.0%} of the time"
 
 
-def _missing(gaps: Gaps) -> Iterator[str]:
+def _missing(gaps: RecordingGaps) -> Iterator[str]:
     if gaps.dropped:
         yield f"{counted(gaps.dropped, 'reading')} were lost"
     yield from gaps.lives

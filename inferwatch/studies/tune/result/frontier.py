@@ -7,7 +7,7 @@ present setting has a square one, the frontier a round one.
 from collections.abc import Iterator, Sequence
 
 from inferwatch.formatting import format_durations, format_rate
-from inferwatch.printing.svg import HEIGHT, WIDTH, Figure, Tick, path
+from inferwatch.printing.svg import HEIGHT, WIDTH, AxisTick, Figure, path
 from inferwatch.studies.tune.result.axis import PlotAxis
 from inferwatch.studies.tune.result.plot import (
     PlotLatency,
@@ -34,8 +34,8 @@ def frontier_figure(result: TuneResult, latency: PlotLatency) -> str:
         title=f"Output tokens/s against {latency} p99",
         unit="up and left is better" + (", time is logarithmic" if x.is_log else ""),
         shapes=[*_stairs(points, x, y), *(_spans(each, x, y) for each in points)],
-        x_ticks=[Tick(x.share(at), text) for at, text in x.durations(X_TICKS)],
-        y_ticks=[Tick(1 - y.share(at), text) for at, text in y.counts(Y_TICKS)],
+        x_ticks=[AxisTick(x.share(at), text) for at, text in x.durations(X_TICKS)],
+        y_ticks=[AxisTick(1 - y.share(at), text) for at, text in y.counts(Y_TICKS)],
         over="".join(_marks(points, x, y)),
     ).html()
 

@@ -15,15 +15,15 @@ from inferwatch.printing.document import (
     Block,
     Charts,
     Code,
-    Column,
-    Facts,
+    FactList,
     Folded,
-    Heading,
     Item,
     Items,
-    Part,
+    PageSection,
     Plot,
-    Row,
+    PrintedColumn,
+    PrintedHeading,
+    PrintedRow,
     RowGroup,
     Sentence,
     Table,
@@ -121,7 +121,9 @@ def tune_text(
         _others(table),
         *plots,
         _doubts(table),
-        [Sentence(text=ANSWERS), Facts(pairs=table.answers)] if table.answers else [],
+        [Sentence(text=ANSWERS), FactList(pairs=table.answers)]
+        if table.answers
+        else [],
         [Sentence(text=each) for each in _follows(result)],
         _pasted(result, plan, room),
     ]
@@ -145,12 +147,12 @@ def _table(table: ResultTable, room: int) -> Iterator[Block]:
         name = f"{mark:<{MARK}}{sign:<{SIGN}}{table.settings[n]}"
         cells = [column.texts[n].strip() for column in shown]
         lines = [[name], ["", *cells]] if alone else [[name, *cells]]
-        rows += [Row(cells=line, tone=_style(sign)) for line in lines]
+        rows += [PrintedRow(cells=line, tone=_style(sign)) for line in lines]
     yield Sentence(text=f"setting: {table.flags}")
     yield Table(
         columns=[
-            Column(head=head, is_left=True, width=first),
-            *(Column(head=each.head, width=_width(each)) for each in shown),
+            PrintedColumn(head=head, is_left=True, width=first),
+            *(PrintedColumn(head=each.head, width=_width(each)) for each in shown),
         ],
         groups=[RowGroup(rows=rows)],
     )
@@ -233,7 +235,7 @@ def tune_markdown(result: TuneResult, plan: TunePlan) -> str:
     commands = _commands(result, plan)
     return document_markdown(
         [
-            Heading(f"inferwatch tune: {plan.name or plan.model}", 3),
+            PrintedHeading(f"inferwatch tune: {plan.name or plan.model}", 3),
             Sentence(text=f"{result.verdict}.", is_lead=True),
             *_summary_table(table),
             Items(items=[*_notes(table, "answers of ")]),
@@ -268,10 +270,10 @@ def _summary_table(table: ResultTable) -> Iterator[Block]:
     ]
     yield Table(
         columns=[
-            *(Column(head=head, is_left=True) for head in heads),
-            *(Column(head=each.name) for each in table.columns),
+            *(PrintedColumn(head=head, is_left=True) for head in heads),
+            *(PrintedColumn(head=each.name) for each in table.columns),
         ],
-        groups=[RowGroup(rows=[Row(cells=cells) for cells in rows])],
+        groups=[RowGroup(rows=[PrintedRow(cells=cells) for cells in rows])],
     )
     yield Sentence(text="; ".join(table.legend), is_aside=True)
 
@@ -303,7 +305,7 @@ def _page(
     title: str, result: TuneResult, plan: TunePlan, trials: Sequence[Trial]
 ) -> Iterator[Block]:
     table = result_table(result, plan)
-    yield Heading(f"{title}: {goal_text(plan.goal, plan)}", 1)
+    yield PrintedHeading(f"{title}: {goal_text(plan.goal, plan)}", 1)
     yield Sentence(text=f"{result.verdict}.", is_lead=True)
     for line in _commands(result, plan):
         yield Code(text=line, kind="command")
@@ -311,13 +313,13 @@ def _page(
         yield Items(items=said, kind="follows")
     drawn = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
     if any(drawn):
-        yield Heading("Throughput against p99")
+        yield PrintedHeading("Throughput against p99")
         yield Sentence(text=ABOUT, tone="about")
         yield Charts(figures=[each for each in drawn if each])
     if table.marks:
-        yield Part(kind="settings-table", blocks=[*_settings(table)])
+        yield PageSection(kind="settings-table", blocks=[*_settings(table)])
     if notes := [*_notes(table)]:
-        yield Heading("What else there is to know")
+        yield PrintedHeading("What else there is to know")
         yield Items(items=notes, kind="checks")
     if trials:
         yield Folded(
@@ -335,7 +337,7 @@ def _settings(table: ResultTable) -> Iterator[Block]:
         ]
         for n, mark in enumerate(table.marks)
     ]
-    yield Heading(f"Settings: {table.flags}")
+    yield PrintedHeading(f"Settings: {table.flags}")
     yield simple_table([each.head for each in table.columns], rows)
     yield Sentence(text="; ".join(table.legend), tone="legend-line")
 
@@ -346,7 +348,7 @@ def _trials(trials: Sequence[Trial], plan: TunePlan) -> Iterator[Block]:
         *("setting", "outcome", "how", "engine", "took", SCORES[plan.goal]),
         *("tokens/s", "TTFT p99", "session"),
     )
-    yield Heading("Trials")
+    yield PrintedHeading("Trials")
     yield simple_table(names, [[*_trial(each, plan)] for each in trials])
 
 

@@ -13,7 +13,7 @@ from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.result.command import flags_line, inferwatch_command
 from inferwatch.studies.tune.result.verdict import verdict_of
 from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import Standing, standings
+from inferwatch.studies.tune.search.standings import PointStanding, standings
 from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome
 
@@ -70,7 +70,7 @@ QUANTITIES = (TTFT, TPOT, E2EL, MEMORY)
 
 def standings_by(
     quantity: Quantity, space: Space, rules: SearchRules, trials: Sequence[Trial]
-) -> tuple[Standing, ...]:
+) -> tuple[PointStanding, ...]:
     """How settings stand in what no goal ranks by, by the same statistics."""
     told = [
         replace(each, numbers=replace(each.numbers, cost=quantity.value(each.numbers)))
@@ -82,7 +82,7 @@ def standings_by(
 
 
 def costs_of(
-    found: Mapping[Quantity, Mapping[Point, Standing]],
+    found: Mapping[Quantity, Mapping[Point, PointStanding]],
     rules: SearchRules,
     best: Point,
     present: Point,
@@ -99,7 +99,7 @@ def costs_of(
 
 
 def _cost(
-    quantity: Quantity, one: Standing, present: Standing, matters: float
+    quantity: Quantity, one: PointStanding, present: PointStanding, matters: float
 ) -> str | None:
     """``TTFT p99 +12 … +30% (412 ms instead of 350 ms)``."""
     if one.against_present is None or one.against_present[0] <= 1 + matters / 2:
@@ -273,8 +273,8 @@ def _command(best: Point | None, plan: TunePlan | None) -> str | None:
 class _Beside:
     """How settings stand in what is shown of them besides the goal."""
 
-    tokens: Mapping[Point, Standing]
-    quantities: Mapping[Quantity, Mapping[Point, Standing]]
+    tokens: Mapping[Point, PointStanding]
+    quantities: Mapping[Quantity, Mapping[Point, PointStanding]]
     answers: Mapping[Point, AnswerComparison]
 
     @classmethod
@@ -283,11 +283,11 @@ class _Beside:
         space: Space,
         rules: SearchRules,
         trials: Sequence[Trial],
-        found: Sequence[Standing],
+        found: Sequence[PointStanding],
     ) -> "_Beside":
         """What the goal itself ranks by was ``found`` already."""
 
-        def by(goal: Goal) -> Sequence[Standing]:
+        def by(goal: Goal) -> Sequence[PointStanding]:
             same = goal is rules.goal
             return (
                 found if same else standings(space, replace(rules, goal=goal), trials)
@@ -318,7 +318,10 @@ class _Beside:
 
 
 def _of_point(
-    standing: Standing, rules: SearchRules, trials: Sequence[Trial], beside: _Beside
+    standing: PointStanding,
+    rules: SearchRules,
+    trials: Sequence[Trial],
+    beside: _Beside,
 ) -> PointResult:
     point = standing.point
     own = [each for each in trials if each.point == point]

@@ -10,7 +10,7 @@ from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.plan import TunePlan
 from inferwatch.studies.tune.result.scores import score_sentence
 from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import Standing
+from inferwatch.studies.tune.search.standings import PointStanding
 from inferwatch.studies.tune.space import Point, Space
 
 MOST_NAMES = 3
@@ -29,7 +29,7 @@ NOTHING_YET = "nothing has been measured yet"
 def verdict_of(
     space: Space,
     rules: SearchRules,
-    found: Sequence[Standing],
+    found: Sequence[PointStanding],
     plan: TunePlan | None = None,
 ) -> str:
     """One sentence without its stop.
@@ -49,9 +49,9 @@ def verdict_of(
 
 
 def _unsure(
-    best: Standing,
-    present: Standing | None,
-    found: Sequence[Standing],
+    best: PointStanding,
+    present: PointStanding | None,
+    found: Sequence[PointStanding],
     rules: SearchRules,
 ) -> Iterator[str]:
     """What it is not told apart from, and what throws doubt on it."""
@@ -76,7 +76,7 @@ def _unsure(
 
 
 def _against_present(
-    best: Standing, present: Standing | None, rules: SearchRules, goal: str
+    best: PointStanding, present: PointStanding | None, rules: SearchRules, goal: str
 ) -> str:
     name = best.point.text
     if best == present:
@@ -109,7 +109,7 @@ def _against_present(
     )
 
 
-def _how_much(best: Standing, present: Standing, of: str, goal: Goal) -> str:
+def _how_much(best: PointStanding, present: PointStanding, of: str, goal: Goal) -> str:
     """Without an interval. No number of times is better than nothing: both are told."""
     if best.ratio_to_present is not None:
         return f"{_change(_gain(best.ratio_to_present, goal))} than {of}"

@@ -24,7 +24,11 @@ from inferwatch.record.lookup.recorded_readings import chosen_readings
 from inferwatch.record.sessions.sessions import find
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import Standing, neighbours, standings
+from inferwatch.studies.tune.search.standings import (
+    PointStanding,
+    neighbours,
+    standings,
+)
 from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialOutcome
 from inferwatch.studies.what_if.heard import KINDS, CannotTellError
@@ -172,7 +176,12 @@ class _Judge:
     """Whether a prediction can still win, the model's error counted threefold."""
 
     def __init__(
-        self, goal: Goal, best: Standing, base: Trial, told: WhatIf, slo: Slo | None
+        self,
+        goal: Goal,
+        best: PointStanding,
+        base: Trial,
+        told: WhatIf,
+        slo: Slo | None,
     ) -> None:
         self._goal, self._best, self._base = goal, best, base
         self._told, self._slo = told, slo

@@ -23,7 +23,7 @@ from math import ceil, log, sqrt
 
 from inferwatch.studies.tune.search.lives import EngineLife, life_for
 from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import Standing, standings
+from inferwatch.studies.tune.search.standings import PointStanding, standings
 from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialOutcome
 
@@ -209,7 +209,7 @@ class _Race:
         places = ceil(len(self._standings) / float(GO_ON) ** self._attempts[point])
         return place < max(FINALISTS, places)
 
-    def _is_hopeless(self, each: Standing) -> bool:
+    def _is_hopeless(self, each: PointStanding) -> bool:
         """All repeats would hardly tell it from the best, as near as it is measured.
 
         Its interval would shrink with the root of the trials, and the difference would

@@ -87,7 +87,7 @@ luck, and where its neighbour is best, it is likely to be good."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PointStanding:
     """One point, as it stands after these trials."""
 
     point: Point
@@ -124,7 +124,7 @@ class Standing:
 
 def standings(
     space: Space, rules: SearchRules, trials: Sequence[Trial]
-) -> tuple[Standing, ...]:
+) -> tuple[PointStanding, ...]:
     counts = {point: _Counted.of(point, rules.goal, trials) for point in space.points}
     scored = [each for each in counts.values() if each.values]
     fit = _Fit.of(scored, rules.goal) if scored else None
@@ -233,10 +233,10 @@ def _own_spread(trial: Trial, goal: Goal) -> float | None:
     return math.log(high / low) / (2 * Z) if low and high else None
 
 
-def _unscored(count: _Counted, *, beside: bool = False) -> Standing:
+def _unscored(count: _Counted, *, beside: bool = False) -> PointStanding:
     """Next to the best of all, no prediction of before keeps a point out."""
     dropped = count.out or (None if beside else count.left_out)
-    return Standing(
+    return PointStanding(
         point=count.point,
         alive=dropped is None,
         dropped=dropped,
@@ -246,7 +246,7 @@ def _unscored(count: _Counted, *, beside: bool = False) -> Standing:
 
 def _standing(
     space: Space, rules: SearchRules, count: _Counted, fit: "_Fit"
-) -> Standing:
+) -> PointStanding:
     place, best = fit.places[count.point], fit.best
     present = fit.places.get(space.present)
     against_best = fit.ratio_span(place, best, for_all=True)
@@ -259,7 +259,7 @@ def _standing(
     if dropped is None and apart and (far or not few):
         low, high = sorted(1 - end for end in against_best or ())
         dropped = _below(fit, low, high)
-    return Standing(
+    return PointStanding(
         point=count.point,
         trials=len(count.values),
         score=fit.score(place),

@@ -27,7 +27,7 @@ from inferwatch.printing.export.html.page import write_html
 from inferwatch.printing.export.html.page_data import Distribution
 from inferwatch.printing.export.recording import opened
 from inferwatch.printing.summary.latencies import COLUMNS
-from inferwatch.printing.svg import Curve, cdf
+from inferwatch.printing.svg import ChartCurve, cdf
 from tests.inferwatch.metrics.scripted_hardware import gpu_info, plausible
 from tests.inferwatch.metrics.scripted_live_limits import story
 from tests.inferwatch.printing.export.conftest import Exported, Recorded
@@ -261,7 +261,9 @@ def test_a_real_browser_shows_it_without_a_complaint(
 def test_chunks_that_came_at_once_do_not_stretch_the_axis_of_a_distribution() -> None:
     spread = [(1e-9, 0.2), (5e-3, 0.9), (10.0, 1.0)]
 
-    drawn = cdf("ITL", [Curve(name="ITL", ink="mean", points=spread)], format_duration)
+    drawn = cdf(
+        "ITL", [ChartCurve(name="ITL", ink="mean", points=spread)], format_duration
+    )
 
     *_, xs = drawn.split('<div class="xs">')
     assert re.findall(r"<span [^>]*>(.*?)</span>", xs) == [

@@ -28,7 +28,7 @@ from collectors.contract.readings import (
 )
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.export.perfetto.session_trace import write_perfetto
-from inferwatch.printing.export.perfetto.trace_format import Place, Trace
+from inferwatch.printing.export.perfetto.trace_format import Trace, TrackOrder
 from inferwatch.printing.export.recording import opened
 from tests.inferwatch.metrics.scripted_live_limits import story
 from tests.inferwatch.printing.export.conftest import Exported, Recorded
@@ -115,7 +115,7 @@ def phases(events: Events) -> list[tuple[str, int, int]]:
 def test_moments_before_the_hosts_clock_began_keep_their_order() -> None:
     out = io.BytesIO()
     trace = Trace(out, start_monotonic_ns=-5_000)
-    track = trace.track("g", "t", Place.SESSION)
+    track = trace.track("g", "t", TrackOrder.SESSION)
 
     for t_ns in (1_500, 4_995):
         trace.instant(track, "here", t_ns, {})

@@ -18,11 +18,11 @@ from inferwatch.studies.compare.comparison import (
 from inferwatch.studies.compare.reading.request_kinds import Kinds
 from inferwatch.studies.compare.reading.requests import TimedValues
 from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
     LoadFacts,
     Pairing,
     RatioSums,
     SessionNumbers,
-    Side,
 )
 from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
 from inferwatch.studies.compare.statistics.resampling import BINS, counted
@@ -144,7 +144,7 @@ def comparison(  # noqa: PLR0913  each is a case
             if not paired:
                 sent = Sent.of(random, requests, seconds, memory)
             made.append(session(random, sent, number * 10 + run, seconds, change, same))
-        sides.append(Side(runs=tuple(made)))
+        sides.append(ComparedSide(runs=tuple(made)))
     return compare(sides, ComparisonRules(seed=seed, draws=1_000))
 
 

@@ -16,9 +16,9 @@ from inferwatch.studies.compare.fail_if import ConditionOutcome, parse_condition
 from inferwatch.studies.compare.reading.between_runs import BUSY, SHARED
 from inferwatch.studies.compare.reading.conditions import Conditions, HostLoad
 from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
     Pairing,
     SessionNumbers,
-    Side,
 )
 from inferwatch.studies.compare.verdicts import MetricVerdict
 
@@ -52,8 +52,8 @@ def tpot_p50(
             configuration={"engine device": device},
         )
 
-    a = Side(runs=tuple(run(number, 1.0) for number in range(runs)))
-    b = Side(runs=tuple(run(9 + number, times) for number in range(runs)))
+    a = ComparedSide(runs=tuple(run(number, 1.0) for number in range(runs)))
+    b = ComparedSide(runs=tuple(run(9 + number, times) for number in range(runs)))
     rules = ComparisonRules(draws=500, conditions=(CONDITION,))
     (pair,) = compare([a, b], rules).pairs
     (found,) = (each for each in pair.results if each.metric.key == "tpot_p50_s")

@@ -10,7 +10,10 @@ import pytest
 
 from inferwatch.studies.compare.checks.drift import check_drift
 from inferwatch.studies.compare.quality import Quality
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
+    SessionNumbers,
+)
 from inferwatch.studies.compare.statistics.resampling import BINS, CountedValues, Floats
 from inferwatch.studies.compare.statistics.trend import trend_of
 
@@ -129,7 +132,7 @@ def _drifting(run: SessionNumbers, name: str, by: Floats) -> SessionNumbers:
 def test_steady_sessions_are_good(
     steady: tuple[SessionNumbers, SessionNumbers],
 ) -> None:
-    check = check_drift(*map(Side.of, steady))
+    check = check_drift(*map(ComparedSide.of, steady))
 
     assert check.quality is Quality.GOOD
     assert check.sentence == (
@@ -142,7 +145,7 @@ def test_a_drift_is_said_with_its_session_its_size_and_what_to_do(
 ) -> None:
     before = _drifting(steady[0], "tpot_s", line(1.5))
 
-    check = check_drift(Side.of(before), Side.of(steady[1]))
+    check = check_drift(ComparedSide.of(before), ComparedSide.of(steady[1]))
 
     assert check.quality is Quality.DOUBTFUL
     said = re.fullmatch(
@@ -166,7 +169,7 @@ def test_a_drift_that_is_too_small_to_matter_is_none(
     )
     runs = [replace(run, counted={"tpot_s": exact}) for run in steady]
 
-    assert check_drift(*map(Side.of, runs)).quality is Quality.GOOD
+    assert check_drift(*map(ComparedSide.of, runs)).quality is Quality.GOOD
 
 
 def test_a_load_that_rose_is_named_as_the_reason(
@@ -183,7 +186,7 @@ def test_a_load_that_rose_is_named_as_the_reason(
     )
     after = replace(steady[1], counted={"ttft_s": rising})
 
-    check = check_drift(Side.of(steady[0]), Side.of(after))
+    check = check_drift(ComparedSide.of(steady[0]), ComparedSide.of(after))
 
     assert check.sentence.startswith(
         "TTFT of after rose by 50% from its first to its last third, as its load "
@@ -202,7 +205,7 @@ def test_what_changes_too_slowly_is_unknown(
     )
     after = replace(steady[1], counted={"tpot_s": slow})
 
-    check = check_drift(Side.of(steady[0]), Side.of(after))
+    check = check_drift(ComparedSide.of(steady[0]), ComparedSide.of(after))
 
     assert check.quality is Quality.UNKNOWN
     assert check.sentence.startswith("Whether after drifts cannot be told: ")
@@ -212,7 +215,9 @@ def test_false_alarms_stay_below_one_in_twenty(honesty: ModuleType) -> None:
     """Of all latencies of both sessions together, which remember 9 requests."""
     found: npt.NDArray[np.bool_] = np.array(
         [
-            check_drift(*(Side.of(each) for each in _pair(honesty, seed))).quality
+            check_drift(
+                *(ComparedSide.of(each) for each in _pair(honesty, seed))
+            ).quality
             is Quality.DOUBTFUL
             for seed in range(150)
         ]

@@ -28,7 +28,10 @@ from inferwatch.record.sessions.sessions import find
 from inferwatch.studies.compare.comparison import ComparisonRules, SessionPair
 from inferwatch.studies.compare.comparison import compare as compared
 from inferwatch.studies.compare.reading.hardware import gpu_means
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
+    SessionNumbers,
+)
 from inferwatch.studies.compare.reading.session_reader import SessionQuery, read_session
 from inferwatch.studies.compare.reading.span import SpanChoice
 from inferwatch.studies.compare.verdicts import MetricVerdict
@@ -129,7 +132,9 @@ def constant(uuid: str, **facts: Any) -> Iterator[GpuSample]:
 
 
 def pair_of(a: SessionNumbers, b: SessionNumbers) -> SessionPair:
-    return compared([Side.of(a), Side.of(b)], ComparisonRules(draws=500)).pairs[0]
+    return compared(
+        [ComparedSide.of(a), ComparedSide.of(b)], ComparisonRules(draws=500)
+    ).pairs[0]
 
 
 def verdicts(pair: SessionPair) -> dict[str, MetricVerdict]:

@@ -24,7 +24,7 @@ from inferwatch.studies.compare.reading.live_limits import (
     limit_text,
     limits_held,
 )
-from inferwatch.studies.compare.reading.session_numbers import Side
+from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.reading.session_reader import SessionQuery, read_session
 from inferwatch.studies.compare.reading.span import SpanChoice
 
@@ -165,11 +165,11 @@ def test_a_limit_is_said_as_it_went(seqs: list[int], said: str | None) -> None:
 
 
 def test_numbers_of_two_settings_are_doubtful(honesty: ModuleType) -> None:
-    def run(name: str, *held: Values) -> Side:
+    def run(name: str, *held: Values) -> ComparedSide:
         numbers = honesty.Simulated(np.random.default_rng(4), 2000, 3).numbers(4)
         row = replace(numbers.row, name=name)
         told = {"engine max_num_seqs": limit_text(held, "max_num_seqs")}
-        return Side.of(
+        return ComparedSide.of(
             replace(
                 numbers,
                 row=row,

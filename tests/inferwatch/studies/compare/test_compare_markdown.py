@@ -15,8 +15,8 @@ from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.compare.printed import comparison_markdown
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.configuration import DifferingSetting
-from inferwatch.studies.compare.reading.place import Cut, Place
-from inferwatch.studies.compare.reading.session_numbers import Side
+from inferwatch.studies.compare.reading.place import ChangedPart, Cut
+from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.studies.compare.verdicts import MetricVerdict
 
@@ -69,7 +69,7 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def named(side: Side, label: str) -> Side:
+def named(side: ComparedSide, label: str) -> ComparedSide:
     return replace(side, runs=(replace(side.first, label=label),))
 
 
@@ -78,7 +78,7 @@ def hostile(found: Comparison) -> Comparison:
     pair = found.pairs[0]
     metric = pair.of(MetricVerdict.WORSE)[0].metric
     sides = tuple(named(side, HOSTILE) for side in found.sides)
-    place = Place(
+    place = ChangedPart(
         metric=metric,
         cut=Cut.CLASS,
         part=HOSTILE,

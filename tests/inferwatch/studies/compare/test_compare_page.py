@@ -23,8 +23,8 @@ from inferwatch.studies.compare.metrics import KEYS
 from inferwatch.studies.compare.page import ForestAxis, forest
 from inferwatch.studies.compare.page import comparison_page as page
 from inferwatch.studies.compare.quality import Quality, QualityCheck
-from inferwatch.studies.compare.reading.place import Cut, Place
-from inferwatch.studies.compare.reading.session_numbers import Side, Throughput
+from inferwatch.studies.compare.reading.place import ChangedPart, Cut
+from inferwatch.studies.compare.reading.session_numbers import ComparedSide, Throughput
 from inferwatch.studies.compare.report import GLYPHS, change_text, sentence, values_text
 from inferwatch.studies.compare.runs.selection import ComparisonRequest, run_comparison
 from inferwatch.studies.compare.statistics.resampling import BINS, counted
@@ -71,7 +71,7 @@ def with_pair(comparison: Comparison, **changed: object) -> Comparison:
     return replace(comparison, pairs=(pair,))
 
 
-def renamed(side: Side, name: str) -> Side:
+def renamed(side: ComparedSide, name: str) -> ComparedSide:
     runs = tuple(replace(run, label=name) for run in side.runs)
     return replace(side, runs=runs, label=name)
 
@@ -179,7 +179,7 @@ def test_quality_is_told_by_more_than_a_colour(
 
 
 def test_where_the_change_is_largest_stands_under_its_row(found: Comparison) -> None:
-    place = Place(
+    place = ChangedPart(
         metric=KEYS["ttft_p99_s"],
         cut=Cut.PROMPT,
         part="over 1k",
@@ -314,7 +314,7 @@ def test_several_runs_are_thin_lines_under_that_of_their_side(
 ) -> None:
     before, after = (side.first for side in found.sides)
     pair = replace(
-        found.pairs[0], b=Side(runs=(after, before), label="both"), results=()
+        found.pairs[0], b=ComparedSide(runs=(after, before), label="both"), results=()
     )
 
     chart = distributions(pair)[0]
@@ -363,7 +363,7 @@ def test_sessions_with_nothing_in_common_are_a_page_all_the_same(
     found: Comparison,
 ) -> None:
     empty = tuple(
-        Side.of(replace(each.first, counted={}, sums={}, throughput=None))
+        ComparedSide.of(replace(each.first, counted={}, sums={}, throughput=None))
         for each in found.sides
     )
 
@@ -378,7 +378,9 @@ def test_sessions_with_nothing_in_common_are_a_page_all_the_same(
 def test_a_single_metric_of_one_vantage_is_one_distribution(found: Comparison) -> None:
     only = "client.ttft_s"
     sides = [
-        Side.of(replace(each.first, counted={only: each.first.counted[only]}, sums={}))
+        ComparedSide.of(
+            replace(each.first, counted={only: each.first.counted[only]}, sums={})
+        )
         for each in found.sides
     ]
 
@@ -400,7 +402,7 @@ def test_strange_values_are_a_page_all_the_same(
     place = np.arange(len(values_ns)) * BINS // len(values_ns)
     values = counted(place, np.array(values_ns))
     sides = [
-        Side.of(
+        ComparedSide.of(
             replace(each.first, counted={"ttft_s": values, "queue_s": values}, sums={})
         )
         for each in found.sides

@@ -9,7 +9,7 @@ import pytest
 
 from inferwatch.studies.compare.comparison import ComparisonRules, compare
 from inferwatch.studies.compare.reading.place import Cut
-from inferwatch.studies.compare.reading.session_numbers import Side
+from inferwatch.studies.compare.reading.session_numbers import ComparedSide
 from inferwatch.studies.compare.where.places import PlaceFinder
 from tests.inferwatch.studies.compare.placed_sessions import (
     Floats,
@@ -241,7 +241,9 @@ def test_nothing_is_named_where_the_comparison_is_void() -> None:
     pair = compared(0, times(2.0, lambda sent: sent.at_s >= 40))
     failed = replace(pair.b.first, load=replace(pair.b.load, failed=1_500))
 
-    void = compare([pair.a, Side.of(failed)], ComparisonRules(draws=1_000)).pairs[0]
+    void = compare(
+        [pair.a, ComparedSide.of(failed)], ComparisonRules(draws=1_000)
+    ).pairs[0]
 
     assert pair.places
     assert void.void

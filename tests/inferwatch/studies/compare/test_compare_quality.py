@@ -23,14 +23,14 @@ from inferwatch.studies.compare.quality import (
 )
 from inferwatch.studies.compare.reading.conditions import (
     Conditions,
-    Gaps,
     GpuClocks,
     HostLoad,
+    RecordingGaps,
 )
 from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
     Pairing,
     SessionNumbers,
-    Side,
 )
 from inferwatch.studies.compare.reading.span import WarmupCut
 from inferwatch.studies.compare.report import sentence
@@ -75,12 +75,15 @@ def made(honesty: ModuleType) -> MadeRun:
 
 
 def found(a: SessionNumbers, b: SessionNumbers) -> dict[str, QualityCheck]:
-    return {each.subject: each for each in quality_of(Side.of(a), Side.of(b))}
+    return {
+        each.subject: each
+        for each in quality_of(ComparedSide.of(a), ComparedSide.of(b))
+    }
 
 
 def doubt(a: SessionNumbers, b: SessionNumbers, subject: str) -> str:
     """The only one."""
-    (only,) = doubts(quality_of(Side.of(a), Side.of(b)))
+    (only,) = doubts(quality_of(ComparedSide.of(a), ComparedSide.of(b)))
     assert (only.subject, only.quality) == (subject, Quality.DOUBTFUL)
     return only.sentence
 
@@ -107,7 +110,7 @@ def test_what_was_not_recorded_is_one_line(made: MadeRun) -> None:
     bare = [made(name, **unknown) for name in ("before", "after")]
     bare = [replace(run, configuration={}) for run in bare]
 
-    checks = quality_of(*map(Side.of, bare))
+    checks = quality_of(*map(ComparedSide.of, bare))
 
     assert not_recorded(checks) == (
         "not recorded: client, model, engine, gpu, settings, clocks, host, recording"
@@ -200,9 +203,11 @@ def test_runs_of_one_side_that_were_set_up_differently_are_a_doubt(
     made: MadeRun,
 ) -> None:
     other = made("again", configuration={"engine max_num_seqs": "32"})
-    a = Side(runs=(made("before"), other), label="before")
+    a = ComparedSide(runs=(made("before"), other), label="before")
 
-    checks = {each.subject: each for each in quality_of(a, Side.of(made("after")))}
+    checks = {
+        each.subject: each for each in quality_of(a, ComparedSide.of(made("after")))
+    }
 
     assert checks["settings"].quality is Quality.DOUBTFUL
     assert checks["settings"].sentence == (
@@ -334,7 +339,10 @@ def test_what_is_void_is_not_judged_and_is_no_pass(
     slow = replace(slow, counted=_slower(slow))
 
     (pair,) = compare(
-        [Side.of(made("before", load={"failed": failed})), Side.of(slow)],
+        [
+            ComparedSide.of(made("before", load={"failed": failed})),
+            ComparedSide.of(slow),
+        ],
         ComparisonRules(conditions=(condition,)),
     ).pairs
 
@@ -356,7 +364,9 @@ def test_what_is_not_void_is_judged(made: MadeRun) -> None:
     slow = made("after", load={"failed": 900})
     slow = replace(slow, counted=_slower(slow))
 
-    (pair,) = compare([Side.of(made("before")), Side.of(slow)], ComparisonRules()).pairs
+    (pair,) = compare(
+        [ComparedSide.of(made("before")), ComparedSide.of(slow)], ComparisonRules()
+    ).pairs
 
     assert pair.void is None
     assert pair.of(MetricVerdict.WORSE)
@@ -371,7 +381,10 @@ def _slower(run: SessionNumbers) -> dict[str, Any]:
 
 def test_json_has_every_check(made: MadeRun) -> None:
     compared = compare(
-        [Side.of(made("before")), Side.of(made("after", load={"failed": 1200}))],
+        [
+            ComparedSide.of(made("before")),
+            ComparedSide.of(made("after", load={"failed": 1200})),
+        ],
         ComparisonRules(),
     )
 
@@ -418,15 +431,19 @@ def test_a_session_that_never_settles_is_a_doubt(made: MadeRun) -> None:
             "after may still be recorded elsewhere: what comes is left out.",
         ),
         (
-            {"conditions": replace(CALM, gaps=Gaps(dropped=7))},
+            {"conditions": replace(CALM, gaps=RecordingGaps(dropped=7))},
             "7 readings of after were lost on the way.",
         ),
         (
-            {"conditions": replace(CALM, gaps=Gaps(lives=("engine restarted",)))},
+            {
+                "conditions": replace(
+                    CALM, gaps=RecordingGaps(lives=("engine restarted",))
+                )
+            },
             "after is not of one life of its engine (engine restarted): measure again.",
         ),
         (
-            {"conditions": replace(CALM, gaps=Gaps(stepped_s=(0.5, -3.2)))},
+            {"conditions": replace(CALM, gaps=RecordingGaps(stepped_s=(0.5, -3.2)))},
             "The wall clock of after stepped by -3.2 s: it was set, or the host slept.",
         ),
     ],

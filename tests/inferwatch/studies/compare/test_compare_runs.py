@@ -9,7 +9,10 @@ import pytest
 
 from inferwatch.studies.compare.comparison import ComparisonRules, MetricResult, compare
 from inferwatch.studies.compare.metrics import KEYS
-from inferwatch.studies.compare.reading.session_numbers import SessionNumbers, Side
+from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
+    SessionNumbers,
+)
 from inferwatch.studies.compare.statistics.family import FamilyMember, adjusted
 from inferwatch.studies.compare.statistics.repeated import RunDifference
 from inferwatch.studies.compare.statistics.significance import Difference, Resampled
@@ -20,11 +23,11 @@ RULES = ComparisonRules(draws=500)
 
 def runs(
     honesty: ModuleType, seed: int, count: int, *, drift: float, times: float = 1.0
-) -> Side:
+) -> ComparedSide:
     random = np.random.default_rng([seed, count])
     made = [honesty.Simulated(random, 1_000, 3, drift=drift) for _ in range(count)]
     longer = dict.fromkeys(honesty.MEDIANS_S, times)
-    return Side(
+    return ComparedSide(
         runs=tuple(each.numbers(n + 1, times=longer) for n, each in enumerate(made)),
         label=f"side {seed}",
     )
@@ -188,7 +191,7 @@ def test_a_run_without_a_metric_is_named(honesty: ModuleType) -> None:
     a, b = (runs(honesty, seed, 2, drift=0.0) for seed in (1, 2))
     first, last = b.runs
     counted = {name: each for name, each in last.counted.items() if name != "queue_s"}
-    b = Side(runs=(first, replace(last, counted=counted)))
+    b = ComparedSide(runs=(first, replace(last, counted=counted)))
 
     (pair,) = compare([a, b], RULES).pairs
 
@@ -213,7 +216,9 @@ def test_a_session_does_not_differ_from_its_copy(
     same = honesty.Pairing(requests=1_000, of=1_000) if pairing else None
     one = replace(alone(honesty), pairing=same)
 
-    (pair,) = compare([Side.of(one), Side.of(replace(one))], RULES).pairs
+    (pair,) = compare(
+        [ComparedSide.of(one), ComparedSide.of(replace(one))], RULES
+    ).pairs
 
     for each in pair.results:
         assert each.difference in {0.0, None}
@@ -247,7 +252,7 @@ def test_a_load_that_sends_all_at_once_is_no_sample(
         each.at_s = np.sort(each.at_s % within_s)
         each.at_s[-1] = 60.0
 
-    sides = [Side.of(each.numbers()) for each in (one, two)]
+    sides = [ComparedSide.of(each.numbers()) for each in (one, two)]
     (pair,) = compare(sides, RULES).pairs
 
     assert not honesty.alarms(pair)
@@ -262,7 +267,7 @@ def test_values_that_do_not_vary_do_not_differ(honesty: ModuleType) -> None:
         each.values_s["queue_s"][:] = 0.0
         each.values_s["tpot_s"][:] = 0.02
 
-    sides = [Side.of(each.numbers()) for each in (one, two)]
+    sides = [ComparedSide.of(each.numbers()) for each in (one, two)]
     (pair,) = compare(sides, RULES).pairs
 
     for key in ("queue_mean_s", "queue_p50_s", "tpot_mean_s", "tpot_p50_s"):

@@ -17,7 +17,7 @@ from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.studies.compare.comparison import Comparison, MetricResult, SessionPair
 from inferwatch.studies.compare.metrics import JudgedMetric
 from inferwatch.studies.compare.quality import Quality, QualityCheck
-from inferwatch.studies.compare.reading.place import Cut, Place
+from inferwatch.studies.compare.reading.place import ChangedPart, Cut
 from inferwatch.studies.compare.reading.span import SpanChoice
 from inferwatch.studies.compare.report import GLYPHS
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
@@ -334,8 +334,8 @@ async def test_better_at_another_load_is_no_victory(sessions: Path) -> None:
 async def test_the_detail_says_when_and_for_whom(sessions: Path) -> None:
     app = app_of(sessions, "before", "slow")
 
-    def place(metric: JudgedMetric, cut: Cut, sentence: str) -> Place:
-        return Place(
+    def place(metric: JudgedMetric, cut: Cut, sentence: str) -> ChangedPart:
+        return ChangedPart(
             metric=metric,
             cut=cut,
             part="over 1k",

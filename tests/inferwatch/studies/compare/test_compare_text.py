@@ -20,7 +20,7 @@ from inferwatch.studies.compare.fail_if import parse_condition
 from inferwatch.studies.compare.printed import comparison_text
 from inferwatch.studies.compare.quality import Quality, QualityCheck
 from inferwatch.studies.compare.reading.configuration import DifferingSetting
-from inferwatch.studies.compare.reading.place import Cut, Place
+from inferwatch.studies.compare.reading.place import ChangedPart, Cut
 from inferwatch.studies.compare.reading.session_numbers import Pairing
 from inferwatch.studies.compare.report import (
     more_text,
@@ -343,7 +343,7 @@ def test_where_a_metric_changed_stands_under_its_row(
     found: Comparison, pair: SessionPair
 ) -> None:
     metric = pair.of(MetricVerdict.WORSE)[0].metric
-    place = Place(
+    place = ChangedPart(
         metric=metric,
         cut=Cut.PROMPT,
         part="over 1k",

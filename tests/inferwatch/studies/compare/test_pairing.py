@@ -4,7 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from inferwatch.studies.compare.reading.pairing import Schedule, common_spans, shared
+from inferwatch.studies.compare.reading.pairing import (
+    PlannedRequests,
+    common_spans,
+    shared,
+)
 from inferwatch.studies.compare.reading.requests import UNKNOWN
 from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
 
@@ -12,11 +16,13 @@ SECOND = 1_000_000_000
 REQUESTS = 200
 
 
-def schedule(seed: int = 1, late_s: float = 0.0, count: int = REQUESTS) -> Schedule:
+def schedule(
+    seed: int = 1, late_s: float = 0.0, count: int = REQUESTS
+) -> PlannedRequests:
     """What a load of that seed sends, begun so much later in its session."""
     random = np.random.default_rng(seed)
     due = np.cumsum(random.exponential(SECOND / 15, count)).astype(np.int64)
-    return Schedule(
+    return PlannedRequests(
         number=np.arange(count),
         due_ns=due + round(late_s * SECOND),
         prompt_tokens=random.integers(32, 128, count),
@@ -136,9 +142,9 @@ def test_parts_that_share_nothing_are_none() -> None:
     assert common_spans([span(0, 10), span(20, 30)], [0, 5 * SECOND]) is None
 
 
-def cut_off(whole: Schedule, count: int) -> Schedule:
+def cut_off(whole: PlannedRequests, count: int) -> PlannedRequests:
     """Only the first so many were sent."""
-    return Schedule(
+    return PlannedRequests(
         number=whole.number[:count],
         due_ns=whole.due_ns[:count],
         prompt_tokens=whole.prompt_tokens[:count],

@@ -8,7 +8,7 @@ import pytest
 from inferwatch.studies.tune.goal import Goal
 from inferwatch.studies.tune.search.rules import SearchRules
 from inferwatch.studies.tune.search.standings import (
-    Standing,
+    PointStanding,
     machine_drift,
     neighbours,
     standings,
@@ -27,7 +27,7 @@ SPACE = space_of_seqs(2, 4, 8, 16, 32, present=8)
 RULES = SearchRules(goal=Goal.TOKENS)
 
 
-def stand(*trials: Trial) -> dict[int, Standing]:
+def stand(*trials: Trial) -> dict[int, PointStanding]:
     found = standings(SPACE, RULES, trials)
     return {int(each.point.flags[0][1]): each for each in found}
 
@@ -249,7 +249,7 @@ def test_of_many_settings_most_that_are_a_quarter_worse_are_told_apart() -> None
     worse = [2**n for n in range(1, 12)]
     order = [1, *worse[:3], 1, *worse[3:6], 1, *worse[6:9], 1, *worse[9:], 1]
     order += [*worse[:3], 1, *worse[3:6], 1]
-    found: list[Standing] = []
+    found: list[PointStanding] = []
     for _ in range(30):
         noises = np.exp(random.normal(0, 0.05, len(order)))
         trials = of_scores(
