@@ -26,7 +26,6 @@ class Destination:
 
     @property
     def is_stdout(self) -> bool:
-        """Whether the export is written to standard output."""
         return str(self.path) == STDOUT
 
     @contextmanager

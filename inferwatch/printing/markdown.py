@@ -163,7 +163,6 @@ def _cut(text: str, most: int) -> str:
 
 
 def shortened_name(text: str) -> str:
-    """A name that others chose, beside others in a line."""
     return _cut(visible(text), MOST_OF_A_NAME)
 
 

@@ -118,7 +118,6 @@ def axis_labels(ticks: Iterable[AxisTick]) -> str:
 
 
 def label(tick: AxisTick, side: str) -> str:
-    """What stands at a mark, so far from that side: left or top."""
     place = " start" if tick.at < EDGE else " end" if tick.at > 1 - EDGE else ""
     return (
         f'<span class="tick{place}" style="{side}:{tick.at * 100:.2f}%">'

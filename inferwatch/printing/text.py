@@ -111,7 +111,6 @@ def block_lines(  # noqa: C901 - a case for each
 
 
 def table_lines(table: Table, paint: Paint, width: int | None = None) -> Iterator[str]:
-    """Heads, groups, rows and what stands below them."""
     columns = table.columns
     if any(column.head for column in columns):
         yield "".join(_head(column) for column in columns)

@@ -63,7 +63,6 @@ class Recording:
 
     @property
     def bookmarks(self) -> list[tuple[int, str]]:
-        """The moments and texts of bookmarks, in order of time."""
         query = self.connection.execute(BOOKMARKS, (self.session.session,))
         return query.fetchall()
 

@@ -40,7 +40,6 @@ def cause_rows(snapshot: Snapshot) -> Summary:
 
 
 def slowest_rows(snapshot: Snapshot) -> list[RequestRow]:
-    """Those with the longest TTFT among the rows at hand."""
     told = [each for each in snapshot.requests if each.ttft_s is not None]
     told.sort(key=lambda each: (-(each.ttft_s or 0.0), each.key))
     return told[:MOST_SLOW]

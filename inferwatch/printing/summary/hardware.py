@@ -38,7 +38,6 @@ PROCESS = ("pid", "role", "cpu_share", "rss_bytes", "threads", "throttled")
 
 
 def hardware_rows(snapshot: Snapshot) -> Summary:
-    """The engine's GPUs together, each GPU, and each host."""
     return {
         "hardware": _together(snapshot.hardware),
         "gpus": [_gpu(each) for each in snapshot.gpus],

@@ -172,7 +172,6 @@ _NO_SAMPLE: Summary = dict.fromkeys(
 
 
 def _stamps(sample: ClientSample) -> str:
-    """Whether the kernel or the client stamped the tokens."""
     if not sample.kernel_stamps:
         return "user"
     return "kernel" if sample.kernel_stamps == sample.tokens else "mixed"
@@ -397,7 +396,6 @@ def _check(check: Mapping[str, Any] | None) -> list[str]:
 
 
 def _scenario(found: Mapping[str, Any] | None) -> list[str]:
-    """What a run of a scenario means, in its one sentence."""
     if found is None:
         return []
     return wrap(f"{found['name']}: {found['sentence']}", 80, subsequent_indent="  ")

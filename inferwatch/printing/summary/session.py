@@ -405,7 +405,6 @@ def _client(client: ClientView | None) -> Summary | None:
 
 
 def load_runs(client: ClientView | None) -> list[Summary]:
-    """Each load run for itself, in order of their beginning."""
     if client is None:
         return []
     return [
@@ -441,7 +440,6 @@ def client_verdict(client: ClientView) -> Summary:
 
 
 def summary_text(summary: Summary) -> str:
-    """The summary for people: one table, 80 columns at most."""
     blocks = [
         _head(summary),
         _facts(summary),
@@ -586,7 +584,6 @@ def _as_sent(requests: Summary) -> str:
 
 
 def _ours(runs: list[Summary]) -> str:
-    """Requests that our own loads cut off at their end."""
     aborted = sum(run["aborted"] for run in runs)
     return f", {aborted:,} of them by our load" if aborted else ""
 

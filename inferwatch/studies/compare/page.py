@@ -106,7 +106,6 @@ class ForestAxis:
         )
 
     def share(self, ratio: float) -> float:
-        """Where on the axis, 0 to 1; beyond it, its end."""
         share = (_log(ratio) - self.low) / (self.high - self.low)
         return min(max(share, 0.0), 1.0)
 

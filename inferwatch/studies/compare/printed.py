@@ -217,7 +217,6 @@ def would_tell(result: MetricResult, pair: SessionPair, of: str) -> Iterator[str
 
 
 def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
-    """Rows of which nothing can be told, in a few lines."""
     yield from _for_a_time(pair, results)
     if needs := _needs(pair, results):
         yield f"about so many more a side would tell: {needs}"

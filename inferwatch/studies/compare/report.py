@@ -315,7 +315,6 @@ def too_small(result: MetricResult, matters: float) -> str | None:
 
 
 def window_text(numbers: SessionNumbers) -> str:
-    """Which part of it was compared, and why that one."""
     span = numbers.span
     return (
         f"{numbers.name} ({numbers.row.id}): {span.from_s:.1f} to {span.to_s:.1f} s "

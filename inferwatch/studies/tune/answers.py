@@ -299,7 +299,6 @@ def compare_answers(
 def answers_by_point(
     space: Space, trials: Sequence[Trial]
 ) -> dict[Point, AnswerComparison]:
-    """Each setting that was asked against the present one."""
     asked: dict[Point, list[AnswerHashes]] = {}
     for trial in trials:
         if trial.numbers is not None and trial.numbers.answers is not None:

@@ -162,7 +162,6 @@ class HostTracks:
 
 
 def _by_role(before: HostSample, now: HostSample, elapsed_s: float, of: str) -> Numbers:
-    """What processes used in each second, together by role."""
     then: dict[int, ProcessUsage] = {each.pid: each for each in before.processes}
     found: dict[str, float | None] = {}
     for usage in now.processes:

@@ -37,7 +37,6 @@ class TracedRequest:
         self.reach(t_ns)
 
     def reach(self, t_ns: int) -> None:
-        """Widen the request so that this moment is in it."""
         self.first_ns = min(self.first_ns, t_ns)
         self.last_ns = max(self.last_ns, t_ns)
 

@@ -221,7 +221,6 @@ class _Lines:
 
 
 def _left_out(pair: SessionPair, grid: _Grid) -> Iterator[str]:
-    """What came before the compared part, of either side."""
     for side in (pair.a, pair.b):
         if (from_s := side.first.span.from_s) > 0:
             words = f"{side.name}: not compared, up to {from_s:.1f} s"

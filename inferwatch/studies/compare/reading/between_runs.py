@@ -34,7 +34,6 @@ def allowance(runs: Iterable[SessionNumbers]) -> float:
 
 
 def is_on_cpu(run: SessionNumbers) -> bool:
-    """Its engine computes where everything else does."""
     return run.configuration.get("engine device") == "cpu"
 
 

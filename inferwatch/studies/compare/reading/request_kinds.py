@@ -97,7 +97,6 @@ class Kinds:
         return cls(numbers, names)
 
     def class_names(self) -> list[str]:
-        """The class of each request; empty of one that has none."""
         labels = self.numbers // TURNS % CLASSES
         return [self.classes[label] for label in labels.tolist()]
 

@@ -113,7 +113,6 @@ class SessionNumbers:
 
     @property
     def name(self) -> str:
-        """As people call it."""
         return self.label or self.row.name or self.row.id
 
     def client_alone(self, metric: JudgedMetric) -> bool:
@@ -212,7 +211,6 @@ class ComparedSide:
 
     @property
     def name(self) -> str:
-        """As people call it."""
         return self.label or self.runs[0].name
 
     @property

@@ -354,7 +354,6 @@ class SessionStepSums:
         }
 
     def kv_peak(self, connection: sqlite3.Connection, session: int) -> float | None:
-        """The most KV blocks in use at once, as a share of all."""
         (total,) = connection.execute(
             "SELECT max(num_kv_blocks) FROM engines WHERE session = ?", (session,)
         ).fetchone()

@@ -85,7 +85,6 @@ class FoundSession:
 
     @property
     def name(self) -> str:
-        """As people call it."""
         return self.row.name or self.row.id
 
     @property

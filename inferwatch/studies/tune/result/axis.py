@@ -48,7 +48,6 @@ class PlotAxis:
         return cls(low=back(low), high=back(high), is_log=is_log)
 
     def share(self, value: float) -> float:
-        """Where on the axis, 0 to 1; beyond it, its end."""
         low, high, at = self.low, self.high, min(max(value, self.low), self.high)
         if self.is_log:
             low, high, at = math.log(low), math.log(high), math.log(at)

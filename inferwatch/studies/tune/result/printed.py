@@ -279,7 +279,6 @@ def _summary_table(table: ResultTable) -> Iterator[Block]:
 
 
 def _notes(table: ResultTable, answers: str = "") -> Iterator[Item]:
-    """What has no number, and what throws doubt on some."""
     for setting, outcome, why in table.others:
         yield Item(
             of=setting, word=outcome, text=why, sign=f"– {outcome}", tone="unknown"

@@ -187,7 +187,6 @@ def _score_form(
     scores: Sequence[float | None],
     spans: Sequence[Interval],
 ) -> tuple[str, str, Values]:
-    """Its name, its head, and how its values are written."""
     if goal is Goal.LATENCY:
         ends = [end for span in spans for end in span or ()]
         unit = shared_unit([*scores, *ends])

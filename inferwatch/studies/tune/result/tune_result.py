@@ -219,7 +219,6 @@ class TuneResult:
 
 
 def scenario_lines(result: TuneResult) -> list[str]:
-    """What each setting's runs of a stress scenario mean."""
     return [
         f"{each.point.text}: {each.scenario}."
         for each in result.points

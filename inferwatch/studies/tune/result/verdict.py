@@ -176,7 +176,6 @@ def goal_text(goal: Goal, plan: TunePlan | None) -> str:
 
 
 def load_text(load: LoadPlan, like: str | None = None) -> str:
-    """What each setting was given to do, in a few words."""
     if like is not None:
         return f"the requests of {like}"
     if load.arrivals is Arrivals.TRACE:

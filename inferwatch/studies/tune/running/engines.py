@@ -264,7 +264,6 @@ class OwnEngines:
         await self._end()
 
     async def _turned(self, point: Point) -> bool:
-        """Whether the engine that runs goes by a point now."""
         life, turner = self._life, self._turner
         if self._engine is None or life is None:
             return False
