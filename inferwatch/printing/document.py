@@ -5,7 +5,7 @@ Whoever prints builds a document: sections, each of some blocks. `printing.text`
 that others chose.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from inferwatch.formatting import UNKNOWN
@@ -192,17 +192,31 @@ Block = (
 )
 
 
-def simple_table(
-    heads: Sequence[str], rows: Sequence[Sequence[str | Cell]], *, first: str = ""
-) -> Table:
+def headed_table(
+    heading: str,
+    heads: Sequence[str],
+    rows: Iterable[Iterable[str | Cell]],
+    first: str = "",
+) -> list[Block]:
     """A column of names, which mostly needs no head, and columns of values."""
-    return Table(
-        columns=[
-            PrintedColumn(head=first, is_left=True),
-            *(PrintedColumn(head=head) for head in heads),
-        ],
-        groups=[RowGroup(rows=[PrintedRow(cells=cells) for cells in rows])],
-    )
+    columns = [PrintedColumn(head=head) for head in heads]
+    return [
+        PrintedHeading(heading),
+        Table(
+            columns=[PrintedColumn(head=first, is_left=True), *columns],
+            groups=[RowGroup(rows=[PrintedRow(cells=[*cells]) for cells in rows])],
+        ),
+    ]
+
+
+def headed_charts(
+    heading: str, figures: Iterable[str], about: str = "", level: int = 2
+) -> list[Block]:
+    """Nothing where none could be drawn."""
+    if not (drawn := [each for each in figures if each]):
+        return []
+    said = [Sentence(text=about, tone="about")] if about else []
+    return [PrintedHeading(heading, level), *said, Charts(figures=drawn)]
 
 
 def said_of(item: Item) -> str:

@@ -27,7 +27,9 @@ from inferwatch.visible import as_html, strict_json
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
-def page(title: str, blocks: Iterable[Block], kind: str = "") -> Iterator[str]:
+def page(
+    title: str, blocks: Iterable[Block], kind: str = "", heading: str = ""
+) -> Iterator[str]:
     """The parts of a page, in order; the style sheet knows its kind."""
     style = files(__package__).joinpath("style.css").read_text("utf-8")
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -36,6 +38,7 @@ def page(title: str, blocks: Iterable[Block], kind: str = "") -> Iterator[str]:
     yield '<link rel="icon" href="data:,">'
     yield f"<title>{as_html(title)} · inferwatch</title><style>{style}</style>"
     yield f"</head><body{_class(kind)}>"
+    yield f"<h1>{as_html(heading or title)}</h1>"
     for block in blocks:
         yield from block_html(block)
     yield "</body></html>\n"

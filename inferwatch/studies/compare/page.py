@@ -18,7 +18,6 @@ from inferwatch.formatting import (
 from inferwatch.printing.document import (
     Block,
     Cell,
-    Charts,
     Folded,
     Item,
     Items,
@@ -29,7 +28,8 @@ from inferwatch.printing.document import (
     RowGroup,
     Sentence,
     Table,
-    simple_table,
+    headed_charts,
+    headed_table,
 )
 from inferwatch.printing.page import all_numbers, page
 from inferwatch.printing.svg import WIDTH, AxisTick, axis_labels, path, stretch, svg
@@ -190,7 +190,7 @@ A_KV_PEAK = f"A KV peak is {A_PEAK}."
 def comparison_page(comparison: Comparison) -> Iterator[str]:
     first, *others = (side.name for side in comparison.sides)
     name = f"{', '.join(others)} against {first}"
-    yield from page(name, [PrintedHeading(name, 1), *_page(comparison)], "study")
+    yield from page(name, _page(comparison), "study")
 
 
 def _page(comparison: Comparison) -> Iterator[Block]:
@@ -208,8 +208,8 @@ def _page(comparison: Comparison) -> Iterator[Block]:
         *("requests/s", "prompt tokens", "output tokens", "KV peak"),
     )
     rows = [[*_session(each)] for each in comparison.sessions]
-    table = simple_table(names, rows)
-    yield PageSection(kind="sessions", blocks=[PrintedHeading("Sessions"), table])
+    table = headed_table("Sessions", names, rows)
+    yield PageSection(kind="sessions", blocks=table)
     yield PrintedHeading("How it was judged")
     yield from sentences(
         (TIMES, A_KV_PEAK, method_text(comparison), not_compared(comparison))
@@ -230,9 +230,11 @@ def _pair(pair: SessionPair, comparison: Comparison) -> Iterator[Block]:
     )
     yield from _changes(pair, comparison.rules.matters)
     runs = SINGLE_RUNS if pair.a.is_repeated or pair.b.is_repeated else ""
-    yield from _charts("Distributions", f"{SHARES}{runs}", distributions(pair))
+    yield from headed_charts(
+        "Distributions", distributions(pair), f"{SHARES}{runs}", level=3
+    )
     about = "From when each load began; what was not compared is shaded."
-    yield from _charts("Over time", about, over_time(pair))
+    yield from headed_charts("Over time", over_time(pair), about, level=3)
 
 
 def _tone(pair: SessionPair) -> str:
@@ -277,13 +279,6 @@ def _item(
         tone=quality,
         folded=folded,
     )
-
-
-def _charts(heading: str, about: str, figures: Sequence[str]) -> Iterator[Block]:
-    if figures:
-        yield PrintedHeading(heading, 3)
-        yield Sentence(text=about, tone="about")
-        yield Charts(figures=figures)
 
 
 def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
@@ -368,10 +363,8 @@ def _page_settings(comparison: Comparison) -> Iterator[Block]:
         [each.name, *(UNKNOWN if value is None else value for value in each.values)]
         for each in comparison.settings
     ]
-    table = simple_table(names, rows)
-    yield PageSection(
-        kind="settings", blocks=[PrintedHeading("Settings that differ"), table]
-    )
+    table = headed_table("Settings that differ", names, rows)
+    yield PageSection(kind="settings", blocks=table)
 
 
 def _session(numbers: SessionNumbers) -> Iterator[str]:

@@ -3,7 +3,7 @@
 Charts are the engine's where there was one, else the client's.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from collectors.contract.clock import NS_PER_S
@@ -35,11 +35,11 @@ from inferwatch.printing.document import (
     Block,
     Cards,
     Cell,
-    Charts,
     FactList,
     PrintedHeading,
     Sentence,
-    simple_table,
+    headed_charts,
+    headed_table,
 )
 from inferwatch.printing.export.html.charts import GIGA, cdfs, time_charts
 from inferwatch.printing.export.html.page_data import PageData, gather
@@ -57,20 +57,18 @@ SIMULATED = "simulated: no GPU stands behind these readings"
 def write_html(recording: Recording, destination: Destination) -> None:
     row = recording.session
     title = f"{row.name or row.id} · {row.model or 'no engine'}"
-    blocks = _page(title, recording, gather(recording))
-    write_page(page(title, blocks), destination)
+    write_page(page(title, _page(recording, gather(recording))), destination)
 
 
-def _page(title: str, recording: Recording, data: PageData) -> Iterator[Block]:
+def _page(recording: Recording, data: PageData) -> Iterator[Block]:
     shown = data.snapshot
     summary = summarise(shown, recording.session.id, recording.session)
-    yield PrintedHeading(title, 1)
     yield from _about(recording)
     yield Cards(pairs=[*_cards(summary), *slo_cards(shown), *_hardware_cards(shown)])
     yield from _latencies(summary)
     yield from _servers(summary["servers"])
-    yield from _charts("Over the session", time_charts(data))
-    yield from _charts("Distributions", cdfs(data))
+    yield from headed_charts("Over the session", time_charts(data))
+    yield from headed_charts("Distributions", cdfs(data))
     yield from _causes(shown)
     yield from _hardware(shown)
     yield from _findings(summary["findings"])
@@ -81,25 +79,12 @@ def _page(title: str, recording: Recording, data: PageData) -> Iterator[Block]:
     yield all_numbers("The summary as JSON, as --json prints it", summary)
 
 
-def _table(
-    heading: str, heads: Sequence[str], rows: Iterable[Iterable[str | Cell]]
-) -> Iterator[Block]:
-    yield PrintedHeading(heading)
-    yield simple_table(heads, [[*row] for row in rows])
-
-
 def _facts(
     heading: str, pairs: Sequence[tuple[str, str | Cell | None]]
 ) -> Iterator[Block]:
     if pairs:
         yield PrintedHeading(heading)
         yield FactList(pairs=pairs)
-
-
-def _charts(heading: str, figures: Sequence[str]) -> Iterator[Block]:
-    if figures:
-        yield PrintedHeading(heading)
-        yield Charts(figures=figures)
 
 
 def _about(recording: Recording) -> Iterator[Block]:
@@ -198,7 +183,7 @@ def _latency_table(heading: str, rows: Summary) -> Iterator[Block]:
     held = [name for name in SHOWN if rows.get(name, {}).get("n")]
     if held:
         cells = (_latency(name, rows[name]) for name in held)
-        yield from _table(f"Latencies, {heading}", ("n", *COLUMNS), cells)
+        yield from headed_table(f"Latencies, {heading}", ("n", *COLUMNS), cells)
 
 
 def _latency(metric: str, row: Summary) -> Iterator[str | Cell]:
@@ -230,8 +215,7 @@ def _servers(servers: Sequence[Summary]) -> Iterator[Block]:
     if servers:
         heads = ("via", "running", "waiting", "KV", "out tok/s", "TTFT, mean")
         rows = map(_server, servers)
-        yield PrintedHeading("Servers, at the end")
-        yield simple_table(heads, [[*row] for row in rows], first="server")
+        yield from headed_table("Servers, at the end", heads, rows, first="server")
 
 
 def _server(server: Summary) -> Iterator[str]:
@@ -254,13 +238,15 @@ def _causes(shown: Snapshot) -> Iterator[Block]:
         yield from _slowest(shown.slowest)
     if rows := slowest_rows(shown):
         names = ("TTFT", "where it went", "longest gap", "because of")
-        yield from _table("Slowest requests", names, map(_request, rows))
+        yield from headed_table("Slowest requests", names, map(_request, rows))
     if shown.stalls:
-        yield from _table("Stalls", ("at", "took", "what"), map(_stall, shown.stalls))
+        yield from headed_table(
+            "Stalls", ("at", "took", "what"), map(_stall, shown.stalls)
+        )
 
 
 def _slowest(slowest: SlowRequests) -> Iterator[Block]:
-    yield from _table(
+    yield from headed_table(
         "Why requests were slow",
         ("of their TTFT", "requests it took most of"),
         (
@@ -298,7 +284,7 @@ def _hardware(shown: Snapshot) -> Iterator[Block]:
     if gpus:
         names = ("HBM, mean", "of peak", "SM active", "power, mean", "limit", "energy")
         heads = (*names, "throttled", "memory", "measured by")
-        yield from _table("GPUs", heads, map(_gpu, gpus))
+        yield from headed_table("GPUs", heads, map(_gpu, gpus))
         if any(gpu.is_simulated for gpu in gpus):
             yield Sentence(text=f"▲ {SIMULATED}", tone="doubt")
     told = shown.hardware.no_gpu
@@ -308,7 +294,7 @@ def _hardware(shown: Snapshot) -> Iterator[Block]:
     hosts = [host for host in shown.hosts if host.info is not None]
     if hosts:
         of_host = ("processor", "cores", "memory", "API loop lag, worst")
-        yield from _table("Hosts", of_host, map(_host, hosts))
+        yield from headed_table("Hosts", of_host, map(_host, hosts))
 
 
 def _gpu(gpu: GpuState) -> Iterator[str]:

@@ -13,7 +13,6 @@ from inferwatch.formatting import (
 )
 from inferwatch.printing.document import (
     Block,
-    Charts,
     Code,
     FactList,
     Folded,
@@ -27,7 +26,8 @@ from inferwatch.printing.document import (
     RowGroup,
     Sentence,
     Table,
-    simple_table,
+    headed_charts,
+    headed_table,
 )
 from inferwatch.printing.markdown import document_markdown
 from inferwatch.printing.page import all_numbers, page
@@ -297,24 +297,21 @@ def tune_page(
     result: TuneResult, plan: TunePlan, trials: Sequence[Trial] = ()
 ) -> Iterator[str]:
     title = f"{plan.name or plan.model}, tuned"
-    yield from page(title, _page(title, result, plan, trials), "study tune")
+    heading = f"{title}: {goal_text(plan.goal, plan)}"
+    yield from page(title, _page(result, plan, trials), "study tune", heading)
 
 
 def _page(
-    title: str, result: TuneResult, plan: TunePlan, trials: Sequence[Trial]
+    result: TuneResult, plan: TunePlan, trials: Sequence[Trial]
 ) -> Iterator[Block]:
     table = result_table(result, plan)
-    yield PrintedHeading(f"{title}: {goal_text(plan.goal, plan)}", 1)
     yield Sentence(text=f"{result.verdict}.", is_lead=True)
     for line in _commands(result, plan):
         yield Code(text=line, kind="command")
     if said := [Item(text=each) for each in _follows(result)]:
         yield Items(items=said, kind="follows")
     drawn = [frontier_figure(result, each) for each in latencies_of(plan.load.slo)]
-    if any(drawn):
-        yield PrintedHeading("Throughput against p99")
-        yield Sentence(text=ABOUT, tone="about")
-        yield Charts(figures=[each for each in drawn if each])
+    yield from headed_charts("Throughput against p99", drawn, ABOUT)
     if table.marks:
         yield PageSection(kind="settings-table", blocks=[*_settings(table)])
     if notes := [*_notes(table)]:
@@ -336,8 +333,8 @@ def _settings(table: ResultTable) -> Iterator[Block]:
         ]
         for n, mark in enumerate(table.marks)
     ]
-    yield PrintedHeading(f"Settings: {table.flags}")
-    yield simple_table([each.head for each in table.columns], rows)
+    heads = [each.head for each in table.columns]
+    yield from headed_table(f"Settings: {table.flags}", heads, rows)
     yield Sentence(text="; ".join(table.legend), tone="legend-line")
 
 
@@ -347,8 +344,7 @@ def _trials(trials: Sequence[Trial], plan: TunePlan) -> Iterator[Block]:
         *("setting", "outcome", "how", "engine", "took", SCORES[plan.goal]),
         *("tokens/s", "TTFT p99", "session"),
     )
-    yield PrintedHeading("Trials")
-    yield simple_table(names, [[*_trial(each, plan)] for each in trials])
+    yield from headed_table("Trials", names, (_trial(each, plan) for each in trials))
 
 
 def _trial(trial: Trial, plan: TunePlan) -> Iterator[str]:
