@@ -1,5 +1,6 @@
 """A comparison as Markdown: what a parser makes of it, whatever sessions are called."""
 
+import doctest
 import shlex
 from collections import Counter
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from inferwatch.printing import markdown as printing_markdown
 from inferwatch.printing.markdown import MOST_CHARACTERS, escaped, prose
 from inferwatch.studies.compare.comparison import Comparison, ComparisonRules
 from inferwatch.studies.compare.fail_if import parse_condition
@@ -202,3 +204,10 @@ def test_what_is_void_is_the_head_line(found: Comparison) -> None:
 
     assert page.text.startswith("inferwatch compare: ⊘ cannot be compared")
     assert "slow against before cannot be compared: The models differ." in page.text
+
+
+def test_the_examples_are_so() -> None:
+    outcome = doctest.testmod(printing_markdown)
+
+    assert outcome.attempted == 2
+    assert outcome.failed == 0
