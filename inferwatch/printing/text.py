@@ -142,6 +142,12 @@ def _padded(text: str, column: PrintedColumn) -> str:
     return text.ljust(column.width) if column.is_left else text.rjust(column.width)
 
 
+def labelled(name: str, text: str, number: str | None = None) -> str:
+    """A fact among others: its name, its number where it has one, and what it is."""
+    between = "   " if number is None else f"{number:>7} "
+    return visible(f"{name:<10}{between}{text}")
+
+
 def grid(rows: Sequence[Sequence[str]], left: Iterable[int] = (0,)) -> list[str]:
     """Lines of cells, each column as wide as its widest; others are aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

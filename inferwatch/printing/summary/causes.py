@@ -10,7 +10,7 @@ from inferwatch.metrics.requests.request_row import RequestRow
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.printing.summary.latencies import Summary, quantiles_row
 from inferwatch.printing.summary.why import by_cause
-from inferwatch.visible import visible
+from inferwatch.printing.text import labelled
 
 MOST_SLOW = 10
 """Requests that are told singly."""
@@ -105,17 +105,14 @@ def cause_lines(summary: Summary) -> list[str]:
     lines = []
     slowest, memory, stalls = summary["slowest"], summary["memory"], summary["stalls"]
     if slowest is not None and slowest["sentence"]:
-        lines.append(f"{'slowest':<10}   {slowest['sentence']}")
+        lines.append(labelled("slowest", slowest["sentence"]))
     if memory is not None and memory["private_blocks"] is not None:
-        held = (
-            f"{memory['private_blocks']:,} private, {memory['shared_blocks']:,} shared"
-        )
+        private, shared = memory["private_blocks"], memory["shared_blocks"]
         waste = format_share(memory["waste_share"]).strip()
-        lines.append(f"{'KV blocks':<10}   {held} now; {waste} of their room is waste")
+        held = f"{private:,} private, {shared:,} shared now"
+        lines.append(labelled("KV blocks", f"{held}; {waste} of their room is waste"))
     if stalls:
-        worst_s = max(each["duration_s"] for each in stalls)
-        lines.append(
-            f"{'stalls':<10}   {counted(len(stalls), 'stall')}, the longest "
-            f"{format_duration(worst_s).strip()}"
-        )
-    return [visible(each) for each in lines]
+        worst = format_duration(max(each["duration_s"] for each in stalls)).strip()
+        said = f"{counted(len(stalls), 'stall')}, the longest {worst}"
+        lines.append(labelled("stalls", said))
+    return lines

@@ -9,6 +9,7 @@ from inferwatch.metrics.hardware.hosts import HostState, ProcessState
 from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.printing.summary.latencies import Summary
+from inferwatch.printing.text import WIDTH, labelled
 from inferwatch.visible import visible
 
 GIGA = 1e9
@@ -53,7 +54,7 @@ def hardware_lines(summary: Summary) -> list[str]:
     names = {each["name"] for each in gpus if each["name"]}
     fake = any(SIMULATED in (each["driver"] or "") for each in gpus)
     what = ", ".join(sorted(names)[:2]) + (", simulated" if fake else "")
-    lines = [visible(f"{'GPUs':<10}   {hardware['gpus']:,} {what}")[:80].rstrip()]
+    lines = [_line("GPUs", None, f"{hardware['gpus']:,} {what}")]
     shares = (
         (hardware["hbm_share_mean"], "of peak"),
         (hardware["sm_active_mean"], "SM active"),
@@ -81,8 +82,8 @@ def _derived(hardware: Summary) -> list[str]:
     return [_line("derived", format_rate(rate), what)]
 
 
-def _line(name: str, number: str, what: str) -> str:
-    return f"{name:<10}{number:>7} {visible(what)}"[:80].rstrip()
+def _line(name: str, number: str | None, what: str) -> str:
+    return labelled(name, what, number)[:WIDTH].rstrip()
 
 
 def _together(hardware: Hardware) -> Summary:

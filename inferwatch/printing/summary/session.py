@@ -38,6 +38,7 @@ from inferwatch.printing.summary.latencies import (
 )
 from inferwatch.printing.summary.load import doubts
 from inferwatch.printing.summary.servers import server_head, server_lines, server_rows
+from inferwatch.printing.text import labelled
 from inferwatch.visible import visible
 
 
@@ -78,7 +79,7 @@ def spending_lines(summary: Summary) -> list[str]:
     by = f"by {told['read_from']}" if told["read_from"] else ""
     cost = [*prices, by if prices else f"not known {by}"] if by else []
     return [
-        f"{name:<10}   {visible(', '.join(parts))}"
+        labelled(name, ", ".join(parts))
         for name, parts in (("cost", cost), ("energy", energy))
         if parts
     ]
@@ -94,12 +95,12 @@ def slo_lines(summary: Summary) -> list[str]:
     if found is None:
         return []
     classes = [
-        f"{'':<10}   {visible(each['name'])}: {_good(each)}  {visible(each['slo'])}"
+        labelled("", f"{each['name']}: {_good(each)}  {each['slo']}")
         for each in found["classes"]
     ]
     return [
-        f"{'SLO':<10}   {_verdict(found)}",
-        f"{'':<10}   {visible(found['slo'])}{_misses(found)}",
+        labelled("SLO", _verdict(found)),
+        labelled("", f"{found['slo']}{_misses(found)}"),
         *classes,
     ]
 
@@ -152,17 +153,15 @@ def limits_lines(summary: Summary) -> list[str]:
     if limits is None:
         return []
     lines = [
-        f"{name:<10}   {_against_floor(limits[name])}"
+        labelled(name, _against_floor(limits[name]))
         for name in ("decode", "prefill")
         if limits[name] is not None and limits[name]["floor_s"] is not None
     ]
     impossible = limits["impossible"]
     if impossible is not None:
-        lines.append(
-            f"{'impossible':<10}   {counted(impossible['steps'], 'step')} faster than "
-            f"possible, {impossible['worst_ratio']:.2f}x at worst:"
-        )
-        lines.append(f"{'':<10}   {IMPOSSIBLE}")
+        steps, worst = counted(impossible["steps"], "step"), impossible["worst_ratio"]
+        verdict = f"{steps} faster than possible, {worst:.2f}x at worst:"
+        lines += [labelled("impossible", verdict), labelled("", IMPOSSIBLE)]
     return lines
 
 
@@ -483,7 +482,7 @@ def _facts(summary: Summary) -> list[str]:
         _line("steps", steps["count"], "")
         + _part(steps["batch_mean"], "batch, mean")
         + _part(steps["batch_max"], "at most"),
-        f"{'bound by':<10}   {f'{shares} of the time' if shares else nothing}",
+        labelled("bound by", f"{shares} of the time" if shares else nothing),
         f"{'KV peak':<10}{peak:>7}"
         + _counted(summary["kv_peak_blocks"], "block")
         + _counted(summary["preemptions"], "preemption"),
@@ -499,21 +498,19 @@ def _facts(summary: Summary) -> list[str]:
 def _lowered(limits: list[Summary]) -> list[str]:
     """Each rank whose limits are lower than it was started with."""
     return [
-        visible(
-            f"{'limits':<10}   {', '.join(_lower(each))}"
-            + (f", by {each['by']}" if each["by"] else "")
-        )
+        labelled("limits", ", ".join(_lower(each)))
         for each in limits
         if each["in_force"]
     ]
 
 
 def _lower(limits: Summary) -> list[str]:
-    return [
+    lower = [
         f"{label} {limits[name]:,} of {limits[f'start_{name}']:,}"
         for name, label in LABELS.items()
         if limits[name] < limits[f"start_{name}"]
     ]
+    return [*lower, *([f"by {limits['by']}"] if limits["by"] else [])]
 
 
 def _cached(cache: Summary | None) -> list[str]:
@@ -564,7 +561,7 @@ def _foot(summary: Summary) -> list[str]:
 
 
 def _line(name: str, number: float | None, what: str) -> str:
-    return f"{name:<10}{_number(number)} {what}"
+    return labelled(name, what, _number(number))
 
 
 def _part(number: float | None, what: str) -> str:
