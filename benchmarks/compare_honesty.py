@@ -26,11 +26,11 @@ from inferwatch.record.tables.session_state import SessionState
 from inferwatch.studies.compare.comparison import ComparisonRules, SessionPair, compare
 from inferwatch.studies.compare.metrics import KEYS
 from inferwatch.studies.compare.reading.session_numbers import (
+    ComparedSide,
     LoadFacts,
     Pairing,
     RatioSums,
     SessionNumbers,
-    ComparedSide,
 )
 from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
 from inferwatch.studies.compare.statistics.resampling import BINS, counted
@@ -307,7 +307,8 @@ def halves(seed: int, requests: int, memory: float, draws: int = DRAWS) -> Sessi
     whole = Simulated(np.random.default_rng([8, seed]), requests, memory)
     parts = (0.0, 0.5), (0.5, 1.0)
     sides = [
-        ComparedSide.of(whole.numbers(n, part=part)) for n, part in enumerate(parts, start=1)
+        ComparedSide.of(whole.numbers(n, part=part))
+        for n, part in enumerate(parts, start=1)
     ]
     return judged(sides, seed, draws)
 
