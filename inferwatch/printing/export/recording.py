@@ -101,10 +101,3 @@ def opened(
             )
         except sqlite3.Error as error:
             raise StorageError(explain(error, database)) from error
-
-
-def note_text(note: Note) -> str:
-    """The text of a note; of a loss the cause, below which the end of a log stands."""
-    if note.kind is not NoteKind.LOST:
-        return note.text
-    return redacted(note.text.partition("\n")[0])
