@@ -217,7 +217,7 @@ def _server(compared: Differences) -> str:
 def change_text(change: ComparedNumber) -> str:
     """As ``prompt ×3.1``; of a share the points between.
 
-    >>> number, side = number_of(Flow.arrivals_per_s), Side.TRAFFIC
+    >>> number, side = number_of(Flow.arrivals_per_s), ChangeSide.TRAFFIC
     >>> change_text(ComparedNumber(number=number, side=side, now=6.0, then=2.0))
     'req/s ×3.0'
     """
