@@ -1,4 +1,4 @@
-"""The program on the screen: one page after the other, each leading back."""
+"""The Textual app: pages that lead to each other and back."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -56,8 +56,8 @@ from inferwatch.ui.pages import (
 from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.ui.requests.screen import RequestsScreen
 from inferwatch.ui.sessions.screen import SessionsScreen
+from inferwatch.ui.start.progress import StartingScreen
 from inferwatch.ui.start.screen import StartScreen
-from inferwatch.ui.start.starting import StartingScreen
 from inferwatch.ui.steps.screen import StepsScreen
 from inferwatch.ui.terminal.terminal import TerminalApp
 from inferwatch.ui.tune.screen import TuneScreen
@@ -65,9 +65,9 @@ from inferwatch.ui.what_if.dialog import WhatIfScreen
 
 LOOK_EVERY_S = 0.5
 LOOKING_SHARE = 0.03
-"""Of a core, at most: a picture of hundreds of servers takes a while."""
+"""Share of a core for snapshots, which are slow with hundreds of servers."""
 LANDING_LOOKS = 10
-"""People may have begun to read by then: what is shown stays."""
+"""Polls after which the screen is not changed any more, as people may be reading."""
 SCREENS: Sequence[type[SessionScreen]] = (
     FleetScreen,
     OverviewScreen,
@@ -79,9 +79,9 @@ SCREENS: Sequence[type[SessionScreen]] = (
     LoadScreen,
     SessionsScreen,
 )
-"""A screen stands here once: its tab, its key and its mode follow from what it says."""
+"""All screens: tab, key and mode follow from their class variables."""
 WITHOUT_TAB: Sequence[type[SessionScreen]] = (StartingScreen, RequestScreen)
-"""No key leads there: the app goes by itself, or from a row that names a request."""
+"""Screens without a tab: shown by the app, or by a row that names a request."""
 LEAVING = {"quit", "detach", "go_back"}
 TABS = tuple(Tab(each.KEY, each.NAME, each.LABEL) for each in SCREENS)
 APP_BINDINGS: list[BindingType] = [
@@ -125,11 +125,10 @@ APP_BINDINGS: list[BindingType] = [
 
 
 class InferwatchApp(TerminalApp[None]):
-    """Shows a page until people leave it; where they go from there, it follows.
+    """Shows a page until the user leaves it, then the page it leads to.
 
-    What is left goes on meanwhile, unseen, and is there when they come back. Whoever
-    runs the app opens the first page and ends it; the others it opens itself, and
-    :meth:`close` ends what is left of them.
+    Pages left keep running and are there on return. The caller opens the first page and
+    ends it; the app opens the others, and :meth:`close` ends those left.
     """
 
     TITLE = "inferwatch"
@@ -146,66 +145,62 @@ class InferwatchApp(TerminalApp[None]):
         super().__init__()
         self._open_page = open_page
         self._visits: list[tuple[Page, OpeningPage | None]] = [(page, None)]
-        """Where we are, last, and what waits behind it; how each one is ended."""
+        """Open pages, the current one last, and how each is ended."""
         self._shown: Page | None = None
-        """The page whose screens are the modes now; None on the way."""
+        """The page whose screens are the modes; None in between."""
         self._page_modes: list[str] = []
         self._moving: asyncio.Task[None] | None = None
-        """Goes to another page."""
+        """Switches to another page."""
         self._ending: asyncio.Task[str | None] | None = None
-        """Ends the page that was left last."""
-        self._told: list[str] = []
-        """What pages told at their end, for the terminal."""
+        """Ends the page left last."""
+        self._end_messages: list[str] = []
+        """Messages of ended pages, for the terminal."""
         self._tell_now: Tell | None = None
-        """What pages tell goes here once there is no screen."""
+        """Receives messages of pages once there is no screen."""
         self._announcer = NoteAnnouncer()
         self._looks = 0
         self._rests = 0
-        """Looks that are left out: the last one was costly."""
+        """Polls to skip, as the last one was costly."""
         self._rested = False
         self._landing = LANDING_LOOKS
-        """Looks within which several servers bring people to the fleet."""
+        """Polls left in which several servers open the fleet."""
         self._could: tuple[object, ...] = ()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Inks for the moment before our theme is set."""
+        """Inks before our theme is set."""
         return DARK.variables
 
     def get_key_display(self, binding: Binding) -> str:
-        """In a word: not every terminal has a sign for the enter key."""
+        """Show "enter" as a word: not every terminal has its sign."""
         if binding.key == "enter" and not binding.key_display:
             return "enter"
         return super().get_key_display(binding)
 
     def on_mount(self) -> None:
-        """Begin to look."""
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         self.theme = DARK.name
         self.set_interval(LOOK_EVERY_S, self._tick)
         self._show(self.page)
 
-    # Places.
-
     @property
     def page(self) -> Page:
-        """Where we are, or are about to be."""
+        """The current page, or the one being switched to."""
         return self._visits[-1][0]
 
     @property
     def session(self) -> SessionPage:
-        """The session that is shown."""
         if not isinstance(self.page, SessionPage):  # check_action lets no key through
             raise TypeError("no session is shown")
         return self.page
 
     @property
     def leads_back(self) -> bool:
-        """Something waits behind what is shown."""
+        """There is a page to go back to."""
         return len(self._visits) > 1
 
     def _show(self, page: Page) -> None:
-        """Make its screens the modes of the app."""
+        """Add the screens of a page as modes."""
         self._shown = page
         screens: dict[str, Callable[[], Screen[None]]]
         match page:
@@ -234,7 +229,7 @@ class InferwatchApp(TerminalApp[None]):
             self.switch_mode(self._page_modes[0])
 
     async def _clear(self) -> None:
-        """Remove the screens of the page shown."""
+        """Remove the screens of the current page."""
         self._shown = None
         await self.switch_mode(LeavingScreen.NAME)
         if isinstance(self.screen, LeavingScreen):
@@ -249,7 +244,7 @@ class InferwatchApp(TerminalApp[None]):
 
     @on(GoBack)
     def _leave(self) -> None:
-        """Back to where people came from, or out."""
+        """Go back a page, or exit."""
         if self.leads_back:
             self._move(None)
         else:
@@ -260,13 +255,12 @@ class InferwatchApp(TerminalApp[None]):
             self._leave()
 
     def _move(self, wish: GoTo | None) -> None:
-        """To another page, or back; once at a time."""
         if self._moving is None or self._moving.done():
             self._moving = asyncio.create_task(self._moved(wish))
             self._moving.add_done_callback(self._end_if_failed)
 
     async def arrived(self) -> None:
-        """At the page that people go to."""
+        """Wait for the switch to another page."""
         if self._moving is not None:
             await asyncio.wait([self._moving])
 
@@ -292,7 +286,7 @@ class InferwatchApp(TerminalApp[None]):
         return isinstance(self.page, SessionPage) and self.page.is_over
 
     async def _open(self, wish: GoTo) -> str | None:
-        """Open a page; why that could not be, if so."""
+        """Open a page; return the error message if that fails."""
         try:
             opening = self._open_page(wish, self._tell)
             page = await opening.__aenter__()
@@ -304,7 +298,7 @@ class InferwatchApp(TerminalApp[None]):
         return None
 
     async def _end_page(self) -> str | None:
-        """Leave the page shown; what it ended with, if that is an error."""
+        """End the current page; return its error message."""
         await self._clear()
         _, opening = self._visits.pop()
         self._ending = asyncio.create_task(_ended(opening))
@@ -314,13 +308,13 @@ class InferwatchApp(TerminalApp[None]):
         if self._tell_now is not None:
             self._tell_now(text)
             return
-        self._told.append(text)
+        self._end_messages.append(text)
         if isinstance(self.screen, LeavingScreen):
             self.screen.tell(text)
 
     async def close(self, tell: Tell) -> None:
-        """When the app has ended: end every page that it opened."""
-        for text in self._told:
+        """End every page that the app opened, once it has exited."""
+        for text in self._end_messages:
             tell(text)
         self._tell_now = tell
         try:
@@ -334,8 +328,6 @@ class InferwatchApp(TerminalApp[None]):
             while self.leads_back:
                 _, opening = self._visits.pop()
                 await _ended(opening)
-
-    # The session shown.
 
     def _tick(self) -> None:
         self._looks += 1
@@ -351,7 +343,7 @@ class InferwatchApp(TerminalApp[None]):
         self._rested = rested
 
     def _follow_state(self, session: SessionPage) -> None:
-        """Stages while the engine starts; back to where we were when it is up."""
+        """Show the start of the engine, then the previous screen."""
         starting = session.feed.state is FeedState.STARTING
         known = self.current_mode in self._page_modes
         playback = session.feed.playback
@@ -361,10 +353,10 @@ class InferwatchApp(TerminalApp[None]):
             self._look_at_mode(StartingScreen.NAME if starting else session.view.screen)
 
     def _look(self, session: SessionPage, *, charts: bool) -> None:
-        """Hand the screen in sight a fresh snapshot."""
+        """Send the visible screen a new snapshot."""
         screen, feed = self._session_screen, session.feed
         if screen is not None and screen.is_mounted:
-            source = None if screen.OF_ALL else session.view.source
+            source = screen.shown_source
             snapshot = feed.snapshot(
                 SnapshotQuery(
                     session.view.window,
@@ -387,7 +379,7 @@ class InferwatchApp(TerminalApp[None]):
             self._show_what_can_be_done(session)
 
     def _land(self, session: SessionPage) -> None:
-        """A session of several servers begins with all of them."""
+        """Open the fleet if a session has several servers."""
         if self._landing <= 0 or not session.view.servers:
             return
         self._landing -= 1
@@ -396,7 +388,7 @@ class InferwatchApp(TerminalApp[None]):
             self.action_look_at(FleetScreen.NAME)
 
     def _show_what_can_be_done(self, session: SessionPage) -> None:
-        """The footer is made anew only when an answer of check_action changed."""
+        """Refresh the footer if an answer of check_action changed."""
         moved, feed = session.view.cursor_ns is not None, session.feed
         playback = feed.playback
         moves = playback and (playback.at_live, playback.playing, playback.goes_on)
@@ -409,12 +401,12 @@ class InferwatchApp(TerminalApp[None]):
 
     @property
     def _session_screen(self) -> SessionScreen | None:
-        """The screen of the mode, below whatever asks something."""
+        """The session screen under any dialog."""
         stack: list[Screen[object]] = list(self.screen_stack)
         return next((each for each in stack if isinstance(each, SessionScreen)), None)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide what cannot be done now."""
+        """Hide actions that are not possible."""
         if action == "look_at" and FleetScreen.NAME in parameters:
             return self._has_fleet
         feed = self.page.feed if isinstance(self.page, SessionPage) else None
@@ -434,14 +426,14 @@ class InferwatchApp(TerminalApp[None]):
 
     @property
     def _has_fleet(self) -> bool:
-        """There are servers to be seen side by side."""
+        """There are several servers."""
         page, starting = self._shown, self.current_mode == StartingScreen.NAME
         several = isinstance(page, SessionPage) and len(page.view.servers) > 1
         return several and not starting
 
     @on(LookAgain)
     def look(self) -> None:
-        """Show the present picture, charts and all, without waiting for the timer."""
+        """Show the present snapshot with charts, without waiting for the timer."""
         if isinstance(self._shown, SessionPage):
             self._look(self._shown, charts=True)
 
@@ -465,7 +457,7 @@ class InferwatchApp(TerminalApp[None]):
         self.push_screen(KnobScreen(self.session.feed, wish.source))
 
     def action_look_at(self, mode: str) -> None:
-        """Go to a screen, as people wish."""
+        """Show a screen the user asked for."""
         self._landing = 0
         if mode == FleetScreen.NAME:
             self.session.view.source = None
@@ -478,12 +470,10 @@ class InferwatchApp(TerminalApp[None]):
         self.switch_mode(mode)
 
     async def action_restart(self) -> None:
-        """Start the lost engine again."""
         await self.session.feed.restart()
 
     @work
     async def action_stop_engine(self) -> None:
-        """End a served engine, if that is really meant."""
         ask = ConfirmScreen(
             "Stop the engine?",
             "Its clients are cut off, and running requests are lost.",
@@ -498,20 +488,17 @@ class InferwatchApp(TerminalApp[None]):
         self._leave()
 
     def action_go_back(self) -> None:
-        """To where people came from."""
         self._leave()
 
     def action_command_palette(self) -> None:
-        """Find an action by what it does."""
         if not isinstance(self.screen, KeyPalette):
             self.push_screen(KeyPalette())
 
     def action_theme(self) -> None:
-        """Dark or light."""
         self.theme = LIGHT.name if self.theme == DARK.name else DARK.name
 
     def action_picture(self) -> None:
-        """Save the screen as SVG where data of the user lives."""
+        """Save the screen as SVG in the user's data folder."""
         folder = user_data_path("inferwatch") / "pictures"
         folder.mkdir(parents=True, exist_ok=True)
         saved = Path(self.save_screenshot(path=str(folder)))
@@ -519,7 +506,7 @@ class InferwatchApp(TerminalApp[None]):
 
 
 async def _ended(opening: OpeningPage | None) -> str | None:
-    """End a page; what it ended with, if that is an error."""
+    """End a page; return its error message."""
     try:
         if opening is not None:
             await opening.__aexit__(None, None, None)

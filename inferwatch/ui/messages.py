@@ -1,4 +1,4 @@
-"""What the app tells its screens, and they the app. Widgets have their own messages."""
+"""Messages between the app and its screens. Widgets define their own."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,13 +10,13 @@ from inferwatch.metrics.snapshot import Snapshot
 
 @dataclass
 class SnapshotReady(Message):
-    """A fresh picture of everything."""
+    """A new snapshot."""
 
     snapshot: Snapshot
     charts: bool
-    """Charts are drawn at half the pace of the rest."""
+    """Draw charts too, which happens at half the rate."""
     present: Snapshot
-    """As things are now, where the picture is of another moment; else the same."""
+    """The snapshot of the present; the same one while live."""
 
     def can_replace(self, message: Message) -> bool:
         """Only the newest matters, unless an older one still owes its charts."""
@@ -24,55 +24,55 @@ class SnapshotReady(Message):
 
 
 class LookAgain(Message):
-    """A screen changed what it shows and wants the present picture at once."""
+    """The screen changed what it shows and needs a snapshot now."""
 
 
 @dataclass
 class LookAt(Message):
-    """People want another screen of the same session, by its name."""
+    """Show another screen of the session, by name."""
 
     screen: str
 
 
 @dataclass
 class OpenRequest(Message):
-    """People want one request on a screen of its own, by its key in snapshots."""
+    """Show a request on its own screen, by its key in snapshots."""
 
     key: str
 
 
 @dataclass
 class OpenWhatIf(Message):
-    """People ask what other settings would have made of the last minutes."""
+    """Open the what-if dialog."""
 
     source: str | None
-    """Of one server, or of all."""
+    """None for all servers."""
 
 
 @dataclass
 class OpenKnobs(Message):
-    """People want to turn the limits of a running engine, or see who did."""
+    """Open the dialog of the engine's limits."""
 
     source: str | None
-    """Of one server, or of all."""
+    """None for all servers."""
 
 
 class GoTo(Message):
-    """People want to go elsewhere; where they are goes on meanwhile, unseen."""
+    """Open another page; this one keeps running."""
 
 
 @dataclass
 class OpenSession(GoTo):
-    """People want a recorded session replayed."""
+    """Replay a recorded session."""
 
     database: Path
     session: str
-    """Its id in that file, as ``s17``."""
+    """Id in the file, such as ``s17``."""
 
 
 @dataclass
 class OpenComparison(GoTo):
-    """People want sessions compared, each of the others with the first."""
+    """Compare sessions with the first of them."""
 
     database: Path
     sessions: tuple[str, ...]
@@ -80,27 +80,27 @@ class OpenComparison(GoTo):
 
 @dataclass
 class OpenSample(GoTo):
-    """People want the session replayed that comes with inferwatch."""
+    """Replay the sample session."""
 
 
 @dataclass
 class OpenServers(GoTo):
-    """People want running servers watched, by their addresses."""
+    """Watch running servers by address."""
 
     urls: tuple[str, ...]
 
 
 @dataclass
 class OpenServed(GoTo):
-    """People want an engine watched that inferwatch serves."""
+    """Watch an engine served by inferwatch."""
 
     engine_id: str
 
 
 @dataclass
 class OpenDemo(GoTo):
-    """People want the demo started."""
+    """Start the demo."""
 
 
 class GoBack(Message):
-    """People have seen enough here."""
+    """Go back a page."""

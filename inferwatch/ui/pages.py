@@ -1,7 +1,7 @@
-"""What the app can show: the start screen, a session, a comparison, a tune.
+"""Pages of the app: start, session, comparison, tune.
 
-People go from one to the next and come back. Whoever opens a page also ends it: an
-asynchronous context manager gives it, and ends it when that is left.
+Pages lead to each other and back. An asynchronous context manager opens and ends a
+page.
 """
 
 import asyncio
@@ -22,65 +22,61 @@ from inferwatch.ui.view import ChosenSessions, View
 
 @dataclass(eq=False)
 class SessionPage:
-    """A session, live or recorded, in the screens of a session."""
+    """A live or recorded session."""
 
     feed: Feed
     view: View = field(default_factory=View)
     over: asyncio.Task[None] | None = None
-    """Done when there is nothing to look at any more; None: people decide."""
+    """Done once the session has ended by itself; None leaves that to the user."""
 
     @property
     def is_over(self) -> bool:
-        """It ended by itself, looked at or not."""
         return self.over is not None and self.over.done()
 
 
 @dataclass(eq=False)
 class StartPage:
-    """What can be done: what runs here, what was recorded."""
+    """Running servers and recorded sessions."""
 
     database: Path
     look: LookAround = nobody
-    """Finds the engines of this node."""
+    """Finds the engines of this host."""
     named: Mapping[str, str] = field(default_factory=dict)
-    """Addresses of the servers of the settings file, by name."""
+    """Addresses of the servers in the settings file, by name."""
     sessions: ChosenSessions = field(default_factory=ChosenSessions)
-    """What is chosen in the list of what was recorded."""
+    """Selection in the list of sessions."""
 
 
 @dataclass(eq=False)
 class ComparePage:
-    """Recorded sessions side by side, compared with the first."""
+    """Recorded sessions compared with the first."""
 
     request: ComparisonRequest
     failure: InferwatchError | None = None
-    """Why there was nothing to see; None when there was."""
 
 
 @dataclass(eq=False)
 class TunePage:
-    """A tune that goes on, or has just ended."""
+    """A running or ended tune."""
 
     task: TuneTask
     running: asyncio.Future[TuneResult]
-    """Done when it has ended."""
+    """Done once the tune has ended."""
     stop: asyncio.Event
-    """Set: it ends with what it has."""
+    """Set to end the tune with its present result."""
 
 
 Page = SessionPage | StartPage | ComparePage | TunePage
 Tell = Callable[[str], None]
-"""Says a line to people, wherever they can see it."""
+"""Prints a line where the user sees it."""
 OpeningPage = AbstractAsyncContextManager[Page]
 OpenPage = Callable[[GoTo, Tell], OpeningPage]
-"""Opens where people want to go; what is told while it ends goes to the other one.
-
-Entering or leaving it raises an ``InferwatchError`` that is fit to show.
-"""
+"""Opens a page; messages while it ends go to the second argument. Entering or leaving
+raises an ``InferwatchError`` with a message to show."""
 
 
 def nowhere(wish: GoTo, tell: Tell) -> OpeningPage:
-    """For an app that leads nowhere else.
+    """Refuse every page.
 
     Raises:
         UsageError: always.

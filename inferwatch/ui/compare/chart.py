@@ -1,7 +1,6 @@
-"""Curves of both sides over each other: latencies as CDFs, values over time.
+"""Curves of both sides of a comparison: latencies as CDFs, values over time.
 
-They differ by colour, and by how they are dashed; of a side of several runs each has a
-curve, drawn with fewer dots.
+Sides differ by colour and dashes; a side of several runs has a sparser curve for each.
 """
 
 import math
@@ -40,24 +39,24 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled
 Curve = tuple[tuple[float, float], ...]
 """Points in order of x."""
 PATTERNS = ("1", "11110000", "1100", "111100100", "111111001100", "10011110")
-"""Dots that are drawn and left out along a curve; the first is solid."""
+"""Dash patterns by side; the first is solid."""
 THIN = ("10", "1000")
-"""Of one run of several: those of a first side, those of any other."""
+"""Dash patterns of one of several runs: first side, other sides."""
 INKS = ("decode", "prefill", "kv", "waiting", "mean", "output")
 DASHES = ("────", "─ ─ ", "· · ", "─ · ", "── ─", "·── ")
-"""For legends, in the order of the sessions."""
+"""Dashes for the legend, by side."""
 FRAME, CURVES = 8, 16
-"""Palette numbers of axes and of the curves of the first side."""
+"""Palette numbers of the axes and of the first side's curves."""
 MARK = "●"
-"""On a curve: a quantile that is judged."""
+"""Marks a judged quantile on a curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideCurve:
-    """What is drawn of one run of a side; a gap in it makes it two."""
+    """A curve of one run; a gap splits it into two."""
 
     side: int
-    """Its place among the sides."""
+    """Index of the side."""
     points: Curve
     thin: bool = False
     """The side has several runs."""
@@ -66,12 +65,12 @@ class SideCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overlay:
-    """The curves of a comparison chart; both axes are already scaled."""
+    """The curves of a chart; both axes are scaled already."""
 
     title: str
     note: str
     names: tuple[str, ...]
-    """Of the sides."""
+    """Names of the sides."""
     curves: tuple[SideCurve, ...]
     x_span: tuple[float, float]
     y_top: float
@@ -80,14 +79,13 @@ class Overlay:
 
 
 class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
-    """Draws an overlay with plotext, whose palette numbers the theme gives colours."""
+    """Draws an overlay with plotext in the colours of the theme."""
 
     DEFAULT_CSS = """
     CompareChart { width: 1fr; height: 1fr; min-height: 5; }
     """
 
     overlay: Overlay | None = None
-    """What is drawn; None: nothing."""
     _rows: list[str] | None = None
     _built = Size()
 
@@ -99,13 +97,11 @@ class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         self.plt.ticks_color(FRAME)
 
     def show(self, overlay: Overlay | None) -> None:
-        """Take other curves; None: there are none."""
         if overlay != self.overlay:
             self.overlay, self._rows = overlay, None
             self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The heading, or a row as plotext drew it."""
         width = self.size.width
         overlay = self.overlay
         if overlay is None:
@@ -123,7 +119,7 @@ class CompareChart(Inked, PlotextPlot):  # type: ignore[misc] # untyped library
         ).adjust_cell_length(width, self.ink(""))
 
     def _build(self, overlay: Overlay, width: int, height: int) -> list[str]:
-        """Let plotext draw; the rows from the top."""
+        """Return the rows that plotext draws."""
         plot = self.plt
         plot.clear_data()
         plot._set_size(width, height)  # noqa: SLF001 - plotsize stops at 80 columns
@@ -172,7 +168,7 @@ def _ink(number: int | None) -> str:
 def _apart(
     ticks: Sequence[tuple[float, str]], row: float
 ) -> Sequence[tuple[float, str]]:
-    """One a row, of two the upper: plotext would draw either."""
+    """Keep one tick a row, the upper of two."""
     kept: list[tuple[float, str]] = []
     for value, label in reversed(ticks):
         if not kept or kept[-1][0] - value > 1.5 * row:
@@ -186,20 +182,20 @@ def _split(ticks: Sequence[tuple[float, str]]) -> tuple[list[float], list[str]]:
 
 POINTS = 240
 TAILS = 0.001
-"""A CDF is drawn from here to as much below 1."""
+"""CDFs are drawn from this share to as much below 1."""
 MARKED = (0.5, 0.99)
 SHARES = ((0.0, "0"), (0.5, "p50"), (0.9, "p90"), (0.99, "p99"))
 FALLBACKS = ("ttft_s", "client.ttft_s")
 SMOOTH = 3
-"""Bins of the throughput that are drawn as one."""
+"""Bins averaged for the throughput."""
 CLOCK_STEPS = (0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 """Seconds between the ticks of a time axis."""
 SPANS = 30
-"""Of the compared part, a value each: fine enough for when, coarse enough for a p99."""
+"""Values over time: enough to see when, few enough for a p99 of each."""
 
 
 def cdf(sides: Sequence[ComparedSide], metric: JudgedMetric) -> Overlay | None:
-    """The distribution of a metric on each side; for a rate, that of TTFT."""
+    """Return the distribution of a metric by side; for a rate that of TTFT."""
     runs = [run for side in sides for run in side.runs]
     names = (metric.of, *FALLBACKS)
     name = next((name for name in names if any(_has(run, name) for run in runs)), None)
@@ -234,7 +230,7 @@ def cdf(sides: Sequence[ComparedSide], metric: JudgedMetric) -> Overlay | None:
 
 
 def throughput(sides: Sequence[ComparedSide]) -> Overlay | None:
-    """Throughput over the seconds since the load of each session began."""
+    """Return the throughput over seconds since the load began."""
     lines = [
         (place, side, run.throughput or Throughput(bin_s=1.0, per_s=()))
         for place, side in enumerate(sides)
@@ -248,7 +244,6 @@ def throughput(sides: Sequence[ComparedSide]) -> Overlay | None:
 
 
 def over_time(sides: Sequence[ComparedSide], metric: JudgedMetric) -> Overlay | None:
-    """A metric over the time since the load began, span by span."""
     curves = [
         SideCurve(side=place, points=piece, thin=side.is_repeated)
         for place, side in enumerate(sides)
@@ -268,7 +263,7 @@ def _timed(
     note: str,
     unit: str,
 ) -> Overlay | None:
-    """Over time, from the beginning of the load to the end of the longest."""
+    """Return curves from the start of the load to the end of the longest run."""
     values = [y for curve in curves for _, y in curve.points]
     if not values:
         return None
@@ -297,7 +292,7 @@ def _has(numbers: SessionNumbers, name: str) -> bool:
 
 
 def _cdf(values: CountedValues) -> Curve:
-    """At most POINTS points of the distribution."""
+    """Return at most POINTS points of the distribution."""
     upto = np.cumsum(values.counts.sum(axis=0)) / values.n
     shares = np.linspace(TAILS, 1 - TAILS, POINTS)
     places = np.minimum(np.searchsorted(upto, shares), len(upto) - 1)
@@ -320,7 +315,7 @@ def _over_time(line: Throughput) -> Curve:
 
 
 def _pieces(run: SessionNumbers, metric: JudgedMetric) -> list[Curve]:
-    """Values over time, cut where nothing is known."""
+    """Return the values over time, split at gaps."""
     if not run.n_of(metric):
         return []
     values = _values(run, metric)
@@ -336,7 +331,7 @@ def _pieces(run: SessionNumbers, metric: JudgedMetric) -> list[Curve]:
 
 
 def _values(run: SessionNumbers, metric: JudgedMetric) -> Floats:
-    """One a span; of a percentile, that of the span."""
+    """Return a value per span, NaN if unknown."""
     if metric.share is not None:
         known = run.counted[metric.of]
         upto = np.cumsum(merged(known.counts.astype(float), SPANS), axis=1)
@@ -345,8 +340,8 @@ def _values(run: SessionNumbers, metric: JudgedMetric) -> Floats:
             int(np.searchsorted(row, max(rank, 1)))
             for row, rank in zip(upto, ranks, strict=True)
         ]
-        found = known.values_s[np.minimum(places, len(known.values_s) - 1)]
-        return np.where(upto[:, -1] > 0, found, np.nan)
+        quantiles = known.values_s[np.minimum(places, len(known.values_s) - 1)]
+        return np.where(upto[:, -1] > 0, quantiles, np.nan)
     above, below = run.line(metric)
     above, below = merged(above, SPANS), merged(below, SPANS)
     values = np.full(SPANS, np.nan)
@@ -360,7 +355,7 @@ def _span_text(sides: Sequence[ComparedSide]) -> str:
 
 
 def _decades(x_span: tuple[float, float]) -> tuple[tuple[float, str], ...]:
-    """Round values on a log axis: whole decades, and 2 and 5 where there are few."""
+    """Return ticks of a log axis: decades, with 2 and 5 if they are few."""
     low, high = math.floor(x_span[0]), math.ceil(x_span[1])
     steps = (1, 2, 5) if x_span[1] - x_span[0] < 2.5 else (1,)
     places = [math.log10(step) + power for power in range(low, high) for step in steps]
@@ -369,7 +364,6 @@ def _decades(x_span: tuple[float, float]) -> tuple[tuple[float, str], ...]:
 
 
 def _clock(longest_s: float) -> tuple[tuple[float, str], ...]:
-    """Round moments as minutes and seconds, as they are told elsewhere."""
     step = next((each for each in CLOCK_STEPS if longest_s / each <= 6), None)
     step = step or nice_ceiling(longest_s / 6)
     count = int(longest_s / step)
@@ -389,7 +383,7 @@ def dotted(
     columns: int,
     rows: int,
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """The dots of a curve, drawn and left out as in the pattern; 2 by 4 to a cell."""
+    """Return the dots of a dashed curve, 2 by 4 to a cell."""
     width, height = x_span[1] - x_span[0], y_top
     xs: list[float] = []
     ys: list[float] = []

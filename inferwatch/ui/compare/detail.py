@@ -1,4 +1,4 @@
-"""One metric of a comparison: its interval, where it changed, what would settle it."""
+"""One metric of a comparison: interval, place of the change, open questions."""
 
 import math
 from collections import Counter
@@ -22,24 +22,24 @@ from inferwatch.studies.compare.report import (
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.rows import CompareRow, FoldedRows, nearest
-from inferwatch.ui.compare.words import SAYS_SOMETHING, verdict_ink
+from inferwatch.ui.compare.styles import SAYS_SOMETHING, verdict_ink
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.plot import nice_ceiling, tick_text
+from inferwatch.ui.kit.renderables.plot import axis_labels, nice_ceiling, tick_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join_whole, ruled
 
 Span = tuple[float, float]
 SHADE, ZERO, POINT, BAR = "░", "┃", "●", "━"
 ON_LEFT, ON_RIGHT = "◀", "▶"
-"""At an end that is not known."""
+"""Ends of an unbounded interval."""
 MORE_ROOM = 3.0
-"""Times as far as all that is known, where an end is not."""
+"""Extra scale for an unbounded interval."""
 LARGE = 10_000
 
 
 def interval_lines(
     ratio: float, span: Span, matters: float, width: int
 ) -> tuple[Line, Line]:
-    """The interval over its scale, which is one of ratios: halved is as far as doubled.
+    """Return the interval on a scale of ratios, and its axis.
 
     >>> lines = interval_lines(1.2, (1.1, 1.3), 0.1, 41)
     >>> print("".join(run.text for run in lines[0]).strip())
@@ -66,9 +66,9 @@ def interval_lines(
 
 
 def _edge(ratio: float, span: Span, matters: float) -> float:
-    """The ratio at the right end; its inverse is at the left."""
-    known = [each for each in (ratio, *span) if 0 < each < FARTHEST]
-    farthest = max([1 + 2 * matters, *known, *(1 / each for each in known)])
+    """Return the ratio at the right end; its inverse is at the left."""
+    finite = [each for each in (ratio, *span) if 0 < each < FARTHEST]
+    farthest = max([1 + 2 * matters, *finite, *(1 / each for each in finite)])
     if span[0] <= 0 or span[1] >= FARTHEST:
         farthest *= MORE_ROOM
     if farthest < 3:
@@ -94,12 +94,8 @@ def _paint(
 
 
 def _labels(edge: float, at: Callable[[float], int], width: int) -> str:
-    text = [" "] * width
-    for ratio in (1 / edge, 1 / math.sqrt(edge), 1.0, math.sqrt(edge), edge):
-        label = _label(ratio)
-        start = min(max(at(ratio) - len(label) // 2, 0), width - len(label))
-        text[start : start + len(label)] = label
-    return "".join(text)
+    ratios = (1 / edge, 1 / math.sqrt(edge), 1.0, math.sqrt(edge), edge)
+    return axis_labels([(at(ratio), _label(ratio)) for ratio in ratios], width)
 
 
 def _label(ratio: float) -> str:
@@ -113,15 +109,15 @@ def _label(ratio: float) -> str:
 
 
 FIXED = 5
-"""Rows besides those that say where: heading, interval, its axis, verdict, basis."""
+"""Rows besides places: heading, interval, axis, verdict, basis."""
 
 
 RAREST = 1e-4
-"""Resampling cannot tell how much rarer a chance is."""
+"""Smallest p-value that resampling can resolve."""
 
 
 class CompareDetail(Panel):
-    """The row under the table's cursor: its interval, what its verdict rests on."""
+    """The selected metric: its interval and the basis of its verdict."""
 
     DEFAULT_CSS = """
     CompareDetail { height: 6; background: $surface; }
@@ -132,12 +128,11 @@ class CompareDetail(Panel):
     _matters = 0.1
 
     def show(self, row: CompareRow, pair: SessionPair, matters: float) -> None:
-        """Take a row of a pair, and the change that matters."""
+        """Set a row of a pair, and the smallest change that matters."""
         self._row, self._pair, self._matters = row, pair, matters
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, interval, verdict, when and for whom, reasons."""
         row, pair = self._row, self._pair
         if row is None or pair is None:
             return ()
@@ -184,7 +179,7 @@ def _values(result: MetricResult) -> Line:
 
 
 def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequence[Line]:
-    """The word, what it rests on, what would settle it."""
+    """Return the verdict, and what would settle it."""
     word = str(result.verdict)
     if result.verdict in SAYS_SOMETHING and at_another_load(pair):
         word += " at a different load"
@@ -198,7 +193,7 @@ def _verdict(result: MetricResult, pair: SessionPair, matters: float) -> Sequenc
 
 
 def _place(place: ChangedPart) -> Line:
-    """When, or for whom, the change is largest."""
+    """Return when, or for which requests, the change is largest."""
     said = place.sentence or f"{change_text(place.ratio)} {place.part}"
     return (
         TextRun("  ⌖ ", "accent"),
@@ -226,12 +221,12 @@ def _basis(result: MetricResult) -> Sequence[Line]:
 
 
 def _chance(p: float) -> str:
-    """No chance is nothing."""
+    """Format a p-value; it is never 0."""
     return f"{p:.2g}" if p >= RAREST else f"< {RAREST:g}"
 
 
 def _folded(fold: FoldedRows, pair: SessionPair, width: int) -> list[Line]:
-    """Why nothing can be told of so many, and which would be told first."""
+    """Return why nothing can be said of many metrics, and which is nearest."""
     many = counted(len(fold.results), "metric")
     heading = (TextRun(f"{many}: {MetricVerdict.OPEN}", "strong"),)
     lines: list[Line] = [ruled(heading, (), width)]

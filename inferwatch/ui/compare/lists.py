@@ -1,4 +1,4 @@
-"""What can be read of a comparison: how good it is, how its sides were set up."""
+"""The text panes of a comparison: its quality and the settings of its sides."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
@@ -13,49 +13,45 @@ from inferwatch.studies.compare.report import (
     peak_text,
     window_text,
 )
-from inferwatch.ui.compare.words import QUALITY_LOOKS
+from inferwatch.ui.compare.styles import QUALITY_LOOKS
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, ruled
+from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, ruled, wrapped
 
 NAME = 30
 SUBJECT = 16
 
 
 class ReadingList(Panel):
-    """Lines that may be more than there is room for; the keys and the wheel move."""
+    """A scrollable list of lines."""
 
     DEFAULT_CSS = """
     ReadingList { height: 1fr; }
     """
 
     _first = 0
-    """The line on top; those before it have been read."""
+    """Index of the top line."""
 
     def lines(self, width: int) -> Iterable[Line]:
-        """All there is to read, in so many columns."""
+        """Return all lines for a width."""
         del width
         return ()
 
     def from_the_top(self) -> None:
-        """There is something else to read."""
         self._first = 0
         self.redraw()
 
     def move(self, lines: int) -> None:
-        """Go down, or up when negative."""
         self._first += lines
         self.redraw()
 
     def on_mouse_scroll_down(self) -> None:
-        """The wheel."""
         self.move(2)
 
     def on_mouse_scroll_up(self) -> None:
-        """The wheel."""
         self.move(-2)
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """As much as there is room for; what follows is said."""
+        """Draw what fits; the last row says how much follows."""
         lines = list(self.lines(width))
         self._first = max(min(self._first, len(lines) - height), 0)
         lines = lines[self._first :]
@@ -66,24 +62,22 @@ class ReadingList(Panel):
 
 
 class CompareQuality(ReadingList):
-    """Every check of whether two sides can be compared, the gravest first."""
+    """Checks of whether two sides are comparable, the gravest first."""
 
     _pair: SessionPair | None = None
 
     def show(self, pair: SessionPair) -> None:
-        """Take a pair."""
         self._pair = pair
         self.from_the_top()
 
     def lines(self, width: int) -> Iterator[Line]:
-        """The checks, then whatever else is doubtful."""
         pair = self._pair
         if pair is None:
             return
         yield ruled((TextRun("can they be compared?", "strong"),), (), width)
         if not pair.is_repeated:
-            yield from _wrapped(f"{pairing_sentence(pair)}.", width)
-        yield from _wrapped(f"{pair.about_runs}.", width)
+            yield from wrapped(f"{pairing_sentence(pair)}.", width)
+        yield from wrapped(f"{pair.about_runs}.", width)
         for quality, (glyph, ink) in QUALITY_LOOKS.items():
             for check in pair.quality:
                 if check.quality is quality:
@@ -95,17 +89,15 @@ class CompareQuality(ReadingList):
 
 
 class CompareSetup(ReadingList):
-    """The settings that differ between sides, then what is compared and how."""
+    """Settings that differ, then what is compared and how."""
 
     _comparison: Comparison | None = None
 
     def show(self, comparison: Comparison) -> None:
-        """Take what was found."""
         self._comparison = comparison
         self.from_the_top()
 
     def lines(self, width: int) -> Iterable[Line]:
-        """Settings, spans, method."""
         return () if self._comparison is None else _settings(self._comparison, width)
 
 
@@ -128,19 +120,14 @@ def _settings(comparison: Comparison, width: int) -> Iterator[Line]:
     peaks = [text for pair in comparison.pairs if (text := peak_text(pair))]
     missing = not_compared(comparison)
     for text in (*map(window_text, comparison.sessions), *peaks, missing):
-        yield from _wrapped(text, width)
+        yield from wrapped(text, width)
     yield ruled((TextRun("how it is judged", "strong"),), (), width)
     for text in (method_text(comparison), MORE):
-        yield from _wrapped(text, width)
-
-
-def _wrapped(text: str, width: int) -> Iterator[Line]:
-    for line in wrap(text, max(width - 2, 10), subsequent_indent="  "):
-        yield (TextRun(f" {line}"),)
+        yield from wrapped(text, width)
 
 
 def _beside(head: Line, text: str, width: int) -> Iterator[Line]:
-    """A text beside what it is about."""
+    """Wrap a text beside its head."""
     indent = sum(len(run.text) for run in head)
     for number, line in enumerate(wrap(text, max(width - indent - 1, 10))):
         yield (*(head if not number else (TextRun(" " * indent),)), TextRun(line))

@@ -1,4 +1,4 @@
-"""In which order the metrics of a comparison stand: what says something comes first."""
+"""The order of the metrics of a comparison: conclusive ones first."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,23 +9,23 @@ from inferwatch.studies.compare.verdicts import MetricVerdict
 
 LEAST_FOLDED = 2
 FOLD = "cannot tell"
-"""The key of the row that stands for many."""
+"""Key of the row that folds inconclusive metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldedRows:
-    """Rows of which nothing can be told, as one row over them, or in place of them."""
+    """Inconclusive metrics folded into one row."""
 
     results: tuple[MetricResult, ...]
     unfolded: bool
-    """They stand below."""
+    """They are listed below the row."""
 
 
 CompareRow = MetricResult | FoldedRows
 
 
 def arranged(pair: SessionPair, *, unfolded: bool) -> list[CompareRow]:
-    """What holds over the table, what is probable, no difference, then the rest."""
+    """Return conclusive metrics, then probable, unchanged and inconclusive ones."""
     said = [
         each
         for verdict, results in in_order(pair).items()
@@ -40,11 +40,11 @@ def arranged(pair: SessionPair, *, unfolded: bool) -> list[CompareRow]:
 
 
 def nearest(results: Sequence[MetricResult]) -> MetricResult | None:
-    """The one that the fewest runs or requests would settle."""
-    known = [each for each in results if _needs(each)]
-    return min(known, key=_needs, default=None)
+    """Return the metric that needs the fewest runs or requests to be settled."""
+    candidates = [each for each in results if _needs(each)]
+    return min(candidates, key=_needs, default=None)
 
 
 def _needs(result: MetricResult) -> int:
-    """Of runs where they are repeated; of all rows the same."""
+    """Return runs if they are repeated, else requests; all rows use the same."""
     return result.more_runs or result.more_requests or 0

@@ -1,4 +1,4 @@
-"""Did it get better, and could that be chance?"""
+"""The comparison screen: which metrics changed, and could that be chance?"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -37,23 +37,22 @@ from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
 from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.lists import CompareQuality, CompareSetup, ReadingList
+from inferwatch.ui.compare.styles import QUALITY_LOOKS, quality_text, verdict_ink
 from inferwatch.ui.compare.table import CompareTable
-from inferwatch.ui.compare.words import QUALITY_LOOKS, quality_text, verdict_ink
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.kit.panel import Inked, Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, spread
 from inferwatch.ui.messages import GoBack
 from inferwatch.ui.pages import ComparePage
-from inferwatch.ui.widgets.drawers import Key, toggle_help
+from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help
 
 PANES = ("metrics", "charts", "quality", "set-up")
-"""What can be looked at, in order."""
 NARROWEST = 10
-"""Columns of a text: what has fewer is cut."""
+"""Least width of a text; narrower ones are cut."""
 
 
 class CompareHead(Panel):
-    """The verdict of a comparison under a title; doubts are marked ``!``."""
+    """Title and verdict of a comparison; doubts are marked ``!``."""
 
     DEFAULT_CSS = """
     CompareHead { height: 3; }
@@ -68,19 +67,18 @@ class CompareHead(Panel):
     _comparison: Comparison | None = None
 
     def wait(self, names: tuple[str, ...], busy: str, since: str = "") -> None:
-        """Say what is being done, and for how long."""
+        """Show what is being computed, and for how long."""
         self._names, self._busy, self._failed = names, busy, ""
         self._since = since
         self.redraw()
 
     def fail(self, why: str) -> None:
-        """Say why there is nothing to see."""
         self._busy, self._failed = "", why
         self._take_room()
         self.redraw()
 
     def show(self, comparison: Comparison, place: int) -> None:
-        """Take what was found, and which pair is looked at."""
+        """Show a comparison and one of its pairs."""
         self._comparison, self._place = comparison, place
         pair = comparison.pairs[place]
         self._names = pair.a.name, pair.b.name
@@ -89,24 +87,21 @@ class CompareHead(Panel):
         self.redraw()
 
     def mark(self, pane: str) -> None:
-        """That part is shown below."""
         self._pane = pane
         self.redraw()
 
     def on_resize(self) -> None:
-        """Another width is another height."""
         self._take_room()
         super().on_resize()
 
     def _take_room(self) -> None:
-        """As many rows as it takes, as long as the figures keep most of the screen."""
+        """Take the rows needed, up to a quarter of the screen."""
         if self.size.width:
             needed = 1 + len(self._body(self.size.width - 2))
             most = max(self.screen.size.height // 4, 3)
             self.styles.height = max(min(needed, most), 2)
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The rows."""
         lines = list(self._body(width - 2))
         room = max(height - 1, 1)
         if len(lines) > room:
@@ -152,7 +147,7 @@ class CompareHead(Panel):
 
 
 def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
-    """What it says, how it was paired, how good it is, what is doubtful."""
+    """Yield verdict, pairing, quality and doubts."""
     glyph, ink = QUALITY_LOOKS[Quality.VOID] if pair.void else _look(pair)
     yield from _marked(f" {glyph} ", ink, f"{sentence(pair)}.", "", width)
     if pair.void:
@@ -174,7 +169,7 @@ def _verdict(pair: SessionPair, width: int) -> Iterator[Line]:
 
 
 def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> list[Line]:
-    """A text under a mark in the margin."""
+    """Wrap a text behind a mark."""
     return [
         fit(
             (TextRun("   " if line else mark, ink), TextRun(each, ink_of_text)),
@@ -185,7 +180,7 @@ def _marked(mark: str, ink: str, text: str, ink_of_text: str, width: int) -> lis
 
 
 def _look(pair: SessionPair) -> tuple[str, str]:
-    """The mark of the verdict: that of the first row that says something."""
+    """Return glyph and ink of the first conclusive row."""
     verdict = next(iter(in_order(pair)), MetricVerdict.OPEN)
     if verdict in PROBABLE:  # the sentence begins with what is not there
         return GLYPHS[verdict], "muted"
@@ -193,9 +188,9 @@ def _look(pair: SessionPair) -> tuple[str, str]:
 
 
 WIDE = 140
-"""Columns from which on charts stand beside the table."""
+"""Width from which charts stand beside the table."""
 TALL = 34
-"""Rows from which on there is room to say when and for whom."""
+"""Height from which there is room for when and for whom."""
 METRICS, CHARTS, QUALITY, SETUP = PANES
 TELL_EVERY_S = 0.5
 WORTH_TELLING_S = 1.0
@@ -212,11 +207,11 @@ KEYS: tuple[Key, ...] = (
 
 
 class _Left(Exception):  # noqa: N818 - not an error: nobody waits any more
-    """The screen was left while it was computed."""
+    """The screen was left during the computation."""
 
 
 class CompareScreen(Screen[None]):
-    """Reads and resamples in a thread; shows one comparison once it is there."""
+    """Computes a comparison in a thread and shows it."""
 
     NAME = "compare"
     DEFAULT_CSS = """
@@ -268,13 +263,7 @@ class CompareScreen(Screen[None]):
             "warm-up",
             tooltip="Leave out the warm-up that was found, or keep it",
         ),
-        Binding(
-            "question_mark",
-            "help",
-            "help",
-            key_display="?",
-            tooltip="This help: all keys, and what every number means",
-        ),
+        HELP_BINDING,
         Binding("q", "leave", "back", tooltip="Leave the comparison"),
         Binding("escape", "stop", "stop", tooltip="Stop comparing"),
         Binding("escape", "leave", "back", show=False),
@@ -285,24 +274,21 @@ class CompareScreen(Screen[None]):
         self.page = page
         self.wanted = page.request
         self._shown_as = page.request
-        """What was asked for when that which is shown was found."""
+        """The request that the comparison shown answers."""
         self._pane = METRICS
         self._place = 0
         self.found: Comparison | None = None
-        """What is shown, even while it is read again."""
+        """The comparison shown, even while it is computed again."""
         self._computing: Worker[None] | None = None
-        """None: nothing is being read or drawn."""
         self._began_s = 0.0
         self._doing = ""
 
     @property
     def comparing(self) -> bool:
-        """Something is being read or drawn, or is about to be."""
         nothing_yet = self.found is None and self.page.failure is None
         return nothing_yet or self._computing is not None
 
     def compose(self) -> ComposeResult:
-        """Verdict, then figures, charts and set-up."""
         yield CompareHead()
         with Horizontal(id="panes"):
             with Vertical(id="metrics"):
@@ -317,21 +303,18 @@ class CompareScreen(Screen[None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        """Begin."""
         self.query_one(CompareTable).focus()
         self.set_interval(TELL_EVERY_S, self._tell)
         self._compare("comparing")
 
     def on_resize(self) -> None:
-        """Charts beside the table where there is room."""
+        """Show charts beside the table if there is room."""
         self.set_class(self.size.width >= WIDE, "-wide")
         self.set_class(self.size.height >= TALL, "-tall")
         self._show_pane()
 
-    # Reading and drawing, in a thread.
-
     def _compare(self, doing: str) -> None:
-        """Find, read and draw; what is shown meanwhile is grey."""
+        """Compute the comparison; the old one is grey meanwhile."""
         self._began_s = monotonic()
         self._doing = doing
         self._grey(grey=True)
@@ -349,17 +332,17 @@ class CompareScreen(Screen[None]):
             self._doing = what
 
         try:
-            found = run_comparison(wanted, tell)
+            comparison = run_comparison(wanted, tell)
             tell("drawing")
         except _Left:
             return
         except InferwatchError as error:
             self._hand_over(worker, partial(self._fail, error))
         else:
-            self._hand_over(worker, partial(self._take, found))
+            self._hand_over(worker, partial(self._take, comparison))
 
     def _hand_over(self, worker: Worker[None], take: partial[None]) -> None:
-        """To the screen, unless it went or was told to stop meanwhile."""
+        """Run ``take`` on the screen, unless it was left or stopped."""
 
         def here() -> None:
             if self._computing is worker and self.is_mounted:
@@ -371,7 +354,7 @@ class CompareScreen(Screen[None]):
         self.app.call_from_thread(here)
 
     def _tell(self) -> None:
-        """What is being done, and for how long."""
+        """Show what is being computed, and for how long."""
         if self._computing is None:
             return
         took_s = monotonic() - self._began_s
@@ -399,17 +382,15 @@ class CompareScreen(Screen[None]):
         self._show_pair()
         self.notify(str(error), severity="error", timeout=10, markup=False)
 
-    def _take(self, found: Comparison) -> None:
+    def _take(self, comparison: Comparison) -> None:
         self._shown_as, self.page.failure = self.wanted, None
-        self.show(found)
+        self.show(comparison)
 
-    # What is shown.
-
-    def show(self, found: Comparison) -> None:
-        """Take a comparison; the pair and the row that were looked at stay so."""
-        self.found = found
-        self._place = min(self._place, len(found.pairs) - 1)
-        self.query_one(CompareSetup).show(found)
+    def show(self, comparison: Comparison) -> None:
+        """Show a comparison; the selected pair and row stay."""
+        self.found = comparison
+        self._place = min(self._place, len(comparison.pairs) - 1)
+        self.query_one(CompareSetup).show(comparison)
         self._show_pair()
 
     @property
@@ -443,7 +424,6 @@ class CompareScreen(Screen[None]):
         self.query_one("#over_time", CompareChart).show(timed)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide what cannot be done now."""
         del parameters
         stops = self.comparing and self.found is not None
         if action in {"stop", "leave"}:
@@ -455,7 +435,7 @@ class CompareScreen(Screen[None]):
         return action != "pair" or len(self.found.pairs) > 1
 
     def action_pane(self, by: int) -> None:
-        """Another part; the charts are no stop where they always stand."""
+        """Show the next pane; charts are skipped if they are always visible."""
         wide = self.has_class("-wide")
         panes = [pane for pane in PANES if pane != CHARTS or not wide]
         here = panes.index(self._pane) if self._pane in panes else 0
@@ -463,7 +443,7 @@ class CompareScreen(Screen[None]):
         self._show_pane()
 
     def action_look(self, pane: str) -> None:
-        """The part that was clicked."""
+        """Show the pane that was clicked."""
         self._pane = pane
         self._show_pane()
 
@@ -482,7 +462,7 @@ class CompareScreen(Screen[None]):
             self.query_one(CompareTable).focus()
 
     def action_lines(self, by: int) -> None:
-        """Further down in what is read; beside charts, another metric."""
+        """Scroll a text; beside charts, select another metric."""
         for each in self.query(ReadingList):
             if each.region:
                 each.move(by)
@@ -490,19 +470,18 @@ class CompareScreen(Screen[None]):
             self.query_one(CompareTable).action_step(by)
 
     def action_pair(self, by: int) -> None:
-        """Another one against the first."""
+        """Compare another side with the first."""
         if self.found is not None:
             self._place = (self._place + by) % len(self.found.pairs)
             self._show_pair()
 
     def action_swap(self) -> None:
-        """The other way round."""
         other = self._place + 1
         self.wanted = swapped(self.wanted, other)
         self._compare("swapping")
 
     def action_warmup(self) -> None:
-        """Compare again: with the warm-up cut where it is found, or without a cut."""
+        """Compare again with or without the warm-up."""
         choices = _choices(self.wanted)
         detect = choices[0].warmup_s is not None
         self.wanted = replace(
@@ -514,7 +493,6 @@ class CompareScreen(Screen[None]):
         self._compare("leaving out the warm-up" if detect else "including the warm-up")
 
     def action_stop(self) -> None:
-        """Not again, after all: what was found before stays."""
         if self._computing is not None:
             self._computing.cancel()
             self._computing = None
@@ -523,17 +501,15 @@ class CompareScreen(Screen[None]):
             self._show_pair()
 
     def action_help(self) -> None:
-        """Open or close the explanations."""
         question = "Did it get better, and could that be chance?"
         toggle_help(self, question, {HERE: KEYS}, EXPLAINS, "what is compared")
 
     def action_leave(self) -> None:
-        """Back to where one came from."""
         self.post_message(GoBack())
 
 
 def swapped(wanted: ComparisonRequest, other: int) -> ComparisonRequest:
-    """The first one and another one change places."""
+    """Return the request with the first and another side swapped."""
     sides = grouped(wanted.sessions)
     choices = _choices(wanted)
     sides[0], sides[other] = sides[other], sides[0]
@@ -545,6 +521,5 @@ def swapped(wanted: ComparisonRequest, other: int) -> ComparisonRequest:
 
 
 def _choices(wanted: ComparisonRequest) -> list[SpanChoice]:
-    """One a side."""
     missing = len(grouped(wanted.sessions)) - len(wanted.choices)
     return [*wanted.choices, *[SpanChoice()] * missing]

@@ -1,4 +1,4 @@
-"""The metrics of two sides, one row each, and their columns."""
+"""The metrics of two sides in a table."""
 
 from collections.abc import Callable, Iterable
 from typing import ClassVar
@@ -20,19 +20,19 @@ from inferwatch.studies.compare.report import (
 )
 from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.rows import FOLD, CompareRow, FoldedRows, arranged, nearest
-from inferwatch.ui.compare.words import SAYS_SOMETHING, verdict_ink
+from inferwatch.ui.compare.styles import SAYS_SOMETHING, verdict_ink
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, spread
 from inferwatch.ui.kit.table import CursorTable, TableColumn
 
 FOLD_GLYPHS = {False: "▸", True: "▾"}
 OTHER_LOAD = ", other load"
 UNIT = " req"
-"""Of what would tell; it goes where it has no room, as does the other load: the head
-and the detail say that."""
+"""Unit of what would settle a metric; left out without room, as is the other load: head
+and detail have both."""
 
 
 def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
-    """The columns of a comparison; values are headed by the names of the sides."""
+    """Return the columns; values are headed by the names of the sides."""
 
     def verdict(row: CompareRow, width: int) -> Line:
         return () if isinstance(row, FoldedRows) else _verdict(row, width, pair)
@@ -72,7 +72,7 @@ def compare_columns(pair: SessionPair) -> Iterable[TableColumn[CompareRow]]:
 def _of(
     write: Callable[[MetricResult], str], ink: str = ""
 ) -> Callable[[CompareRow, int], TextRun]:
-    """A cell of a metric; what is folded has none."""
+    """Return a writer of cells, empty in a folded row."""
     return lambda row, _: TextRun(
         "" if isinstance(row, FoldedRows) else write(row), ink
     )
@@ -88,7 +88,7 @@ def _verdict(row: MetricResult, width: int, pair: SessionPair) -> Line:
 
 
 class CompareTable(CursorTable[CompareRow]):
-    """What says something, then one row for all that does not, which unfolds."""
+    """Conclusive metrics, then one row for the others, which can be unfolded."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -116,12 +116,11 @@ class CompareTable(CursorTable[CompareRow]):
 
     @property
     def pointed_result(self) -> MetricResult | None:
-        """The metric under the cursor."""
         row = self.pointed
         return None if isinstance(row, FoldedRows) else row
 
     def show(self, pair: SessionPair) -> None:
-        """Take two sides; the cursor stays on its metric, which is not folded away."""
+        """Show two sides; the cursor stays on its metric, unfolded if need be."""
         pointed = self._key
         self._pair = pair
         hidden = {each.metric.key for each in pair.of(MetricVerdict.OPEN)}
@@ -136,41 +135,38 @@ class CompareTable(CursorTable[CompareRow]):
             self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing is folded, no key for it; nor for rows before there are any."""
         can = {"fold": self.can_fold, "step": bool(self.rows)}.get(action)
         return super().check_action(action, parameters) if can is None else can
 
     @property
     def can_fold(self) -> bool:
-        """Some rows say nothing, and others do."""
+        """Some rows are inconclusive, others are not."""
         return any(isinstance(row, FoldedRows) for row in self.rows)
 
     def action_fold(self) -> None:
-        """Show the rows that say nothing, or hide them."""
         if self.can_fold:
             self._unfolded = not self._unfolded
             self._arrange()
 
     def action_open(self) -> None:
-        """A double click on the row that stands for many: its second half is no key."""
+        """Ignore the double click on the folded row, which folds on the first click."""
 
     def click_row(self, event: events.Click) -> None:
-        """A click on the row that stands for many is enough."""
+        """Unfold on a single click."""
         if event.chain == 1 and isinstance(self.pointed, FoldedRows):
             self.action_fold()
 
     def key_of(self, row: CompareRow) -> str:
-        """The key of its metric."""
         return FOLD if isinstance(row, FoldedRows) else row.metric.key
 
     def key_to_keep(self, before: int) -> str | None:
-        """Who stands on a row that is folded away stands on what it is folded into."""
+        """Move the cursor from a row that is folded to the folded row."""
         kept = super().key_to_keep(before)
         keys = [self.key_of(row) for row in self.rows]
         return FOLD if kept is not None and kept not in keys and FOLD in keys else kept
 
     def across(self, row: CompareRow, width: int) -> Line | None:
-        """What is folded says how much it is, and what would settle the nearest."""
+        """Draw a folded row: how many metrics, and which is nearest."""
         if not isinstance(row, FoldedRows):
             return None
         said = f" {FOLD_GLYPHS[row.unfolded]} {counted(len(row.results), 'row')}: "
@@ -187,7 +183,7 @@ class CompareTable(CursorTable[CompareRow]):
         return fit(spread(left, right, width), width)
 
     def title_of(self, column: TableColumn[CompareRow], width: int) -> TextRun:
-        """The last title ends with its text."""
-        found = super().title_of(column, width)
+        """Return a title; the last one is not padded."""
+        title = super().title_of(column, width)
         last = column.key == "verdict"
-        return found._replace(text=found.text.rstrip()) if last else found
+        return title._replace(text=title.text.rstrip()) if last else title

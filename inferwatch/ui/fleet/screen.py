@@ -1,4 +1,4 @@
-"""Which engine is in trouble?"""
+"""The fleet screen: all servers, those in trouble first."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,10 +34,15 @@ from inferwatch.ui.fleet.table import (
     FleetScope,
     FleetTable,
     FleetTotalsLine,
-    what_is_the_matter,
+    trouble_line,
 )
 from inferwatch.ui.frame.watch_screen import WatchScreen
-from inferwatch.ui.kit.filter_bar import FilterBar
+from inferwatch.ui.kit.filter_bar import (
+    REVERSE_BINDING,
+    SORT_BINDING,
+    FilterBar,
+    FilteredList,
+)
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -50,7 +55,7 @@ from inferwatch.ui.kit.renderables.text import (
 from inferwatch.ui.messages import LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS
+from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 
 SHOWN = ("ttft_s", "queue_s", "prefill_s", "tpot_s", "itl_s", "e2el_s")
 
@@ -65,12 +70,10 @@ class ServerDetail(Panel):
     _server: FleetServer | None = None
 
     def show(self, server: FleetServer | None) -> None:
-        """Take the one that is pointed at."""
         self._server = server
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, what it is, latencies, what is the matter."""
         del height
         server = self._server
         if server is None:
@@ -79,7 +82,7 @@ class ServerDetail(Panel):
             TextRun("enter", "accent", "screen.look_into"),
             TextRun(" all its screens", "muted", "screen.look_into"),
         )
-        matter = what_is_the_matter(server) or _advice(server.state)
+        matter = trouble_line(server) or _advice(server.state)
         rows = (
             join_whole(_identity(server), width - 2, "   "),
             join_whole(_latencies(server.state), width - 2, "   "),
@@ -158,15 +161,14 @@ TOLD = (
     (Trouble.ASKED, "not heard of yet"),
 )
 LEAST_CHARTS = 9
-"""Rows; with fewer to spare there are no charts."""
+"""Fewest rows for the charts."""
 AROUND_TABLE = 12
-"""Rows that stand above and below it on every screen."""
 DETAIL = 6
 """Rows of the server under the cursor."""
 
 
-class FleetScreen(WatchScreen):
-    """A row a server, all together below; one of them can be looked into."""
+class FleetScreen(WatchScreen, FilteredList):
+    """A row per server and their totals; each server can be opened."""
 
     NAME = "fleet"
     KEY = "0"
@@ -193,12 +195,7 @@ class FleetScreen(WatchScreen):
         ("( )", "the server before, the next one, on those screens"),
     )
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "s",
-            "sort",
-            "sort",
-            tooltip="Sort by the next column; clicking a title works too",
-        ),
+        SORT_BINDING,
         Binding(
             "slash",
             "filter",
@@ -207,7 +204,7 @@ class FleetScreen(WatchScreen):
             tooltip="Filter: waiting>5 state:lost kv>90 p99>1s, or part of a name",
         ),
         Binding("e", "scope", "all/trouble", tooltip="List all, or those in trouble"),
-        Binding("S", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        REVERSE_BINDING,
         Binding(
             "escape",
             "close",
@@ -234,13 +231,11 @@ class FleetScreen(WatchScreen):
     _listed = 0
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No chart, no key for it."""
         if action == "chart":
             return self.has_class("-charted")
         return super().check_action(action, parameters)
 
     def compose_panels(self) -> Iterable[Widget]:
-        """What is listed, the servers, all together, the one pointed at."""
         table = FleetTable()
         yield FilterBar(table.grammar, scope_key="e")
         yield table
@@ -249,7 +244,7 @@ class FleetScreen(WatchScreen):
         yield ChartStack((charts.TTFT, charts.WAITING, charts.OUTPUT))
 
     def fit_height(self) -> None:
-        """The table takes the rows it needs; charts what is left, if that is enough."""
+        """Give the table the rows it needs, and the rest to the charts."""
         super().fit_height()
         rows = max(self._listed, 2) + 2
         self.query_one(FleetTable).styles.max_height = rows
@@ -262,85 +257,53 @@ class FleetScreen(WatchScreen):
         for stack in self.query(ChartStack):
             stack.fit(only_one=spare - DETAIL < 2 * LEAST_CHARTS)
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """List the servers, and what they come to."""
-        servers = servers_of(shown)
+    def show_panels(self, snapshot: Snapshot) -> None:
+        servers = servers_of(snapshot)
         table = self.query_one(FleetTable)
         table.show(servers)
         if len(table.rows) != self._listed:
             self._listed = len(table.rows)
             self.fit_height()
-        together = totals_of(shown, servers)
+        together = totals_of(snapshot, servers)
         self.query_one(FleetTotalsLine).show(together, table.columns)
         counts = Counter(each.trouble for each in servers)
-        told: list[Line] = [(TextRun(counted(len(servers), "server"), "muted"),)]
+        parts: list[Line] = [(TextRun(counted(len(servers), "server"), "muted"),)]
         for trouble, word in TOLD:
             if counts[trouble]:
-                told.append((TextRun(f"{counts[trouble]} {word}", MARKS[trouble][1]),))
-        self._told = (*join(told), TextRun(" "))
-        self._show_filter()
-        self._show_pointed()
+                parts.append((TextRun(f"{counts[trouble]} {word}", MARKS[trouble][1]),))
+        self._summary = (*join(parts), TextRun(" "))
+        self.show_list()
 
-    _told: Line = ()
+    _summary: Line = ()
 
-    def _show_filter(self) -> None:
+    @property
+    def filtered(self) -> FleetTable:
+        return self.query_one(FleetTable)
+
+    def show_list(self) -> None:
         table = self.query_one(FleetTable)
         chips = [(scope.value, f" {scope.value} ") for scope in FleetScope]
         bar = self.query_one(FilterBar)
-        bar.show(chips, table.scope, table.filter.text, self._told)
+        bar.show(chips, table.scope, table.filter.text, self._summary)
+        self._show_pointed()
 
     def _show_pointed(self) -> None:
         row = self.query_one(FleetTable).pointed
         self.query_one(ServerDetail).show(row.server if row is not None else None)
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
-        self.query_one(FleetTable).sort_by_next()
+        super().action_sort()
         self._show_pointed()
 
-    def action_reverse(self) -> None:
-        """Reverse the order."""
-        self.query_one(FleetTable).reverse()
-
-    def action_scope(self) -> None:
-        """All servers, or those in trouble."""
-        scopes = list(FleetScope)
-        here = scopes.index(self.query_one(FleetTable).scope)
-        self._list_within(scopes[(here + 1) % len(scopes)])
-
-    def action_filter(self) -> None:
-        """Ask for a filter."""
-        self.query_one(FilterBar).ask()
-
     def action_close(self) -> None:
-        """Clear the filter, else let go of the time cursor."""
+        """Clear the filter, else remove the time cursor."""
         if self.query_one(FleetTable).filter.text:
             self.query_one(FilterBar).clear()
         else:
             self.action_release()
 
     def action_look_into(self) -> None:
-        """All screens of the server under the cursor."""
         self.query_one(FleetTable).action_open()
-
-    @on(FilterBar.FilterClosed)
-    def _leave_filter(self) -> None:
-        self.query_one(FleetTable).focus()
-
-    @on(FilterBar.FilterChanged)
-    def _match(self, message: FilterBar.FilterChanged) -> None:
-        self.query_one(FleetTable).narrow(message.filter)
-        self._show_filter()
-        self._show_pointed()
-
-    @on(FilterBar.ScopeChosen)
-    def _choose_scope(self, message: FilterBar.ScopeChosen) -> None:
-        self._list_within(FleetScope(message.scope))
-
-    def _list_within(self, scope: FleetScope) -> None:
-        self.query_one(FleetTable).within(scope)
-        self._show_filter()
-        self._show_pointed()
 
     @on(FleetTable.RowHighlighted)
     def _follow(self) -> None:

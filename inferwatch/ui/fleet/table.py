@@ -1,4 +1,4 @@
-"""The table of servers, its columns, and the line of all together below it."""
+"""The table of servers and the line of their totals."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -29,19 +29,19 @@ from inferwatch.metrics.series.window import Bracket, Latency
 from inferwatch.metrics.servers.server_state import ServerState
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.ui.frame.header import short_name
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     age_text,
     cells,
     cells_of,
+    end_of,
     fit,
 )
 from inferwatch.ui.kit.row_filter import FieldKind, FilterField
 from inferwatch.ui.kit.table import CursorTable, TableColumn, share_width
-from inferwatch.ui.widgets.limit_words import of_server
-from inferwatch.visible import visible
+from inferwatch.ui.widgets.limit_texts import of_server
 
 MARKS = {
     Trouble.LOST: ("✖", "bad"),
@@ -51,13 +51,13 @@ MARKS = {
     Trouble.ASKED: ("◌", "accent"),
     Trouble.NONE: ("●", "good"),
 }
-"""Shape and word say the same: colour is never the only signal."""
+"""Shape and word agree, so that colour is never the only signal."""
 ITL_KEYS = ("itl_s", "tpot_s")
-"""The mean gap between tokens: of all gaps, else of requests."""
+"""Metrics of the mean gap: of all gaps, else of requests."""
 
 
 class FleetScope(StrEnum):
-    """Which servers are listed at all."""
+    """Which servers are listed."""
 
     ALL = "all"
     TROUBLE = "trouble"
@@ -65,7 +65,7 @@ class FleetScope(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRow:
-    """A row: a server, one of its ranks, or all servers together."""
+    """A server, one of its ranks, or the totals."""
 
     key: str
     name: str
@@ -73,13 +73,13 @@ class FleetRow:
     state: ServerState
     rank: bool = False
     kv_span: tuple[float, float] | None = None
-    """Of all servers: the least and the most."""
+    """Lowest and highest KV usage, in the totals."""
     remark: str | None = None
-    """Instead of what is the matter."""
+    """Text in place of the trouble."""
 
     @property
     def lost(self) -> bool:
-        """What it says is of the past."""
+        """The values are old, as the server is lost."""
         return self.server.trouble is Trouble.LOST
 
 
@@ -87,7 +87,6 @@ Write = Callable[[FleetRow, int], TextRun | Line]
 
 
 def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
-    """The columns of the fleet, from left to right."""
     return (
         TableColumn(
             "server",
@@ -199,7 +198,7 @@ def fleet_columns() -> Iterable[TableColumn[FleetRow]]:
 
 
 def _gpu_columns() -> Iterable[TableColumn[FleetRow]]:
-    """Of a server, not of one of its ranks."""
+    """Yield columns of GPUs, which ranks leave empty."""
 
     def hbm(row: FleetRow) -> float | None:
         return None if row.rank else row.server.hbm_share
@@ -222,9 +221,11 @@ def _gpu_columns() -> Iterable[TableColumn[FleetRow]]:
 def known_columns(
     columns: Iterable[TableColumn[FleetRow]], servers: Iterable[FleetServer]
 ) -> tuple[TableColumn[FleetRow], ...]:
-    """Without those of GPUs where no server says on which it runs."""
-    told = any(each.hbm_share is not None or each.power_w for each in servers)
-    return tuple(each for each in columns if told or each.key not in {"hbm", "power"})
+    """Leave out the columns of GPUs if no server reports them."""
+    has_gpus = any(each.hbm_share is not None or each.power_w for each in servers)
+    return tuple(
+        each for each in columns if has_gpus or each.key not in {"hbm", "power"}
+    )
 
 
 def _count(
@@ -279,7 +280,7 @@ def _rate(
 def _mean(
     key: str, title: str, width: int, metrics: Sequence[str], *, from_width: int = 0
 ) -> TableColumn[FleetRow]:
-    """The mean of a latency, the first of some that is known."""
+    """Return a column of the mean of the first known latency."""
 
     def value(row: FleetRow) -> float | None:
         found = (latency_of(row.state, metric) for metric in metrics)
@@ -303,7 +304,7 @@ def _mean(
 
 
 def _run(row: FleetRow, text: str, ink: str = "", *, known: bool = True) -> TextRun:
-    """What is of the past, or unknown, is faint."""
+    """Return text, faint if it is old or unknown."""
     return TextRun(text, "faint" if row.lost or not known else ink)
 
 
@@ -315,21 +316,15 @@ def _name(row: FleetRow, width: int) -> Line:
     glyph, ink = MARKS[row.server.trouble]
     ranks = f" ×{len(row.server.ranks)}" if row.server.ranks else ""
     room = max(width - 3 - len(ranks) - 1, 1)
-    named = cells(_tail(row.name, room), min(cells_of(row.name), room), "strong")
+    named = cells(end_of(row.name, room), min(cells_of(row.name), room), "strong")
     if row.lost:
         named = named._replace(ink="faint")
     rest = width - 3 - cells_of(named.text)
     return TextRun(f" {glyph} ", ink), named, cells(ranks, rest, "muted")
 
 
-def _tail(name: str, room: int) -> str:
-    """Names of a fleet mostly differ at their end: that is what stays."""
-    name = visible(name)
-    return name if cells_of(name) <= room else f"…{name[1 - room :]}"
-
-
 def _shared_host(names: Sequence[str]) -> str:
-    """What need not be said of servers that differ by their port alone.
+    """Return the host if servers differ only by port.
 
     >>> _shared_host(["10.0.0.1:8000", "10.0.0.1:8001"]), _shared_host(["a:1", "b:1"])
     ('10.0.0.1', '')
@@ -367,14 +362,14 @@ def _p99(row: FleetRow, _: int) -> TextRun:
 
 
 def _over(latency: Latency, value: float | Bracket) -> str:
-    """The ink of what is surely over the objective."""
+    """Return the warning ink if a value is surely over its objective."""
     least = value.low if isinstance(value, Bracket) else value
     limit_s = latency.objective_s
     return "warn" if limit_s is not None and least >= limit_s else ""
 
 
 def _p99_value(row: FleetRow) -> float | None:
-    """What it is at least."""
+    """Return the p99, or its lower bound."""
     latency = latency_of(row.state, "ttft_s")
     value = percentile_of(latency, "p99") if latency is not None else None
     return value.low if isinstance(value, Bracket) else value
@@ -391,7 +386,7 @@ def _age(row: FleetRow) -> str:
 
 
 def short_age(age_ns: int) -> str:
-    """How long ago, in one unit.
+    """Return an age in one unit.
 
     >>> short_age(400_000_000), short_age(75_000_000_000), short_age(4_000 * 10**9)
     ('0 s', '1 min', '1 h')
@@ -403,15 +398,14 @@ def short_age(age_ns: int) -> str:
 
 
 def _remark(row: FleetRow, width: int) -> Line:
-    """What is the matter, in a word, and what more is known of it."""
+    """Draw the trouble and details."""
     if row.remark is not None or row.rank:
         text = row.remark or row.state.remark or ""
         return fit((TextRun(" "), TextRun(text, "muted")), width)
-    return fit((TextRun(" "), *what_is_the_matter(row.server)), width)
+    return fit((TextRun(" "), *trouble_line(row.server)), width)
 
 
-def what_is_the_matter(server: FleetServer) -> Line:
-    """Of a server, in a line."""
+def trouble_line(server: FleetServer) -> Line:
     state, (_, ink) = server.state, MARKS[server.trouble]
     match server.trouble:
         case Trouble.LOST:
@@ -435,23 +429,23 @@ def what_is_the_matter(server: FleetServer) -> Line:
 
 
 class FleetTable(CursorTable[FleetRow]):
-    """A row a server, those in trouble first; ranks below it where they differ."""
+    """Servers in trouble first; ranks are listed if they differ."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "open", "look into", tooltip="All screens of this server"),
         Binding("space", "fold", "ranks", show=False, tooltip="Show or hide its ranks"),
     ]
 
-    scope = FleetScope.ALL
+    scope: StrEnum = FleetScope.ALL
 
     def __init__(self) -> None:
         self._declared = tuple(fleet_columns())
         super().__init__(self._declared, sorted_by="state")
         self._folded: dict[str, bool] = {}
-        """As people chose; else ranks are shown where they differ."""
+        """Rows the user folded or unfolded; by default ranks that differ are
+        unfolded."""
 
     def show(self, servers: Sequence[FleetServer]) -> None:
-        """Take the servers of a moment."""
         self.columns = known_columns(self._declared, servers)
         cut = len(_shared_host([each.name for each in servers]))
         self.show_rows(
@@ -466,39 +460,30 @@ class FleetTable(CursorTable[FleetRow]):
             ]
         )
 
-    def within(self, scope: FleetScope) -> None:
-        """List all servers, or those in trouble."""
-        self.scope = scope
-        self.list_again()
-
     def action_fold(self) -> None:
-        """Show or hide the ranks of the server under the cursor."""
         row = self.pointed
         if row is not None and row.server.ranks:
             self._folded[row.server.state.source] = self._unfolded(row)
             self.list_again()
 
     def key_of(self, row: FleetRow) -> str:
-        """Its source, and the rank if it is one."""
         return row.key
 
     def is_listed(self, row: FleetRow) -> bool:
-        """Those of the scope."""
         wanted = self.scope is FleetScope.ALL
         return wanted or row.server.trouble is not Trouble.NONE
 
     def words_of(self, row: FleetRow) -> Iterable[str | None]:
-        """Name, address, model, and what is the matter."""
         info = row.state.info
         yield from (row.name, row.state.source, row.server.model, row.server.engine)
         yield from (row.state.remark, row.state.why, info.url if info else None)
 
     def recency(self, row: FleetRow) -> float:
-        """Equal ones stand in the order of their names."""
+        """Return the order of names for equal values."""
         return -row.server.place
 
     def below(self, row: FleetRow) -> Iterable[FleetRow]:
-        """Its ranks, where they are to be seen."""
+        """Yield the ranks, if unfolded."""
         if not self._unfolded(row):
             return
         source = row.server.state.source
@@ -507,7 +492,6 @@ class FleetTable(CursorTable[FleetRow]):
             yield FleetRow(key=key, name=key, server=row.server, state=rank, rank=True)
 
     def empty_text(self) -> TextRun:
-        """Why there is no row."""
         if self.filter.text:
             return TextRun("no server is like that; esc clears the filter", "muted")
         if self.scope is FleetScope.TROUBLE:
@@ -519,8 +503,8 @@ class FleetTable(CursorTable[FleetRow]):
         return not self._folded.get(source, not row.server.ranks_differ)
 
 
-class FleetTotalsLine(Panel):
-    """All servers together, in the columns of the table above."""
+class FleetTotalsLine(LinePanel):
+    """The totals of all servers, in the columns of the table."""
 
     _totals: FleetTotals | None = None
     _server: FleetServer | None = None
@@ -532,13 +516,10 @@ class FleetTotalsLine(Panel):
     def show(
         self, totals: FleetTotals, columns: tuple[TableColumn[FleetRow], ...]
     ) -> None:
-        """Take what they come to, and the columns of the table."""
         self._totals, self._columns = totals, columns
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row, in the same cells as those of the table."""
-        del height
+    def line(self, width: int) -> Line:
         totals = self._totals
         if totals is None:
             return ()
@@ -555,7 +536,7 @@ class FleetTotalsLine(Panel):
             server=together,
             state=totals.state,
             kv_span=totals.kv_span,
-            remark=made_of(totals),
+            remark=percentile_source(totals),
         )
         line: list[TextRun] = []
         for column, size in share_width(self._columns, width):
@@ -566,11 +547,11 @@ class FleetTotalsLine(Panel):
                 line.append(TextRun(" " * column.gap))
             else:
                 line += written
-        return (fit(line, width),)
+        return fit(line, width)
 
 
-def made_of(totals: FleetTotals) -> str:
-    """What the percentiles of all are made of."""
+def percentile_source(totals: FleetTotals) -> str:
+    """Return what the percentiles of the totals are computed from."""
     latency = latency_of(totals.state, "ttft_s")
     if latency is None or not latency.quantiles.n:
         return ""

@@ -1,4 +1,4 @@
-"""What is different from a reference, over a screen: the traffic or the server?"""
+"""The drawer that compares a session with a reference: traffic, results, settings."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ from inferwatch.ui.messages import LookAgain, OpenComparison
 
 
 async def compare_with_before(screen: SessionScreen) -> None:
-    """With what it is held against, else with the session before it of its model."""
+    """Compare with the reference, else with the previous session of the model."""
     record = screen.feed.record
     if record is None:
         screen.notify("it is not recorded, so there is nothing to compare", timeout=5)
@@ -79,11 +79,11 @@ async def compare_with_before(screen: SessionScreen) -> None:
 
 
 def _earlier(database: Path, session: str, against: str | None) -> str | None:
-    """The id of the one to compare with.
+    """Return the id of the session to compare with.
 
     Raises:
         StorageError: the record cannot be read.
-        UsageError: the session goes on.
+        UsageError: the session is still being recorded.
     """
     row = find(database, session)
     if row.state is SessionState.RECORDING:
@@ -101,9 +101,8 @@ FORMATS: dict[Unit, Callable[[float | None], str]] = {
     Unit.PER_SECOND: format_rate,
     Unit.SHARE: format_share,
 }
-"""Of all other units but seconds: as a count."""
+"""Formats by unit; seconds share a unit and the rest are counts."""
 SUGGESTED = 4
-"""Sessions that the question names."""
 NAME_WIDTH = 10
 VALUE_WIDTH = 9
 CHANGE_WIDTH = 14
@@ -112,7 +111,7 @@ TITLES = {ChangeSide.TRAFFIC: "traffic", ChangeSide.RESULT: "result, means"}
 
 
 class ChangesDrawer(Panel, can_focus=True):
-    """Now beside the reference: traffic, result and set-up, and what that says."""
+    """Now and the reference next to each other: traffic, results and settings."""
 
     DEFAULT_CSS = """
     ChangesDrawer {
@@ -126,19 +125,18 @@ class ChangesDrawer(Panel, can_focus=True):
         Binding("escape", "screen.changes", "close", tooltip="Close this drawer"),
     ]
 
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
     _reference: Reference | None = None
 
-    def show(self, shown: Snapshot, reference: Reference) -> None:
-        """Take what is shown and what it is held against."""
-        self._shown, self._reference = shown, reference
+    def show(self, snapshot: Snapshot, reference: Reference) -> None:
+        self._snapshot, self._reference = snapshot, reference
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The verdict first, then the numbers side by side, then settings."""
-        if self._shown is None or self._reference is None:
+        """Draw the verdict, then the numbers, then settings."""
+        if self._snapshot is None or self._reference is None:
             return ()
-        compared = changes(self._shown, self._reference.snapshot)
+        compared = changes(self._snapshot, self._reference.snapshot)
         said = wrap(verdict(compared), max(width - 2, 20))
         sides = [_side(compared, side) for side in ChangeSide]
         beside = width >= len(sides) * COLUMN_WIDTH
@@ -153,13 +151,13 @@ class ChangesDrawer(Panel, can_focus=True):
         return [fit(row, width) for row in rows[:height]]
 
     def _head(self, width: int) -> Line:
-        shown, reference = self._shown, self._reference
-        if shown is None or reference is None:
+        snapshot, reference = self._snapshot, self._reference
+        if snapshot is None or reference is None:
             return ()
         title = (
             TextRun("against ", "muted"),
             TextRun(reference.title, "strong"),
-            TextRun(f" · {reference.span} · now: {shown.window.span}", "muted"),
+            TextRun(f" · {reference.span} · now: {snapshot.window.span}", "muted"),
         )
         chance = (("C", "is it chance?"),) if reference.session else ()
         keys = (("a", "other"), *chance, ("x", "none"), ("esc", "closes"))
@@ -206,7 +204,7 @@ def _values(change: ComparedNumber) -> tuple[str, str]:
 
 
 def _beside(sides: Sequence[Sequence[Line]]) -> list[Line]:
-    """Columns of equal width, the shorter one filled up."""
+    """Put columns side by side, padded to the same height."""
     most = max(map(len, sides))
     gap: Line = (TextRun(" " * COLUMN_WIDTH),)
     full = [[*rows, *[gap] * (most - len(rows))] for rows in sides]
@@ -216,7 +214,7 @@ def _beside(sides: Sequence[Sequence[Line]]) -> list[Line]:
 
 
 def _settings(compared: Differences, width: int) -> list[Line]:
-    """What of the configuration differs, a line each."""
+    """Draw settings that differ, a line each."""
     return [
         fit(
             (
@@ -232,17 +230,16 @@ def _settings(compared: Differences, width: int) -> list[Line]:
 
 
 class ReferenceControl:
-    """Chooses what a screen's picture is held against, and shows what differs."""
+    """Chooses the reference of a screen and shows the differences."""
 
     def __init__(self, screen: SessionScreen) -> None:
         self._screen = screen
         self._focused_before: Widget | None = None
 
-    def show(self, shown: Snapshot) -> None:
-        """Another moment is shown."""
+    def show(self, snapshot: Snapshot) -> None:
         if reference := self._screen.view.reference:
             for drawer in self._screen.query(ChangesDrawer):
-                drawer.show(shown, reference)
+                drawer.show(snapshot, reference)
 
     async def toggle(self) -> None:
         """Open or close the drawer; without a reference ask for one first."""
@@ -254,16 +251,16 @@ class ReferenceControl:
             self._open()
 
     async def choose(self) -> None:
-        """Ask for a reference, read it, and show what differs."""
+        """Ask for a reference, read it and show the differences."""
         screen, record = self._screen, self._screen.feed.record
         database = screen.view.database or default_database()
         but = record.session_id if record else None
         wall_ns = await _wall_ns(screen.feed, database)
 
-        known = screen.present or screen.feed.present(screen.view.source)
-        shown = configuration_of(known)
-        found = await asyncio.to_thread(_found_baseline, database, but, shown)
-        first = BASELINE if found and found.exact else YESTERDAY
+        present = screen.present or screen.feed.present(screen.view.source)
+        shown = configuration_of(present)
+        baseline = await asyncio.to_thread(_found_baseline, database, but, shown)
+        first = BASELINE if baseline and baseline.exact else YESTERDAY
 
         def place(text: str) -> ReferencePlace:
             wanted = text.strip() or first
@@ -279,7 +276,7 @@ class ReferenceControl:
             return None
 
         names = await asyncio.to_thread(_suggested, database, but)
-        kept = [f"{BASELINE} ({found.title})"] if found else []
+        kept = [f"{BASELINE} ({baseline.title})"] if baseline else []
         yesterday = f"{YESTERDAY} (this time a day ago)"
         hint = ", ".join((*kept, yesterday, *names))
         title = "What to hold this against: a session, or the same time yesterday"
@@ -297,7 +294,6 @@ class ReferenceControl:
         self._open()
 
     def drop(self) -> None:
-        """Hold it against nothing any more."""
         self._screen.view.reference = None
         self._close()
 
@@ -325,7 +321,7 @@ def _found_baseline(
 
 
 def _suggested(database: Path, but: str | None) -> list[str]:
-    """The latest sessions, by id and name."""
+    """Return the latest sessions by id and name."""
     try:
         rows = [row for row in list_sessions(database) if row.id != but]
     except InferwatchError:
@@ -334,7 +330,10 @@ def _suggested(database: Path, but: str | None) -> list[str]:
 
 
 async def _wall_ns(feed: Feed, database: Path) -> int:
-    """Unix time of what is shown; a feed is asked on the thread that fills it."""
+    """Return the Unix time of the moment shown.
+
+    The feed is called on the thread that fills it.
+    """
     if feed.state is FeedState.REPLAYING and feed.record:
         now_ns, session_id = feed.now_ns(), feed.record.session_id
         session = await asyncio.to_thread(find, database, session_id)
@@ -343,5 +342,5 @@ async def _wall_ns(feed: Feed, database: Path) -> int:
 
 
 def _behind_ns(feed: Feed) -> int:
-    """How far back the view of a session that goes on is held."""
+    """Return how far the view of a running session is behind."""
     return max(feed.present().now_ns - feed.now_ns(), 0)

@@ -1,4 +1,4 @@
-"""What is wrong, how we know, which knob to turn and what that costs; over a screen."""
+"""The findings drawer: what is wrong, why we think so, which knob to turn."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -36,14 +36,14 @@ EFFORT_WIDTH = 24
 
 @dataclass(frozen=True, slots=True)
 class DrawerRow:
-    """A line of the drawer, and where Enter leads from it."""
+    """A line of the drawer and the evidence that Enter opens."""
 
     line: Line
     evidence: Evidence | None = None
 
 
 class FindingsDrawer(Panel, can_focus=True):
-    """Each finding with its evidence, which leads to where it is seen."""
+    """Findings with their evidence, which leads to the screen that shows it."""
 
     DEFAULT_CSS = """
     FindingsDrawer {
@@ -62,7 +62,7 @@ class FindingsDrawer(Panel, can_focus=True):
 
     @dataclass
     class EvidenceChosen(Message):
-        """People want to see where that is known from."""
+        """The user wants to see the evidence."""
 
         evidence: Evidence
 
@@ -70,21 +70,24 @@ class FindingsDrawer(Panel, can_focus=True):
     _now_ns = 0
     _clock: Callable[[int], str] = str
     _at = 0
-    """Which evidence of all is chosen."""
+    """Index of the selected evidence."""
     _top = 0
     _tallest = 0
-    """In lines, since it was opened: it grows, and never jumps back."""
+    """Most lines since it was opened: the drawer grows but never shrinks."""
 
-    def show(self, shown: Snapshot, clock: Callable[[int], str]) -> None:
-        """Take what holds at the moment shown."""
-        self._findings, self._now_ns, self._clock = shown.findings, shown.now_ns, clock
+    def show(self, snapshot: Snapshot, clock: Callable[[int], str]) -> None:
+        self._findings, self._now_ns, self._clock = (
+            snapshot.findings,
+            snapshot.now_ns,
+            clock,
+        )
         self._at = min(self._at, max(len(self._evidence) - 1, 0))
         if len(self._rows(self.size.width)) + 1 > self._tallest:
             self.refresh(layout=True)
         self.redraw()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """As much as there is to tell, as far as there is room."""
+        """Return the height of all findings; CSS limits it."""
         del container, viewport
         self._tallest = max(self._tallest, len(self._rows(width)) + 1)
         return self._tallest
@@ -94,36 +97,33 @@ class FindingsDrawer(Panel, can_focus=True):
         return [each for finding in self._findings for each in finding.evidence]
 
     def action_choose(self, by: int) -> None:
-        """Another piece of evidence."""
         self._at = min(max(self._at + by, 0), max(len(self._evidence) - 1, 0))
         self._follow()
 
     def action_scroll_page(self, pages: int) -> None:
-        """By as much as is in sight."""
         rows = len(self._rows(self.size.width))
         room = max(self.size.height - 1, 1)
         self._top = min(max(self._top + pages * (room - 1), 0), max(rows - room, 0))
         self.redraw()
 
     def action_open(self) -> None:
-        """Go to what the chosen one is about."""
         if self._at < len(self._evidence):
             self.post_message(self.EvidenceChosen(self._evidence[self._at]))
 
     def on_click(self, event: events.Click) -> None:
-        """Choose what was clicked, and go there."""
         rows = self._rows(self.size.width)
         at = event.y - 1 + self._top
         if event.y < 1 or at >= len(rows) or rows[at].evidence is None:
             return
         before = rows[:at]
-        told = [row.evidence for row in before if row.evidence is not None]
-        self._at = len(dict.fromkeys(map(id, told)) | {id(rows[at].evidence): None}) - 1
+        earlier = [row.evidence for row in before if row.evidence is not None]
+        self._at = (
+            len(dict.fromkeys(map(id, earlier)) | {id(rows[at].evidence): None}) - 1
+        )
         self.redraw()
         self.action_open()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """A heading and as many lines as there is room for."""
         rows = self._rows(width)
         room = max(height - 1, 1)
         self._top = min(self._top, max(len(rows) - room, 0))
@@ -138,7 +138,7 @@ class FindingsDrawer(Panel, can_focus=True):
         return [ruled(title, join(runs, "  "), width), *shown]
 
     def _follow(self) -> None:
-        """Keep the chosen one in sight."""
+        """Scroll to the selected evidence."""
         rows, room = self._rows(self.size.width), max(self.size.height - 1, 1)
         chosen = self._evidence[self._at] if self._evidence else None
         places = [i for i, row in enumerate(rows) if row.evidence is chosen]
@@ -158,7 +158,7 @@ class FindingsDrawer(Panel, can_focus=True):
         at = 0
         for finding in self._findings:
             rows += [DrawerRow(())] if rows else []
-            rows += self._told(finding, width)
+            rows += self._finding_rows(finding, width)
             for evidence in finding.evidence:
                 rows += _evidence_rows(evidence, width, chosen=at == self._at)
                 at += 1
@@ -166,7 +166,7 @@ class FindingsDrawer(Panel, can_focus=True):
                 rows += _knob_rows(knob, width)
         return rows
 
-    def _told(self, finding: Finding, width: int) -> list[DrawerRow]:
+    def _finding_rows(self, finding: Finding, width: int) -> list[DrawerRow]:
         age_s = max(self._now_ns - finding.since_ns, 0) / NS_PER_S
         since = f"since {self._clock(finding.since_ns)}, {age_text(age_s)} "
         head = (mark_of(finding), TextRun(finding.title, "strong"))
@@ -179,7 +179,6 @@ class FindingsDrawer(Panel, can_focus=True):
 
 
 def _evidence_rows(evidence: Evidence, width: int, *, chosen: bool) -> list[DrawerRow]:
-    """What was seen, marked where it is chosen; folded under itself."""
     place = f"  → {evidence.page}" if evidence.page else ""
     room = max(width - len(INDENT) - 3 - len(place), 20)
     first, *rest = wrap(evidence.text, room) or [""]
@@ -194,7 +193,7 @@ def _evidence_rows(evidence: Evidence, width: int, *, chosen: bool) -> list[Draw
 
 
 def _knob_rows(knob: Knob, width: int) -> list[DrawerRow]:
-    """What to do, its price at the edge; then the flag and what should change."""
+    """Draw an action and its effort; then the flag and the expected effect."""
     price = ", ".join(knob.effort)
     room = max(width - len(INDENT) - 3 - len(price) - 2, 20)
     first, *rest = wrap(knob.text, room) or [""]
@@ -218,19 +217,17 @@ def _knob_rows(knob: Knob, width: int) -> list[DrawerRow]:
 
 
 class FindingsControl:
-    """Opens and closes the drawer over a screen, and goes where it leads."""
+    """Opens and closes the findings drawer and follows its evidence."""
 
     def __init__(self, screen: SessionScreen) -> None:
         self._screen = screen
         self._focused_before: Widget | None = None
 
-    def show(self, shown: Snapshot) -> None:
-        """Another moment is shown."""
+    def show(self, snapshot: Snapshot) -> None:
         for drawer in self._screen.query(FindingsDrawer):
-            drawer.show(shown, self._screen.feed.wall_text)
+            drawer.show(snapshot, self._screen.feed.wall_text)
 
     def toggle(self) -> None:
-        """Open the drawer, or close it."""
         screen = self._screen
         if screen.query(FindingsDrawer):
             self.close()
@@ -242,12 +239,11 @@ class FindingsControl:
         screen.post_message(LookAgain())
 
     def close(self) -> None:
-        """Take it away; the keys are the screen's again."""
         self._screen.query(FindingsDrawer).remove()
         self._screen.set_focus(self._focused_before)
 
     def look_at(self, evidence: Evidence) -> None:
-        """To the request, or the screen and the moment."""
+        """Go to the evidence: a request, or a screen and a moment."""
         screen = self._screen
         self.close()
         if evidence.t_ns is not None:

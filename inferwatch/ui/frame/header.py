@@ -1,4 +1,4 @@
-"""The two lines at the top: who is watched, and which screen and window are shown."""
+"""The two top lines: who is watched, and the tabs and windows."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -31,7 +31,7 @@ from inferwatch.ui.kit.renderables.text import (
     width_of,
 )
 from inferwatch.ui.terminal.terminal import TerminalApp
-from inferwatch.ui.widgets.limit_words import limit_words
+from inferwatch.ui.widgets.limit_texts import limit_words
 from inferwatch.ui.widgets.slo_line import share_line
 
 LONGEST_WHY = 34
@@ -41,21 +41,20 @@ FAMILIES = {
     "llamacpp": "llama.cpp",
     "openai": "OpenAI-compatible",
 }
-"""What people call the families of servers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownTime:
-    """Whose time it is that the screen shows."""
+    """The time a screen shows."""
 
     replay: bool = False
-    """A recorded session's: nothing of what is shown is now."""
+    """A recorded session is replayed."""
     behind_s: float | None = None
-    """How long ago what is shown was, in a session that goes on."""
+    """Seconds behind the present of a running session."""
 
 
 def shown_time_of(feed: Feed) -> ShownTime:
-    """For the header: a replay, or how far a live view is behind."""
+    """Return whether a feed is a replay, or how far it is behind."""
     playback = feed.playback
     behind_s = None
     if playback is not None and playback.goes_on and not playback.at_live:
@@ -63,8 +62,8 @@ def shown_time_of(feed: Feed) -> ShownTime:
     return ShownTime(replay=feed.state is FeedState.REPLAYING, behind_s=behind_s)
 
 
-class HeaderLine(Panel):
-    """Who is watched, whether it lives, what watching costs: as much as has room."""
+class HeaderLine(LinePanel):
+    """Who is watched, liveness and the cost of watching, as far as there is room."""
 
     _snapshot: Snapshot | None = None
     _clock = ""
@@ -78,14 +77,11 @@ class HeaderLine(Panel):
         record: RecordState | None,
         shown: ShownTime,
     ) -> None:
-        """Take what is known now."""
         self._snapshot, self._clock, self._record = snapshot, clock, record
         self._time = shown
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         if self._snapshot is None:
             return ()
         rights = self._right(self._snapshot)
@@ -102,8 +98,8 @@ class HeaderLine(Panel):
             )
         for right, left in pairs:
             if width_of(left) + width_of(right) + 4 <= width:
-                return (spread((TextRun(" "), *left), (*right, TextRun(" ")), width),)
-        return (spread((TextRun(" "), *lefts[-1]), (*rights[-1], TextRun(" ")), width),)
+                return spread((TextRun(" "), *left), (*right, TextRun(" ")), width)
+        return spread((TextRun(" "), *lefts[-1]), (*rights[-1], TextRun(" ")), width)
 
     def _right(self, snapshot: Snapshot) -> list[Line]:
         beat, clock = _heartbeat(snapshot), (TextRun(self._clock, "strong"),)
@@ -127,7 +123,7 @@ class HeaderLine(Panel):
 
 
 def _identity(snapshot: Snapshot) -> list[Line]:
-    """Model, version, parallelism and address, from full to the bare name."""
+    """Return model, version, parallelism and address, from long to short."""
     if snapshot.server is not None:
         return _server(snapshot, snapshot.server)
     if len(snapshot.servers) > 1:
@@ -152,48 +148,50 @@ def _identity(snapshot: Snapshot) -> list[Line]:
 def _limited(
     lefts: Sequence[Line], said: Sequence[str]
 ) -> tuple[list[Line], list[Line]]:
-    """Who is watched, under which limits: told in full, and in fewer words."""
+    """Return the identity with lowered limits, in full and in short."""
     full, bare = (TextRun(said[0], "warn"),), lefts[-1]
     short = [join((bare, (TextRun(words, "warn"),))) for words in said[1:]]
     return [join((left, full)) for left in lefts], short
 
 
 def _of_hosts(names: Sequence[str]) -> list[Line]:
-    """Of hardware alone: where it is."""
+    """Return the names of hosts that are watched without an engine."""
     more = f" and {counted(len(names) - 1, 'other host')}" if len(names) > 1 else ""
     name = (TextRun(names[0], "strong"), TextRun(more))
     return [join((name, (TextRun("agent", "good"),))), name]
 
 
 def _server(snapshot: Snapshot, server: ServerState) -> list[Line]:
-    """A server of others: what it is, where, how it is known, what to beware of."""
+    """Return an attached server: name, address, vantage and warnings."""
     info = server.info
-    told = short_name(info.models[0]) if info and info.models else ""
-    if not told and snapshot.engines:  # its probe knows, who listens to it may not
-        told = short_name(snapshot.engines[0].model)
+    model_name = short_name(info.models[0]) if info and info.models else ""
+    if (
+        not model_name and snapshot.engines
+    ):  # its probe knows, who listens to it may not
+        model_name = short_name(snapshot.engines[0].model)
     place = _place(snapshot)
-    name = told or server.source
+    name = model_name or server.source
     if place:  # of several, its name tells which it is
         name = info.name if info else server.source
     model = (TextRun(name, "strong"),)
     family = FAMILIES.get(info.family, info.family) if info else ""
     version = (TextRun(f"{family} {info.version or ''}".rstrip()),) if info else ()
-    address = (TextRun(_bare(server)),) if told else ()
+    address = (TextRun(_bare(server)),) if model_name else ()
     danger = (TextRun("INSECURE", "bad bold"),) if info and info.insecure else ()
     via = (TextRun(server.via.value, "good" if server.via is Via.PROBE else "accent"),)
     trip = _round_trip(server)
-    known = via if snapshot.via or server.last_ns is not None else ()
+    vantage = via if snapshot.via or server.last_ns is not None else ()
     return [
-        join((danger, model, place, version, address, known, trip)),
-        join((danger, model, place, version, address, known)),
-        join((danger, model, place, address, known)),
-        join((danger, model, place, known)),
+        join((danger, model, place, version, address, vantage, trip)),
+        join((danger, model, place, version, address, vantage)),
+        join((danger, model, place, address, vantage)),
+        join((danger, model, place, vantage)),
         join((danger, model, place)),
     ]
 
 
 def _round_trip(server: ServerState) -> Line:
-    """Its moments are known to within half of that."""
+    """Return the uncertainty of the server's timestamps, half the round trip."""
     if server.round_trip_ns is None or server.via is Via.PROBE:
         return ()
     within = format_duration(server.round_trip_ns / 2 / NS_PER_S).strip()
@@ -201,7 +199,7 @@ def _round_trip(server: ServerState) -> Line:
 
 
 def _bare(server: ServerState) -> str:
-    """Its address, without what goes without saying."""
+    """Return the address without scheme and localhost."""
     info = server.info
     address = (info.uds or info.url if info else None) or server.source
     address = address.removeprefix("http://").removeprefix("127.0.0.1")
@@ -209,7 +207,7 @@ def _bare(server: ServerState) -> str:
 
 
 def _of_several(snapshot: Snapshot) -> list[Line]:
-    """All servers together: how many, and what they serve."""
+    """Return the number of servers and their models."""
     every = (TextRun(counted(len(snapshot.sources), "server"), "strong"),)
     infos = [each.info for each in snapshot.servers if each.info is not None]
     models = dict.fromkeys(short_name(name) for info in infos for name in info.models)
@@ -218,7 +216,7 @@ def _of_several(snapshot: Snapshot) -> list[Line]:
 
 
 def _place(snapshot: Snapshot) -> Line:
-    """Which one of several it is, and how to get back to all."""
+    """Return the position among several servers, and the key back to all."""
     sources = snapshot.sources
     if snapshot.shown_source not in sources or len(sources) == 1:
         return ()
@@ -231,7 +229,7 @@ def _place(snapshot: Snapshot) -> Line:
 
 
 def short_name(model: str) -> str:
-    """The last part of a path or a repository's name.
+    """Return the last part of a path or repository name.
 
     >>> short_name("meta-llama/Llama-3.1-8B"), short_name("/models/tiny/")
     ('Llama-3.1-8B', 'tiny')
@@ -255,7 +253,7 @@ def _address(snapshot: Snapshot) -> str:
 
 
 def _heartbeat(snapshot: Snapshot) -> Line:
-    """The truth about liveness: /health may say 200 while no token comes."""
+    """Return the time since the last token: /health may say 200 without any."""
     if snapshot.verdict.health is Health.LOST:
         return (TextRun("✖ LOST", "bad bold"),)
     age_s = None
@@ -274,14 +272,14 @@ def _heartbeat(snapshot: Snapshot) -> Line:
 
 
 def _age(age_s: float, snapshot: Snapshot) -> str:
-    """As exact as it is known: what is asked once a second tells no milliseconds."""
+    """Format an age; scrapes once a second know no milliseconds."""
     if snapshot.without_steps:
         return about(f" {age_text(age_s + 1)}")
     return format_duration(age_s)
 
 
 def _slow(app: App[object]) -> Line:
-    """What is shown may be as old as that; what is recorded is not."""
+    """Return the drawing interval on a slow line; recording is not affected."""
     every_s = app.drawn_every_s if isinstance(app, TerminalApp) else None
     if every_s is None:
         return ()
@@ -290,7 +288,6 @@ def _slow(app: App[object]) -> Line:
 
 
 def _behind(behind_s: float | None) -> Line:
-    """What is shown is not now; what the header says beside it is."""
     if behind_s is None:
         return ()
     return (TextRun(f" ‖ {age_text(behind_s)} behind ", "chip", "screen.go_live"),)
@@ -313,13 +310,13 @@ def _recording(record: RecordState | None, now_ns: int, *, replay: bool) -> Line
 
 
 def _span(span_s: float) -> str:
-    """Whole minutes have no seconds."""
+    """Format a span; whole minutes without seconds."""
     minutes, seconds = divmod(round(span_s), 60)
     return f"{minutes} min" if minutes and not seconds else age_text(span_s)
 
 
 def _in_flight(session: str, flight: FlightState, now_ns: int) -> Line:
-    """What is only kept in memory; since when and why it is recorded now."""
+    """Return the state of the flight recorder, and why it records."""
     if flight.because is not None:
         since_s = max(now_ns - (flight.since_ns or now_ns), 0) / NS_PER_S
         why = flight.because
@@ -335,45 +332,42 @@ def _in_flight(session: str, flight: FlightState, now_ns: int) -> Line:
 
 
 class Tab(NamedTuple):
-    """A screen in the tab line: the key, and the name of its mode in the app."""
+    """Key, name and title of a screen in the tab line."""
 
     key: str
     name: str
     title: str
 
 
-class TabLine(Panel):
-    """The screens on the left, the windows on the right: all, or the one shown."""
+class TabLine(LinePanel):
+    """Screens on the left, windows on the right: all, or only the current one."""
 
     def __init__(self, tabs: Sequence[Tab], here: str, *, windows: bool = True) -> None:
         super().__init__()
         self._windows = windows
-        """False where everything is of whole sessions."""
+        """False if the screen shows whole sessions."""
         self._tabs = tabs
         self._here = here
         self._window = Window.MINUTE
         self._hidden: Collection[str] = ("fleet",)
 
     def show(self, window: Window, hidden: Collection[str]) -> None:
-        """Mark the window shown, and leave screens out."""
         self._window, self._hidden = window, hidden
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         if not self._windows:
-            return (spread(self._titled(width), (), width),)
+            return spread(self._titled(width), (), width)
         key = TextRun(" w ", "accent", "screen.window")
         chips = [run for window in Window for run in self._chip(window)]
         every = (key, TextRun("window ", "muted", "screen.window"), *chips)
         only = (key, TextRun(f" {self._window.label} ", "chip", "screen.window"))
         tabs = self._titled(width - width_of(only))
         fits = width_of(tabs) + width_of(every) <= width
-        return (spread(tabs, every if fits else only, width),)
+        return spread(tabs, every if fits else only, width)
 
     def _titled(self, room: int) -> Line:
-        """All tabs; where there is no room for all titles the last ones go without."""
+        """Return all tabs; without room the last ones lose their titles."""
         line: Line = ()
         shown = [each for each in self._tabs if each.name not in self._hidden]
         for titled in range(len(shown), -1, -1):

@@ -1,4 +1,4 @@
-"""The hardware in one row: what the engine's GPUs do, and its processes beside them."""
+"""The hardware in one row: the engine's GPUs and the CPU of its processes."""
 
 import re
 from collections import Counter
@@ -19,18 +19,19 @@ from inferwatch.metrics.hardware.own_cost import Cost
 from inferwatch.metrics.hardware.view import GpuState, Hardware
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
     age_text,
     join,
+    labelled,
     spread,
     width_of,
 )
 
 NEAR_PEAK = 0.9
-"""More than this share of its peak no memory gives for long."""
+"""Share of peak bandwidth that counts as saturated."""
 STALE_S = 5.0
 NAMES = {
     "api": "api",
@@ -40,37 +41,34 @@ NAMES = {
     "inferwatch": "self",
 }
 ENGINE_ROLES = ("api", "core")
-"""Every engine has these; of one that was lost they are unknown, not unheard of."""
+"""Roles of every engine: unknown, not missing, once it is lost."""
 MAKERS = re.compile(r"^(NVIDIA|GeForce|Tesla|Quadro|AMD|Instinct|\s)+", re.IGNORECASE)
 MEMORY = re.compile(r"[\s-]+(\d+\s?GB|PCIe|SXM\d?|HBM\d?e?|NVL)\b.*$", re.IGNORECASE)
 LONGEST_NAME = 16
 LONGEST_WHY = 24
-"""Cells; the screen of the hardware says it whole, and what to do."""
+"""Most cells of a reason; the hardware screen has it in full."""
 CLOCKS = 13
-"""Cells: what holds clocks down comes and goes, and moves nothing."""
+"""Fixed cells for throttle reasons, which come and go."""
 
 
 class Fact(NamedTuple):
-    """A part of the row, which is there as a whole or not at all."""
+    """A part of the row, shown whole or not at all."""
 
     line: Line
     place: int
-    """Where there is no room, those of the highest go first."""
+    """Parts with the highest number are left out first."""
 
 
-class HostLine(Panel):
-    """What GPUs do, or the traffic that steps derive; CPU; what the probe costs."""
+class HostLine(LinePanel):
+    """GPU activity or derived traffic, CPU, and the cost of the probe."""
 
     _snapshot: Snapshot | None = None
 
     def show(self, snapshot: Snapshot) -> None:
-        """Take what is known of the hardware."""
         self._snapshot = snapshot
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         shown = self._snapshot
         if shown is None:
             return ()
@@ -84,7 +82,7 @@ class HostLine(Panel):
         probe = _probe(shown.cost)
         if width_of(left) + width_of(probe) + 1 > width:
             probe = ()
-        return (spread(left, probe, width),)
+        return spread(left, probe, width)
 
 
 def _joined(gpu: Sequence[Fact], host: Sequence[Fact]) -> Line:
@@ -93,7 +91,7 @@ def _joined(gpu: Sequence[Fact], host: Sequence[Fact]) -> Line:
 
 
 def short_name(name: str | None) -> str:
-    """A GPU's model without its maker and what follows from it.
+    """Return a GPU's model without maker and memory size.
 
     >>> short_name("NVIDIA H100 80GB HBM3"), short_name("NVIDIA A100-SXM4-80GB")
     ('H100', 'A100')
@@ -105,27 +103,27 @@ def short_name(name: str | None) -> str:
     return MEMORY.sub("", MAKERS.sub("", name or "GPU"))[:LONGEST_NAME] or "GPU"
 
 
-def _gpu(shown: Snapshot) -> Iterator[Fact]:
-    """What the engine's GPUs do together, or why nothing is known of any."""
-    ours = [gpu for gpu in shown.gpus if gpu.watched is not False]
+def _gpu(snapshot: Snapshot) -> Iterator[Fact]:
+    """Yield the activity of the engine's GPUs, or why it is unknown."""
+    ours = [gpu for gpu in snapshot.gpus if gpu.watched is not False]
     if not ours:
-        yield from _without_gpu(shown)
+        yield from _without_gpu(snapshot)
         return
-    yield Fact(_head(ours, one_of=len(shown.gpus)), 0)
+    yield Fact(_head(ours, one_of=len(snapshot.gpus)), 0)
     if all(each.info.lost_because is not None for each in ours):
         return
-    yield from _work(ours, shown.hardware)
-    if age := _age(ours, shown.now_ns):
+    yield from _work(ours, snapshot.hardware)
+    if age := _age(ours, snapshot.now_ns):
         yield Fact(age, 1)
 
 
 def _work(ours: Sequence[GpuState], hardware: Hardware) -> Iterator[Fact]:
     yield from _memory(ours, hardware)
     if hardware.sm_active is not None:
-        yield Fact(_said("SM", format_share(hardware.sm_active)), 2)
+        yield Fact(labelled("SM", format_share(hardware.sm_active)), 2)
     tensor = [each.tensor_active for each in ours if each.tensor_active is not None]
     if tensor:
-        yield Fact(_said("tensor", format_share(fmean(tensor))), 7)
+        yield Fact(labelled("tensor", format_share(fmean(tensor))), 7)
     if hardware.power_w is not None:
         yield Fact(_power(hardware), 3)
     if any(each.sm_clock_mhz is not None or each.throttle_reasons for each in ours):
@@ -133,7 +131,7 @@ def _work(ours: Sequence[GpuState], hardware: Hardware) -> Iterator[Fact]:
 
 
 def _head(gpus: Sequence[GpuState], *, one_of: int) -> Line:
-    """Which, how many, and whether they are there at all; no slice of one of them."""
+    """Return models, counts and losses; MIG slices count with their GPU."""
     every = {each.source for each in gpus}
     gpus = [each for each in gpus if each.info.parent_uuid not in every]
     lost = sum(each.info.lost_because is not None for each in gpus)
@@ -153,7 +151,7 @@ def _head(gpus: Sequence[GpuState], *, one_of: int) -> Line:
 
 
 def _memory(gpus: Sequence[GpuState], hardware: Hardware) -> Iterator[Fact]:
-    """What its memory moved: measured, else derived, and never time for bytes."""
+    """Yield memory traffic, measured or derived, else the busy time."""
     share, moved = hardware.hbm_share, hardware.hbm_bytes_per_s
     if share is not None or moved is not None:
         near = share is not None and share >= NEAR_PEAK
@@ -171,7 +169,7 @@ def _memory(gpus: Sequence[GpuState], hardware: Hardware) -> Iterator[Fact]:
     if hardware.derived_bytes_per_s is not None:
         yield Fact(_derived(hardware), 1)
     elif busy:
-        yield Fact(_said("mem busy (time)", format_share(fmean(busy))), 5)
+        yield Fact(labelled("mem busy (time)", format_share(fmean(busy))), 5)
 
 
 def _power(hardware: Hardware) -> Line:
@@ -184,43 +182,42 @@ def _power(hardware: Hardware) -> Line:
 
 
 def _clocks(gpus: Sequence[GpuState]) -> Line:
-    held = Counter(why for each in gpus for why in each.throttle_reasons)
-    if not held:
+    reasons = Counter(why for each in gpus for why in each.throttle_reasons)
+    if not reasons:
         return (TextRun("clocks ", "muted"), TextRun("ok".ljust(CLOCKS - 7)))
-    ((why, _),) = held.most_common(1)
+    ((why, _),) = reasons.most_common(1)
     short = why.removeprefix("software ").replace("hardware", "hw")
     return (TextRun(f"▼ {short}"[:CLOCKS].ljust(CLOCKS), "warn"),)
 
 
 def _age(gpus: Sequence[GpuState], now_ns: int) -> Line:
-    """Of readings that do not come any more, or that come rarely."""
-    known = [each.last_ns for each in gpus if each.last_ns is not None]
-    age_s = (now_ns - max(known)) / NS_PER_S if known else 0.0
+    times_ns = [each.last_ns for each in gpus if each.last_ns is not None]
+    age_s = (now_ns - max(times_ns)) / NS_PER_S if times_ns else 0.0
     return (TextRun(f"{age_text(age_s)} ago", "warn"),) if age_s >= STALE_S else ()
 
 
-def _cost(shown: Snapshot) -> Iterator[Fact]:
-    """Of a million output tokens, and of those of requests that met the SLO."""
-    told = shown.spending
-    if told is None or told.per_mtok is None:
+def _cost(snapshot: Snapshot) -> Iterator[Fact]:
+    """Yield the cost of a million output tokens, and of those that met the SLO."""
+    spending = snapshot.spending
+    if spending is None or spending.per_mtok is None:
         return
-    amount = f"{told.currency}{format_figure(told.per_mtok).strip()}"
-    good = told.per_mtok_good
+    amount = f"{spending.currency}{format_figure(spending.per_mtok).strip()}"
+    good = spending.per_mtok_good
     rest = "" if good is None else f", {format_figure(good).strip()} good"
     yield Fact((TextRun(amount), TextRun(f"/Mtok{rest}", "muted")), 3)
 
 
-def _without_gpu(shown: Snapshot) -> Iterator[Fact]:
-    """Of an engine on this host there is always something to say."""
-    here = not shown.servers
-    derived = shown.hardware.derived_bytes_per_s is not None
+def _without_gpu(snapshot: Snapshot) -> Iterator[Fact]:
+    """Yield why there is no GPU, and derived traffic."""
+    here = not snapshot.servers
+    derived = snapshot.hardware.derived_bytes_per_s is not None
     if here:
-        absent = shown.hardware.no_gpu or "not checked yet"
+        absent = snapshot.hardware.no_gpu or "not checked yet"
         why = re.split(r"[:;.,(]", absent)[0].strip()
-        told = why if len(why) <= LONGEST_WHY else "none"
-        yield Fact((TextRun("GPU ", "muted"), TextRun(told, "faint")), 4)
+        text = why if len(why) <= LONGEST_WHY else "none"
+        yield Fact((TextRun("GPU ", "muted"), TextRun(text, "faint")), 4)
     if derived:
-        yield Fact(_derived(shown.hardware), 1)
+        yield Fact(_derived(snapshot.hardware), 1)
 
 
 def _derived(hardware: Hardware) -> Line:
@@ -231,36 +228,32 @@ def _derived(hardware: Hardware) -> Line:
     )
 
 
-def _host(shown: Snapshot, *, lost: bool) -> Iterator[Fact]:
-    """CPU in shares of one core: more than 100% is a process with threads."""
-    shares = shown.cost.process_cpu_share
+def _host(snapshot: Snapshot, *, lost: bool) -> Iterator[Fact]:
+    """Yield CPU in shares of one core: more than 100% uses several threads."""
+    shares = snapshot.cost.process_cpu_share
     gone = ENGINE_ROLES if lost else ()
-    known = [role for role in NAMES if role in shares or role in gone]
+    roles = [role for role in NAMES if role in shares or role in gone]
     head = TextRun("CPU ", "muted")
-    if not known:
+    if not roles:
         yield Fact((head, TextRun(UNKNOWN, "faint")), 5)
-    for role in known:
-        line = _said(NAMES[role], format_share(shares.get(role)))
-        first = (head,) if role == known[0] else ()
+    for role in roles:
+        line = labelled(NAMES[role], format_share(shares.get(role)))
+        first = (head,) if role == roles[0] else ()
         yield Fact((*first, *line), 5 if role in ENGINE_ROLES else 8)
-    host = shown.hosts[0] if shown.hosts else None
+    host = snapshot.hosts[0] if snapshot.hosts else None
     if host is not None and not lost:
         yield from _trouble(host)
 
 
 def _trouble(host: HostState) -> Iterator[Fact]:
-    """Where the host holds the engine up, processor or none."""
+    """Yield event loop lag and CPU throttling."""
     if host.api_loop_lag_s is not None:
-        yield Fact(_said("loop lag", format_duration(host.api_loop_lag_s)), 6)
-    held = [each.throttled or 0.0 for each in host.processes]
-    if max(held, default=0.0) >= 0.01:
-        share = format_share(max(held))
+        yield Fact(labelled("loop lag", format_duration(host.api_loop_lag_s)), 6)
+    throttled = [each.throttled or 0.0 for each in host.processes]
+    if max(throttled, default=0.0) >= 0.01:
+        share = format_share(max(throttled))
         said = (TextRun("▼ CPU quota ", "warn"), TextRun(share, "warn"))
         yield Fact(said, 4)
-
-
-def _said(label: str, value: str) -> Line:
-    return (TextRun(f"{label} ", "muted"), TextRun(value))
 
 
 def _probe(cost: Cost) -> Line:

@@ -1,4 +1,4 @@
-"""What touches a server that others use: only who can name its host may do it."""
+"""Ask for the host name before anything that affects a shared server."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,7 +16,7 @@ from inferwatch.visible import visible, visible_lines
 
 
 class LeavingScreen(Screen[None]):
-    """Empty, but for what is told while an engine or a load ends."""
+    """A blank screen with messages while an engine or a load ends."""
 
     NAME = "leaving"
 
@@ -25,34 +25,31 @@ class LeavingScreen(Screen[None]):
         self._lines: list[str] = []
 
     def compose(self) -> ComposeResult:
-        """As a terminal would show it."""
         yield Label("", markup=False)
 
     def clear(self) -> None:
-        """Nothing was told yet."""
         self._lines.clear()
         self.query_one(Label).update("")
 
     def tell(self, text: str) -> None:
-        """Another line."""
         self._lines.append(visible_lines(text))
         self.query_one(Label).update("\n".join(self._lines))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostAsked:
-    """What is asked, and what would come of it."""
+class HostWarning:
+    """The question and its consequence."""
 
     question: str
     consequence: str
     anyway: str
-    """How the last sentence begins: to do it anyway."""
+    """Start of the last sentence, such as "To load it anyway"."""
     yes: str
     no: str
 
 
 class HostQuestion(ModalScreen[bool]):
-    """Asks for the host's name before anything that others would feel."""
+    """Asks for the host's name before an action that other users notice."""
 
     DEFAULT_CSS = """
     HostQuestion { align: center middle; background: $background 60%; }
@@ -69,17 +66,16 @@ class HostQuestion(ModalScreen[bool]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", "cancel")]
 
-    def __init__(self, host: str, asked: HostAsked) -> None:
+    def __init__(self, host: str, warning: HostWarning) -> None:
         super().__init__()
-        self._host, self._asked = host, asked
+        self._host, self._warning = host, warning
 
     def compose(self) -> ComposeResult:
-        """Question, consequence, field, two buttons."""
         with Vertical():
-            yield Label(f"▲ {self._asked.question}", id="question", markup=False)
+            yield Label(f"▲ {self._warning.question}", id="question", markup=False)
             yield Label(
-                f"{self._asked.consequence}\n{self._asked.anyway}, type the name of "
-                f"its host: {visible(self._host)}",
+                f"{self._warning.consequence}\n{self._warning.anyway}, "
+                f"type the name of its host: {visible(self._host)}",
                 id="consequence",
                 markup=False,
             )
@@ -88,9 +84,9 @@ class HostQuestion(ModalScreen[bool]):
             yield name
             yield Label("", id="wrong")
             with Horizontal():
-                yield Button(f"esc  {self._asked.no}", id="no", compact=True)
+                yield Button(f"esc  {self._warning.no}", id="no", compact=True)
                 yield Button(
-                    f"enter  {self._asked.yes}",
+                    f"enter  {self._warning.yes}",
                     id="yes",
                     variant="error",
                     compact=True,
@@ -119,5 +115,4 @@ class HostQuestion(ModalScreen[bool]):
         self.dismiss(message.button.id == "yes" and self._named)
 
     def action_cancel(self) -> None:
-        """Never mind."""
         self.dismiss(False)  # noqa: FBT003 - Textual's way

@@ -1,4 +1,4 @@
-"""What people should hear of a session: told once, whatever screen is in sight."""
+"""Notes of a session that are announced once, on any screen."""
 
 from collections.abc import Iterator, Sequence
 
@@ -16,28 +16,28 @@ TOLD = {
     NoteKind.STOPPED,
     NoteKind.ALERT,
 }
-"""The others have a place of their own: stages, the lost banner."""
+"""Other kinds have a place of their own on the screen."""
 MOST_AT_ONCE = 4
-"""A fleet that is lost at once must not cover the screen."""
+"""Losing a whole fleet must not cover the screen."""
 
 
 class NoteAnnouncer:
-    """Finds the notes of a session that have not been announced yet."""
+    """Finds the notes of a session that were not announced yet."""
 
     def __init__(self) -> None:
         self._told_ns: int | None = None
         self.rings = False
-        """There is an alert among what was last told."""
+        """The latest notes include an alert."""
         self._trouble: str | None = None
-        """What was last said of the record that is replayed."""
+        """The last announced problem of a replayed record."""
 
     def announcements(
         self, feed: Feed, present: Snapshot
     ) -> Iterator[tuple[SeverityLevel, str]]:
-        """What to announce now, and how grave it is.
+        """Yield severity and text of what to announce now.
 
-        What a recorded session tells is no news: its time line marks it. What is wrong
-        with its record is said once; the time line says it in short while it is so.
+        Notes of a recorded session are marks on its time line instead. A problem of its
+        record is announced once and stays on the time line.
         """
         if feed.state is not FeedState.REPLAYING:
             yield from (("warning", text) for text in self.told(present.notes))
@@ -48,14 +48,14 @@ class NoteAnnouncer:
         self._trouble = trouble
 
     def told(self, notes: Sequence[Note]) -> list[str]:
-        """What to say of the news: a few of many, and how many more there are."""
+        """Return the texts of new notes, the first few and how many more."""
         texts = [note.text for note in self.news(notes)]
         more = len(texts) - MOST_AT_ONCE
         rest = [f"and {more} more like these"] if more > 0 else []
         return texts[:MOST_AT_ONCE] + rest
 
     def news(self, notes: Sequence[Note]) -> list[Note]:
-        """Notes that came since the last call and that people should hear of."""
+        """Return the notes since the last call that are to be announced."""
         fresh = [n for n in notes if self._told_ns is None or n.t_ns > self._told_ns]
         if fresh:
             self._told_ns = max(note.t_ns for note in fresh)

@@ -1,4 +1,4 @@
-"""Going through the time of a session by keys: play, seek, step, marks, bookmarks."""
+"""Playback by keys: play, seek, step, marks and bookmarks."""
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -12,7 +12,7 @@ from inferwatch.feed import Mark, Playback
 from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.kit.dialogs import PromptScreen
 from inferwatch.ui.messages import LookAgain
-from inferwatch.ui.widgets.drawers import Key
+from inferwatch.ui.widgets.help_drawer import Key
 from inferwatch.ui.widgets.moment_text import UNDERSTOOD, Scale, moment_of
 
 PLAYBACK_BINDINGS: list[BindingType] = [
@@ -104,22 +104,22 @@ ELSEWHERE_KEYS: tuple[Key, ...] = (
     ("- +", "play slower or faster, once paused"),
 )
 ANYWHERE = {"skip", "go_to", "go_to_start", "bookmark", "mark"}
-"""What makes sense while the present is followed, too."""
+"""Actions that are also possible at the present."""
 ELSEWHERE = {"speed", "engine_step"}
-"""What has nowhere to go then."""
+"""Actions that are only possible away from the present."""
 STEP_NS = NS_PER_S
-"""What one ``[`` or ``]`` goes."""
+"""Time of one ``[`` or ``]``."""
 HELD_S = 0.15
-"""Keys that come faster than this are one key, held."""
+"""Repeats faster than this are one key held down."""
 REPEATS = 5
-"""The step doubles every so many."""
+"""Repeats after which the step doubles."""
 DOUBLINGS = 8
-"""At most: four minutes a key."""
+"""Most doublings: four minutes a key."""
 SPEEDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
-class HeldKey:
-    """How far a key goes: the longer it is held, the further."""
+class KeyRepeat:
+    """The step of a key, which grows while it is held."""
 
     def __init__(self) -> None:
         self._way = 0
@@ -127,16 +127,16 @@ class HeldKey:
         self._repeats = 0
 
     def step_ns(self, way: int, now_s: float) -> int:
-        """Signed; ``way`` is -1 or 1."""
-        held = way == self._way and now_s - self._last_s < HELD_S
-        self._repeats = self._repeats + 1 if held else 0
+        """Return the signed step; ``way`` is -1 or 1."""
+        repeats = way == self._way and now_s - self._last_s < HELD_S
+        self._repeats = self._repeats + 1 if repeats else 0
         self._way, self._last_s = way, now_s
         doublings = min(self._repeats // REPEATS, DOUBLINGS)
         return way * STEP_NS * (1 << doublings)
 
 
 def next_speed(speed: float, by: int) -> float:
-    """The next slower or faster one of a few round speeds.
+    """Return the next slower or faster round speed.
 
     >>> next_speed(1.0, 1), next_speed(0.1, -1), next_speed(3.0, -1)
     (2.0, 0.1, 2.0)
@@ -148,16 +148,16 @@ def next_speed(speed: float, by: int) -> float:
 
 
 def mark_from(marks: Sequence[Mark], here_ns: int, by: int) -> Mark | None:
-    """The next mark after a moment, or the last one before it."""
+    """Return the next mark after a moment, or the last one before it."""
     if by > 0:
         return next((mark for mark in marks if mark.t_ns > here_ns), None)
     return next((mark for mark in reversed(marks) if mark.t_ns < here_ns), None)
 
 
 class SeekQueue:
-    """Carries out wishes one at a time; of those that wait only the newest counts.
+    """Runs seeks one at a time; of those waiting only the newest is kept.
 
-    So each picture on the way is seen, however fast keys come, and steps add up.
+    So every picture on the way is seen, however fast keys come, and steps add up.
     """
 
     def __init__(self, playback: Playback) -> None:
@@ -169,25 +169,22 @@ class SeekQueue:
 
     @property
     def here_ns(self) -> int:
-        """Where we are, or will be."""
+        """The current or requested position."""
         target_ns = self._target_ns
         return self._playback.position_ns if target_ns is None else target_ns
 
     async def seek(self, t_ns: int) -> None:
-        """Go to a moment."""
         start_ns, end_ns = self._playback.span_ns
         self._target_ns = min(max(t_ns, start_ns), end_ns)
         self._steps, self._live = 0, False
         await self._go()
 
     async def step(self, count: int) -> None:
-        """Go on by engine steps."""
         self._steps += count
         self._live = False
         await self._go()
 
     async def go_live(self) -> None:
-        """Go to the end."""
         self._target_ns, self._steps, self._live = None, 0, True
         await self._go()
 
@@ -225,16 +222,16 @@ class SeekQueue:
 
 
 class PlaybackControl:
-    """What the playback keys of a screen do: they change the moment that is shown."""
+    """The playback actions of a screen."""
 
     def __init__(self, screen: SessionScreen) -> None:
         self._screen = screen
         self._feed, self._view = screen.feed, screen.view
-        self._held = HeldKey()
+        self._repeat = KeyRepeat()
         self._queue: SeekQueue | None = None
 
     def can(self, action: str) -> bool | None:
-        """Whether an action has a point now; None for one that is not of playback."""
+        """Return whether an action is possible; None if it is not one of playback."""
         playback = self._feed.playback
         elsewhere = playback is not None and not playback.at_live
         return {
@@ -251,16 +248,15 @@ class PlaybackControl:
 
     @property
     def keys(self) -> Sequence[Key]:
-        """For the help: what there is to do once the present is left."""
+        """Keys for the help while at the present."""
         return () if self._feed.playback is None else ELSEWHERE_KEYS
 
     def pause(self) -> None:
-        """Hold the view."""
         self._playback.pause()
         self._look()
 
     def play(self) -> None:
-        """Let time go on; at the end of a session from its start."""
+        """Play; at the end of a session from its start."""
         playback = self._playback
         if not playback.goes_on and playback.position_ns >= playback.span_ns[1]:
             self._go(self._from_start(playback))
@@ -273,29 +269,26 @@ class PlaybackControl:
         playback.play()
 
     def skip(self, way: int) -> None:
-        """A second back or forward, more while the key is held."""
-        step_ns = self._held.step_ns(way, time.monotonic())
+        """Skip a second, more while the key is held."""
+        step_ns = self._repeat.step_ns(way, time.monotonic())
         self.seek(self._here_ns + step_ns)
 
     def speed(self, by: int) -> None:
-        """The next speed."""
         self._playback.set_speed(next_speed(self._playback.speed, by))
         self._look()
 
     def engine_step(self, by: int) -> None:
-        """To the next engine step, or the one before."""
         if self._can_seek():
             self._go(self._stepped(self._view.cursor_ns, by))
 
     async def _stepped(self, cursor_ns: int | None, by: int) -> None:
-        """From the time cursor, where there is one: it is what people look at."""
+        """Step from the time cursor, if there is one."""
         self._view.cursor_ns = None
         if cursor_ns is not None:
             await self._seeking.seek(cursor_ns)
         await self._seeking.step(by)
 
     def mark(self, by: int) -> None:
-        """To the next mark, or the one before."""
         marks, here_ns = self._playback.marks, self._here_ns
         mark = mark_from(marks, here_ns, by)
         if mark is None:
@@ -305,21 +298,20 @@ class PlaybackControl:
         self.seek(mark.t_ns)
 
     def go_to_start(self) -> None:
-        """The first moment."""
         self.seek(self._playback.span_ns[0])
 
     def go_to_end(self) -> None:
-        """The last moment, and no time cursor."""
+        """Go to the end and remove the time cursor."""
         self._view.cursor_ns = None
         self._go(self._seeking.go_live())
 
     def now(self) -> None:
-        """Let the time cursor follow time again."""
+        """Remove the time cursor, so that it follows time again."""
         self._view.cursor_ns = None
         self._look()
 
     async def go_to(self) -> None:
-        """Ask for a time and go there; nothing typed is the time cursor's moment."""
+        """Ask for a time and seek it; an empty answer means the time cursor."""
         if not self._can_seek():
             return
         cursor_ns = self._view.cursor_ns
@@ -334,7 +326,7 @@ class PlaybackControl:
             self.seek(cursor_ns)
 
     async def bookmark(self) -> None:
-        """Mark the moment shown, with a text."""
+        """Ask for a note and bookmark the moment shown."""
         playback = self._playback
         cursor_ns = self._view.cursor_ns
         t_ns = playback.position_ns if cursor_ns is None else cursor_ns
@@ -362,12 +354,11 @@ class PlaybackControl:
 
     @property
     def _points(self) -> bool:
-        """There is a time cursor."""
         return self._view.cursor_ns is not None
 
     @property
     def _here_ns(self) -> int:
-        """The moment people look at: the time cursor, else where we are or will be."""
+        """The time cursor, else the current or requested position."""
         cursor_ns = self._view.cursor_ns
         return self._seeking.here_ns if cursor_ns is None else cursor_ns
 
@@ -378,7 +369,7 @@ class PlaybackControl:
         return self._queue
 
     def seek(self, t_ns: int) -> None:
-        """Go to a moment, if any but the present can be had."""
+        """Seek a moment, if the feed can."""
         if self._can_seek():
             self._view.cursor_ns = None
             self._go(self._seeking.seek(t_ns))
@@ -395,7 +386,7 @@ class PlaybackControl:
         )
 
     async def _gone(self, going: Coroutine[Any, Any, None]) -> None:
-        """Look when it is done, and whenever the screen would look anyway."""
+        """Update the screen before and after a seek."""
         self._look()
         try:
             await going

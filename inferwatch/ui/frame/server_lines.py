@@ -1,4 +1,4 @@
-"""What is to be said of a server that others run: news of it, advice, no answer yet."""
+"""News of an attached server, advice, and what to show before it answers."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
@@ -7,7 +7,7 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted
 from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -21,12 +21,12 @@ from inferwatch.ui.kit.renderables.text import (
 from inferwatch.visible import visible
 
 NEWS_NS = 10 * 60 * NS_PER_S
-"""For so long a restart is news."""
+"""How long a restart is news."""
 RESTARTED = "its counters began anew"
 
 
-class ServerNews(Panel):
-    """It was restarted, it answers slowly or badly; no row while all is well."""
+class ServerNews(LinePanel):
+    """A restart, slow or failing answers; hidden while all is well."""
 
     DEFAULT_CSS = """
     ServerNews { display: none; height: 1; background: $warning 10%; }
@@ -34,28 +34,26 @@ class ServerNews(Panel):
 
     _news: Sequence[Line] = ()
 
-    def show(self, shown: Snapshot, restarted_at: str) -> None:
-        """Take a moment, and when the server last began anew, as a clock has it."""
-        server = shown.server
-        known = server is not None and server.answers is not False
-        self._news = _news(shown, server, restarted_at) if server and known else ()
+    def show(self, snapshot: Snapshot, restarted_at: str) -> None:
+        """Show news as of a snapshot; ``restarted_at`` is a wall time."""
+        server = snapshot.server
+        answers = server is not None and server.answers is not False
+        self._news = _news(snapshot, server, restarted_at) if server and answers else ()
         self.display = bool(self._news)
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
-        return (fit((TextRun(" "), *join(self._news, " · ")), width),)
+    def line(self, width: int) -> Line:
+        return fit((TextRun(" "), *join(self._news, " · ")), width)
 
 
-def _news(shown: Snapshot, server: ServerState, at: str) -> Sequence[Line]:
+def _news(snapshot: Snapshot, server: ServerState, at: str) -> Sequence[Line]:
     news: list[Line] = []
     if server.why:
         news.append((TextRun("▲ ", "warn"), TextRun(server.why)))
         if server.last_ns is not None:
-            age = age_text(max(shown.now_ns - server.last_ns, 0) / NS_PER_S)
+            age = age_text(max(snapshot.now_ns - server.last_ns, 0) / NS_PER_S)
             news.append((TextRun(f"its last reading is {age} old", "warn"),))
-    since_ns = _since_restart(shown, server)
+    since_ns = _since_restart(snapshot, server)
     if since_ns is not None:
         ago = age_text(since_ns / NS_PER_S)
         news.append(
@@ -67,27 +65,26 @@ def _news(shown: Snapshot, server: ServerState, at: str) -> Sequence[Line]:
     return news
 
 
-def _since_restart(shown: Snapshot, server: ServerState) -> int | None:
+def _since_restart(snapshot: Snapshot, server: ServerState) -> int | None:
     if server.restarted_ns is None:
         return None
-    since_ns = shown.now_ns - server.restarted_ns
-    news_ns = max(shown.window.value or 0, NEWS_NS)
+    since_ns = snapshot.now_ns - server.restarted_ns
+    news_ns = max(snapshot.window.value or 0, NEWS_NS)
     return since_ns if 0 <= since_ns < news_ns else None
 
 
 class AdviceLine(Panel):
-    """What one flag or variable would add: the first such thing, and where more is."""
+    """The first setting that would reveal more, and the key to the others."""
 
     DEFAULT_CSS = """
     AdviceLine { display: none; }
     """
     ROWS = 2
-    """At most, where there is room."""
 
     _advice: Sequence[str] = ()
 
     def show(self, advice: Sequence[str], *, short: bool = False) -> None:
-        """Take the advice; ``short``: one row has to do."""
+        """Show advice; ``short`` limits it to one row."""
         self._advice = advice
         self.display = bool(advice)
         folded = self._folded(self.screen.size.width) if advice else ()
@@ -95,7 +92,7 @@ class AdviceLine(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The first sentence, as far as there are rows, and keys behind it."""
+        """Draw the first piece of advice, with keys behind it."""
         if not self._advice:
             return ()
         first, *rest = self._folded(width)
@@ -119,7 +116,7 @@ class AdviceLine(Panel):
         )
 
     def _folded(self, width: int) -> list[str]:
-        """The first piece of advice, beside the keys."""
+        """Return the first piece of advice, wrapped beside the keys."""
         room = max(width - width_of(self._keys) - 5, 20)
         return wrap(visible(self._advice[0]), room, break_on_hyphens=False) or [""]
 
@@ -159,18 +156,20 @@ COARSE = (
 )
 
 
-def explained(shown: Snapshot) -> Mapping[str, Sequence[str]]:
-    """For the help: who measured, what brackets mean, what would tell more."""
-    if not shown.servers:
+def explained(snapshot: Snapshot) -> Mapping[str, Sequence[str]]:
+    """Return texts for the help: vantage, brackets and advice."""
+    if not snapshot.servers:
         return {}
-    how = [SAID_BY[via] for via in (shown.via,) if via in SAID_BY]
-    brackets = [each.brackets for each in shown.latencies if each.brackets is not None]
+    how = [SAID_BY[via] for via in (snapshot.via,) if via in SAID_BY]
+    brackets = [
+        each.brackets for each in snapshot.latencies if each.brackets is not None
+    ]
     how += BRACKETED if brackets else ()
     ends = [end for each in brackets for end in (each.p50, each.p95, each.p99)]
     how += [COARSE] if any(end is not None and end.coarse for end in ends) else []
     return {
         title: tuple(texts)
-        for title, texts in ((TELLS_MORE, shown.advice), (HOW, how))
+        for title, texts in ((TELLS_MORE, snapshot.advice), (HOW, how))
         if texts
     }
 
@@ -185,29 +184,28 @@ MUTE = "It answers, and tells nothing of its work."
 SENDS = "7 sends a load from here: what its clients see is then shown there."
 
 
-class InsteadOfNumbers(Panel):
-    """Servers that tell nothing, or not yet: why, and what to do about it."""
+class NoMetricsPanel(Panel):
+    """Servers without metrics, or none yet: why, and what to do about it."""
 
     DEFAULT_CSS = """
-    InsteadOfNumbers { display: none; height: 1fr; }
+    NoMetricsPanel { display: none; height: 1fr; }
     """
 
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
 
-    def show(self, shown: Snapshot) -> None:
-        """Take a moment."""
-        self._shown = shown
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Each with its reason, as many as there is room for; then what to try."""
-        if self._shown is None:
+        """Draw servers with their reasons, then what to try."""
+        if self._snapshot is None:
             return ()
-        servers, silent = self._shown.shown_servers, never_answered(self._shown)
-        advice = NEXT_STEPS if silent else (*self._shown.advice, SENDS)
-        told = _sentences(advice, width)
-        room = max(height - len(told) - 5, 1)
-        rows = [_asked(each, width) for each in servers[:room]]
+        servers, silent = self._snapshot.shown_servers, never_answered(self._snapshot)
+        advice = NEXT_STEPS if silent else (*self._snapshot.advice, SENDS)
+        sentences = _sentences(advice, width)
+        room = max(height - len(sentences) - 5, 1)
+        rows = [_server_line(each, width) for each in servers[:room]]
         left = len(servers) - len(rows)
         if left:
             rows.append((TextRun(f"   and {counted(left, 'other')}", "muted"),))
@@ -218,10 +216,10 @@ class InsteadOfNumbers(Panel):
             )
         else:
             head = (TextRun(f" {MUTE}", "strong"),)
-        return [(), fit(head, width), (), *rows, (), *told][:height]
+        return [(), fit(head, width), (), *rows, (), *sentences][:height]
 
 
-def _asked(server: ServerState, width: int) -> Line:
+def _server_line(server: ServerState, width: int) -> Line:
     glyph, ink, said = {
         None: ("◌", "accent", "asking"),
         False: ("✖", "bad", "no answer"),
@@ -233,7 +231,7 @@ def _asked(server: ServerState, width: int) -> Line:
 
 
 def _sentences(texts: Sequence[str], width: int) -> list[Line]:
-    """Folded, a mark before each."""
+    """Return texts wrapped behind bullets."""
     lines: list[Line] = []
     for text in texts:
         folded = wrap(visible(text), max(width - 6, 20), break_on_hyphens=False)
@@ -244,18 +242,22 @@ def _sentences(texts: Sequence[str], width: int) -> list[Line]:
     return lines
 
 
-def never_answered(shown: Snapshot) -> bool:
-    """There are servers, and none has told anything."""
-    asked = shown.shown_servers
-    return bool(asked) and all(
-        each.answers is not True and each.last_ns is None for each in asked
+def never_answered(snapshot: Snapshot) -> bool:
+    """Return True if there are servers and none has answered yet."""
+    servers = snapshot.shown_servers
+    return bool(servers) and all(
+        each.answers is not True and each.last_ns is None for each in servers
     )
 
 
-def tells_nothing(shown: Snapshot) -> bool:
-    """It answers as servers do, but has no metrics that anybody could read."""
-    server = shown.server
+def tells_nothing(snapshot: Snapshot) -> bool:
+    """Return True if the server answers but has no readable metrics."""
+    server = snapshot.server
     if server is None or not server.answers or server.info is None:
         return False
-    told = shown.latencies or shown.requests_seen or shown.flow.running is not None
-    return shown.without_steps and server.last_ns is None and not told
+    has_values = (
+        snapshot.latencies
+        or snapshot.requests_seen
+        or snapshot.flow.running is not None
+    )
+    return snapshot.without_steps and server.last_ns is None and not has_values

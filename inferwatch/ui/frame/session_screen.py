@@ -1,4 +1,4 @@
-"""What every screen of a session has: the header, the drawers, the footer."""
+"""The base of session screens: header, drawers and footer."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,24 +22,23 @@ from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, join, ruled
 from inferwatch.ui.messages import SnapshotReady
 from inferwatch.ui.view import View
-from inferwatch.ui.widgets.drawers import Key, toggle_help
+from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help
 
 MOST_LINES = 10_000
-"""Of the log's end; it is read by bytes, and of those only so many."""
 HEAD = re.compile(r"^(?:\(\S+ pid=\d+\) ?)?(?P<level>[A-Z]+)[ :]")
-"""``(EngineCore pid=7) ERROR 11-20 10:00:00 …`` and ``INFO:     …``."""
+"""Matches ``(EngineCore pid=7) ERROR 11-20 10:00:00 …`` and ``INFO: …``."""
 ACCESS = re.compile(
     r"^(?:\(\S+ pid=\d+\) ?)?INFO: +\S* ?- "
     r'"[A-Z]+ \S+ HTTP/[\d.]+" (?P<status>\d{3})\b'
 )
-"""What uvicorn logs of every answer; on a Unix socket it knows no client."""
+"""Uvicorn's access log; on a Unix socket it has no client."""
 
 
 class LogLevel(IntEnum):
-    """How bad a line is."""
+    """Severity of a log line."""
 
     ACCESS = 0
-    """A request that was answered as it should be."""
+    """A request answered without an error."""
     PLAIN = 1
     WARNING = 2
     ERROR = 3
@@ -53,7 +52,7 @@ LEVELS = {
     "DEBUG": LogLevel.PLAIN,
 }
 MARKS = {LogLevel.WARNING: ("▲", "warn"), LogLevel.ERROR: ("✖", "bad")}
-"""A sign beside the ink: colour is never the only signal."""
+"""A mark besides the colour, which is never the only signal."""
 LEAST = {
     LogLevel.PLAIN: "all levels",
     LogLevel.WARNING: "warnings, errors",
@@ -63,7 +62,7 @@ LEAST = {
 
 @lru_cache(maxsize=2 * MOST_LINES)
 def own_level(line: str) -> LogLevel | None:
-    """As the line itself says; None where it goes on with the one before."""
+    """Return the level a line states, None for a continuation."""
     if access := ACCESS.match(line):
         status = int(access["status"])
         if status < 400:
@@ -79,7 +78,7 @@ def own_level(line: str) -> LogLevel | None:
 
 
 def levels_of(lines: Sequence[str]) -> list[LogLevel]:
-    """Of each line; one that does not say is as bad as the one it belongs to."""
+    """Return the level of each line; continuations take that of the line before."""
     levels, before = [], LogLevel.PLAIN
     for line in lines:
         own = own_level(line)
@@ -89,7 +88,7 @@ def levels_of(lines: Sequence[str]) -> list[LogLevel]:
 
 
 class LogDrawer(Panel, can_focus=True):
-    """The end of the log, less what is filtered out; how much that is, it says."""
+    """The end of the log; the heading says how much is filtered out."""
 
     DEFAULT_CSS = """
     LogDrawer {
@@ -114,39 +113,35 @@ class LogDrawer(Panel, can_focus=True):
         self._access = False
         self._least = LogLevel.PLAIN
         self._back = 0
-        """So many lines of those listed are below the last one shown."""
+        """Listed lines below the last visible one."""
 
     def show(self, log: Sequence[str]) -> None:
-        """Take the log's end; who reads further up is not disturbed."""
+        """Set the log, unless the user has scrolled up."""
         if not self._back:
             self._log = log
             self.redraw()
 
     def action_access(self) -> None:
-        """With the lines of requests that were answered, or without."""
         self._access, self._back = not self._access, 0
         self.redraw()
 
     def action_level(self) -> None:
-        """From which level on lines are shown."""
         levels = list(LEAST)
         self._least = levels[(levels.index(self._least) + 1) % len(levels)]
         self._back = 0
         self.redraw()
 
     def action_scroll(self, lines: int) -> None:
-        """Further up, or down to the end, where new lines come."""
+        """Scroll up by lines; at the end, new lines follow."""
         listed, _ = self._listed()
         most = max(len(listed) - max(self.size.height - 1, 1), 0)
         self._back = min(max(self._back + lines, 0), most)
         self.redraw()
 
     def action_scroll_page(self, pages: int) -> None:
-        """By as much as is in sight."""
         self.action_scroll(pages * max(self.size.height - 2, 1))
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """A heading and the lines."""
         listed, hidden = self._listed()
         end = len(listed) - self._back
         shown = listed[max(end - max(height - 1, 1), 0) : end]
@@ -157,12 +152,12 @@ class LogDrawer(Panel, can_focus=True):
         return [ruled(title, self._keys(hidden), width), *body]
 
     def _listed(self) -> tuple[list[tuple[str, LogLevel]], int]:
-        """The lines that are asked for; how many of answered requests are hidden."""
+        """Return the listed lines, and the number of access lines."""
         levels = levels_of(self._log)
         everything = self._access and self._least is LogLevel.PLAIN
         least = LogLevel.ACCESS if everything else self._least
-        told = zip(self._log, levels, strict=True)
-        return [each for each in told if each[1] >= least], levels.count(
+        lines = zip(self._log, levels, strict=True)
+        return [each for each in lines if each[1] >= least], levels.count(
             LogLevel.ACCESS
         )
 
@@ -193,81 +188,76 @@ def _line(text: str, level: LogLevel, width: int) -> Line:
 
 
 SHORT = 32
-"""Rows; with fewer, charts come one at a time and margins go."""
+"""Height in rows below which charts are shown one at a time, without margins."""
 DRAWER_BINDINGS: list[BindingType] = [
     Binding("l", "log", "log", tooltip="The engine's log"),
     Binding("l", "log_too", "log", show=False, tooltip="The engine's log"),
-    Binding(
-        "question_mark",
-        "help",
-        "help",
-        key_display="?",
-        tooltip="This help: all keys, and what every number means",
-    ),
+    HELP_BINDING,
 ]
 ENGINE_KEYS: tuple[Key, ...] = (
     ("r", "start the engine again, once it is lost"),
     ("Q", "stop a served engine, after asking"),
 )
-"""Where there is one: not behind a replay."""
 
 
 class SessionScreen(Screen[None]):
-    """Shows snapshots as they come; a screen that is not looked at gets none."""
+    """Shows snapshots; only the visible screen receives them."""
 
     DEFAULT_CSS = """
     SessionScreen { layers: default drawer; }
     """
     NAME: ClassVar[str] = ""
-    """The mode of the app that it is."""
+    """Its mode in the app."""
     KEY: ClassVar[str] = ""
-    """The key that leads to it; none: the app alone goes there."""
+    """The key that opens it; empty if only the app does."""
     LABEL: ClassVar[str] = ""
-    """What its tab says."""
     QUESTION: ClassVar[str] = ""
     """What the screen answers; the help drawer begins with it."""
     EXPLAINS: ClassVar[Sequence[Number]] = ()
     """Catalog keys of the numbers shown."""
     KEYS: ClassVar[Sequence[Key]] = ()
-    """What its bindings do not say."""
+    """Keys beyond its bindings."""
     KEY_GROUP: ClassVar[str] = "everywhere"
     BINDINGS: ClassVar[list[BindingType]] = DRAWER_BINDINGS
     NEEDS_REQUESTS: ClassVar[bool] = False
-    """Rows of requests are costly: only who shows them asks for them."""
+    """Needs rows of requests, which are costly."""
     NEEDS_CLIENT: ClassVar[bool] = False
-    """The load generator's own view; likewise."""
+    """Needs the load generator's view."""
     NEEDS_HARDWARE: ClassVar[bool] = False
-    """Each GPU and host over time; likewise."""
+    """Needs GPUs and hosts over time."""
 
     OF_ALL: ClassVar[bool] = False
-    """It shows all servers, whichever one is looked at elsewhere."""
+    """Shows all servers, whichever is selected elsewhere."""
 
     _focused_before: Widget | None = None
-    """What had the keys until the log took them."""
+    """Had the focus before the log opened."""
     present: Snapshot | None = None
-    """As things are now, whatever moment is shown."""
+    """The present, whatever moment is shown."""
 
     def __init__(self, feed: Feed, view: View, tabs: Sequence[Tab] = ()) -> None:
         super().__init__()
         self.feed = feed
         self.view = view
         self.tabs = tabs
-        """Of all screens that a key leads to."""
+        """Tabs of all screens with a key."""
+
+    @property
+    def shown_source(self) -> str | None:
+        """The server shown; None for all."""
+        return None if self.OF_ALL else self.view.source
 
     @property
     def hidden_tabs(self) -> Collection[str]:
-        """Screens that have nothing to show: of one server there is no fleet."""
+        """Screens with nothing to show: the fleet, if there is one server."""
         several = len(self.view.servers) > 1
         return () if several else [each.name for each in self.tabs if each.key == "0"]
 
     def compose(self) -> ComposeResult:
-        """Header, what the screen is about, keys."""
         yield HeaderLine()
         yield from self.compose_body()
         yield KeyFooter()
 
     def compose_body(self) -> Iterable[Widget]:
-        """What the screen is about."""
         return ()
 
     @on(SnapshotReady)
@@ -281,10 +271,9 @@ class SessionScreen(Screen[None]):
             drawer.show(self.feed.log_tail(MOST_LINES))
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
-        """Show a snapshot; charts only when it is their turn."""
+        """Show a snapshot; charts only in their own interval."""
 
     def action_log(self) -> None:
-        """Open or close the log over this screen."""
         if self.query(LogDrawer):
             self.query(LogDrawer).remove()
             self.set_focus(self._focused_before)
@@ -297,20 +286,18 @@ class SessionScreen(Screen[None]):
         drawer.show(log)
 
     def action_log_too(self) -> None:
-        """The same, where the footer has no room to say so."""
+        """Open or close the log, without a key in the footer."""
         self.action_log()
 
     def more_keys(self) -> Iterable[Key]:
-        """What keys would do that do nothing now."""
+        """Return keys that are not active now."""
         return () if self.feed.state is FeedState.REPLAYING else ENGINE_KEYS
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """What there is to say of the numbers as a whole, under titles."""
         return {}
 
     def action_help(self) -> None:
-        """Open or close the explanations of this screen."""
         more = {HERE: self.KEYS, "at other times": tuple(self.more_keys())}
         window = self.view.window.label
-        told = self.explanations()
-        toggle_help(self, self.QUESTION, more, self.EXPLAINS, window, told)
+        texts = self.explanations()
+        toggle_help(self, self.QUESTION, more, self.EXPLAINS, window, texts)

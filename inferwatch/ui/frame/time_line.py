@@ -1,4 +1,4 @@
-"""Where in the session we are: its shape, its marks, what was played; a click goes."""
+"""The position in a session: throughput, marks and a track to click."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text, fit, spr
 from inferwatch.ui.kit.renderables.time_axis import TimeTrack, bars, rail, two_inks
 
 MARGIN = 9
-"""Columns on either side: labels, clocks and peaks."""
+"""Columns on either side for labels, times and peaks."""
 GLYPHS = {
     MarkKind.LOST: ("✖", "bad"),
     MarkKind.STALL: ("■", "bad"),
@@ -29,24 +29,24 @@ GLYPHS = {
     MarkKind.FINDING: ("f", "warn"),
     MarkKind.OTHER: ("i", "muted"),
 }
-"""Shape and ink, the most telling first: it is what a shared column shows."""
+"""Glyph and ink, by priority in a shared column."""
 RANK = {kind: rank for rank, kind in enumerate(GLYPHS)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayPosition:
-    """Everything the time line tells."""
+    """What the time line shows."""
 
     start_ns: int
     end_ns: int
     here_ns: int
     clocks: tuple[str, str, str]
-    """Of start, position and end."""
+    """Wall times of start, position and end."""
     playing: bool
     speed: float
     seeking: bool
     live: bool
-    """The end is now, and moves."""
+    """The end is the present and moves."""
     cannot_seek: str | None
     trouble: str | None = None
     """What of the record cannot be shown."""
@@ -55,7 +55,7 @@ class PlayPosition:
 
 
 def position_of(feed: Feed) -> PlayPosition | None:
-    """For the time line; None while the present is followed."""
+    """Return the position of a feed, None at the present."""
     playback = feed.playback
     if playback is None or playback.at_live:
         return None
@@ -79,13 +79,13 @@ def position_of(feed: Feed) -> PlayPosition | None:
 
 
 def _trouble(feed: Feed) -> str | None:
-    """What of a recorded session cannot be shown."""
+    """Return what of a recorded session cannot be shown."""
     record = feed.record if feed.state is FeedState.REPLAYING else None
     return record.message if record else None
 
 
 class TimeLine(Panel):
-    """Three rows, four and six where there is room; none while there is only now."""
+    """The time line of three, four or six rows; hidden at the present."""
 
     DEFAULT_CSS = """
     TimeLine { display: none; height: 4; background: $panel; }
@@ -94,85 +94,89 @@ class TimeLine(Panel):
 
     @dataclass
     class SeekRequested(Message):
-        """A moment was clicked, or dragged to."""
+        """A moment was clicked or dragged to."""
 
         t_ns: int
 
-    _shown: PlayPosition | None = None
+    _position: PlayPosition | None = None
     _dragging = False
 
     def show(self, position: PlayPosition | None) -> None:
-        """Take where we are; None hides."""
-        self._shown = position
+        """Show a position; None hides the line."""
+        self._position = position
         self.set_class(position is not None, "-here")
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """What is shown, the shape in the rows that are left, the track."""
-        shown = self._shown
-        if shown is None:
+        """Draw the status, the throughput in the remaining rows, and the track."""
+        position = self._position
+        if position is None:
             return ()
-        track = TimeTrack(shown.start_ns, shown.end_ns, max(width - 2 * MARGIN, 1))
-        shape = _shape(shown, track, max(height - 2, 0))
-        return (_status(shown, width), *shape, _rail(shown, track))
+        track = TimeTrack(
+            position.start_ns, position.end_ns, max(width - 2 * MARGIN, 1)
+        )
+        shape = _shape(position, track, max(height - 2, 0))
+        return (_status(position, width), *shape, _rail(position, track))
 
     def on_mouse_down(self, event: events.MouseDown) -> None:
-        """Take hold of the track; the first row has words that can be clicked."""
+        """Start dragging; the first row has clickable words instead."""
         if event.y > 0:
             self._dragging = True
             self.capture_mouse()
             self._point(event.x)
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Drag the position along."""
         if self._dragging:
             self._point(event.x)
 
     def on_mouse_up(self) -> None:
-        """Let go."""
         self._dragging = False
         self.release_mouse()
 
     def _point(self, x: int) -> None:
-        shown = self._shown
-        if shown is not None:
+        position = self._position
+        if position is not None:
             columns = max(self.size.width - 2 * MARGIN, 1)
-            track = TimeTrack(shown.start_ns, shown.end_ns, columns)
+            track = TimeTrack(position.start_ns, position.end_ns, columns)
             self.post_message(self.SeekRequested(track.moment(x - MARGIN)))
 
 
-def _status(shown: PlayPosition, width: int) -> Line:
-    """State, time and speed keep their places; the last mark fills what is left."""
-    left = (*_state(shown), *_when(shown), *_speed(shown))
-    if shown.cannot_seek is not None:
-        return fit((*left, TextRun(f"  {shown.cannot_seek}", "muted")), width)
-    told = _last_mark(shown) if shown.trouble is None else _trouble_line(shown.trouble)
-    room = (*left, TextRun("  "), *told)
+def _status(position: PlayPosition, width: int) -> Line:
+    """Draw state, time and speed at fixed places, then the last mark."""
+    left = (*_state(position), *_when(position), *_speed(position))
+    if position.cannot_seek is not None:
+        return fit((*left, TextRun(f"  {position.cannot_seek}", "muted")), width)
+    event = (
+        _last_mark(position)
+        if position.trouble is None
+        else _trouble_line(position.trouble)
+    )
+    room = (*left, TextRun("  "), *event)
     return spread(
-        room, (TextRun("seeking … ", "accent"),) if shown.seeking else (), width
+        room, (TextRun("seeking … ", "accent"),) if position.seeking else (), width
     )
 
 
-def _state(shown: PlayPosition) -> Line:
-    if shown.playing:
+def _state(position: PlayPosition) -> Line:
+    if position.playing:
         return (TextRun(" ▶ playing ", "accent", "screen.pause"),)
     return (TextRun(" ‖ paused  ", "accent", "screen.play"),)
 
 
-def _when(shown: PlayPosition) -> Line:
-    whole_ns = shown.end_ns - shown.start_ns
+def _when(position: PlayPosition) -> Line:
+    whole_ns = position.end_ns - position.start_ns
     whole = span_text(whole_ns)
-    at = span_text(shown.here_ns - shown.start_ns).rjust(len(whole))
+    at = span_text(position.here_ns - position.start_ns).rjust(len(whole))
     return (
-        TextRun(f" {shown.clocks[1]} ", "strong"),
+        TextRun(f" {position.clocks[1]} ", "strong"),
         TextRun(f" {at} of {whole} ", "muted"),
     )
 
 
-def _speed(shown: PlayPosition) -> Line:
+def _speed(position: PlayPosition) -> Line:
     return (
         TextRun(" − ", "accent", "screen.speed(-1)"),
-        TextRun(f"{shown.speed:g}×".rjust(4)),
+        TextRun(f"{position.speed:g}×".rjust(4)),
         TextRun(" + ", "accent", "screen.speed(1)"),
     )
 
@@ -181,14 +185,14 @@ def _trouble_line(text: str) -> Line:
     return (TextRun("! ", "bad bold"), TextRun(text, "bad"))
 
 
-def _last_mark(shown: PlayPosition) -> Line:
-    """What happened last, and how long before the moment shown."""
-    past = [mark for mark in shown.marks if mark.t_ns <= shown.here_ns]
+def _last_mark(position: PlayPosition) -> Line:
+    """Draw the last mark, and how long before this moment it was."""
+    past = [mark for mark in position.marks if mark.t_ns <= position.here_ns]
     if not past:
         return ()
     mark = past[-1]
     glyph, ink = GLYPHS[mark.kind]
-    ago_ns = shown.here_ns - mark.t_ns
+    ago_ns = position.here_ns - mark.t_ns
     ago = f", {age_text(ago_ns / NS_PER_S)} before" if ago_ns >= NS_PER_S else ""
     return (
         TextRun(f"{glyph} ", ink),
@@ -201,15 +205,15 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _shape(shown: PlayPosition, track: TimeTrack, rows: int) -> list[Line]:
-    """Throughput, and the worst TTFT below it where there are rows for both.
+def _shape(position: PlayPosition, track: TimeTrack, rows: int) -> list[Line]:
+    """Draw throughput, and worst TTFT below it if there are rows for both.
 
-    Of a server that tells no single request it is the worst of the means.
+    Without single requests it is the highest mean.
     """
-    shape = shown.shape
+    shape = position.shape
     if shape is None:
         looking = "scanning the session …"
-        if shown.trouble is not None:
+        if position.trouble is not None:
             looking = "its course over time is not known"
         return [
             (TextRun(" " * MARGIN), TextRun(looking, "faint")),
@@ -218,12 +222,12 @@ def _shape(shown: PlayPosition, track: TimeTrack, rows: int) -> list[Line]:
     bins = shape.start_ns, shape.bin_ns
     tokens = track.fold(shape.output_tokens, *bins, fmean)
     rates = [None if n is None else n * NS_PER_S / shape.bin_ns for n in tokens]
-    here = track.column_at(shown.here_ns)
+    here = track.column_at(position.here_ns)
     peak = format_rate(max((r for r in rates if r is not None), default=None))
     if rows < 2:
         return _bars("tok/s", rates, rows, here, "output", peak)
-    told = any(each is not None for each in shape.ttft_max_s)
-    worst_s = shape.ttft_max_s if told else shape.ttft_mean_s
+    has_maximum = any(each is not None for each in shape.ttft_max_s)
+    worst_s = shape.ttft_max_s if has_maximum else shape.ttft_mean_s
     ttft = track.fold(worst_s, *bins, max)
     worst = format_duration(max((t for t in ttft if t is not None), default=None))
     return [
@@ -240,7 +244,7 @@ def _bars(
     ink: str,
     peak: str,
 ) -> list[Line]:
-    """Label on the left of the last row, the peak on the right of the first."""
+    """Draw bars with the label on the left and the peak on the right."""
     drawn = bars(values, rows)
     return [
         (
@@ -254,20 +258,19 @@ def _bars(
     ]
 
 
-def _rail(shown: PlayPosition, track: TimeTrack) -> Line:
-    """Start, marks on the track, end."""
-    telling = sorted(shown.marks, key=lambda mark: -RANK[mark.kind])
+def _rail(position: PlayPosition, track: TimeTrack) -> Line:
+    telling = sorted(position.marks, key=lambda mark: -RANK[mark.kind])
     marks = [(mark.t_ns, *GLYPHS[mark.kind]) for mark in telling]
-    began, _, ended = shown.clocks
+    began, _, ended = position.clocks
     return (
         TextRun(began.rjust(MARGIN - 1) + " ", "muted"),
-        *rail(track, shown.here_ns, marks),
-        TextRun(f" {'now' if shown.live else ended}", "muted"),
+        *rail(track, position.here_ns, marks),
+        TextRun(f" {'now' if position.live else ended}", "muted"),
     )
 
 
 def span_text(span_ns: int) -> str:
-    """Minutes and seconds, hours where there are any.
+    """Return minutes and seconds, with hours if there are any.
 
     >>> span_text(74_900_000_000), span_text(3_723_000_000_000)
     ('1:14', '1:02:03')

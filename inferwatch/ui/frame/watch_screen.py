@@ -1,4 +1,4 @@
-"""A screen over a running session: verdict, a body, the moment under the cursor."""
+"""The base of screens over a session: verdict, body, time cursor."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
@@ -23,7 +23,7 @@ from inferwatch.ui.frame.playback_control import PLAYBACK_BINDINGS, PlaybackCont
 from inferwatch.ui.frame.server_lines import (
     TELLS_MORE,
     AdviceLine,
-    InsteadOfNumbers,
+    NoMetricsPanel,
     ServerNews,
     explained,
     never_answered,
@@ -38,16 +38,18 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
 from inferwatch.ui.messages import LookAgain, LookAt, OpenKnobs, OpenRequest, OpenWhatIf
 from inferwatch.ui.view import View
 from inferwatch.ui.widgets.chart_stack import ChartStack
-from inferwatch.ui.widgets.drawers import Key
+from inferwatch.ui.widgets.help_drawer import Key
 from inferwatch.ui.widgets.slo_line import missed_lines
 from inferwatch.ui.widgets.slow_line import SlowLine
 from inferwatch.ui.widgets.status_lines import LostBanner, ReadoutLine, VerdictLine
 from inferwatch.ui.widgets.time_chart import TimeChart
 
 MOMENT_NS = NS_PER_S
-"""What is of a longer span is not called now alone."""
+"""Longest bin whose values count as now."""
+AROUND_BODY = 6
+"""Rows outside the body."""
 TALL = 50
-"""Rows; from here on there is room for more of the time line."""
+"""Height in rows from which the time line is taller."""
 
 
 MOMENT_BINDINGS: list[BindingType] = [
@@ -129,7 +131,7 @@ KNOB_BINDINGS: list[BindingType] = [
         tooltip="The engine's limits: turn them while it runs, and back; who did",
     ),
 ]
-"""Of the screens that show what the limits do."""
+"""Key of screens that show the effect of the limits."""
 FINDINGS_BINDINGS: list[BindingType] = [
     Binding(
         "f",
@@ -139,14 +141,14 @@ FINDINGS_BINDINGS: list[BindingType] = [
     ),
     Binding("f", "no_findings", "findings", show=False, tooltip="What is wrong"),
 ]
-"""Behind those of time: where the footer is full, they go first."""
+"""After those of time, to leave a full footer first."""
 
 
 class WatchScreen(SessionScreen):
-    """A screen over a running session, or a recorded one.
+    """A screen over a running or recorded session.
 
-    Everything it shows is of one moment: the present, or another. It has a time cursor
-    and a window, which all screens share, playback, and perhaps charts on one axis.
+    Everything on it is of one moment. All screens share the time cursor and the window;
+    each may have charts on one axis.
     """
 
     KEY_GROUP: ClassVar[str] = "time"
@@ -164,20 +166,20 @@ class WatchScreen(SessionScreen):
         &.-untouched Welcome { display: block; }
         &.-untouched ChartStack, &.-untouched ReadoutLine { display: none; }
         &.-numberless #body > *, &.-numberless ReadoutLine { display: none; }
-        &.-numberless #body > InsteadOfNumbers { display: block; }
+        &.-numberless #body > NoMetricsPanel { display: block; }
     }
     """
 
     WILL_SHOW: ClassVar[str] = ""
-    """What is here once there were requests; with none, it takes the charts' place."""
+    """What the screen shows after the first request; takes the charts' place before."""
     TELLS_HOW: ClassVar[bool] = False
-    """It tells in full how to send the first one."""
+    """Explain in full how to send the first request."""
     TAB: ClassVar[str] = ""
-    """The screen whose tab is marked while this one is shown; none: its own."""
+    """Screen whose tab is marked; empty is its own."""
     WORST_KEY: ClassVar[str] = ""
-    """It tells what made requests slow: the key that opens the worst of them."""
+    """Key that opens the slowest request."""
     ADVISES: ClassVar[bool] = True
-    """Its numbers are the server's: it says what would make more of them known."""
+    """Its numbers are the server's: advise how to reveal more of them."""
 
     _slow: SlowRequests | None = None
     _any_findings = False
@@ -190,11 +192,10 @@ class WatchScreen(SessionScreen):
         self._explanations: Mapping[str, Sequence[str]] = {}
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """How what is shown of a server is known, and what would tell more."""
+        """Explain the vantage of the numbers, and what would reveal more."""
         return self._explanations
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No cursor, nothing to let go of; nothing to play, no keys for it."""
         view, cursor = self.view, self.view.cursor_ns is not None
         can = {
             "release": cursor,
@@ -209,11 +210,11 @@ class WatchScreen(SessionScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def more_keys(self) -> Iterable[Key]:
-        """Those of playing, where nothing is played."""
+        """Add the keys of playback."""
         return (*self.playback.keys, *super().more_keys())
 
     def compose_body(self) -> Iterable[Widget]:
-        """Verdict on top, the moment below, the screen's own part between."""
+        """Compose the verdict, the screen's own part and the lines below."""
         yield TabLine(self.tabs, self.TAB or self.NAME)
         yield VerdictLine()
         yield LostBanner()
@@ -222,35 +223,35 @@ class WatchScreen(SessionScreen):
             yield from self.compose_panels()
             if self.WILL_SHOW:
                 yield Welcome(self.WILL_SHOW, whole=self.TELLS_HOW)
-            yield InsteadOfNumbers()
+            yield NoMetricsPanel()
         yield AdviceLine()
         yield ReadoutLine()
         yield HostLine()
         yield TimeLine()
 
     def compose_panels(self) -> Iterable[Widget]:
-        """The screen's own part."""
         return ()
 
     @property
+    def body_rows(self) -> int:
+        return self.query_one("#body").size.height or self.size.height - AROUND_BODY
+
+    @property
     def is_short(self) -> bool:
-        """There are too few rows for everything."""
         return self.size.height < SHORT
 
     def fit_height(self) -> None:
-        """Leave out what has no room."""
+        """Adapt to the height."""
         self.set_class(self.is_short, "-short")
         self.set_class(self.size.height >= TALL, "-tall")
         for stack in self.query(ChartStack):
             stack.fit(only_one=self.is_short)
 
     def on_resize(self) -> None:
-        """Do not wait for the next snapshot to look right."""
         self.fit_height()
         self.post_message(LookAgain())
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
-        """The picture of one moment."""
         self.fit_height()
         self.query_one(TabLine).show(now.window, hidden=self.hidden_tabs)
         self._show_verdict(now)
@@ -269,145 +270,141 @@ class WatchScreen(SessionScreen):
         self.reference.show(now)
         self._show_findings(now)
 
-    def _show_findings(self, shown: Snapshot) -> None:
-        """The footer tells of their key while there are any."""
-        self.findings.show(shown)
-        if self._any_findings != bool(shown.findings):
-            self._any_findings = bool(shown.findings)
+    def _show_findings(self, snapshot: Snapshot) -> None:
+        """Show findings; the footer has their key only if there are any."""
+        self.findings.show(snapshot)
+        if self._any_findings != bool(snapshot.findings):
+            self._any_findings = bool(snapshot.findings)
             self.refresh_bindings()
 
     def action_findings(self) -> None:
-        """Open or close what is wrong, and what to do about it."""
         self.findings.toggle()
 
     def action_no_findings(self) -> None:
-        """The same, where there is nothing that the footer should tell of."""
+        """Open or close findings, without a key in the footer."""
         self.findings.toggle()
 
     @on(FindingsDrawer.EvidenceChosen)
     def _evidence_chosen(self, message: FindingsDrawer.EvidenceChosen) -> None:
         self.findings.look_at(message.evidence)
 
-    def _show_verdict(self, shown: Snapshot) -> None:
-        """With what made requests slow, where no line of its own has room for it."""
-        self._slow = slow = shown.slowest if self.WORST_KEY else None
+    def _show_verdict(self, snapshot: Snapshot) -> None:
+        """Show the verdict; on a short screen with the slowest requests."""
+        self._slow = slow = snapshot.slowest if self.WORST_KEY else None
         behind = slow if self.is_short else None
         verdict = self.query_one(VerdictLine)
-        missed = missed_lines(shown, self.feed.wall_text)
-        verdict.show(shown.verdict, shown.now_ns, behind, self.WORST_KEY, missed)
+        missed = missed_lines(snapshot, self.feed.wall_text)
+        verdict.show(snapshot.verdict, snapshot.now_ns, behind, self.WORST_KEY, missed)
         for line in self.query(SlowLine):
             line.show(slow)
 
     def action_worst(self) -> None:
-        """The slowest request of the window, on a screen of its own."""
         if self._slow is not None and self._slow.groups:
             self.post_message(OpenRequest(self._slow.worst_key))
 
-    def _show_welcome(self, shown: Snapshot) -> None:
-        untouched = is_untouched(self.feed, shown)
+    def _show_welcome(self, snapshot: Snapshot) -> None:
+        untouched = is_untouched(self.feed, snapshot)
         if untouched != self.has_class("-untouched"):
             self.set_class(untouched, "-untouched")
             self.refresh_bindings()
         for welcome in self.query(Welcome):
             if untouched:
-                welcome.show(shown.endpoints[-1])
+                welcome.show(snapshot.endpoints[-1])
 
-    def _show_servers(self, shown: Snapshot) -> None:
-        """News of a server of others, what would tell more of it, its silence."""
-        server = shown.server
+    def _show_servers(self, snapshot: Snapshot) -> None:
+        """Show news, advice and silence of an attached server."""
+        server = snapshot.server
         restarted_ns = server.restarted_ns if server else None
         at = "" if restarted_ns is None else self.feed.wall_text(restarted_ns)
-        self.query_one(ServerNews).show(shown, at)
-        numberless = never_answered(shown) or tells_nothing(shown)
+        self.query_one(ServerNews).show(snapshot, at)
+        numberless = never_answered(snapshot) or tells_nothing(snapshot)
         self.set_class(numberless and self.ADVISES, "-numberless")
-        self.query_one(InsteadOfNumbers).show(shown)
-        explanations = explained(shown)
+        self.query_one(NoMetricsPanel).show(snapshot)
+        explanations = explained(snapshot)
         if explanations != self._explanations:
             self._explanations = explanations
             self.refresh_bindings()
         advised = self.ADVISES and not numberless
         advice = self.query_one(AdviceLine)
-        advice.show(shown.advice if advised else (), short=self.is_short)
+        advice.show(snapshot.advice if advised else (), short=self.is_short)
         gone = server is not None and server.answers is False
         for panel in self.query("#body Inked").results(Inked):
             panel.grey = gone
 
     def action_copy_advice(self) -> None:
-        """Put all of it where people can paste it from."""
         self.copy("\n".join(self._explanations.get(TELLS_MORE, ())))
 
     def copy(self, text: str) -> None:
-        """Put a text where people can paste it from."""
         self.app.copy_to_clipboard(text)
         self.notify("copied, if the terminal allows programs to copy", timeout=4)
 
     def action_copy_curl(self) -> None:
-        """Put the command of a first request where people can paste it from."""
+        """Copy the command of a first request."""
         lines = curl_lines(self._now_shown.endpoints[-1])
         self.copy("\n".join(lines))
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """Everything of the screen's own that is not a chart."""
+    def show_panels(self, snapshot: Snapshot) -> None:
+        """Show what is not a chart."""
 
-    def charted(self, shown: Snapshot) -> Snapshot:
-        """What the charts draw: the window, unless the screen is about another span."""
-        return shown
+    def charted(self, snapshot: Snapshot) -> Snapshot:
+        """Return what charts draw, which may be another span than the window."""
+        return snapshot
 
-    def _show_moment(self, shown: Snapshot) -> None:
-        cursor_ns, index = self.view.cursor_ns, self.view.bin_of(shown)
-        charted = self.charted(shown)
+    def _show_moment(self, snapshot: Snapshot) -> None:
+        cursor_ns, index = self.view.cursor_ns, self.view.bin_of(snapshot)
+        charted = self.charted(snapshot)
         on_charts = self.view.bin_of(charted)
-        t_ns = shown.charts_end_ns if cursor_ns is None else cursor_ns
-        clock, here = self.feed.wall_text(t_ns), self._here(shown)
+        t_ns = snapshot.charts_end_ns if cursor_ns is None else cursor_ns
+        clock, here = self.feed.wall_text(t_ns), self._here(snapshot)
         if cursor_ns is None:
-            when = _latest(here, clock, shown.timeline.bin_ns)
+            when = _latest(here, clock, snapshot.timeline.bin_ns)
         else:
             seen = index is not None
-            when = _when(cursor_ns, shown.now_ns, clock, seen=seen, here=here)
-        step = shown.latest_step if cursor_ns is None and self.is_held else None
+            when = _when(cursor_ns, snapshot.now_ns, clock, seen=seen, here=here)
+        step = snapshot.latest_step if cursor_ns is None and self.is_held else None
         if step is not None:
-            exactly = self.feed.wall_text(shown.now_ns, ms=True)
+            exactly = self.feed.wall_text(snapshot.now_ns, ms=True)
             when = _at_step(here, exactly, step)
-        self.query_one(ReadoutLine).show(when, shown, index)
+        self.query_one(ReadoutLine).show(when, snapshot, index)
         for stack in self.query(ChartStack):
-            end = here if charted.timeline is shown.timeline else "end"
+            end = here if charted.timeline is snapshot.timeline else "end"
             stack.point(charted, on_charts, cursor_ns, clock, self._end(charted, end))
 
     @property
     def is_held(self) -> bool:
-        """The view stands still at a moment, where single steps can be told."""
+        """The view is paused at a moment, so single steps can be shown."""
         playback = self.feed.playback
         return playback is not None and not (playback.at_live or playback.playing)
 
-    def _here(self, shown: Snapshot) -> str:
-        """What the moment shown is called."""
-        if shown.timeline.lost_ns is not None:
+    def _here(self, snapshot: Snapshot) -> str:
+        """Return the name of the moment shown."""
+        if snapshot.timeline.lost_ns is not None:
             return "lost"
         return "here" if self.has_class("-elsewhere") else "now"
 
     def _end(self, charted: Snapshot, end: str) -> str:
-        """What the end of the charts is called; after a loss, when that was."""
+        """Return the label of the charts' end; after a loss, its time."""
         lost_ns = charted.timeline.lost_ns
         if lost_ns is None:
             return end
         ago_s = max(charted.now_ns - lost_ns, 0) / NS_PER_S
         return f"lost {self.feed.wall_text(lost_ns)}, {age_text(ago_s)} ago"
 
-    def _show_loss(self, shown: Snapshot) -> None:
-        """A loss is told of the present, wherever one looks; else of what is shown."""
-        moments = (self.present or shown, shown)
+    def _show_loss(self, snapshot: Snapshot) -> None:
+        """Show a loss at the present, else one of the moment shown."""
+        moments = (self.present or snapshot, snapshot)
         lost = next((m for m in moments if m.verdict.health is Health.LOST), None)
         at = self.feed.wall_text(lost.verdict.since_ns or 0) if lost else ""
         keys = self._keys_after_loss(lost) if lost else ()
         self.query_one(LostBanner).show(lost, at, keys)
-        is_told = shown.verdict.health is Health.LOST
-        self.query_one(VerdictLine).display = not is_told
+        is_lost = snapshot.verdict.health is Health.LOST
+        self.query_one(VerdictLine).display = not is_lost
 
     def _keys_after_loss(self, lost: Snapshot) -> Iterable[Key]:
         if lost.servers:
-            asked = self.feed.state is not FeedState.REPLAYING
+            polls = self.feed.state is not FeedState.REPLAYING
             grey = not never_answered(lost)
-            said = ["asked again and again"] if asked else []
+            said = ["asked again and again"] if polls else []
             said += ["grey is as of its last reading"] if grey else []
             yield ("↻", "; ".join(said))
         if self.feed.can_restart:
@@ -416,26 +413,21 @@ class WatchScreen(SessionScreen):
             yield from () if lost.servers else (("l", "shows the log"),)
             yield ("q", "leaves")
 
-    # The time cursor and the window.
-
     def action_window(self) -> None:
-        """The next window."""
         self.view.next_window()
         self.post_message(LookAgain())
 
     def action_choose_window(self, name: str) -> None:
-        """A window by its name."""
         self.view.window = Window[name]
         self.post_message(LookAgain())
 
     def action_move(self, bins: int) -> None:
-        """Move the time cursor."""
         shown = self._now_shown
         self.view.move(bins, shown.timeline, shown.charts_end_ns)
         self.post_message(LookAgain())
 
     def action_release(self) -> None:
-        """Remove the time cursor, else go back to all servers."""
+        """Remove the time cursor, else return to all servers."""
         if self.view.cursor_ns is None and self.view.source is not None:
             self.action_all_servers()
             return
@@ -443,11 +435,9 @@ class WatchScreen(SessionScreen):
         self.post_message(LookAgain())
 
     def action_all_servers(self) -> None:
-        """From one server back to all of them."""
         self.post_message(LookAt("fleet"))
 
     def action_server(self, by: int) -> None:
-        """Another server on this screen."""
         self.view.next_server(by)
         self.post_message(LookAgain())
 
@@ -461,21 +451,20 @@ class WatchScreen(SessionScreen):
     def _now_shown(self) -> Snapshot:
         client = self.NEEDS_CLIENT
         window = self.view.window
-        source = None if self.OF_ALL else self.view.source
         shown = self.feed.snapshot(
             SnapshotQuery(
                 window,
                 requests=False,
                 client=client,
                 hardware=self.NEEDS_HARDWARE,
-                source=source,
+                source=self.shown_source,
             )
         )
         return self.charted(shown)
 
     @work
     async def action_canary(self) -> None:
-        """Send tiny requests to what is shown, after asking; or send no more."""
+        """Start sending tiny requests, after asking; or stop."""
         canary = self.feed.canary
         if canary is None:
             return
@@ -489,116 +478,86 @@ class WatchScreen(SessionScreen):
             return
         others = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
         question = f"Send a request to {targets[0]}{others} every 10 s?"
-        told = (
+        consequence = (
             "It is tiny, but real work beside that of others: some 30 tokens, which "
             "are in all counts of the server. p stops it."
         )
-        ask = ConfirmScreen(question, told, "Send", keep="Send none")
+        ask = ConfirmScreen(question, consequence, "Send", keep="Send none")
         if await self.app.push_screen_wait(ask):
             canary.start(self.view.source)
             self.notify("the canary flies: its first answer comes in 10 s", timeout=5)
 
-    # The reference.
-
     @work
     async def action_changes(self) -> None:
-        """Show what differs from the reference, or no longer."""
         await self.reference.toggle()
 
     @work
     async def action_choose_reference(self) -> None:
-        """Another one."""
         await self.reference.choose()
 
     def action_drop_reference(self) -> None:
-        """None."""
         self.reference.drop()
 
     @work(exclusive=True, group="compare")
     async def action_compare(self) -> None:
-        """With the reference, or the session before: is it worse, or chance?"""
+        """Compare with the reference, else with the session before."""
         await compare_with_before(self)
 
-    # Other settings.
-
     def action_what_if(self) -> None:
-        """Ask what they would have made of the last minutes."""
-        source = None if self.OF_ALL else self.view.source
-        self.post_message(OpenWhatIf(source))
-
-    # The limits of the engine.
+        self.post_message(OpenWhatIf(self.shown_source))
 
     def action_knobs(self) -> None:
-        """Turn them, or see who did."""
-        source = None if self.OF_ALL else self.view.source
-        self.post_message(OpenKnobs(source))
-
-    # The charts.
+        self.post_message(OpenKnobs(self.shown_source))
 
     def action_chart(self, by: int) -> None:
-        """Another chart alone, or all of them."""
         for stack in self.query(ChartStack):
             stack.next(by)
-
-    # Playback.
 
     @on(TimeLine.SeekRequested)
     def _seek(self, message: TimeLine.SeekRequested) -> None:
         self.playback.seek(message.t_ns)
 
     def action_pause(self) -> None:
-        """Hold the view."""
         self.playback.pause()
 
     def action_play(self) -> None:
-        """Let time go on."""
         self.playback.play()
 
     def action_skip(self, way: int) -> None:
-        """A second back or forward."""
         self.playback.skip(way)
 
     def action_speed(self, by: int) -> None:
-        """The next speed."""
         self.playback.speed(by)
 
     def action_engine_step(self, by: int) -> None:
-        """To the next engine step, or the one before."""
         self.playback.engine_step(by)
 
     def action_mark(self, by: int) -> None:
-        """To the next mark, or the one before."""
         self.playback.mark(by)
 
     def action_go_to_start(self) -> None:
-        """To the first moment."""
         self.playback.go_to_start()
 
     def action_go_to_end(self) -> None:
-        """To the last moment."""
         self.playback.go_to_end()
 
     def action_go_live(self) -> None:
-        """To what happens now, as it happens."""
         self.playback.go_to_end()
 
     def action_now(self) -> None:
-        """Let the time cursor go with time again."""
         self.playback.now()
 
     @work
     async def action_go_to(self) -> None:
-        """Ask for a time and go there."""
         await self.playback.go_to()
 
     @work
     async def action_bookmark(self) -> None:
-        """Ask for a text and mark the moment shown."""
         await self.playback.bookmark()
 
 
 def _at_step(here: str, clock: str, step: Step) -> Line:
-    """A moment and the step that ended last, so that going by steps is seen."""
+    """Return the moment and the last step that ended."""
     return (
         TextRun(f" {here} ", "strong"),
         TextRun(clock, "accent"),
@@ -608,7 +567,7 @@ def _at_step(here: str, clock: str, step: Step) -> Line:
 
 
 def _latest(here: str, clock: str, bin_ns: int) -> Line:
-    """The moment shown; and what its values are of, where that is no moment."""
+    """Return the moment; longer bins also say what they cover."""
     line = TextRun(f" {here} ", "strong"), TextRun(clock, "muted")
     if bin_ns <= MOMENT_NS:
         return line

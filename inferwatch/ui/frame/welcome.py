@@ -1,4 +1,4 @@
-"""What an engine shows that no request was ever sent to: how to send one."""
+"""What an engine without any request shows: how to send one."""
 
 import json
 import shlex
@@ -12,33 +12,33 @@ from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, width_of
 
 
-def is_untouched(feed: Feed, shown: Snapshot) -> bool:
-    """An engine of now waits for its first request, and none is under way."""
+def is_untouched(feed: Feed, snapshot: Snapshot) -> bool:
+    """Return True if a live engine has had no request and none is being sent."""
     loads = feed.load_desk is not None and feed.load_desk.running
-    idle = shown.verdict.health is Health.IDLE and bool(shown.endpoints)
+    idle = snapshot.verdict.health is Health.IDLE and bool(snapshot.endpoints)
     now = feed.state is FeedState.LIVE and not loads
-    return now and idle and shown.requests_seen == 0
+    return now and idle and snapshot.requests_seen == 0
 
 
 def curl_lines(endpoint: Endpoint) -> list[str]:
-    """A first request as people type it; a shell takes the lines as one."""
+    """Return a first request as a shell command of several lines."""
     base = endpoint.url or "http://localhost"
     options = "-k " if base.startswith("https:") else ""
     if endpoint.uds is not None:
         options += f"--unix-socket {shlex.quote(endpoint.uds)} "
-    asked = (
+    body = (
         f'{{"model": {json.dumps(endpoint.model)},\n'
         '      "prompt": "Once upon a time", "max_tokens": 64}'
     )
     return [
         f"curl {options}{shlex.quote(f'{base}/v1/completions')} \\",
         "  -H 'Content-Type: application/json' \\",
-        *f"  -d {shlex.quote(asked)}".split("\n"),
+        *f"  -d {shlex.quote(body)}".split("\n"),
     ]
 
 
 class Welcome(Panel):
-    """Where it listens, a line to copy, the key that loads it, what will be here."""
+    """Address, curl command, key of the load, and what will be shown here."""
 
     DEFAULT_CSS = """
     Welcome { height: 1fr; display: none; }
@@ -50,15 +50,13 @@ class Welcome(Panel):
         super().__init__()
         self._will_show = will_show
         self._whole = whole
-        """How to send a request is told here, else where it is told."""
+        """Explain here how to send a request, or where it is explained."""
 
     def show(self, endpoint: Endpoint) -> None:
-        """Take where the engine listens."""
         self._endpoint = endpoint
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The rows; blank ones only where there is room."""
         if self._endpoint is None:
             return ()
         will = (

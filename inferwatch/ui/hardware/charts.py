@@ -1,16 +1,14 @@
-"""The charts of one GPU, and of one host: the screen says of which.
+"""Charts of one GPU and one host.
 
-It hands them a snapshot whose only GPU, and whose only host, is the one to draw.
+The screen passes a snapshot that holds no other GPU and no other host.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from inferwatch.formatting import (
-    UNKNOWN,
     format_count,
     format_rate,
-    format_share,
 )
 from inferwatch.metrics.hardware.hosts import HostState
 from inferwatch.metrics.hardware.view import GpuState
@@ -18,55 +16,47 @@ from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.bars import Texture
 from inferwatch.ui.kit.renderables.plot import NEAR
-from inferwatch.ui.widgets.charts import ChartPlan, Series, Values
-from inferwatch.ui.widgets.hardware_charts import TRAFFIC
+from inferwatch.ui.widgets.charts import ChartPlan, Series, Values, share_chart, whole
+from inferwatch.ui.widgets.hardware_charts import (
+    GIGA,
+    TRAFFIC,
+    late_share,
+    traffic_chart,
+    watts,
+)
 
-GIGA = 1e9
 BEYOND = 1.1
-"""Of its limit, what a board may draw for a moment."""
+"""A board may briefly draw this much of its power limit."""
 
 
-def gpu_of(shown: Snapshot) -> GpuState | None:
-    """The GPU that is drawn."""
-    return shown.gpus[0] if shown.gpus else None
+def gpu_of(snapshot: Snapshot) -> GpuState | None:
+    return snapshot.gpus[0] if snapshot.gpus else None
 
 
-def host_of(shown: Snapshot) -> HostState | None:
-    """The host that is drawn."""
-    return shown.hosts[0] if shown.hosts else None
+def host_of(snapshot: Snapshot) -> HostState | None:
+    return snapshot.hosts[0] if snapshot.hosts else None
 
 
-def part_of(gpu: GpuState, shown: Snapshot) -> float:
-    """What of the engine's memory and traffic is this GPU's: its even part."""
-    on_cpu = any(each.device == "cpu" for each in shown.engines)
+def part_of(gpu: GpuState, snapshot: Snapshot) -> float:
+    """Return this GPU's share of the engine's memory and traffic: an equal one."""
+    on_cpu = any(each.device == "cpu" for each in snapshot.engines)
     if gpu.watched is False or (gpu.watched is None and on_cpu):
         return 0.0
-    return 1 / max(shown.hardware.gpus, 1)
+    return 1 / max(snapshot.hardware.gpus, 1)
 
 
 def _gpu(name: str) -> Callable[[Snapshot], Values]:
-    """A column of the GPU's timeline."""
-
-    def values(shown: Snapshot) -> Values:
-        gpu = gpu_of(shown)
+    def values(snapshot: Snapshot) -> Values:
+        gpu = gpu_of(snapshot)
         column: Values = getattr(gpu.timeline, name) if gpu else ()
         return column
 
     return values
 
 
-def _in_gigabytes(values: Callable[[Snapshot], Values]) -> Callable[[Snapshot], Values]:
-    def scaled(shown: Snapshot) -> Values:
-        return [None if each is None else each / GIGA for each in values(shown)]
-
-    return scaled
-
-
 def _host(name: str) -> Callable[[Snapshot], Values]:
-    """A column of the host's timeline."""
-
-    def values(shown: Snapshot) -> Values:
-        host = host_of(shown)
+    def values(snapshot: Snapshot) -> Values:
+        host = host_of(snapshot)
         column: Values = getattr(host.timeline, name) if host else ()
         return column
 
@@ -74,67 +64,58 @@ def _host(name: str) -> Callable[[Snapshot], Values]:
 
 
 def _of_role(role: str) -> Callable[[Snapshot], Values]:
-    def values(shown: Snapshot) -> Values:
-        host = host_of(shown)
+    def values(snapshot: Snapshot) -> Values:
+        host = host_of(snapshot)
         return host.timeline.cpu_by_role.get(role, ()) if host else ()
 
     return values
 
 
-def _derived_of_gpu(shown: Snapshot) -> Values:
-    """What the engine's steps would have this GPU move."""
-    gpu = gpu_of(shown)
-    part = part_of(gpu, shown) if gpu else 0.0
+def _derived_of_gpu(snapshot: Snapshot) -> Values:
+    """Return the memory traffic that the engine's steps imply for this GPU."""
+    gpu = gpu_of(snapshot)
+    part = part_of(gpu, snapshot) if gpu else 0.0
     if not part:
         return ()
     return [
         None if value is None else value * part
-        for value in shown.timeline.derived_bytes_per_s
+        for value in snapshot.timeline.derived_bytes_per_s
     ]
 
 
-def _peak(shown: Snapshot) -> float | None:
-    """In GB/s."""
-    gpu = gpu_of(shown)
+def _peak(snapshot: Snapshot) -> float | None:
+    gpu = gpu_of(snapshot)
     peak = gpu.info.peak_bytes_per_s if gpu else None
     return None if peak is None else peak / GIGA
 
 
-def _power_limit(shown: Snapshot) -> float | None:
-    gpu = gpu_of(shown)
+def _power_limit(snapshot: Snapshot) -> float | None:
+    gpu = gpu_of(snapshot)
     return gpu.power_limit_w if gpu else None
 
 
-def _about_limit(shown: Snapshot) -> float | None:
-    """The limit as the top of the axis, where power hardly goes beyond it."""
-    limit, gpu = _power_limit(shown), gpu_of(shown)
+def _about_limit(snapshot: Snapshot) -> float | None:
+    """Return the power limit as top of the axis if the maximum is close to it."""
+    limit, gpu = _power_limit(snapshot), gpu_of(snapshot)
     drawn = gpu.timeline.power_w if gpu else ()
     most = max((each for each in drawn if each is not None), default=0.0)
     near = limit is not None and NEAR * limit <= most <= BEYOND * limit
     return limit if near else None
 
 
-def _max_clock(shown: Snapshot) -> float | None:
-    gpu = gpu_of(shown)
+def _max_clock(snapshot: Snapshot) -> float | None:
+    gpu = gpu_of(snapshot)
     return gpu.info.max_sm_clock_mhz if gpu else None
 
 
-def _cores(shown: Snapshot) -> float | None:
-    host = host_of(shown)
+def _cores(snapshot: Snapshot) -> float | None:
+    host = host_of(snapshot)
     return host.cores if host else None
 
 
-def _whole(_: Snapshot) -> float:
-    return 1.0
-
-
 def gigabytes(value: float | None) -> str:
-    """Seven columns, of bytes a second in GB/s."""
+    """Format bytes per second as GB/s in seven columns."""
     return format_rate(None if value is None else value / GIGA)
-
-
-def _watts(value: float | None) -> str:
-    return f"{UNKNOWN:>4} W" if value is None else f"{value:4.0f} W"
 
 
 def _mhz(value: float | None) -> str:
@@ -145,101 +126,59 @@ def _core(value: float | None) -> str:
     return "   –" if value is None else f"{value:4.2f}"
 
 
-DERIVED = Series(
-    label="derived",
-    ink="strong",
-    texture=Texture.DOTTED,
-    values=_in_gigabytes(_derived_of_gpu),
-    show=format_rate,
-)
-HBM = ChartPlan(
+HBM = traffic_chart(
     title=label_of(GpuState.hbm_bytes_per_s),
-    note="gpu, GB/s read and written",
-    series=(
-        Series(
-            label="measured",
-            ink="mean",
-            texture=Texture.SOLID,
-            values=_in_gigabytes(_gpu("hbm_bytes_per_s")),
-            late=True,
-            show=format_rate,
-        ),
-    ),
-    trace=DERIVED,
-    full=_peak,
-    limit=_peak,
-    limit_label="peak",
-    show_limit=format_rate,
+    measured=_gpu("hbm_bytes_per_s"),
+    derived=_derived_of_gpu,
+    peak=_peak,
 )
-HBM_SHARE = ChartPlan(
+HBM_SHARE = share_chart(
     title=label_of(GpuState.hbm_bytes_per_s),
     note="gpu, share of what it could move",
-    unit="%",
     series=(
-        Series(
+        late_share(
             label=label_of(GpuState.hbm_share),
             ink="mean",
-            texture=Texture.SOLID,
             values=_gpu("hbm_share"),
-            late=True,
-            show=format_share,
         ),
     ),
-    full=_whole,
 )
-"""Of a MIG slice, whose peak nobody knows."""
-SM = ChartPlan(
-    title="SM",
-    note="gpu, share of cycles",
-    unit="%",
-    stacked=False,
-    series=(
-        Series(
-            label=label_of(GpuState.tensor_active),
-            ink="prefill",
-            texture=Texture.SOLID,
-            values=_gpu("tensor_active"),
-            late=True,
-            show=format_share,
-        ),
-        Series(
-            label=label_of(GpuState.sm_active),
-            ink="output",
-            texture=Texture.DOTTED,
-            values=_gpu("sm_active"),
-            late=True,
-            show=format_share,
-        ),
-    ),
-    full=_whole,
-)
-MEMORY_BUSY = ChartPlan(
+"""For a MIG slice, whose peak bandwidth is unknown."""
+MEMORY_BUSY = share_chart(
     title=label_of(GpuState.memory_busy),
     note="gpu, time with any access: no measure of how much",
-    unit="%",
-    series=(
-        Series(
-            label="busy",
-            ink="faint",
-            texture=Texture.LIGHT,
-            values=_gpu("memory_busy"),
-            late=True,
-            show=format_share,
-        ),
-    ),
-    full=_whole,
+    series=(late_share("busy", "faint", _gpu("memory_busy"), Texture.LIGHT),),
 )
-"""Where nobody counts cycles."""
+"""For drivers that count no cycles."""
 
 
-def _without_cycles(shown: Snapshot) -> ChartPlan | None:
-    gpu = gpu_of(shown)
+def _without_cycles(snapshot: Snapshot) -> ChartPlan | None:
+    gpu = gpu_of(snapshot)
     if gpu is None or any(each is not None for each in gpu.timeline.sm_active):
         return None
     known = any(each is not None for each in gpu.timeline.memory_busy)
     return MEMORY_BUSY if known else None
 
 
+SM = share_chart(
+    title="SM",
+    note="gpu, share of cycles",
+    stacked=False,
+    series=(
+        late_share(
+            label=label_of("gpu.tensor_active"),
+            ink="prefill",
+            values=_gpu("tensor_active"),
+        ),
+        late_share(
+            label=label_of("gpu.sm_active"),
+            ink="output",
+            texture=Texture.DOTTED,
+            values=_gpu("sm_active"),
+        ),
+    ),
+    substitute=_without_cycles,
+)
 POWER = ChartPlan(
     title=label_of(GpuState.power_w),
     note="gpu, of the board",
@@ -248,40 +187,28 @@ POWER = ChartPlan(
         Series(
             label=label_of(GpuState.power_w),
             ink="waiting",
-            texture=Texture.SOLID,
             values=_gpu("power_w"),
             late=True,
-            show=_watts,
+            show=watts,
         ),
     ),
     full=_about_limit,
     limit=_power_limit,
     limit_label=label_of(GpuState.power_limit_w),
-    show_limit=_watts,
+    show_limit=watts,
 )
 CLOCK = ChartPlan(
     title=label_of(GpuState.sm_clock_mhz),
     note="gpu, MHz, throttled above",
-    series=(
-        Series(
-            label="clock",
-            ink="decode",
-            texture=Texture.SOLID,
-            values=_gpu("sm_clock_mhz"),
-            late=True,
-            show=_mhz,
-        ),
-    ),
-    lane=Series(
+    series=(Series("clock", "decode", _gpu("sm_clock_mhz"), late=True, show=_mhz),),
+    lane=late_share(
         label=label_of(GpuState.throttled),
         ink="warn",
         texture=Texture.DOTTED,
         values=_gpu("throttled"),
-        late=True,
-        show=format_share,
         fold=max,
     ),
-    lane_full=_whole,
+    lane_full=whole,
     lane_unit="%",
     limit=_max_clock,
     limit_label="highest",
@@ -290,10 +217,10 @@ CLOCK = ChartPlan(
 GPU_CHARTS: Sequence[ChartPlan] = (
     replace(
         HBM,
-        optional=True,
-        instead=lambda shown: HBM_SHARE if _peak(shown) is None else None,
+        full=_peak,
+        substitute=lambda shown: HBM_SHARE if _peak(shown) is None else None,
     ),
-    replace(SM, instead=_without_cycles),
+    SM,
     POWER,
     CLOCK,
 )
@@ -306,7 +233,7 @@ ROLES = {
     "inferwatch": ("inferwatch", "self", "other"),
     "agent": ("agent", "agent", "cached"),
 }
-"""What a process is called in a table, in a legend, and its ink."""
+"""By role: name in a table, name in a legend, colour."""
 TEXTURES = (
     Texture.SOLID,
     Texture.DOTTED,
@@ -319,14 +246,7 @@ _CPU = ChartPlan(
     title="CPU",
     note="host, cores in use",
     series=tuple(
-        Series(
-            label=short,
-            ink=ink,
-            texture=texture,
-            values=_of_role(role),
-            late=True,
-            show=_core,
-        )
+        Series(short, ink, _of_role(role), texture, late=True, show=_core)
         for (role, (_, short, ink)), texture in zip(
             ROLES.items(), TEXTURES, strict=True
         )
@@ -336,54 +256,29 @@ _CPU = ChartPlan(
 )
 
 
-def _cpu_of_known_roles(shown: Snapshot) -> ChartPlan:
-    """Only the processes that there are."""
-    host = host_of(shown)
-    known = host.timeline.cpu_by_role if host else {}
+def _cpu_of_known_roles(snapshot: Snapshot) -> ChartPlan:
+    """Return the chart with the roles that have a process."""
+    host = host_of(snapshot)
+    by_role = host.timeline.cpu_by_role if host else {}
     series = tuple(
         each
         for role, each in zip(ROLES, _CPU.series, strict=True)
-        if any(value is not None for value in known.get(role, ()))
+        if any(value is not None for value in by_role.get(role, ()))
     )
     return replace(_CPU, series=series or _CPU.series[:2])
 
 
-CPU = replace(_CPU, instead=_cpu_of_known_roles)
+CPU = replace(_CPU, substitute=_cpu_of_known_roles)
 LAG = ChartPlan(
     title="event loop",
     note="API server, how late it ran at worst",
     unit="s",
     optional=True,
-    series=(
-        Series(
-            label="lag",
-            ink="worst",
-            texture=Texture.SOLID,
-            values=_host("loop_lag_s"),
-            late=True,
-            fold=max,
-        ),
-    ),
+    series=(Series("lag", "worst", _host("loop_lag_s"), late=True, fold=max),),
 )
-BUSY = ChartPlan(
+BUSY = share_chart(
     title="cores",
     note="host, busy with anything",
-    unit="%",
-    series=(
-        Series(
-            label="busy",
-            ink="cached",
-            texture=Texture.DOTTED,
-            values=_host("busy"),
-            late=True,
-            show=format_share,
-        ),
-    ),
-    full=_whole,
+    series=(late_share("busy", "cached", _host("busy"), Texture.DOTTED),),
 )
-HOST_CHARTS: Sequence[ChartPlan] = (
-    replace(TRAFFIC, optional=True),
-    CPU,
-    BUSY,
-    LAG,
-)
+HOST_CHARTS: Sequence[ChartPlan] = (replace(TRAFFIC, optional=True), CPU, BUSY, LAG)

@@ -1,4 +1,4 @@
-"""One GPU: how busy its memory and its SMs are, what it draws, what it holds."""
+"""One GPU: memory bandwidth, SMs, power and memory."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,28 +27,29 @@ from inferwatch.ui.kit.renderables.text import (
     fit,
     join,
     join_whole,
+    pad,
     ruled,
     width_of,
 )
-from inferwatch.ui.widgets.counted import MEAN
+from inferwatch.ui.widgets.counter_facts import MEAN
 from inferwatch.visible import visible
 
 PRACTICAL = 0.9
-"""Of the peak: what the best of copies reach; the rest is refresh and turn-around."""
+"""Share of peak bandwidth that large copies reach; DRAM refresh takes the rest."""
 TWO_COLUMNS = 76
-"""Cells; with fewer, facts stand below the bars."""
+"""Least width for facts next to the bars; below it they go under them."""
 MOST_ROWS = 4
-"""Of a sentence in the place of bars."""
+"""Rows of a reason in place of bars."""
 LABEL = 10
 ROOMY = 56
-"""Cells of the bars; with fewer they do not say what they are a share of."""
+"""Least width of the bars that also says what the value is a share of."""
 WITH_MEANS = 60
-"""Likewise the means of the window."""
+"""Least width of the bars that also has means of the window."""
 ROWS = 7
-"""The heading, five bars, and what they are made of."""
+"""Heading, five bars and the legend of memory."""
 NARROW_ROWS = 8
 STALE_NS = 5 * NS_PER_S
-"""A sample that is older, and older than what it covers, is no longer of now."""
+"""A sample older than this and than twice its averaging time is stale."""
 AVERAGES = {
     number_of(GpuState.hbm_bytes_per_s): "dram_active",
     number_of(GpuState.sm_active): "sm_active",
@@ -62,7 +63,7 @@ VIA = {"gpm": "GPM", "dcgm": "DCGM", "nvml": "NVML"}
 
 
 def short_gpu_name(name: str | None) -> str:
-    """Without what all of them are called.
+    """Return a GPU's name without the maker.
 
     >>> short_gpu_name("NVIDIA H100 80GB HBM3"), short_gpu_name(None)
     ('H100 80GB HBM3', 'GPU')
@@ -71,74 +72,62 @@ def short_gpu_name(name: str | None) -> str:
 
 
 class GpuPanel(Panel):
-    """Bars on the left, facts on the right; what cannot be read says why."""
+    """Bars on the left, facts on the right; unavailable values give the reason."""
 
     DEFAULT_CSS = """
     GpuPanel { height: 7; }
     """
 
     _gpu: GpuState | None = None
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
 
-    def show(self, gpu: GpuState | None, shown: Snapshot) -> None:
-        """Take the GPU to draw, and the moment."""
-        self._gpu, self._shown = gpu, shown
+    def show(self, gpu: GpuState | None, snapshot: Snapshot) -> None:
+        self._gpu, self._snapshot = gpu, snapshot
         self.grey = gpu is not None and gpu.info.lost_because is not None
         self.redraw()
 
     @staticmethod
     def rows(width: int) -> int:
-        """How many it needs."""
         return ROWS if width >= TWO_COLUMNS else NARROW_ROWS
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The heading, bars beside facts, or over them."""
         del height
-        gpu, shown = self._gpu, self._shown
-        if gpu is None or shown is None:
+        gpu, snapshot = self._gpu, self._snapshot
+        if gpu is None or snapshot is None:
             return ()
-        number = numbers_of(shown.gpus).get(gpu.source, UNKNOWN)
-        head = ruled(_title(gpu, number), _measured(gpu, shown), width)
+        number = numbers_of(snapshot.gpus).get(gpu.source, UNKNOWN)
+        head = ruled(_title(gpu, number), _measured(gpu, snapshot), width)
         if width < TWO_COLUMNS:
-            facts = list(_facts(gpu, shown, width - 2))
+            facts = list(_facts(gpu, snapshot, width - 2))
             below = join_whole(facts[0], width - 2), join_whole(facts[2], width - 2)
             bars = _bars(gpu, width - 3)
-            split = _memory(gpu, shown, width - 3)[0]
+            split = _memory(gpu, snapshot, width - 3)[0]
             rows = [*bars, split, *below]
             return [head, *((TextRun("  "), *row) for row in rows)]
         left = max(width // 2, 42)
         right = width - left - 6
-        bars = [*_bars(gpu, left), *_memory(gpu, shown, left)]
+        bars = [*_bars(gpu, left), *_memory(gpu, snapshot, left)]
         return [
             head,
             *(
-                fit((TextRun("  "), *_wide(bar, left), TextRun("   "), *fact), width)
+                fit((TextRun("  "), *pad(bar, left), TextRun("   "), *fact), width)
                 for bar, fact in zip(
                     bars,
-                    (_whole(each, right) for each in _facts(gpu, shown, right)),
+                    (_whole(each, right) for each in _facts(gpu, snapshot, right)),
                     strict=True,
                 )
             ),
         ]
 
 
-def _wide(line: Line, width: int) -> Line:
-    """Exactly so wide."""
-    line = fit(line, width)
-    return (*line, TextRun(" " * (width - width_of(line))))
-
-
 def _whole(facts: Sequence[Line], width: int) -> Line:
-    """As many facts as there is room for, the first in any case."""
+    """Return as many whole facts as fit, at least the first."""
     return join_whole(facts, width, "  ") or fit(facts[0] if facts else (), width)
 
 
-# The heading.
-
-
 def numbers_of(gpus: Iterable[GpuState]) -> dict[str, str]:
-    """What each is called, by its source: 0, 1, and of a slice of 1 it is 1.0."""
-    told: dict[str, str] = {}
+    """Return GPU numbers by source, such as 0 and 1; a MIG slice of 1 is 1.0."""
+    numbers: dict[str, str] = {}
     slices: Counter[str] = Counter()
     listed = list(gpus)
     indexes = {each.source: each.info.index for each in listed}
@@ -149,12 +138,12 @@ def numbers_of(gpus: Iterable[GpuState]) -> dict[str, str]:
         number = UNKNOWN if index is None else f"{index}"
         if parent is not None:
             number, slices[parent] = f"{number}.{slices[parent]}", slices[parent] + 1
-        told[each.source] = number
-    return told
+        numbers[each.source] = number
+    return numbers
 
 
 def called(gpu: GpuState) -> str:
-    """Its model; of a slice, how large it is."""
+    """Return the model, and the profile of a MIG slice."""
     name, profile = short_gpu_name(gpu.info.name), gpu.info.profile
     if profile is None or profile in name:
         return name
@@ -177,14 +166,14 @@ def _title(gpu: GpuState, number: str) -> Line:
     return join(parts)
 
 
-def _measured(gpu: GpuState, shown: Snapshot) -> Line:
-    """Who measured, over which span, how long ago."""
+def _measured(gpu: GpuState, snapshot: Snapshot) -> Line:
+    """Return the source of the sample, its averaging time and age."""
     if gpu.last_ns is None:
         return (TextRun("no sample yet", "muted"),)
     who = VIA.get(gpu.via or "nvml", gpu.via or "")
     span_s = gpu.span_s
     mean = f" {MEAN} {span_s:.2g} s" if span_s is not None and gpu.via else ""
-    age_ns = max(shown.now_ns - gpu.last_ns, 0)
+    age_ns = max(snapshot.now_ns - gpu.last_ns, 0)
     stale = age_ns > max(STALE_NS, 2 * (span_s or 0) * NS_PER_S)
     ago = f"{age_ns / NS_PER_S:.1f} s" if age_ns < 10 * NS_PER_S else ""
     return (
@@ -195,24 +184,20 @@ def _measured(gpu: GpuState, shown: Snapshot) -> Line:
     )
 
 
-# Bars.
-
-
 class Bar(NamedTuple):
-    """A share, and what is said of it."""
+    """A labelled share, drawn as a bar."""
 
     number: Number
     share: float | None
     ink: str
     value: str = ""
-    """Before the bar."""
+    """Text in front of the bar."""
     mean: float | None = None
-    """Of the window."""
     mark: float | None = None
 
 
 def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
-    """HBM, SMs, occupancy, tensor cores; or why nobody knows. Four rows."""
+    """Return HBM, SM, occupancy and tensor bars, or why they are unknown: four rows."""
     lost = gpu.info.lost_because
     rows = _sentence("lost", lost, width) if lost else []
     traffic = _traffic(gpu, width)
@@ -232,19 +217,19 @@ def _bars(gpu: GpuState, width: int) -> Sequence[Line]:
     if len(reasons) == 1 and all(bar.share is None for bar in bars):
         rows += _sentence(HBM.label, reasons.pop(), width)
     else:
-        rows += [_told(bar, why[bar], width) for bar in bars]
+        rows += [_bar_or_reason(bar, why[bar], width) for bar in bars]
     return [*rows, (), (), ()][:4]
 
 
-def _told(bar: Bar, why: str | None, width: int) -> Line:
-    """A bar, or why there is none."""
+def _bar_or_reason(bar: Bar, why: str | None, width: int) -> Line:
+    """Return a bar, or why it is unknown."""
     if bar.share is None and why:
         return fit(_labelled(bar.number.label, (TextRun(why, "faint"),)), width)
     return _bar(bar, width)
 
 
 def _sentence(label: str, why: str, width: int) -> list[Line]:
-    """In the place of bars; no more rows than these have."""
+    """Return a reason, wrapped to the height of the bars."""
     folded = wrap(visible(why), max(width - LABEL, 10), break_on_hyphens=False)
     if len(folded) > MOST_ROWS:
         folded = [*folded[: MOST_ROWS - 1], f"{folded[MOST_ROWS - 1]}…"]
@@ -260,7 +245,6 @@ def _labelled(label: str, line: Iterable[TextRun]) -> Line:
 
 
 def _traffic(gpu: GpuState, width: int) -> str:
-    """Bytes a second, and what could be moved where there is room."""
     peak = gpu.info.peak_bytes_per_s
     if peak is None and gpu.hbm_bytes_per_s is None:
         return ""
@@ -271,7 +255,7 @@ def _traffic(gpu: GpuState, width: int) -> str:
 
 
 def _value_width(width: int) -> int:
-    """Cells of what stands before each bar, so that bars begin in one column."""
+    """Return the cells in front of each bar, so that bars are aligned."""
     return 20 if width >= ROOMY else 11
 
 
@@ -293,18 +277,15 @@ def _bar(bar: Bar, width: int) -> Line:
     )
 
 
-# Memory.
-
-
-def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
-    """What is held, as a bar of its parts; their names below it."""
+def _memory(gpu: GpuState, snapshot: Snapshot, width: int) -> Sequence[Line]:
+    """Return memory use as a bar of its parts, and their legend."""
     total, used = gpu.info.memory_bytes, gpu.memory_used_bytes
     why = gpu.info.missing.get("memory_used_bytes")
     if used is None and why:
         return (fit(_labelled(MEMORY.label, (TextRun(why, "faint"),)), width), ())
     if used is None or not total:
         return (_bar(Bar(MEMORY, None, "kv"), width), ())
-    parts = list(_parts(gpu, shown, used))
+    parts = list(_parts(gpu, snapshot, used))
     reserved = gpu.memory_reserved_bytes or 0
     of = f" of {_gb(total)}" if width >= ROOMY else ""
     said = f"{_gb(used):>5}{of} GB".ljust(_value_width(width))
@@ -338,12 +319,12 @@ def _memory(gpu: GpuState, shown: Snapshot, width: int) -> Sequence[Line]:
 
 
 Part = tuple[str, int, str, str]
-"""Name, bytes, glyph, ink."""
+"""Name, bytes, glyph, colour."""
 
 
-def _parts(gpu: GpuState, shown: Snapshot, used: int) -> Iterator[Part]:
-    """Weights and KV cache, where the engine tells; the rest of what is used."""
-    part, hardware = part_of(gpu, shown), shown.hardware
+def _parts(gpu: GpuState, snapshot: Snapshot, used: int) -> Iterator[Part]:
+    """Yield weights, KV cache and the rest of the used memory."""
+    part, hardware = part_of(gpu, snapshot), snapshot.hardware
     weights = int((hardware.weight_bytes or 0) * part)
     kv = int((hardware.kv_bytes or 0) * part)
     if not (weights or kv) or weights + kv > used:
@@ -360,15 +341,12 @@ def _gb(size: float) -> str:
     return format_rate(size / 1e9).strip()
 
 
-# Facts.
-
-
-def _facts(gpu: GpuState, shown: Snapshot, width: int) -> Iterator[Sequence[Line]]:
-    """A row each: power, energy, clocks, throttling, temperatures, links."""
+def _facts(gpu: GpuState, snapshot: Snapshot, width: int) -> Iterator[Sequence[Line]]:
+    """Yield a row each: power, energy, clocks, throttling, temperatures, links."""
     yield _known(gpu, GpuState.power_w, "power_w", _power(gpu, width))
-    yield _known(gpu, GpuState.energy_j, "energy_mj", _energy(gpu, shown))
+    yield _known(gpu, GpuState.energy_j, "energy_mj", _energy(gpu, snapshot))
     yield _known(gpu, GpuState.sm_clock_mhz, "sm_clock_mhz", _clocks(gpu))
-    yield _known(gpu, GpuState.throttled, "throttle_reasons", _throttled(gpu, shown))
+    yield _known(gpu, GpuState.throttled, "throttle_reasons", _throttled(gpu, snapshot))
     yield _known(gpu, GpuState.temperature_c, "temperature_c", _temperatures(gpu))
     yield _known(gpu, GpuState.pcie_tx_bytes_per_s, "pcie_tx_bytes_per_s", _links(gpu))
 
@@ -376,10 +354,10 @@ def _facts(gpu: GpuState, shown: Snapshot, width: int) -> Iterator[Sequence[Line
 def _known(
     gpu: GpuState, what: object, field: str, facts: Iterable[Line]
 ) -> Sequence[Line]:
-    """What is known of it, else why nothing is."""
-    told = [each for each in facts if each]
-    if told:
-        return told
+    """Return the known facts, else why there is none."""
+    lines = [each for each in facts if each]
+    if lines:
+        return lines
     otherwise = UNKNOWN if gpu.info.parent_uuid is None else OF_WHOLE
     return [_fact(label_of(what), gpu.info.missing.get(field, otherwise), "faint")]
 
@@ -404,9 +382,9 @@ def _power(gpu: GpuState, width: int) -> Iterator[Line]:
         yield (TextRun(f"{MEAN} {gpu.power_w_mean:.0f} W", "muted"),)
 
 
-def _energy(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
-    """For each token, of all the engine's GPUs; then what this one used."""
-    hardware = shown.hardware
+def _energy(gpu: GpuState, snapshot: Snapshot) -> Iterator[Line]:
+    """Yield energy per token of all the engine's GPUs, then that of this one."""
+    hardware = snapshot.hardware
     of_all = f" of all {hardware.gpus}" if hardware.gpus > 1 else ""
     for field, value, of in (
         (Hardware.joules_per_token, hardware.joules_per_token, of_all),
@@ -415,7 +393,7 @@ def _energy(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
         if value is not None and gpu.watched is not False:
             said = TextRun(f" {label_of(field)}{of}", "muted")
             yield (TextRun(format_rate(value).strip()), said)
-    told = shown.spending
+    told = snapshot.spending
     for number in numbers(
         Spending.joules_per_prefill_token, Spending.joules_per_decode_token
     ):
@@ -438,26 +416,26 @@ def _clocks(gpu: GpuState) -> Iterator[Line]:
         yield _fact(label_of(GpuState.memory_clock_mhz), f"{gpu.memory_clock_mhz:,}")
 
 
-def _throttled(gpu: GpuState, shown: Snapshot) -> Iterator[Line]:
-    """For how much of the window clocks were held down, why; and what does so now."""
+def _throttled(gpu: GpuState, snapshot: Snapshot) -> Iterator[Line]:
+    """Yield the share of the window throttled, by reason; marked if throttled now."""
     if gpu.last_ns is None or "throttle_reasons" in gpu.info.missing:
         return
     now = dict.fromkeys(gpu.throttle_reasons, 0.0)
     shares = {**now, **{name: each for name, each in gpu.throttled.items() if each}}
-    held = sorted(shares.items(), key=lambda each: (each[0] not in now, -each[1]))
+    reasons = sorted(shares.items(), key=lambda each: (each[0] not in now, -each[1]))
     label = label_of(GpuState.throttled)
-    if not held and gpu.sm_clock_mhz is None:
+    if not reasons and gpu.sm_clock_mhz is None:
         return
-    if not held:
+    if not reasons:
         yield (TextRun(f"not {label}", "muted"),)
         return
-    for index, (name, share) in enumerate(held):
+    for index, (name, share) in enumerate(reasons):
         mark = "▲ " if name in now else ""
         part = f" {format_share(share).strip()}" if share else ""
         head = () if index else (TextRun(f"{label} ", "muted"),)
         yield (*head, TextRun(f"{mark}{name}{part}", "warn"))
     if any(shares.values()):
-        yield (TextRun(f"of {shown.window.label}", "muted"),)
+        yield (TextRun(f"of {snapshot.window.label}", "muted"),)
 
 
 def _temperatures(gpu: GpuState) -> Iterator[Line]:
@@ -475,7 +453,7 @@ def _temperatures(gpu: GpuState) -> Iterator[Line]:
 
 
 def _links(gpu: GpuState) -> Iterator[Line]:
-    """Rates of the links; where nobody measures bandwidth, for how long it was busy."""
+    """Yield link rates; without a measured bandwidth also how long memory was busy."""
     if gpu.hbm_share is None and gpu.memory_busy is not None:
         share = format_share(gpu.memory_busy).strip()
         yield (TextRun(f"{label_of(GpuState.memory_busy)} {share}", "faint"),)
@@ -490,30 +468,27 @@ def _links(gpu: GpuState) -> Iterator[Line]:
             unit = ""
 
 
-# For the help.
-
-
 def about_gpu(gpu: GpuState) -> Sequence[str]:
-    """What it is, where its peak comes from, and all that cannot be read, and why."""
+    """Return the model, the source of its peak and why values are unavailable."""
     info = gpu.info
     what = (info.name, info.architecture, info.pci_bus_id, info.uuid)
     driver = f"driver {info.driver}" if info.driver else None
-    told = [", ".join(each for each in (*what, driver) if each)]
+    texts = [", ".join(each for each in (*what, driver) if each)]
     peak, sheet = info.peak_bytes_per_s, info.sheet_bytes_per_s
     if peak is not None:
         of = f" by {info.peak_from}" if info.peak_from else ""
         by_sheet = f"; its data sheet says {gigabytes(sheet).strip()}" if sheet else ""
-        told.append(
+        texts.append(
             f"Its memory could move ~{gigabytes(peak).strip()} GB/s{of}{by_sheet}. The "
             "mark in the bar is at 90%: the most that large copies reach."
         )
     if info.lost_because:
-        told.append(f"Lost: {info.lost_because}")
+        texts.append(f"Lost: {info.lost_because}")
     reasons: dict[str, list[str]] = {}
     known = {each.name: each for each in numbers_in(GpuState)}
     known |= {field: number for number, field in AVERAGES.items()}
     for field, why in info.missing.items():
         name = known[field].label if field in known else field.replace("_", " ")
         reasons.setdefault(why, []).append(name)
-    told += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
-    return told
+    texts += [f"{', '.join(names)}: {why}" for why, names in reasons.items()]
+    return texts

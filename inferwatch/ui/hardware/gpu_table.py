@@ -1,4 +1,4 @@
-"""Several GPUs, or slices of them, a row each; one of them is looked at."""
+"""A table of GPUs and MIG slices."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,14 +11,13 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit
 from inferwatch.ui.kit.table import CursorTable, Sized, TableColumn
 
 MARKS = {True: ("●", "good"), False: ("○", "faint"), None: ("·", "faint")}
-"""Whether the engine runs on it; None where that is not known."""
+"""Whether the engine runs on it; None is unknown."""
 Number = Callable[[GpuState], str]
 
 
 def gpu_columns(
     name: Callable[[GpuState, int], Line],
 ) -> Iterable[TableColumn[GpuState]]:
-    """The columns, from left to right."""
     return (
         TableColumn("gpu", "    GPU", 14, name, least=12, gap=1, grows=2, most=32),
         _column("rate", "HBM GB/s", 9, _rate, from_width=72),
@@ -50,14 +49,14 @@ def _column(
     key: str, title: str, width: int, text: Number, *, from_width: int = 0
 ) -> TableColumn[GpuState]:
     def write(gpu: GpuState, _: int) -> TextRun:
-        told = text(gpu).strip()
-        return TextRun(told, _ink(gpu, known=told != UNKNOWN))
+        value = text(gpu).strip()
+        return TextRun(value, _ink(gpu, known=value != UNKNOWN))
 
     return TableColumn(key, title, width, write, right=True, from_width=from_width)
 
 
 def _ink(gpu: GpuState, *, known: bool = True) -> str:
-    """What is of others is dim, what is unknown or of the past faint."""
+    """Return dim for GPUs of others, faint for unknown or lost ones."""
     if gpu.info.lost_because or not known:
         return "faint"
     return "muted" if gpu.watched is False else ""
@@ -84,7 +83,6 @@ def _power(gpu: GpuState) -> str:
 
 
 def _clock(gpu: GpuState, width: int) -> Line:
-    """With a mark where it is held down now."""
     clock = UNKNOWN if gpu.sm_clock_mhz is None else f"{gpu.sm_clock_mhz:,}"
     mark = "▲" if gpu.throttle_reasons else " "
     known = gpu.sm_clock_mhz is not None
@@ -106,7 +104,7 @@ def _temperature(gpu: GpuState) -> str:
 
 
 class GpuTable(CursorTable[GpuState], can_focus=False):
-    """A row each, in the order of the driver; the screen moves the cursor."""
+    """GPUs in the driver's order; the screen moves the cursor."""
 
     def __init__(self) -> None:
         self._declared = tuple(gpu_columns(self._named))
@@ -114,14 +112,14 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         super().__init__(self._declared)
 
     def show(self, gpus: Sequence[GpuState]) -> None:
-        """Take the GPUs of a moment; what none of them tells has no column."""
-        told = {
+        """Show the GPUs; columns that none of them reports are hidden."""
+        has_values = {
             "rate": any(each.hbm_bytes_per_s is not None for each in gpus),
             "power": any(each.power_w is not None for each in gpus),
             "temperature": any(each.temperature_c is not None for each in gpus),
         }
         self.columns = tuple(
-            each for each in self._declared if told.get(each.key, True)
+            each for each in self._declared if has_values.get(each.key, True)
         )
         if self._key is None:
             own = (each.source for each in gpus if each.watched)
@@ -130,22 +128,21 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         self.show_rows(sorted(gpus, key=self._place))
 
     def key_of(self, row: GpuState) -> str:
-        """Its UUID."""
         return row.source
 
     def heading_of(self, row: GpuState) -> str:
-        """The host, where there are several."""
+        """Return the host if there are several."""
         hosts = {each.info.host for each in self._all_rows}
         return (row.info.host or "this host") if len(hosts) > 1 else ""
 
     def title_of(self, column: TableColumn[GpuState], width: int) -> TextRun:
-        """What is simulated says so."""
+        """Return the title of a column; simulated GPUs are labelled."""
         if column.key == "gpu" and any(gpu.is_simulated for gpu in self._all_rows):
             return cells("    simulated GPU", width, "warn")
         return super().title_of(column, width)
 
     def _row(self, index: int, sized: Sequence[Sized[GpuState]]) -> Line:
-        """Of one that is lost the reason, in place of its numbers."""
+        """Draw a row; a lost GPU shows the reason instead of numbers."""
         gpu = self.rows[index]
         lost, (_, width) = gpu.info.lost_because, sized[0]
         if lost is None:
@@ -155,14 +152,14 @@ class GpuTable(CursorTable[GpuState], can_focus=False):
         return (*self._named(gpu, width), *fit(why, room))
 
     def _place(self, gpu: GpuState) -> tuple[str, float]:
-        """By host, then as the driver counts; slices after the GPU they are part of."""
+        """Sort by host, then driver index; slices follow their GPU."""
         number = self._numbers[gpu.source]
         whole, _, part = number.partition(".")
         place = float(whole) if whole.isdecimal() else 1e6
         return gpu.info.host or "", place + (int(part or -1) + 1) / 1_000
 
     def _named(self, gpu: GpuState, width: int) -> Line:
-        """The engine's own are marked."""
+        """Draw the name; the engine's own GPUs are marked."""
         glyph, ink = ("✖", "bad") if gpu.info.lost_because else MARKS[gpu.watched]
         profile = gpu.info.profile
         named = f"MIG {profile}" if profile else called(gpu)

@@ -1,4 +1,4 @@
-"""One host: its cores, its memory, and the processes that matter."""
+"""One host: cores, memory and the processes that matter."""
 
 from collections.abc import Iterator, Sequence
 
@@ -30,40 +30,38 @@ from inferwatch.ui.kit.renderables.text import (
 LABEL = 8
 ORDER = tuple(ROLES)
 TITLES = 4
-"""Rows that stand over the processes."""
+"""Rows above the processes."""
 SUMMARY = 2
-"""Rows of a host in short."""
+"""Height of the short form."""
 
 
 class HostPanel(Panel):
-    """Cores and memory as bars, then a row a process; in short a line of them."""
+    """Cores and memory as bars, then a row per process; or all in one short line."""
 
     _host: HostState | None = None
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
 
-    def show(self, host: HostState | None, shown: Snapshot) -> None:
-        """Take the host to draw, and the moment."""
-        self._host, self._shown = host, shown
+    def show(self, host: HostState | None, snapshot: Snapshot) -> None:
+        self._host, self._snapshot = host, snapshot
         self.redraw()
 
     @staticmethod
     def rows(host: HostState | None) -> int:
-        """How many it has to show."""
+        """Return the height that shows everything."""
         return TITLES + max(len(host.processes), 1) if host else SUMMARY
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """As much as there are rows for."""
-        host, shown = self._host, self._shown
-        if shown is None:
+        host, snapshot = self._host, self._snapshot
+        if snapshot is None:
             return ()
         if host is None:
             head = ruled((TextRun("host", "strong"),), (), width)
             return [head, (TextRun("  no sample yet", "faint"),)]
-        head = ruled(_title(host), _age(host, shown), width)
+        head = ruled(_title(host), _age(host, snapshot), width)
         if height <= TITLES:
             return [head, _indented(_in_short(host), width)]
         bars = max(width // 2, 42) if width >= 76 else width - 3
-        facts = [list(_scheduler(host)), list(_lags(host, shown))]
+        facts = [list(_scheduler(host)), list(_lags(host, snapshot))]
         rows = [_cores(host, bars), _memory(host, bars)]
         if width >= 76:
             rows = [
@@ -93,10 +91,10 @@ def _title(host: HostState) -> Line:
     return join(parts)
 
 
-def _age(host: HostState, shown: Snapshot) -> Line:
+def _age(host: HostState, snapshot: Snapshot) -> Line:
     if host.last_ns is None:
         return (TextRun("no sample yet", "muted"),)
-    age_s = max(shown.now_ns - host.last_ns, 0) / NS_PER_S
+    age_s = max(snapshot.now_ns - host.last_ns, 0) / NS_PER_S
     ink = "warn" if age_s > 15 else "muted"
     return (TextRun(f"{age_s:.1f} s ago", ink),)
 
@@ -122,9 +120,6 @@ def _fact(label: str, value: str, ink: str = "") -> Line:
     return (TextRun(f"{label} ", "muted"), TextRun(value, ink))
 
 
-# Bars and what stands beside them.
-
-
 def _cores(host: HostState, width: int) -> Line:
     cores, busy = host.cores, host.busy
     now = UNKNOWN if busy is None else f"{busy:.2f}"
@@ -145,7 +140,7 @@ def _memory(host: HostState, width: int) -> Line:
 
 
 SAID = 18
-"""Cells of a number and what it is of."""
+"""Cells of a number and its total."""
 
 
 def _bar(label: str, said: str, share: float | None, ink: str, width: int) -> Line:
@@ -168,13 +163,16 @@ def _scheduler(host: HostState) -> Iterator[Line]:
             f"{queue}{' ▲' if over else ''}",
             "warn" if over else "",
         )
-    held = sum(1 for each in host.processes if each.throttled)
-    if held:
-        yield (TextRun(f"▲ {counted(held, 'process', 'processes')} throttled", "warn"),)
+    throttled = sum(1 for each in host.processes if each.throttled)
+    if throttled:
+        yield (
+            TextRun(
+                f"▲ {counted(throttled, 'process', 'processes')} throttled", "warn"
+            ),
+        )
 
 
-def _lags(host: HostState, shown: Snapshot) -> Iterator[Line]:
-    """How late event loops ran at worst."""
+def _lags(host: HostState, snapshot: Snapshot) -> Iterator[Line]:
     lags = (
         (HostState.api_loop_lag_s, host.api_loop_lag_s),
         (HostState.own_loop_lag_s, host.own_loop_lag_s),
@@ -183,14 +181,11 @@ def _lags(host: HostState, shown: Snapshot) -> Iterator[Line]:
     for field, lag in known:
         yield _fact(label_of(field), format_duration(lag).strip())
     if known:
-        yield (TextRun(f"worst of {shown.window.label}", "muted"),)
-
-
-# Processes.
+        yield (TextRun(f"worst of {snapshot.window.label}", "muted"),)
 
 
 def _processes(host: HostState, width: int, room: int) -> Iterator[Line]:
-    """A row each, in the order of a request's way; what has no room is counted."""
+    """Yield a row per process in request order; those without room are counted."""
     wide = width >= 70
     size = _bar_width(width)
     titles = f"{'process':<14}{'pid':>8}  {label_of(ProcessState.cpu_share):<{size}}"
@@ -223,12 +218,12 @@ def _bar_width(width: int) -> int:
 
 
 def _place(process: ProcessState) -> tuple[int, int]:
-    known = process.role in ORDER
-    return (ORDER.index(process.role) if known else len(ORDER), process.pid)
+    has_place = process.role in ORDER
+    return (ORDER.index(process.role) if has_place else len(ORDER), process.pid)
 
 
 def _process(process: ProcessState, full: float, width: int) -> Line:
-    """Its CPU as a share of one core; the bar ends at the busiest, or at one core."""
+    """Draw CPU use; the bar ends at one core or the busiest process."""
     name, _, ink = ROLES.get(process.role, (process.role, "", "other"))
     share = process.cpu_share
     size = _bar_width(width)
@@ -241,10 +236,10 @@ def _process(process: ProcessState, full: float, width: int) -> Line:
     if width < 70:
         return line
     threads = UNKNOWN if process.threads is None else f"{process.threads:,}"
-    held = format_share(process.throttled).strip()
+    throttled = format_share(process.throttled).strip()
     return (
         *line,
         TextRun(f"{threads:>7}"),
         TextRun(f"{format_bytes(process.rss_bytes):>10}"),
-        TextRun(f"{held:>11}", "warn" if process.throttled else "faint"),
+        TextRun(f"{throttled:>11}", "warn" if process.throttled else "faint"),
     )

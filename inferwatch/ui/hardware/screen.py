@@ -1,4 +1,4 @@
-"""What does the hardware do?"""
+"""The hardware screen: GPUs and hosts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join_whole
 from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, SPENDING_NUMBERS
+from inferwatch.ui.widgets.help_drawer import COST_NUMBERS, SPENDING_NUMBERS
 from inferwatch.visible import visible
 
 NOT_YET = "not looked for yet"
@@ -31,21 +31,18 @@ MOST_ROWS = 2
 
 
 class NoGpuLines(Panel):
-    """The reason in a row or two, then the traffic to memory, derived."""
+    """Why there is no GPU, then the derived memory traffic."""
 
     _hardware = Hardware()
 
-    def show(self, shown: Snapshot) -> None:
-        """Take the moment."""
-        self._hardware = shown.hardware
+    def show(self, snapshot: Snapshot) -> None:
+        self._hardware = snapshot.hardware
         self.redraw()
 
     def rows(self, width: int) -> int:
-        """How many it needs."""
         return len(self._why(width)) + 1
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The reason, the traffic."""
         del height
         first, *rest = self._why(width)
         return [
@@ -73,25 +70,23 @@ class NoGpuLines(Panel):
         weights = hardware.derived_weights_share
         if weights is not None:
             kv = format_share(1 - weights).strip()
-            told = f": weights {format_share(weights).strip()}, KV {kv}"
-            yield (TextRun(told, "muted"),)
+            split = f": weights {format_share(weights).strip()}, KV {kv}"
+            yield (TextRun(split, "muted"),)
 
 
-AROUND_BODY = 6
-"""Rows of every screen that are not its own."""
 ONE_CHART, ALL_CHARTS, GOOD_CHARTS = 5, 16, 18
-"""Rows for a chart and its axis, for all of them, for all of them and a host above."""
+"""Rows for a chart and its axis, for all charts, and for those plus the host."""
 
 ESCAPES = [
     each
     for each in MOMENT_BINDINGS
     if isinstance(each, Binding) and each.key == "escape"
 ]
-"""What the key does on every screen; one of ours would take their place."""
+"""Escape bindings of every screen, which a new one would replace."""
 
 
 class HardwareScreen(WatchScreen):
-    """GPUs as rows, one of them in full; the host below it, or in its place."""
+    """A table of GPUs and one GPU in full; the host below, or in their place."""
 
     NAME = "hardware"
     KEY = "5"
@@ -174,15 +169,14 @@ class HardwareScreen(WatchScreen):
     """
 
     _alone = False
-    """One GPU is looked at, and no list of them."""
+    """One GPU is shown without the table."""
     _host: str | None = None
-    """The host that is looked at in place of the GPUs, by its source."""
-    _shown: Snapshot | None = None
+    """Source of the host shown in place of the GPUs."""
+    _snapshot: Snapshot | None = None
     _closely = False
-    """GPUs are read faster, for us."""
+    """GPUs are sampled faster while this screen is visible."""
 
     def compose_panels(self) -> Iterable[Widget]:
-        """GPUs, the one looked at, the host, and the charts of one or the other."""
         yield GpuTable()
         yield GpuPanel()
         yield NoGpuLines()
@@ -191,10 +185,9 @@ class HardwareScreen(WatchScreen):
         yield ChartStack(HOST_CHARTS, id="host-charts")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No rows, no keys for them."""
-        shown = self._shown
-        gpus = len(shown.gpus) if shown else 0
-        hosts = len(shown.hosts) if shown else 0
+        snapshot = self._snapshot
+        gpus = len(snapshot.gpus) if snapshot else 0
+        hosts = len(snapshot.hosts) if snapshot else 0
         can = {
             "gpu": gpus > 1 and self._host is None,
             "open": gpus > 1 and self._host is None,
@@ -205,11 +198,9 @@ class HardwareScreen(WatchScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def on_screen_suspend(self) -> None:
-        """Nobody sees it."""
         self._look_closely(on=False)
 
     def on_unmount(self) -> None:
-        """Nobody will."""
         self._look_closely(on=False)
 
     def _look_closely(self, *, on: bool) -> None:
@@ -218,82 +209,77 @@ class HardwareScreen(WatchScreen):
             self.feed.look_closely(on)
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """What the GPU is, and why what cannot be read of it."""
-        gpu, told = self.gpu, super().explanations()
-        return told if gpu is None else {"this GPU": about_gpu(gpu), **told}
-
-    # What is looked at.
+        """Add what is known of the GPU and why values are unavailable."""
+        gpu, texts = self.gpu, super().explanations()
+        return texts if gpu is None else {"this GPU": about_gpu(gpu), **texts}
 
     @property
     def gpu(self) -> GpuState | None:
-        """The GPU that is drawn in full."""
+        """The GPU shown in full."""
         return self.query_one(GpuTable).pointed
 
-    def _host_of(self, shown: Snapshot) -> HostState | None:
-        """The one that people chose, else that of the GPU, else ours."""
-        by_source = {each.source: each for each in shown.hosts}
+    def _host_of(self, snapshot: Snapshot) -> HostState | None:
+        """Return the chosen host, else that of the GPU, else our own."""
+        by_source = {each.source: each for each in snapshot.hosts}
         gpu = self.gpu
         wanted = self._host
         if wanted is None:
             wanted = (gpu.info.host or "") if gpu else ""
-        found = by_source.get(wanted)
-        if found is None and self._host is None and gpu is not None and wanted:
+        host = by_source.get(wanted)
+        if host is None and self._host is None and gpu is not None and wanted:
             return None
-        return found or next(iter(shown.hosts), None)
+        return host or next(iter(snapshot.hosts), None)
 
-    def charted(self, shown: Snapshot) -> Snapshot:
-        """The GPU and the host that are looked at are the only ones to the charts."""
-        gpu, host = self._in(shown), self._host_of(shown)
+    def charted(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with only the GPU and host shown."""
+        gpu, host = self._in(snapshot), self._host_of(snapshot)
         gpus = (gpu,) if gpu is not None else ()
-        return replace(shown, gpus=gpus, hosts=(host,) if host is not None else ())
+        return replace(snapshot, gpus=gpus, hosts=(host,) if host is not None else ())
 
-    def _in(self, shown: Snapshot) -> GpuState | None:
-        """The GPU that is looked at, as that snapshot has it."""
+    def _in(self, snapshot: Snapshot) -> GpuState | None:
+        """Return the GPU shown as of a snapshot."""
         gpu = self.gpu
-        same = (each for each in shown.gpus if gpu and each.source == gpu.source)
+        same = (each for each in snapshot.gpus if gpu and each.source == gpu.source)
         return next(same, None)
 
-    # Drawing.
-
-    def show_panels(self, shown: Snapshot) -> None:
-        """The GPUs, the one looked at, its host."""
-        before, self._shown = self._shown, shown
+    def show_panels(self, snapshot: Snapshot) -> None:
+        before, self._snapshot = self._snapshot, snapshot
         playback = self.feed.playback
         live = playback is None or playback.at_live
         self._look_closely(on=live and self.is_current)
-        self.query_one(GpuTable).show(shown.gpus)
-        self.query_one(NoGpuLines).show(shown)
+        self.query_one(GpuTable).show(snapshot.gpus)
+        self.query_one(NoGpuLines).show(snapshot)
         self._show_chosen()
-        if before is None or _extent(before) != _extent(shown):
+        if before is None or _extent(before) != _extent(snapshot):
             self.refresh_bindings()
             self.fit_height()
             self.call_after_refresh(self.post_message, LookAgain())
 
     def _show_chosen(self) -> None:
-        shown = self._shown
-        if shown is not None:
-            self.query_one(GpuPanel).show(self.gpu, shown)
-            self.query_one(HostPanel).show(self._host_of(shown), shown)
+        snapshot = self._snapshot
+        if snapshot is not None:
+            self.query_one(GpuPanel).show(self.gpu, snapshot)
+            self.query_one(HostPanel).show(self._host_of(snapshot), snapshot)
 
     def fit_height(self) -> None:
-        """The GPU first, then its charts, then the host; what has no room goes."""
+        """Lay out the GPU, then its charts, then the host, as far as there is room."""
         super().fit_height()
-        shown = self._shown
-        if shown is None:
+        snapshot = self._snapshot
+        if snapshot is None:
             return
-        room = self._room()
-        several = len(shown.gpus) > 1
-        hosts_only = not shown.gpus or self._host is not None
-        self.set_class(not shown.gpus, "-no-gpu")
+        room = self.body_rows
+        several = len(snapshot.gpus) > 1
+        hosts_only = not snapshot.gpus or self._host is not None
+        self.set_class(not snapshot.gpus, "-no-gpu")
         self.set_class(hosts_only, "-host-charts")
         if hosts_only:
             for name in ("-several", "-gpu", "-gpu-charts"):
                 self.remove_class(name)
-            self._fit_host(shown, room)
+            self._fit_host(snapshot, room)
             return
         table = 0
         if several and not self._alone:
-            table = self._rows_of_table(shown)
+            table = self._rows_of_table(snapshot)
         panel = GpuPanel.rows(self.size.width)
         both = room - table - panel >= ONE_CHART or not table
         if not both:
@@ -304,17 +290,17 @@ class HardwareScreen(WatchScreen):
         self.set_class(bool(panel), "-gpu")
         self.query_one(GpuTable).styles.height = table
         self.query_one(GpuPanel).styles.height = panel
-        host = self._rows_of_host(shown, rest)
+        host = self._rows_of_host(snapshot, rest)
         self.set_class(bool(host), "-hosted")
         self.query_one(HostPanel).styles.height = host
         self._fit_charts("#gpu-charts", "-gpu-charts", rest - host)
 
-    def _fit_host(self, shown: Snapshot, room: int) -> None:
-        """Of a host in place of GPUs."""
+    def _fit_host(self, snapshot: Snapshot, room: int) -> None:
+        """Lay out a host in place of GPUs."""
         lines = self.query_one(NoGpuLines)
-        above = 0 if shown.gpus else lines.rows(self.size.width)
+        above = 0 if snapshot.gpus else lines.rows(self.size.width)
         lines.styles.height = above
-        wanted = HostPanel.rows(self._host_of(shown))
+        wanted = HostPanel.rows(self._host_of(snapshot))
         least = min(wanted, max(room - above - 2 * ONE_CHART + 2, SUMMARY))
         self.add_class("-hosted")
         self.query_one(HostPanel).styles.height = least
@@ -324,13 +310,13 @@ class HardwareScreen(WatchScreen):
         self.set_class(room >= ONE_CHART - 1, name)
         self.query_one(stack, ChartStack).fit(only_one=room < ALL_CHARTS)
 
-    def _rows_of_table(self, shown: Snapshot) -> int:
-        hosts = {each.info.host for each in shown.gpus}
-        return 1 + len(shown.gpus) + (len(hosts) if len(hosts) > 1 else 0)
+    def _rows_of_table(self, snapshot: Snapshot) -> int:
+        hosts = {each.info.host for each in snapshot.gpus}
+        return 1 + len(snapshot.gpus) + (len(hosts) if len(hosts) > 1 else 0)
 
-    def _rows_of_host(self, shown: Snapshot, rest: int) -> int:
-        """In full beside all charts, in short beside one, else not at all."""
-        host = self._host_of(shown)
+    def _rows_of_host(self, snapshot: Snapshot, rest: int) -> int:
+        """Return the host's height: full beside all charts, short beside one, or 0."""
+        host = self._host_of(snapshot)
         wanted = HostPanel.rows(host)
         if host is None:
             return 0
@@ -338,33 +324,25 @@ class HardwareScreen(WatchScreen):
             return wanted
         return SUMMARY if rest - SUMMARY >= 2 * ONE_CHART - 2 else 0
 
-    def _room(self) -> int:
-        """Rows of the body."""
-        body = self.query_one("#body")
-        return body.size.height or self.size.height - AROUND_BODY
-
-    # Keys and clicks.
-
     def action_gpu(self, by: int) -> None:
-        """Another GPU."""
         self.query_one(GpuTable).action_step(by)
 
     def action_open(self) -> None:
-        """One alone, or all."""
+        """Show one GPU alone, or all."""
         self._alone = not self._alone
         self._look()
 
     def action_host(self) -> None:
-        """The GPU's host in its place, then the other ones, then the GPUs again."""
-        shown = self._shown
-        if shown is None:
+        """Cycle through the GPU's host, other hosts and back to the GPUs."""
+        snapshot = self._snapshot
+        if snapshot is None:
             return
         of_gpu = self.gpu.info.host or "" if self.gpu else None
-        hosts = [each.source for each in shown.hosts]
+        hosts = [each.source for each in snapshot.hosts]
         first = hosts.index(of_gpu) if of_gpu in hosts else 0
         stops: list[str | None] = [*hosts[first:], *hosts[:first]]
         here = self._host
-        if shown.gpus:
+        if snapshot.gpus:
             stops.append(None)
         elif here is None:
             here = stops[0]
@@ -373,7 +351,6 @@ class HardwareScreen(WatchScreen):
         self._look()
 
     def action_back(self) -> None:
-        """All GPUs again."""
         self._alone, self._host = False, None
         self._look()
 
@@ -393,10 +370,10 @@ class HardwareScreen(WatchScreen):
         self.action_open()
 
 
-def _extent(shown: Snapshot) -> tuple[object, ...]:
-    """What the layout follows from."""
+def _extent(snapshot: Snapshot) -> tuple[object, ...]:
+    """Return the values that the layout depends on."""
     return (
-        tuple(each.source for each in shown.gpus),
-        tuple((each.source, len(each.processes)) for each in shown.hosts),
-        shown.hardware.no_gpu,
+        tuple(each.source for each in snapshot.gpus),
+        tuple((each.source, len(each.processes)) for each in snapshot.hosts),
+        snapshot.hardware.no_gpu,
     )

@@ -1,4 +1,4 @@
-"""Which columns a table shows: a drawer under it, in which each is ticked or not."""
+"""A drawer in which the columns of a table are shown or hidden."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from inferwatch.ui.kit.table import TableColumn
 
 TICKED, OPEN, NO_ROOM = "✓", "·", "▲"
 AROUND = 5
-"""Cells of an entry beside its name."""
+"""Cells of an entry besides its name."""
 
 
 class ColumnChooser(Panel, can_focus=True):
-    """Ticks columns; what is ticked is shown at once, as far as there is room."""
+    """Column names to tick; a change shows at once, as far as there is room."""
 
     DEFAULT_CSS = """
     ColumnChooser {
@@ -45,12 +45,12 @@ class ColumnChooser(Panel, can_focus=True):
 
     @dataclass
     class ColumnsChosen(Message):
-        """These columns are wanted; None: those that suit the width."""
+        """The chosen columns; None restores the default for the width."""
 
         columns: tuple[str, ...] | None
 
     class ChooserClosed(Message):
-        """People are done choosing, so the chooser can go."""
+        """The chooser can be closed."""
 
     def __init__(self, columns: Sequence[TableColumn[Any]]) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ColumnChooser(Panel, can_focus=True):
     def show(
         self, shown: Collection[str], without_room: Collection[str], *, default: bool
     ) -> None:
-        """Take which are shown, and which were chosen and are not."""
+        """Set the visible columns, and those chosen that have no room."""
         self._ticked = {*shown, *without_room}
         self._without_room, self._is_default = without_room, default
         self.styles.height = self._rows(self.screen.size.width) + 2
@@ -78,7 +78,6 @@ class ColumnChooser(Panel, can_focus=True):
         return -(-len(self._columns) // beside)
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """A heading, the columns one under the other, what the one pointed at is."""
         rows = max(height - 2, 1)
         title = (TextRun("columns", "strong"),)
         how = "suit the width" if self._is_default else "chosen"
@@ -91,8 +90,8 @@ class ColumnChooser(Panel, can_focus=True):
             places = range(row, len(self._columns), rows)
             entries = [run for place in places for run in self._drawn(place)]
             lines.append(fit((TextRun("  "), *entries), width))
-        told = self._columns[self._at].tells
-        return [*lines, fit((TextRun(f"  {told}", "muted"),), width)]
+        sentence = self._columns[self._at].tells
+        return [*lines, fit((TextRun(f"  {sentence}", "muted"),), width)]
 
     def _drawn(self, place: int) -> Line:
         column = self._columns[place]
@@ -109,24 +108,21 @@ class ColumnChooser(Panel, can_focus=True):
         )
 
     def action_move(self, by: int) -> None:
-        """To another column."""
         self._at = min(max(self._at + by, 0), len(self._columns) - 1)
         self.redraw()
 
     def action_aside(self, way: int) -> None:
-        """To the one beside it."""
+        """Move to the next column left or right."""
         at = self._at + way * max(self.size.height - 2, 1)
         if 0 <= at < len(self._columns):
             self._at = at
             self.redraw()
 
     def action_tick_at(self, place: int) -> None:
-        """It was clicked."""
         self._at = place
         self.action_tick()
 
     def action_tick(self) -> None:
-        """Show the column, or no longer."""
         key = self._columns[self._at].key
         wanted = {*self._ticked} ^ {key}
         self._ticked = wanted
@@ -136,9 +132,8 @@ class ColumnChooser(Panel, can_focus=True):
         )
 
     def action_default(self) -> None:
-        """Those that suit the width."""
+        """Choose the default for the width."""
         self.post_message(self.ColumnsChosen(None))
 
     def action_close(self) -> None:
-        """Enough."""
         self.post_message(self.ChooserClosed())

@@ -1,31 +1,32 @@
-"""Dialogs: one line of text, or yes and no."""
+"""Dialogs: one line of text, yes and no, or a table computed in a thread."""
 
 from collections.abc import Callable
+from threading import Event
 from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
 from inferwatch.ui.kit.keys import KeyFooter
 
 Check = Callable[[str], str | None]
-"""Says what is wrong with a text, None when nothing is."""
+"""Returns what is wrong with a text, None if it is fine."""
 
 
 class DialogInput(Input):
-    """The field of a dialog: its footer says that enter goes on."""
+    """The input of a dialog; the footer shows that enter confirms."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "confirm")]
 
 
 class PromptScreen(ModalScreen[str | None]):
-    """Asks for one line of text: a time to go to, what a bookmark says.
+    """Asks for one line of text.
 
-    Ends with the text, or with None by escape; stays while the text is wrong.
+    Returns the text, or None after escape; stays open while the text is wrong.
     """
 
     DEFAULT_CSS = """
@@ -49,7 +50,6 @@ class PromptScreen(ModalScreen[str | None]):
         self._title, self._hint, self._check, self._text = title, hint, check, text
 
     def compose(self) -> ComposeResult:
-        """What is asked, a field, what can be typed or what is wrong with it."""
         with Vertical():
             yield Label(self._title, id="title", markup=False)
             yield DialogInput(self._text, compact=True, select_on_focus=False)
@@ -57,7 +57,6 @@ class PromptScreen(ModalScreen[str | None]):
         yield KeyFooter()
 
     def action_leave(self) -> None:
-        """Never mind."""
         self.dismiss(None)
 
     @on(Input.Submitted)
@@ -79,9 +78,9 @@ class PromptScreen(ModalScreen[str | None]):
 
 
 class ConfirmScreen(ModalScreen[bool]):
-    """A question before something that cannot be taken back.
+    """Asks before an action that cannot be undone.
 
-    Yes only by ``y`` or the button: enter and escape mean no.
+    Only ``y`` or the button means yes: enter and escape mean no.
     """
 
     DEFAULT_CSS = """
@@ -106,7 +105,6 @@ class ConfirmScreen(ModalScreen[bool]):
         self._yes, self._no = yes, keep
 
     def compose(self) -> ComposeResult:
-        """Question, consequence, two buttons."""
         with Vertical():
             yield Label(f"▲ {self._question}", id="question", markup=False)
             yield Label(self._consequence, id="consequence", markup=False)
@@ -116,7 +114,7 @@ class ConfirmScreen(ModalScreen[bool]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        """No is the answer to a careless enter."""
+        """Focus "no", so that a careless enter does nothing."""
         self.query_one("#no").focus()
 
     @on(Button.Pressed)
@@ -124,5 +122,31 @@ class ConfirmScreen(ModalScreen[bool]):
         self.dismiss(message.button.id == "yes")
 
     def action_answer(self, yes: bool) -> None:  # noqa: FBT001 - Textual passes it so
-        """Answer and go."""
         self.dismiss(yes)
+
+
+class GivenUpError(Exception):
+    """The dialog was closed during a computation."""
+
+
+class TableDialog(ModalScreen[None]):
+    """Shows a table that is computed in a thread and scrolls by pages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._given_up = Event()
+        """Set once nobody waits for the computation."""
+
+    def on_unmount(self) -> None:
+        self._given_up.set()
+
+    @property
+    def is_busy(self) -> bool:
+        return any(not each.is_finished for each in self.workers if each.node is self)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def action_scroll(self, way: int) -> None:
+        table = self.query_one(VerticalScroll)
+        table.scroll_relative(y=way * max(table.size.height - 1, 1))

@@ -1,18 +1,21 @@
-"""What a table lists, and how to change that: scopes to choose from, a filter."""
+"""The scopes and filter of a table, and the input to change them."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.dom import DOMNode
 from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input
 
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -22,16 +25,22 @@ from inferwatch.ui.kit.renderables.text import (
     width_of,
 )
 from inferwatch.ui.kit.row_filter import FilterGrammar, RowFilter
+from inferwatch.ui.kit.table import CursorTable
 
+SORT_BINDING = Binding(
+    "s", "sort", "sort", tooltip="Sort by the next column; clicking a title works too"
+)
+REVERSE_BINDING = Binding(
+    "S", "reverse", "reverse", show=False, tooltip="Reverse the order"
+)
 ScopeChip = tuple[str, str]
-"""A scope, and what its chip says."""
+"""A scope and the label of its chip."""
 
 
 class FilterBar(Vertical):
-    """The scopes and the filter that a table is under, and a field to type another.
+    """Scopes and filter of a table, with an input to type another filter.
 
-    What is typed holds at once as far as it makes sense; the bar says what does not,
-    and what would.
+    The valid part of what is typed applies at once; the bar explains the rest.
     """
 
     DEFAULT_CSS = """
@@ -45,18 +54,18 @@ class FilterBar(Vertical):
 
     @dataclass
     class ScopeChosen(Message):
-        """The chip of a scope was clicked: list its rows."""
+        """The chip of a scope was clicked."""
 
         scope: str
 
     @dataclass
     class FilterChanged(Message):
-        """Other rows are to be listed."""
+        """The table should list the rows of another filter."""
 
         filter: RowFilter[Any]
 
     class FilterClosed(Message):
-        """The field was closed: the owner takes the focus back."""
+        """The input was closed: the owner takes the focus back."""
 
     def __init__(
         self,
@@ -70,7 +79,6 @@ class FilterBar(Vertical):
         self._examples = examples
 
     def compose(self) -> ComposeResult:
-        """The line, the field, what can be typed into it."""
         yield FilterLine(self._scope_key)
         yield FilterInput(self._grammar)
         yield FilterRemark(self._grammar, self._examples)
@@ -80,34 +88,27 @@ class FilterBar(Vertical):
         chips: Sequence[ScopeChip],
         scope: str,
         words: str,
-        told: Line,
+        summary: Line,
         *shorter: Line,
         group: Line = (),
     ) -> None:
-        """Take what is listed, its group, and what is told of it on the right.
-
-        Where there is no room for that, something shorter is told.
-        """
+        """Show scope, filter and group, and the longest text that fits on the right."""
         line = self.query_one(FilterLine)
-        line.show(chips, scope, words, (told, *shorter), group)
+        line.show(chips, scope, words, (summary, *shorter), group)
 
     @property
     def asking(self) -> bool:
-        """A filter is being typed."""
         return self.has_class("-asking")
 
     def ask(self) -> None:
-        """Ask for a filter."""
         self.add_class("-asking")
         self.query_one(FilterInput).focus()
 
     def clear(self) -> None:
-        """List any row again."""
         self.query_one(FilterInput).clear()
         self._leave()
 
     def action_clear(self) -> None:
-        """Never mind."""
         self.clear()
 
     def _leave(self) -> None:
@@ -116,7 +117,6 @@ class FilterBar(Vertical):
 
     @on(Input.Submitted)
     def _keep(self, message: Input.Submitted) -> None:
-        """Close the field; the filter stays."""
         message.stop()
         if not self._take(message.value, typing=False):
             self._leave()
@@ -127,7 +127,7 @@ class FilterBar(Vertical):
         self._take(message.value, typing=True)
 
     def _take(self, text: str, *, typing: bool) -> str:
-        """What is wrong with it."""
+        """Apply the text and return what is wrong with it."""
         reading = self._grammar.read(text, typing=typing)
         self.query_one(FilterRemark).say(reading.fault, reading.hint)
         self.query_one(FilterInput).set_class(bool(reading.fault), "-wrong")
@@ -135,8 +135,57 @@ class FilterBar(Vertical):
         return reading.fault
 
 
+class FilteredList(DOMNode):
+    """Connects a filter bar with a table, as the second base of their parent."""
+
+    @property
+    @abstractmethod
+    def filtered(self) -> CursorTable[Any]:
+        """The table that scope and filter apply to."""
+
+    @property
+    def listing(self) -> CursorTable[Any]:
+        """The visible table, which may be one of groups."""
+        return self.filtered
+
+    @abstractmethod
+    def show_list(self) -> None:
+        """Show everything that depends on the listed rows."""
+
+    def list_within(self, scope: StrEnum) -> None:
+        self.filtered.within(scope)
+        self.show_list()
+
+    def action_sort(self) -> None:
+        self.listing.sort_by_next()
+
+    def action_reverse(self) -> None:
+        self.listing.reverse()
+
+    def action_scope(self) -> None:
+        scopes = list(type(self.filtered.scope))
+        here = scopes.index(self.filtered.scope)
+        self.list_within(scopes[(here + 1) % len(scopes)])
+
+    def action_filter(self) -> None:
+        self.query_one(FilterBar).ask()
+
+    @on(FilterBar.ScopeChosen)
+    def _choose_scope(self, message: FilterBar.ScopeChosen) -> None:
+        self.list_within(type(self.filtered.scope)(message.scope))
+
+    @on(FilterBar.FilterChanged)
+    def _change_filter(self, message: FilterBar.FilterChanged) -> None:
+        self.filtered.narrow(message.filter)
+        self.show_list()
+
+    @on(FilterBar.FilterClosed)
+    def _leave_filter(self) -> None:
+        self.listing.focus()
+
+
 class FilterInput(Input):
-    """Where a filter is typed; the rest of a word is offered as it is begun."""
+    """The filter input; suggests the rest of a word."""
 
     DEFAULT_CSS = """
     FilterInput { height: 1; background: $surface; }
@@ -156,25 +205,23 @@ class FilterInput(Input):
         )
 
     def action_complete(self) -> None:
-        """Take what is offered."""
         self.action_end()
         self.action_cursor_right()
 
 
 class FilterSuggester(Suggester):
-    """Offers what the word at the end may become."""
+    """Suggests completions of the last word."""
 
     def __init__(self, grammar: FilterGrammar[Any]) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._grammar = grammar
 
     async def get_suggestion(self, value: str) -> str | None:
-        """The whole text, completed."""
         return self._grammar.complete(value)
 
 
-class FilterRemark(Panel):
-    """Below the field: what is wrong with it, else what can be typed."""
+class FilterRemark(LinePanel):
+    """Under the input: what is wrong with the filter, else what can be typed."""
 
     DEFAULT_CSS = """
     FilterRemark { background: $surface; }
@@ -187,30 +234,28 @@ class FilterRemark(Panel):
         self._fields = " ".join(each.begun for each in grammar.fields.values())
 
     def say(self, fault: str, needs: str = "") -> None:
-        """Show a fault, else what the word needs that is typed, else the hint."""
+        """Show a mistake, else what the current word needs, else the hint."""
         self._fault, self._needs = fault, needs
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         if self._fault:
-            return (fit((TextRun(f" ✖ {self._fault}", "bad"),), width),)
+            return fit((TextRun(f" ✖ {self._fault}", "bad"),), width)
         if self._needs or not self._examples:
             text = self._needs or f"{self._fields}  or any text, with spaces between"
-            return (fit((TextRun(f" {text}", "muted"),), width),)
+            return fit((TextRun(f" {text}", "muted"),), width)
         parts = [(TextRun(each, "muted"),) for each in self._examples]
         hint = join_whole(parts, width - 1, " · ")
-        return ((TextRun(" "), *hint),)
+        return (TextRun(" "), *hint)
 
 
-class FilterLine(Panel):
-    """One row of a filter bar: scopes, words, and what is listed."""
+class FilterLine(LinePanel):
+    """One row of a filter bar: scopes, filter, and what is listed."""
 
     _chips: Sequence[ScopeChip] = ()
     _scope = ""
     _words = ""
-    _told: Sequence[Line] = ((),)
+    _summaries: Sequence[Line] = ((),)
     _group: Line = ()
 
     def __init__(self, scope_key: str) -> None:
@@ -222,17 +267,15 @@ class FilterLine(Panel):
         chips: Sequence[ScopeChip],
         scope: str,
         words: str,
-        told: Sequence[Line],
+        summary: Sequence[Line],
         group: Line,
     ) -> None:
-        """Take what is listed."""
         self._chips, self._scope = chips, scope
-        self._words, self._told, self._group = words, told, group
+        self._words, self._summaries, self._group = words, summary, group
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row; with a key for the scopes, keys stand out."""
-        del height
+    def line(self, width: int) -> Line:
+        """Draw the row; if a key changes the scope, keys are highlighted."""
         chips = [
             TextRun(
                 text, "chip" if scope == self._scope else "muted", f"choose('{scope}')"
@@ -242,20 +285,21 @@ class FilterLine(Panel):
         words = self._words or "no filter"
         ink = "accent" if self._words else "muted"
         if not self._scope_key:
-            asked: Line = (TextRun(f"   / {words}", ink, "ask"),)
+            filter_runs: Line = (TextRun(f"   / {words}", ink, "ask"),)
         else:
             chips.insert(0, TextRun(f"{self._scope_key} ", "accent"))
-            asked = (TextRun("   / ", "accent", "ask"), TextRun(words, ink, "ask"))
-        line = (TextRun(" "), *chips, *asked, *self._group)
+            filter_runs = (
+                TextRun("   / ", "accent", "ask"),
+                TextRun(words, ink, "ask"),
+            )
+        line = (TextRun(" "), *chips, *filter_runs, *self._group)
         room = width - width_of(line) - 1
-        fits = (each for each in self._told if width_of(each) <= room)
-        return (spread(line, next(fits, self._told[-1]), width),)
+        fits = (each for each in self._summaries if width_of(each) <= room)
+        return spread(line, next(fits, self._summaries[-1]), width)
 
     def action_ask(self) -> None:
-        """The words were clicked."""
         if isinstance(self.parent, FilterBar):
             self.parent.ask()
 
     def action_choose(self, scope: str) -> None:
-        """The chip of a scope was clicked: list its rows."""
         self.post_message(FilterBar.ScopeChosen(scope))

@@ -1,9 +1,8 @@
-"""The keys of what is shown, from its bindings: for footer, help and command palette.
+"""The keys of a screen, from its bindings, for footer, help and command palette.
 
-A binding says it all once: its description is what the footer calls it, its tooltip
-what help and palette tell of it; without a tooltip it is one more key for something
-that another binding tells. Those of a class that is nearer to what is shown go first:
-in a footer without room for all, they are the ones that stay.
+A binding's description is its name in the footer, its tooltip the text in help and
+palette; one without a tooltip is a second key of another binding. Bindings of classes
+nearer to the focus come first and stay in a footer without room for all.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -43,34 +42,33 @@ ALWAYS = {
     "clear",
     "cancel",
 }
-"""What a footer leaves out last: how to get help, and how to get out."""
+"""Actions that a footer drops last: help and ways out."""
 
 
 @dataclass(frozen=True, slots=True)
-class KnownKey:
+class ActiveKey:
     """A key that does something now."""
 
     key: str
-    """As it is shown."""
     name: str
     tells: str
     binding: Binding
     node: DOMNode
-    """Whose action it is."""
+    """The node whose action runs."""
     possible: bool
     group: str
 
 
-def known_keys(screen: Screen[Any]) -> Sequence[KnownKey]:
-    """Every key that does something on a screen now, the nearest to it first."""
+def active_keys(screen: Screen[Any]) -> Sequence[ActiveKey]:
+    """Return every active key of a screen, the nearest to the focus first."""
     active = screen.active_bindings
-    found: dict[str, KnownKey] = {}
+    keys: dict[str, ActiveKey] = {}
     for node, group, binding in _declared(screen):
         now = active.get(binding.key)
         if now is None or now.binding.action != binding.action or now.node is not node:
             continue
-        if binding.key not in found and not _is_typed(screen, binding.key):
-            found[binding.key] = KnownKey(
+        if binding.key not in keys and not _is_typed(screen, binding.key):
+            keys[binding.key] = ActiveKey(
                 key=screen.app.get_key_display(binding),
                 name=binding.description,
                 tells=binding.tooltip,
@@ -79,18 +77,18 @@ def known_keys(screen: Screen[Any]) -> Sequence[KnownKey]:
                 possible=now.enabled,
                 group=group,
             )
-    return list(found.values())
+    return list(keys.values())
 
 
 def _is_typed(screen: Screen[Any], key: str) -> bool:
-    """The key goes into a field."""
+    """Return True if the focused widget consumes the key as text."""
     focused, shown = screen.focused, format_key(key)
     character = shown if len(shown) == 1 and shown.isascii() else key_to_character(key)
     return focused is not None and focused.check_consume_key(key, character)
 
 
 def _declared(screen: Screen[Any]) -> Iterator[tuple[DOMNode, str, Binding]]:
-    """Bindings of ours, from what is focused up to the app, of each class its own."""
+    """Yield our bindings from the focus up to the app, by class."""
     inner = screen.focused
     nodes = (screen if inner is None else inner).ancestors_with_self
     for node in nodes:
@@ -102,30 +100,29 @@ def _declared(screen: Screen[Any]) -> Iterator[tuple[DOMNode, str, Binding]]:
 
 
 class KeyFooter(Footer):
-    """As many keys as there is room for, none of them cut; the last are never cut."""
+    """A footer with as many whole keys as fit; the ways out always do."""
 
     def __init__(self) -> None:
         super().__init__(compact=True, show_command_palette=False)
-        self._said: Sequence[Hashable] = ()
+        self._footer_state: Sequence[Hashable] = ()
 
     def bindings_changed(self, screen: Screen[Any]) -> None:
-        """Anew only where it would say something else: making keys is slow."""
-        here, said = self.is_attached and screen is self.screen, _said(screen)
-        if not (here and self._said == said):
+        """Recompose only if the footer would change: creating keys is slow."""
+        here, said = self.is_attached and screen is self.screen, _footer_state(screen)
+        if not (here and self._footer_state == said):
             super().bindings_changed(screen)
             if here and screen.app.app_focus:
-                self._said = said  # it soon does: keys are not made twice
+                self._footer_state = said  # it soon does: keys are not made twice
             return
         tells = {
-            each.binding.key: each.tells or each.name for each in known_keys(screen)
+            each.binding.key: each.tells or each.name for each in active_keys(screen)
         }
         for key in self.query(FooterKey):
             key.tooltip = tells.get(key.key)
 
     def compose(self) -> ComposeResult:
-        """All keys in order; those without room are hidden."""
-        self._said = _said(self.screen) if self._bindings_ready else ()
-        place = {each.binding.key: n for n, each in enumerate(known_keys(self.screen))}
+        self._footer_state = _footer_state(self.screen) if self._bindings_ready else ()
+        place = {each.binding.key: n for n, each in enumerate(active_keys(self.screen))}
         made = (each for each in super().compose() if isinstance(each, FooterKey))
         keys = [each for each in made if each.key in place]
         keys.sort(key=lambda each: place[each.key])
@@ -134,7 +131,6 @@ class KeyFooter(Footer):
         yield from keys
 
     def on_resize(self, event: events.Resize) -> None:
-        """Another width has room for others."""
         del event
         self._fit(list(self.query(FooterKey)))
 
@@ -149,11 +145,11 @@ class KeyFooter(Footer):
             each.display = room >= 0
 
 
-def _said(screen: Screen[Any]) -> Sequence[Hashable]:
-    """All that a footer says of a screen."""
+def _footer_state(screen: Screen[Any]) -> Sequence[Hashable]:
+    """Return all that a footer shows of a screen."""
     return [
         (each.binding, each.possible)
-        for each in known_keys(screen)
+        for each in active_keys(screen)
         if each.binding.show
     ]
 
@@ -163,7 +159,7 @@ def _width(key: FooterKey) -> int:
 
 
 class KeyPalette(CommandPalette):
-    """Textual's, without a picture in it that not every terminal has."""
+    """Textual's command palette, without an icon that some terminals lack."""
 
     DEFAULT_CSS = """
     KeyPalette SearchIcon { color: $primary; }
@@ -173,49 +169,46 @@ class KeyPalette(CommandPalette):
         super().__init__(placeholder="what to do, or where to go; esc closes")
 
     def on_mount(self) -> None:
-        """A plain prompt."""
         self.query_one(SearchIcon).icon = "/"
 
 
 class KeyCommands(Provider):
-    """Everything that a key does on this screen now, for the command palette."""
+    """The actions of all active keys, for the command palette."""
 
     async def discover(self) -> Hits:
-        """All of it."""
         for each in self._commands:
             yield DiscoveryHit(
-                _shown(each, Content(_told(each))),
+                _shown(each, Content(_text(each))),
                 partial(self._run, each),
-                _told(each),
+                _text(each),
             )
 
     async def search(self, query: str) -> Hits:
-        """What the words fit."""
         matcher = self.matcher(query)
         for each in self._commands:
-            told = _told(each)
-            score = matcher.match(told)
+            text = _text(each)
+            score = matcher.match(text)
             if score > 0:
-                shown = _shown(each, matcher.highlight(told))
-                yield Hit(score, shown, partial(self._run, each), told)
+                shown = _shown(each, matcher.highlight(text))
+                yield Hit(score, shown, partial(self._run, each), text)
 
     @property
-    def _commands(self) -> Iterable[KnownKey]:
+    def _commands(self) -> Iterable[ActiveKey]:
         """Each action once."""
-        found = [each for each in known_keys(self.screen) if each.possible]
-        told = [each for each in found if each.name and each.tells]
-        actions = {each.binding.action: each for each in told}
+        possible = [each for each in active_keys(self.screen) if each.possible]
+        named = [each for each in possible if each.name and each.tells]
+        actions = {each.binding.action: each for each in named}
         actions.pop("command_palette", None)  # it is open
         return actions.values()
 
-    async def _run(self, wanted: KnownKey) -> None:
+    async def _run(self, wanted: ActiveKey) -> None:
         await self.app.run_action(wanted.binding.action, wanted.node)
 
 
-def _told(key: KnownKey) -> str:
+def _text(key: ActiveKey) -> str:
     named = key.tells.startswith(key.name)
     return key.tells if named else f"{key.name}: {key.tells}"
 
 
-def _shown(key: KnownKey, told: Content) -> Content:
-    return Content.assemble((f"{key.key:>8}  ", "bold $primary"), told)
+def _shown(key: ActiveKey, text: Content) -> Content:
+    return Content.assemble((f"{key.key:>8}  ", "bold $primary"), text)

@@ -13,10 +13,10 @@ from inferwatch.visible import visible
 
 
 class Inked(Widget):
-    """A widget that draws its own lines with the theme's inks.
+    """A widget that draws its own lines in the colours of the theme.
 
-    An ink is a theme variable ``ink-…`` that holds a Rich style. Component classes
-    would do the same, at the price of two dozen CSS nodes to restyle per widget.
+    An ink is a theme variable ``ink-…`` with a Rich style. Component classes would do
+    the same, but cost two dozen CSS nodes per widget.
     """
 
     ALLOW_SELECT = False
@@ -33,13 +33,13 @@ class Inked(Widget):
         self._inks: dict[tuple[str, str | None], Style] = {}
 
     def notify_style_update(self) -> None:
-        """Colours may have changed: resolve every ink anew."""
+        """Drop cached styles, as colours may have changed."""
         super().notify_style_update()
         self._inks.clear()
 
     @property
     def grey(self) -> bool:
-        """What it shows is no longer so: without colour."""
+        """Draw without colour: the values are outdated."""
         return self._grey
 
     @grey.setter
@@ -50,7 +50,7 @@ class Inked(Widget):
             self.refresh()
 
     def ink(self, names: str, action: str | None = None) -> Style:
-        """The style of an ink, or of several mixed, on this widget's background."""
+        """Return the style of one or several inks on this widget's background."""
         key = names, action
         if key not in self._inks:
             style = self.rich_style
@@ -62,7 +62,7 @@ class Inked(Widget):
         return self._inks[key]
 
     def strip_of(self, line: Line, width: int) -> Strip:
-        """A line as Textual draws it, filled up to the width; nothing in it acts."""
+        """Return a line as a strip of the width, with text made safe to display."""
         segments = [
             Segment(visible(run.text), self.ink(run.ink, run.action))
             for run in line
@@ -72,9 +72,9 @@ class Inked(Widget):
 
 
 class Panel(Inked):
-    """Draws what :meth:`draw` says; a subclass keeps a value and draws it.
+    """Draws the lines that :meth:`draw` returns.
 
-    Its height never follows its content, so an update never asks for a layout.
+    Its height never follows its content, so an update never needs a layout.
     """
 
     DEFAULT_CSS = """
@@ -84,12 +84,11 @@ class Panel(Inked):
     _lines: Sequence[Line] = ()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The lines for this size."""
         del width, height
         return ()
 
     def redraw(self) -> None:
-        """Draw again; rows that say the same are left alone."""
+        """Draw again; only rows that changed are repainted."""
         if not self.is_attached or not self.size:
             return
         before, self._lines = self._lines, self.draw(*self.size)
@@ -98,11 +97,22 @@ class Panel(Inked):
                 self.refresh(Region(0, row, self.size.width, 1))
 
     def on_resize(self) -> None:
-        """Another size is another drawing."""
         self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """One row."""
         if y >= len(self._lines):
             return Strip.blank(self.size.width, self.ink(""))
         return self.strip_of(self._lines[y], self.size.width)
+
+
+class LinePanel(Panel):
+    """A panel of one row: draws what :meth:`line` returns."""
+
+    def line(self, width: int) -> Line:
+        del width
+        return ()
+
+    def draw(self, width: int, height: int) -> Sequence[Line]:
+        del height
+        line = self.line(width)
+        return (line,) if line else ()

@@ -22,7 +22,7 @@ Test = Callable[[Row], bool]
 
 
 class FieldKind(Enum):
-    """What a field is compared with, as people are told who wrote it wrong."""
+    """How a field compares, as text for error messages."""
 
     TEXT = "a text"
     DURATION = "a time such as 50ms, 1s or 250us"
@@ -44,7 +44,7 @@ UNITS = {
     FieldKind.NUMBER: {"": 1.0},
     FieldKind.BYTES: {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9},
 }
-"""What one of each unit is, in lower case."""
+"""Factors of the units, in lower case."""
 COMPARED: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
@@ -57,66 +57,64 @@ SAME = ("=", ":")
 TERM = re.compile(r"([a-z]\w*)(>=|<=|>|<|=|:)(.*)", re.IGNORECASE)
 NUMBER = re.compile(r"(-?(?:\d+\.?\d*|\.\d+))([^\d.]*)")
 COUNTED = (FieldKind.COUNT, FieldKind.NUMBER)
-"""What can be equal to a number that somebody types."""
+"""Kinds that can equal a typed number."""
 NO_WORD = re.compile(r"[^\w]+")
 Phrases = Mapping[str, tuple[str, str]]
-"""Two words each, and the field and sign that they stand for."""
+"""Two words and the field and sign they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilterField(Generic[Row]):
-    """Something of a row that it can be listed by."""
+    """A property of a row that filters can use."""
 
     name: str
     value: Callable[[Row], float | str | None]
     kind: FieldKind = FieldKind.TEXT
     choices: Sequence[str] = ()
-    """All texts there are; the first letters of one will do, or of a word within it."""
+    """All possible texts; a prefix of one, or of a word in it, is enough."""
     also: Sequence[str] = ()
-    """Other names that people may give it."""
     at_least: Callable[[Row], float | None] | None = None
-    """What an unknown value will be at least: more than ``>`` asks for will do."""
+    """Lower bound of an unknown value, enough to satisfy ``>``."""
 
     @property
     def begun(self) -> str:
-        """Its name and what mostly follows."""
+        """The name with its usual sign."""
         return f"{self.name}{':' if self.kind is FieldKind.TEXT else '>'}"
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter(Generic[Row]):
-    """Which rows to list; as it is, all."""
+    """A condition on rows; without tests it admits all."""
 
     text: str = ""
-    """As typed, of what counts."""
+    """The valid part of the typed text."""
     tests: Sequence[Test[Row]] = ()
 
     def admits(self, row: Row) -> bool:
-        """All that is asked for is so."""
         return all(test(row) for test in self.tests)
 
 
 @dataclass(frozen=True, slots=True)
 class FilterReading(Generic[Row]):
-    """What a text came to: a filter of what makes sense in it, and what does not."""
+    """The filter of a typed text, and what is wrong with the rest of it."""
 
     filter: RowFilter[Row]
     fault: str = ""
     hint: str = ""
-    """What the word needs that is being typed."""
+    """What the word being typed still needs."""
 
 
 class _Fault(Exception):  # noqa: N818 - told beside the text, not raised to anybody
-    """A word makes no sense; says what would."""
+    """A word is invalid; the message suggests a valid one."""
 
     def __init__(self, text: str, *, may_go_on: bool = False) -> None:
         super().__init__(text)
         self.may_go_on = may_go_on
-        """It makes none yet: more is being typed."""
+        """The word may become valid as it is typed."""
 
 
 class FilterGrammar(Generic[Row]):
-    """Reads what is typed over a table."""
+    """Parses the filters of a table."""
 
     def __init__(
         self,
@@ -133,10 +131,9 @@ class FilterGrammar(Generic[Row]):
         self._phrases = phrases or {}
 
     def read(self, text: str, *, typing: bool = False) -> FilterReading[Row]:
-        """The filter that a text stands for.
+        """Parse a filter.
 
-        While somebody is typing, a last word that may become something counts for
-        nothing yet.
+        While typing, an unfinished last word is ignored.
         """
         terms = list(self._terms(text, typing=typing))
         tests: dict[str, Test[Row]] = {}
@@ -153,11 +150,11 @@ class FilterGrammar(Generic[Row]):
                     hint = str(fault)
                 else:
                     wrong = wrong or str(fault)
-        found = RowFilter(" ".join(tests), tuple(tests.values()))
-        return FilterReading(found, wrong, hint)
+        row_filter = RowFilter(" ".join(tests), tuple(tests.values()))
+        return FilterReading(row_filter, wrong, hint)
 
     def _terms(self, text: str, *, typing: bool) -> Iterator[str]:
-        """Words, and phrases as what they stand for; not one that is just begun."""
+        """Yield words, with phrases replaced; an unfinished phrase is left out."""
         words, end = text.split(), " " if text[-1:].isspace() else ""
         place = 0
         while place < len(words):
@@ -179,7 +176,7 @@ class FilterGrammar(Generic[Row]):
                 place += 1
 
     def complete(self, text: str) -> str | None:
-        """The text with its last word completed; None where there is nothing to add."""
+        """Return the text with its last word completed, None if nothing fits."""
         if not text or text[-1].isspace():
             return None
         last_two = text.split()[-2:]
@@ -197,16 +194,16 @@ class FilterGrammar(Generic[Row]):
             yield from (each for each in self._phrases if each.startswith(word))
             return
         name, sign, value = parts.groups()
-        found = self._named.get(name)
-        if found is None or not value:
+        field = self._named.get(name)
+        if field is None or not value:
             return
-        ends = (each for choice in found.choices for each in _ends(choice))
+        ends = (each for choice in field.choices for each in _ends(choice))
         begun = (each for each in ends if each.startswith(value))
         yield from (f"{name}{sign}{each}" for each in begun)
         number = NUMBER.fullmatch(value)
-        if number is not None and found.kind in UNITS:
+        if number is not None and field.kind in UNITS:
             digits, unit = number.groups()
-            units = (each for each in UNITS[found.kind] if each.startswith(unit))
+            units = (each for each in UNITS[field.kind] if each.startswith(unit))
             yield from (f"{name}{sign}{digits}{each}" for each in units)
 
     def _begins_field(self, word: str) -> bool:
@@ -217,15 +214,15 @@ class FilterGrammar(Generic[Row]):
         if parts is None:
             return _has_word(word.lower(), self._words_of)
         name, sign, value = parts.groups()
-        found = self._named.get(name.lower())
-        if found is None:
+        field = self._named.get(name.lower())
+        if field is None:
             raise _Fault(f"unknown field {name}: {self._names_like(name.lower())}")
-        if found.kind is FieldKind.TEXT:
-            return _text_test(found, sign, value.lower())
-        return _number_test(found, sign, value.lower())
+        if field.kind is FieldKind.TEXT:
+            return _text_test(field, sign, value.lower())
+        return _number_test(field, sign, value.lower())
 
     def _names_like(self, name: str) -> str:
-        """All of them, those first that may have been meant."""
+        """Return all field names, similar ones first."""
         meant = get_close_matches(name, self.fields, n=3, cutoff=0.5)
         return ", ".join(dict.fromkeys((*meant, *self.fields)))
 
@@ -249,7 +246,7 @@ def _text_test(field: FilterField[Row], sign: str, wanted: str) -> Test[Row]:
 
 
 def _ends(choice: str) -> Iterator[str]:
-    """It from each of its words on.
+    """Yield a choice from each of its words on.
 
     >>> list(_ends("queue_kv_blocks"))
     ['queue_kv_blocks', 'kv_blocks', 'blocks']
@@ -263,7 +260,7 @@ def _names(choice: str, wanted: str) -> bool:
 
 
 def _value_at(words: Sequence[str], place: int) -> tuple[str, int]:
-    """A value, also one with a space before its unit, and the place behind it.
+    """Return a value, joined with a separate unit, and the index after it.
 
     >>> _value_at(["slower", "than", "2", "s", "f3"], 2)
     ('2s', 4)

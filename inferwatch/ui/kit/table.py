@@ -1,8 +1,9 @@
-"""The table widget: columns declared as data, rows under a cursor, sorted, filtered."""
+"""The table widget: declared columns, a cursor, sorting and filters."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from enum import StrEnum
 from typing import ClassVar, Generic, TypeVar
 
 from rich.segment import Segment
@@ -18,69 +19,69 @@ from inferwatch.ui.kit.row_filter import FilterField, FilterGrammar, Phrases, Ro
 
 Row = TypeVar("Row")
 SortValue = float | str | None
-"""None goes last, whichever way the column is sorted."""
+"""None sorts last in both directions."""
 UNBOUNDED = 1_000_000
-"""More cells than any terminal has, and more rows than any table."""
+"""Wider than any terminal, and more rows than any table."""
 WHEEL_ROWS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class TableColumn(Generic[Row]):
-    """One column: its title, its share of the width, what it writes, how it sorts."""
+    """A column: title, width, text and sort order."""
 
     key: str
     title: str
     width: int
     write: Callable[[Row, int], TextRun | Line]
-    """What a row says in so many cells: text, which the table fits into them, or a
-    line that is as wide already."""
+    """Returns the text for a width, which the table cuts or pads; or a line of exactly
+    that width."""
     _: KW_ONLY
     value: Callable[[Row], SortValue] | None = None
-    """What it sorts by; None when it cannot be sorted."""
+    """The sort key; None if the column cannot be sorted."""
     ascending: bool = False
-    """The first click sorts the least value to the top."""
+    """The first click sorts in ascending order."""
     right: bool = False
-    """Text and title stand on the right, as numbers do."""
+    """Align to the right, as numbers."""
     gap: int = 0
-    """Blank cells at its end."""
+    """Blank cells at the end."""
     ink: str = "muted"
-    """Of the title."""
+    """Colour of the title."""
     from_width: int = 0
     below_width: int = UNBOUNDED
-    """How wide the whole table is where this column is shown."""
+    """Table widths for which the column is shown."""
     least: int | None = None
-    """An elastic column gets ``width`` cells and more of what is to spare, or fewer,
-    down to this; with fewer still it is left out. None: always ``width`` cells."""
+    """Least cells of an elastic column, which takes ``width`` cells and more if there
+    is room; with fewer it is left out. None is a fixed width."""
     grows: int = 0
-    """An elastic column gets every n-th cell to spare; with 0 all that is left."""
+    """An elastic column takes every n-th spare cell; 0 takes the rest."""
     most: int = UNBOUNDED
-    """So wide an elastic column grows."""
+    """Most cells of an elastic column."""
     help: tuple[str, str] | None = None
     """What the help says of it, for a column that no Number explains."""
     filter: FilterField[Row] | None = None
-    """What rows can be listed by."""
+    """The filter field of the column."""
     rank: int = 0
-    """People choose whether it is shown; of those chosen, the highest are left out
-    first where room is short. 0: it always stays."""
+    """The user may hide it; of the chosen ones the highest ranks are left out first. 0
+    is always shown."""
     tells: str = ""
-    """One sentence for who chooses."""
+    """A sentence for the column chooser."""
 
     @property
     def name(self) -> str:
-        """What it is called where no unit is of interest."""
+        """The title without its unit."""
         return self.title.strip().removesuffix(" ms")
 
 
 Sized = tuple[TableColumn[Row], int]
-"""A column and how many cells it has."""
+"""A column and its width."""
 
 
 def share_width(
     columns: Iterable[TableColumn[Row]], width: int, margin: int = 0
 ) -> list[Sized[Row]]:
-    """The columns that a table so wide has room for, and how wide each is.
+    """Return the columns that fit and their widths.
 
-    Elastic columns are left out from the right, and grow once all have room.
+    Elastic columns are left out from the right, and grow once all fit.
     """
     shown = [each for each in columns if each.from_width <= width < each.below_width]
     sizes = {each.key: each.width for each in shown}
@@ -105,9 +106,9 @@ def fit_chosen(
     width: int,
     margin: int = 0,
 ) -> tuple[list[TableColumn[Row]], list[TableColumn[Row]]]:
-    """The chosen columns that a table so wide has room for, and those it has not.
+    """Return the chosen columns that fit, and those that do not.
 
-    Which these are goes by their rank alone: none is ever cut.
+    Columns are left out by rank alone, and never cut.
     """
     kept = [
         replace(each, from_width=0, below_width=UNBOUNDED)
@@ -129,15 +130,14 @@ def _least_width(columns: Sequence[TableColumn[Row]]) -> int:
 
 
 def _needed(elastic: Sequence[TableColumn[Row]]) -> int:
-    """Cells without which the last of these columns has no room."""
     return sum(each.width for each in elastic[:-1]) + (elastic[-1].least or 0)
 
 
 class CursorTable(Panel, Generic[Row], can_focus=True):
-    """Rows under titles, of which only those in sight are ever drawn.
+    """Rows under titles; only visible rows are drawn.
 
-    The cursor stays on its row, not on its place, while rows come and go. A subclass
-    hands its columns to the constructor and says what it knows of a row.
+    The cursor stays on its row while rows come and go. A subclass passes its columns to
+    the constructor and overrides what it knows of a row.
     """
 
     DEFAULT_CSS = """
@@ -155,23 +155,24 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         Binding("pageup", "page(-1)", "page up", show=False),
         Binding("pagedown", "page(1)", "page down", show=False),
     ]
+    scope: StrEnum
+    """Which rows are listed, for tables with several scopes."""
     MARGIN: ClassVar[int] = 0
-    """Cells that stay free at the right edge."""
+    """Cells kept free at the right edge."""
     STAYS_FIRST: ClassVar[bool] = False
-    """On the first row the cursor stays there, whatever row comes first."""
+    """A cursor on the first row stays there when another row becomes first."""
 
     PHRASES: ClassVar[Phrases] = {}
-    """Words in which people may ask for rows."""
 
     @dataclass
     class RowHighlighted(Message):
-        """The cursor was moved to a row."""
+        """The cursor moved to a row."""
 
         key: str
 
     @dataclass
     class RowSelected(Message):
-        """Enter was pressed on a row, or it was clicked twice."""
+        """Enter was pressed on a row, or it was double-clicked."""
 
         key: str
 
@@ -181,84 +182,79 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         super().__init__()
         self.columns = tuple(columns)
         self.rows: Sequence[Row] = ()
-        """Those that are listed, in order."""
+        """The listed rows in order."""
         self.sorted_by = sorted_by
-        """The key of a column; with None rows stand in the order they came in."""
+        """Key of a column; None keeps the order given."""
         self.descending = True
         self.chosen: Collection[str] | None = None
-        """The columns that people chose, by their keys; None: those that suit the
-        width."""
+        """Keys of the chosen columns; None is the default for the width."""
         self._sorted_first = () if sorted_by is None else (sorted_by,)
         fields = [each.filter for each in self.columns if each.filter]
         self.grammar = FilterGrammar(fields, self.words_of, self.PHRASES)
-        """How rows to list are asked for."""
+        """Parses filters for this table."""
         self.filter: RowFilter[Row] = RowFilter()
         self._all_rows: Sequence[Row] = ()
         self._key: str | None = None
         self._lines_of_rows: list[int] = []
         self._rows_of_lines: list[int | None] = []
-        """Below the titles; None is a heading over the row that follows."""
+        """Row indices of the lines under the titles; None is a heading above the next
+        row."""
         self._top = 0
         self._lit: int | None = None
-        """The line of the widget that stands out."""
-
-    # What a subclass knows of a row.
+        """The highlighted line."""
 
     @abstractmethod
     def key_of(self, row: Row) -> str:
-        """What tells the row from all others."""
+        """Return the unique key of a row."""
 
     def is_listed(self, row: Row) -> bool:
-        """Whether the row is listed at all."""
+        """Return True if a row may be listed at all."""
         del row
         return True
 
     def words_of(self, row: Row) -> Iterable[str | None]:
-        """The texts in which a word of the filter is looked for, if it is no field."""
+        """Return the texts searched for words that are no field."""
         del row
         return ()
 
     def recency(self, row: Row) -> float:
-        """What orders rows with equal values: the largest, the newest, stands first."""
+        """Return a tie-breaker for equal values: the largest comes first."""
         del row
         return 0.0
 
     def below(self, row: Row) -> Iterable[Row]:
-        """Rows that stand under it, whatever the order."""
+        """Return rows kept directly under a row."""
         del row
         return ()
 
     def heading_of(self, row: Row) -> str:
-        """What stands over the first of a group of rows; empty for no heading."""
+        """Return the heading above the first row of a group; empty for none."""
         del row
         return ""
 
     def across(self, row: Row, width: int) -> Line | None:
-        """What a row says that does not stand in columns."""
+        """Return a line in place of the columns."""
         del row, width
         return None
 
     def empty_text(self) -> TextRun:
-        """What the table says when no row is listed."""
+        """Return the text of an empty table."""
         return TextRun("")
 
     def before_draw(self, seen: Sequence[Row]) -> None:
-        """Get ready to draw these rows, those in sight."""
+        """Prepare the visible rows for drawing."""
 
     def key_to_keep(self, before: int) -> str | None:
-        """The key of the row for the cursor, which stood at this index before."""
+        """Return the key for the cursor, whose index was ``before``."""
         del before
         return self._key
 
-    # What is listed.
-
     def show_rows(self, rows: Sequence[Row]) -> None:
-        """Take all rows there are."""
         self._all_rows = rows
         self.list_again()
 
     def sort_by(self, key: str) -> None:
-        """By a column; by the same one again, the other way round."""
+        """Sort by a column; the same one again reverses the order."""
         if key == self.sorted_by:
             self.descending = not self.descending
         else:
@@ -267,35 +263,35 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         self.list_again()
 
     def sort_by_next(self) -> None:
-        """By the next of the columns that can be sorted by."""
         keys = self.sort_keys
         here = keys.index(self.sorted_by) if self.sorted_by in keys else -1
         self.sort_by(keys[(here + 1) % len(keys)])
 
     def reverse(self) -> None:
-        """Sort the other way round."""
         if self.sorted_by is not None:
             self.sort_by(self.sorted_by)
 
     def narrow(self, wanted: RowFilter[Row]) -> None:
-        """List only the rows of a filter."""
         self.filter = wanted
         self.list_again()
 
+    def within(self, scope: StrEnum) -> None:
+        """List only the rows of a scope."""
+        self.scope = scope
+        self.list_again()
+
     def to_first(self) -> None:
-        """The cursor stands on whatever row comes first."""
+        """Keep the cursor on the first row, whichever it is."""
         self._key = None
 
-    # Which columns.
-
     def choose(self, chosen: Collection[str] | None) -> None:
-        """Show these columns, as far as there is room, or those that suit the width."""
+        """Show these columns as far as they fit, None for the default."""
         self.chosen = chosen
         self._draw_again()
 
     @property
     def without_room(self) -> Sequence[TableColumn[Row]]:
-        """Columns that were chosen and have no room, in their order."""
+        """Chosen columns without room, in order."""
         if self.chosen is None or not self.size.width:
             return ()
         _, without = fit_chosen(self.columns, self.chosen, self.size.width, self.MARGIN)
@@ -303,18 +299,16 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return [each for each in self.columns if each.key in keys]
 
     def columns_at(self, width: int) -> Sequence[TableColumn[Row]]:
-        """Those that can be shown in so many cells."""
         if self.chosen is None:
             return self.columns
         return fit_chosen(self.columns, self.chosen, width, self.MARGIN)[0]
 
     def sized_at(self, width: int) -> list[Sized[Row]]:
-        """Those that are shown in so many cells, and how wide each is."""
         return share_width(self.columns_at(width), width, self.MARGIN)
 
     @property
     def sort_keys(self) -> Sequence[str]:
-        """The column sorted by at first, then the others from left to right."""
+        """The initial sort column, then the others from left to right."""
         keys = [each.key for each in self.columns if each.value]
         return list(dict.fromkeys((*self._sorted_first, *keys)))
 
@@ -322,7 +316,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return next(each for each in self.columns if each.key == key)
 
     def list_again(self) -> None:
-        """Choose, sort and place the rows; the cursor goes with its own."""
+        """Filter, sort and lay out the rows; the cursor stays on its row."""
         before = self.cursor
         arranged = self._arranged()
         self.rows = [each for row in arranged for each in (row, *self.below(row))]
@@ -339,7 +333,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         self._draw_again()
 
     def _arranged(self) -> Sequence[Row]:
-        """The rows to list; equal ones newest first, unknown values last."""
+        """Return the listed rows; equal ones newest first, unknown values last."""
         rows = [
             row
             for row in self._all_rows
@@ -356,11 +350,9 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         known.sort(key=value, reverse=self.descending)  # type: ignore[arg-type] # None is in unknown
         return [*known, *unknown]
 
-    # Where the cursor stands.
-
     @property
     def cursor(self) -> int:
-        """The index of the row under the cursor; 0 while its row is not listed."""
+        """Index of the cursor's row, 0 while that is not listed."""
         keys = (
             index
             for index, row in enumerate(self.rows)
@@ -370,11 +362,9 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
 
     @property
     def pointed(self) -> Row | None:
-        """The row under the cursor."""
         return self.rows[self.cursor] if self.rows else None
 
     def find(self, key: str) -> Row | None:
-        """The row with this key, if it is listed."""
         return next((row for row in self.rows if self.key_of(row) == key), None)
 
     def _point(self, index: int) -> None:
@@ -384,26 +374,21 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         self.post_message(self.RowHighlighted(key))
 
     def action_step(self, by: int) -> None:
-        """Move the cursor by rows."""
         if self.rows:
             self._point(min(max(self.cursor + by, 0), len(self.rows) - 1))
 
     def action_page(self, by: int) -> None:
-        """Move the cursor by what is in sight."""
         headed = len(self._rows_of_lines) > len(self.rows)
         self.action_step(by * max(self.size.height - 2 - headed, 1))
 
     def action_open(self) -> None:
-        """Ask for the row under the cursor."""
         if self.rows:
             self.post_message(self.RowSelected(self.key_of(self.rows[self.cursor])))
 
     def action_sort(self, key: str) -> None:
-        """A title was clicked."""
         self.sort_by(key)
 
     def on_click(self, event: events.Click) -> None:
-        """Point at a row."""
         line = self._top + event.y - 1
         rows = self._rows_of_lines
         index = rows[line] if event.y and line < len(rows) else None
@@ -412,22 +397,17 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
             self.click_row(event)
 
     def click_row(self, event: events.Click) -> None:
-        """The row that is pointed at was clicked: twice opens it."""
+        """Handle a click on the row; a double click opens it."""
         if event.chain > 1:
             self.action_open()
 
     def on_mouse_scroll_down(self) -> None:
-        """Later rows."""
         self.action_step(WHEEL_ROWS)
 
     def on_mouse_scroll_up(self) -> None:
-        """Earlier rows."""
         self.action_step(-WHEEL_ROWS)
 
-    # How it is drawn.
-
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Titles, then the rows in sight."""
         self._follow(height)
         sized = self.sized_at(width)
         titles = tuple(self.title_of(column, size) for column, size in sized)
@@ -445,7 +425,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return [titles, *body]
 
     def title_of(self, column: TableColumn[Row], width: int) -> TextRun:
-        """The title of a column; a click sorts by it."""
+        """Return the title of a column, which sorts by it on click."""
         chosen = column.key == self.sorted_by
         arrow = ("↓" if self.descending else "↑") if chosen else ""
         title = column.title.rstrip() if chosen else column.title
@@ -480,7 +460,7 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         return tuple(line)
 
     def render_line(self, y: int) -> Strip:
-        """A row; the one under the cursor stands out."""
+        """Draw a row; the cursor's is highlighted."""
         strip = super().render_line(y)
         if y != self._lit:
             return strip
@@ -490,14 +470,14 @@ class CursorTable(Panel, Generic[Row], can_focus=True):
         )
 
     def _draw_again(self) -> None:
-        """As :meth:`redraw`; where another line stands out, that is seen too."""
+        """Redraw, and repaint all rows if another one is highlighted."""
         lit = self._lit
         self.redraw()
         if self._lit != lit:
             self.refresh()
 
     def _follow(self, height: int) -> None:
-        """Scroll so that the cursor is in sight, with the heading over it."""
+        """Scroll to the cursor and the heading above it."""
         if not self.rows:
             self._top, self._lit = 0, None
             return

@@ -1,4 +1,4 @@
-"""The colours, once: a dark and a light theme, with the inks that widgets name."""
+"""The dark and the light theme, with the inks that widgets use."""
 
 from textual.theme import Theme
 

@@ -1,4 +1,4 @@
-"""Turns limits of the engine that is shown, tells what came of it, and turns back."""
+"""The dialog that turns limits of a running engine."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,26 +9,25 @@ from textual import events, on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Button, Input, Label
 
 from collectors.contract.readings import LimitChange
 from inferwatch.errors import InferwatchError, UsageError
 from inferwatch.feed import Feed, FeedState, LimitPair
 from inferwatch.formatting import counted
-from inferwatch.ui.frame.host_question import HostAsked, HostQuestion
-from inferwatch.ui.kit.dialogs import DialogInput
+from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
+from inferwatch.ui.kit.dialogs import DialogInput, GivenUpError, TableDialog
 from inferwatch.ui.kit.keys import KeyFooter
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.knobs.knob_state import NAMES, KnobState, LimitKnob, knob_state
-from inferwatch.ui.knobs.outlook import GivenUpError, Outlook, changed_ns
+from inferwatch.ui.knobs.outlook import Outlook, changed_ns
 from inferwatch.ui.knobs.table import (
     KnobTable,
     change_list,
     outcome_lines,
     prediction_lines,
-    said,
+    text_lines,
 )
 from inferwatch.visible import visible, visible_lines
 
@@ -36,7 +35,7 @@ LABELS = {"max_num_seqs": "max_num_seqs", "max_num_batched_tokens": "batched tok
 
 
 class LimitField(DialogInput):
-    """Takes digits; other keys mean what they mean elsewhere."""
+    """An input for digits; other keys keep their meaning."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "submit", "turn", tooltip="Turn the limits as proposed"),
@@ -56,7 +55,6 @@ class LimitField(DialogInput):
         self.knob = LimitKnob(name=name)
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Digits alone are typed here."""
         del key
         return character is not None and character.isdecimal()
 
@@ -67,20 +65,20 @@ class LimitField(DialogInput):
             event.prevent_default()  # the field does not take it, whoever is above may
 
     def action_choose(self, by: int) -> None:
-        """Another value."""
+        """Propose the next higher or lower value."""
         typed = int(self.value) if self.value.isdecimal() else None
         wanted = self.knob.beside(typed, by)
         if wanted is not None and not self.disabled:
             self.put(wanted)
 
     def put(self, value: int | None) -> None:
-        """Show it; what is typed next takes its place."""
+        """Set a value; what is typed next replaces it."""
         self.value = "" if value is None else str(value)
         self.action_select_all()
 
 
 class KnobRow(Horizontal):
-    """A limit, from left to right in the order of time."""
+    """A limit: start, present and proposed value."""
 
     DEFAULT_CSS = """
     KnobRow {
@@ -98,10 +96,9 @@ class KnobRow(Horizontal):
         super().__init__()
         self._limit = name
         self._followed = ""
-        """The present value, where the field shows it: people have typed nothing."""
+        """The present value in the field, as long as the user typed nothing."""
 
     def compose(self) -> ComposeResult:
-        """Name, start-up, present, a field, a remark."""
         yield Label(LABELS[self._limit], classes="name", markup=False)
         yield Label("", classes="start", markup=False)
         yield Label("", classes="present", markup=False)
@@ -110,11 +107,10 @@ class KnobRow(Horizontal):
 
     @property
     def field(self) -> LimitField:
-        """Where it is typed."""
         return self.query_one(LimitField)
 
     def show(self, knob: LimitKnob, *, can_turn: bool) -> None:
-        """Take what is known of it; what people typed stays."""
+        """Show a limit; text typed by the user stays."""
         field = self.field
         field.knob = knob
         field.disabled = not can_turn or knob.fixed is not None or knob.start is None
@@ -130,7 +126,7 @@ class KnobRow(Horizontal):
                 field.put(knob.present)
 
     def follow(self) -> None:
-        """The field shows the present value again, whatever was typed."""
+        """Reset the field to the present value."""
         self.field.put(self.field.knob.present)
         self._followed = self.field.value
 
@@ -145,8 +141,8 @@ def _present(knob: LimitKnob) -> str:
     return f"{knob.present:,}–{knob.highest:,}"
 
 
-class KeepSwitch(Panel):
-    """Whether they stay when we go; a click turns it."""
+class KeepSwitch(LinePanel):
+    """Whether limits stay after we disconnect; a click toggles it."""
 
     DEFAULT_CSS = """
     KeepSwitch { height: 1; width: 1fr; }
@@ -157,24 +153,19 @@ class KeepSwitch(Panel):
     can_turn = True
 
     def show(self, *, on: bool, can_turn: bool) -> None:
-        """Take how it stands."""
         if (on, can_turn) != (self.on, self.can_turn):
             self.on, self.can_turn = on, can_turn
             self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """One row."""
-        del height
+    def line(self, width: int) -> Line:
         action = self.ACTION if self.can_turn else None
         ink = "strong" if self.on else "muted"
         mark = "[×]" if self.on else "[ ]"
         says = " keep: they stay when we go" if self.on else " keep when we go"
-        return [
-            fit((TextRun(mark, ink, action), TextRun(says, ink, action)), width),
-        ]
+        return fit((TextRun(mark, ink, action), TextRun(says, ink, action)), width)
 
 
-ASKED = HostAsked(
+ASKED = HostWarning(
     question="This engine has other users. Turn its limits?",
     consequence="Their requests may wait longer, or run slower.",
     anyway="To turn them anyway",
@@ -193,21 +184,23 @@ NO_OUTLOOK = (
 )
 
 
-def pair_text(asked: LimitPair) -> str:
-    """What is other."""
-    parts = zip(NAMES, (asked.max_num_seqs, asked.max_num_batched_tokens), strict=True)
+def pair_text(limits: LimitPair) -> str:
+    """Describe the changed limits."""
+    parts = zip(
+        NAMES, (limits.max_num_seqs, limits.max_num_batched_tokens), strict=True
+    )
     return ", ".join(f"{name} {value:,}" for name, value in parts if value is not None)
 
 
 def done_text(wanted: tuple[int | None, int | None], *, keep: bool) -> str:
-    """That it was done."""
+    """Confirm what was turned."""
     seqs, tokens = wanted
     stays = "; they stay when we go" if keep else ""
     return f"turned: max_num_seqs {seqs:,}, max_num_batched_tokens {tokens:,}{stays}"
 
 
 def _in_force_text(state: KnobState, us: str) -> str:
-    """Who is the watcher, and what becomes of them when it goes."""
+    """Describe who set the limits, and what happens when they leave."""
     stays = "they stay" if state.kept else "start-up values return 10 s later"
     if us and state.by == us:
         return f"In force by us; when we leave (q), {stays}."
@@ -215,7 +208,7 @@ def _in_force_text(state: KnobState, us: str) -> str:
 
 
 def state_texts(state: KnobState, refusal: str | None, us: str) -> Sequence[str]:
-    """Who turned what is in force, what becomes of it, and what cannot be."""
+    """Return texts about the limits in force, refusals and fixed limits."""
     texts = [f"▲ {refusal}"] if refusal is not None else []
     if state.in_force:
         texts.append(_in_force_text(state, us))
@@ -231,15 +224,15 @@ def state_texts(state: KnobState, refusal: str | None, us: str) -> Sequence[str]
 
 LOOK_EVERY_S = 0.5
 TYPING_S = 0.4
-"""So long after the last digit nothing is predicted."""
+"""Time after the last digit before a prediction starts."""
 ROWS_BESIDE = 11
-"""Border, title, hint, the rows of limits, the switch, a free one, footer."""
+"""Rows of border, title, hint, limits, switch and footer."""
 TEXTS = "state", "told"
-"""Labels that are as high as what they say."""
+"""Ids of labels with a variable height."""
 
 
-class KnobScreen(ModalScreen[None]):
-    """The dialog: it acts on the engine of now, whatever moment is shown."""
+class KnobScreen(TableDialog):
+    """The dialog; it acts on the present engine, whatever moment is shown."""
 
     DEFAULT_CSS = """
     KnobScreen {
@@ -298,15 +291,11 @@ class KnobScreen(ModalScreen[None]):
         self._state = self._known_state()
         self._keep = self._state.kept
         self._host_named = False
-        self._given_up = Event()
         self._drawn: tuple[object, ...] = ()
-        """What the table is of."""
         self._kept_before = self._keep
         self._refused: str | None = None
-        """Why nothing could be turned when we looked last."""
 
     def compose(self) -> ComposeResult:
-        """The limits, a switch and two buttons, what is told, a table."""
         with Vertical(id="sheet"):
             yield Label("Limits of this engine, while it runs", id="title")
             yield Label(HINT, id="hint", markup=False)
@@ -328,7 +317,7 @@ class KnobScreen(ModalScreen[None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        """Begin to look; buttons leave the focus where digits go."""
+        """Start polling; buttons leave the focus to the fields."""
         for button in self.query(Button):
             button.can_focus = False
         self._look()
@@ -339,7 +328,7 @@ class KnobScreen(ModalScreen[None]):
                 return
 
     def on_resize(self) -> None:
-        """The table has what the rest leaves."""
+        """Give the table the rows left."""
         self.set_class(self.size.height < 30, "-short")
         self.call_after_refresh(self._fit)
 
@@ -349,26 +338,18 @@ class KnobScreen(ModalScreen[None]):
         most = max(self.size.height - beside, 3)
         self.query_one(VerticalScroll).styles.max_height = most
 
-    def on_unmount(self) -> None:
-        """Whoever computes may stop."""
-        self._given_up.set()
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No keys for what the engine does not do."""
         if action in {"turn", "reset", "keep"}:
             return self._refused is None
         return super().check_action(action, parameters)
 
-    # What is.
-
     @property
     def is_recorded(self) -> bool:
-        """There is no engine any more."""
+        """There is no live engine."""
         return self._feed.limit_desk is None or self._feed.state is FeedState.REPLAYING
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be turned now."""
         desk = self._feed.limit_desk
         if desk is None or self.is_recorded:
             return RECORDED
@@ -380,7 +361,7 @@ class KnobScreen(ModalScreen[None]):
         return knob_state(self._feed.present(self._source), answered)
 
     def _look(self) -> None:
-        """Show what is known now; what people typed stays."""
+        """Show the present state; text typed by the user stays."""
         self._state = state = self._known_state()
         refusal = self.refusal
         for row, knob in zip(self.query(KnobRow), state.knobs, strict=True):
@@ -406,10 +387,10 @@ class KnobScreen(ModalScreen[None]):
 
     @property
     def _wanted(self) -> tuple[int, int]:
-        """As proposed.
+        """The proposed values.
 
         Raises:
-            UsageError: one is no number it could have.
+            UsageError: one is invalid.
         """
         seqs, tokens = (
             knob.present or 0 if field.disabled else knob.read(field.value)
@@ -419,17 +400,15 @@ class KnobScreen(ModalScreen[None]):
         )
         return seqs, tokens
 
-    # The table.
-
     def _look_ahead(self) -> None:
-        """What is proposed, predicted; else what the last change came to."""
+        """Predict the proposal, else show the outcome of the last change."""
         try:
-            asked = self._state.changed_by(self._wanted)
+            limits = self._state.changed_by(self._wanted)
         except UsageError:
             return
         change_ns = changed_ns(self._state)
-        if asked != LimitPair() and not self.is_recorded:
-            drawn: tuple[object, ...] = ("asked", asked, change_ns)
+        if limits != LimitPair() and not self.is_recorded:
+            drawn: tuple[object, ...] = ("asked", limits, change_ns)
         else:
             waits = "" if change_ns is None else self._outlook.waits_text(change_ns)
             marks = self._outlook.changes()
@@ -440,25 +419,26 @@ class KnobScreen(ModalScreen[None]):
         self._given_up.set()
         self._given_up = Event()
         if drawn[0] == "asked":
-            self._predict(asked, self._given_up)
+            self._predict(limits, self._given_up)
         else:
             self._tell_outcome(change_ns)
 
     @work(exclusive=True, group="table")
-    async def _predict(self, asked: LimitPair, given_up: Event) -> None:
-        title, table = f"predicted: {pair_text(asked)}", self.query_one(KnobTable)
-        table.show(lambda width: said(title, "simulating…", width))
+    async def _predict(self, limits: LimitPair, given_up: Event) -> None:
+        title, table = f"predicted: {pair_text(limits)}", self.query_one(KnobTable)
+        table.show(lambda width: text_lines(title, "simulating…", width))
         await asyncio.sleep(TYPING_S)
         try:
-            told = await self._outlook.prediction(asked, self._state, given_up)
+            prediction = await self._outlook.prediction(limits, self._state, given_up)
         except InferwatchError as error:
             why = f"Cannot say: {error}."
-            table.show(lambda width: said(title, why, width))
+            table.show(lambda width: text_lines(title, why, width))
         except GivenUpError:
             return
         else:
-            of = f"{title}, from the last {counted(told.measured.requests, 'request')}"
-            table.show(lambda width: prediction_lines(of, told, width))
+            requests = counted(prediction.measured.requests, "request")
+            of = f"{title}, from the last {requests}"
+            table.show(lambda width: prediction_lines(of, prediction, width))
 
     @work(exclusive=True, group="table")
     async def _tell_outcome(self, change_ns: int | None) -> None:
@@ -472,7 +452,7 @@ class KnobScreen(ModalScreen[None]):
                 text = NOT_YET
             table.show(
                 lambda width: [
-                    *(said("other values", text, width) if text else ()),
+                    *(text_lines("other values", text, width) if text else ()),
                     *change_list(marks, wall_text, width),
                 ]
             )
@@ -486,8 +466,6 @@ class KnobScreen(ModalScreen[None]):
                 *change_list(marks, wall_text, width),
             ]
         )
-
-    # Turning.
 
     @on(Input.Changed)
     def _typing(self) -> None:
@@ -507,41 +485,35 @@ class KnobScreen(ModalScreen[None]):
             self.action_reset()
 
     def action_keep(self) -> None:
-        """The switch says it; to turn them says it to the engine."""
+        """Toggle whether limits stay; the engine learns it on the next turn."""
         if self.refusal is None:
             self._keep = not self._keep
             self.query_one(KeepSwitch).show(on=self._keep, can_turn=True)
 
     def action_turn(self) -> None:
-        """Turn them as proposed; once at a time."""
+        """Turn the limits as proposed, once at a time."""
         if not self.is_turning:
             self._turn(back=False)
 
     def action_reset(self) -> None:
-        """Back to the start-up values, whatever is proposed."""
         if not self.is_turning:
             self._turn(back=True)
 
     @property
     def is_turning(self) -> bool:
-        """The engine has yet to answer, or somebody to name its host."""
+        """The engine has not answered yet, or the host is being asked for."""
         return any(
             each.group == "turn" and not each.is_finished and each.node is self
             for each in self.workers
         )
-
-    @property
-    def is_busy(self) -> bool:
-        """It turns, or the table is yet to come."""
-        return any(not each.is_finished for each in self.workers if each.node is self)
 
     @work(group="turn")
     async def _turn(self, *, back: bool) -> None:
         desk = self._feed.limit_desk
         try:
             wanted = self._state.start if back else self._wanted
-            asked = self._asked_of(wanted)
-            if asked is None or desk is None:
+            limits = self._asked_of(wanted)
+            if limits is None or desk is None:
                 return
             if not await self._may_turn(desk.must_name_host):
                 return
@@ -549,7 +521,7 @@ class KnobScreen(ModalScreen[None]):
             if back or wanted == self._state.start:
                 await desk.reset()
             else:
-                await desk.set(asked, keep=self._keep)
+                await desk.set(limits, keep=self._keep)
         except InferwatchError as error:
             self._tell(f"▲ {error}", "-wrong")
             self._look()
@@ -560,37 +532,28 @@ class KnobScreen(ModalScreen[None]):
             self._tell(f"✔ {done_text(wanted, keep=self._keep)}", "-done")
 
     def _asked_of(self, wanted: tuple[int | None, int | None]) -> LimitPair | None:
-        """What differs from the present; None where nothing is to be done, said why."""
+        """Return what differs from the present values, None if nothing does."""
         if (why := self.refusal) is not None:
             raise UsageError(why)
         seqs, tokens = wanted
         if seqs is None or tokens is None:
             raise UsageError("the engine does not tell its limits")
-        asked = self._state.changed_by((seqs, tokens))
+        limits = self._state.changed_by((seqs, tokens))
         keeps = self._state.in_force and self._keep != self._state.kept
-        if asked == LimitPair() and not keeps:
+        if limits == LimitPair() and not keeps:
             self._tell("nothing to turn: these are the present values")
             return None
-        return asked
+        return limits
 
     async def _may_turn(self, host: str | None) -> bool:
-        """Who named the host once need not do it again."""
+        """Ask for the host's name, once."""
         if host is None or self._host_named:
             return True
         self._host_named = await self.app.push_screen_wait(HostQuestion(host, ASKED))
         return self._host_named
 
     def _tell(self, text: str, kind: str = "") -> None:
-        told = self.query_one("#told", Label)
-        told.update(visible(text))
-        told.set_class(kind == "-wrong", "-wrong")
-        told.set_class(kind == "-done", "-done")
-
-    def action_leave(self) -> None:
-        """Back to the screen; what was turned stays turned while we are there."""
-        self.dismiss(None)
-
-    def action_scroll(self, way: int) -> None:
-        """Through the table, where it is higher than the screen."""
-        scrolled = self.query_one(VerticalScroll)
-        scrolled.scroll_relative(y=way * max(scrolled.size.height - 1, 1))
+        label = self.query_one("#told", Label)
+        label.update(visible(text))
+        label.set_class(kind == "-wrong", "-wrong")
+        label.set_class(kind == "-done", "-done")

@@ -1,4 +1,4 @@
-"""What two limits were at start, are now, and could be."""
+"""Two limits: their values at start and at present, and possible values."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -15,31 +15,31 @@ STAYS = "start-up values return 10 s after whoever set them leaves"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitKnob:
-    """One limit, of all ranks together."""
+    """One limit over all ranks."""
 
     name: str
     start: int | None = None
-    """None: no engine tells."""
+    """None if no engine reports it."""
     present: int | None = None
-    """The lowest of all ranks."""
+    """Lowest of all ranks."""
     highest: int | None = None
-    """Where ranks differ, which somebody else's change to one of them makes so."""
+    """Highest of all ranks, which differ if one of them was turned elsewhere."""
     fixed: str | None = None
-    """Why this engine does not let it be changed."""
+    """Why this engine cannot change it."""
 
     @property
     def choices(self) -> list[int]:
-        """Worth trying: halves of the start, and the start."""
+        """Values worth trying: the start and powers of two below it."""
         if self.start is None:
             return []
-        found, value = [self.start], self.start
+        choices, value = [self.start], self.start
         while value > 1:
             value = 1 << (value - 1).bit_length() - 1
-            found.append(value)
-        return found[::-1]
+            choices.append(value)
+        return choices[::-1]
 
     def beside(self, value: int | None, by: int) -> int | None:
-        """The next choice above or below a value."""
+        """Return the next choice above or below a value."""
         if value is None:
             return self.present
         if by > 0:
@@ -48,10 +48,10 @@ class LimitKnob:
         return lower[-1] if lower else 1
 
     def read(self, text: str) -> int:
-        """What was typed.
+        """Parse a value.
 
         Raises:
-            UsageError: it cannot be that.
+            UsageError: the limit cannot have this value.
         """
         value = int(text) if text.isascii() and text.isdecimal() else 0
         if self.start is None or not 1 <= value <= self.start:
@@ -69,37 +69,35 @@ class KnobState:
 
     knobs: tuple[LimitKnob, LimitKnob]
     limits: tuple[LiveLimits, ...] = ()
-    """By rank, as last heard of."""
+    """Latest limits by rank."""
     pending: bool = False
-    """The engine said that it will go by them, and has had no step since."""
+    """The engine has accepted the limits but has not run a step since."""
 
     @property
     def by(self) -> str | None:
-        """Who set what is in force; None where nothing is."""
+        """Who set the limits in force; None without any."""
         return next((each.by or "" for each in self.limits if each.in_force), None)
 
     @property
     def in_force(self) -> bool:
-        """Something is lower than at start."""
+        """A limit is lower than at start."""
         return any(each.in_force for each in self.limits)
 
     @property
     def kept(self) -> bool:
-        """It stays when whoever set it goes."""
+        """Limits stay after whoever set them disconnects."""
         return self.in_force and all(e.kept for e in self.limits if e.in_force)
 
     @property
     def present(self) -> tuple[int | None, int | None]:
-        """What is in force."""
         return self.knobs[0].present, self.knobs[1].present
 
     @property
     def start(self) -> tuple[int | None, int | None]:
-        """What the engine was started with."""
         return self.knobs[0].start, self.knobs[1].start
 
     def changed_by(self, wanted: tuple[int, int]) -> LimitPair:
-        """Only what differs: of the other we say nothing."""
+        """Return only the limits that differ."""
         seqs, tokens = (
             value if (value, value) != (knob.present, knob.highest) else None
             for value, knob in zip(wanted, self.knobs, strict=True)
@@ -107,24 +105,24 @@ class KnobState:
         return LimitPair(max_num_seqs=seqs, max_num_batched_tokens=tokens)
 
 
-def knob_state(shown: Snapshot, answered: Sequence[LiveLimits] = ()) -> KnobState:
-    """As the engine told, and as it answered us, whichever is later."""
-    if len({each.source for each in shown.live_limits}) > 1:
-        return _state(shown, shown.live_limits)  # of several, none is turned
-    told = {each.rank: each for each in shown.live_limits}
+def knob_state(snapshot: Snapshot, answered: Sequence[LiveLimits] = ()) -> KnobState:
+    """Return the limits as reported, or as answered to us, whichever is newer."""
+    if len({each.source for each in snapshot.live_limits}) > 1:
+        return _state(snapshot, snapshot.live_limits)  # of several, none is turned
+    by_rank = {each.rank: each for each in snapshot.live_limits}
     later = {
         each.rank: each
         for each in answered
-        if each.rank not in told or each.version > told[each.rank].version
+        if each.rank not in by_rank or each.version > by_rank[each.rank].version
     }
-    limits = [each for _, each in sorted({**told, **later}.items())]
-    return _state(shown, limits, pending=bool(later))
+    limits = [each for _, each in sorted({**by_rank, **later}.items())]
+    return _state(snapshot, limits, pending=bool(later))
 
 
 def _state(
-    shown: Snapshot, limits: Sequence[LiveLimits], *, pending: bool = False
+    snapshot: Snapshot, limits: Sequence[LiveLimits], *, pending: bool = False
 ) -> KnobState:
-    seqs, tokens = (_knob(name, shown, limits) for name in NAMES)
+    seqs, tokens = (_knob(name, snapshot, limits) for name in NAMES)
     return KnobState(knobs=(seqs, tokens), limits=tuple(limits), pending=pending)
 
 

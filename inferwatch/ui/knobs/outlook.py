@@ -1,4 +1,4 @@
-"""What other limits would make of the last minutes; what those in force have made."""
+"""Predictions for other limits, and the outcome of changes."""
 
 import asyncio
 from math import ceil
@@ -13,39 +13,36 @@ from inferwatch.studies.what_if.prediction import WhatIf, predict
 from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SettingChange
 from inferwatch.studies.what_if.shown import run_shown
+from inferwatch.ui.kit.dialogs import GivenUpError
 from inferwatch.ui.knobs.knob_state import KnobState
 from inferwatch.ui.knobs.span_numbers import SpanNumbers, span_numbers
 
 LEARN_NS = 300 * NS_PER_S
-"""The last minutes are those that are kept in memory."""
+"""The last minutes are kept in memory."""
 SIDE_NS = 30 * NS_PER_S
-"""Before a change, and after it."""
+"""Time before and after a change."""
 RUN_HOLDS_NS = 20 * NS_PER_S
-"""So long what was learnt of the load is still of the last minutes."""
-
-
-class GivenUpError(Exception):
-    """Nobody waits for it any more."""
+"""How long a learnt load is used for predictions."""
 
 
 class Outlook:
-    """Of one engine, or of all that is shown."""
+    """Predictions and outcomes for one server, or all."""
 
     def __init__(self, feed: Feed, source: str | None) -> None:
         self._feed, self._source = feed, source
         self._run: tuple[int, int, RecordedRun] | None = None
-        """When it was learnt, since which change, and what."""
+        """When it was learnt, since which change, and the run."""
         self._sides: dict[tuple[int, int], SpanNumbers] = {}
-        """By span; those that are over do not change."""
+        """Past spans, which do not change."""
 
     async def prediction(
         self, wanted: LimitPair, state: KnobState, given_up: Event
     ) -> WhatIf:
-        """What these limits would have made of the time since the last change.
+        """Predict these limits for the time since the last change.
 
         Raises:
             CannotTellError: too little is known.
-            GivenUpError: nobody waits any more.
+            GivenUpError: the dialog was closed.
         """
 
         def heard(_: int) -> None:
@@ -75,18 +72,18 @@ class Outlook:
         return run
 
     async def outcome(self, change_ns: int) -> tuple[SpanNumbers, SpanNumbers | None]:
-        """Both sides of a change; of the later one nothing before it is over."""
+        """Return numbers before and after a change; None until the latter is over."""
         before = await self._side(self._begin_ns(change_ns), change_ns)
         if self.left_ns(change_ns) > 0:
             return before, None
         return before, await self._side(change_ns, change_ns + SIDE_NS)
 
     def left_ns(self, change_ns: int) -> int:
-        """Until the later side is over."""
+        """Return the time until the span after the change is over."""
         return max(change_ns + SIDE_NS - self._feed.now_ns(), 0)
 
     def waits_text(self, change_ns: int) -> str:
-        """What stands over the later side while it is not over."""
+        """Return the heading of a span that is not over."""
         left_ns, playback = self.left_ns(change_ns), self._feed.playback
         if not left_ns:
             return ""
@@ -97,13 +94,12 @@ class Outlook:
         return f"after: in {ceil(left_ns / NS_PER_S)} s"
 
     def changes(self) -> tuple[Mark, ...]:
-        """Those of limits, as far as the session knows, up to what is shown."""
         playback, now_ns = self._feed.playback, self._feed.now_ns()
         marks = playback.marks if playback is not None else ()
         return tuple(m for m in marks if m.kind is MarkKind.LIMITS and m.t_ns <= now_ns)
 
     def _begin_ns(self, change_ns: int) -> int:
-        """The earlier side goes back to the change before at most."""
+        """Return the start of the span before, no earlier than the previous change."""
         earlier = [m.t_ns for m in self.changes() if m.t_ns < change_ns - NS_PER_S]
         return max([change_ns - SIDE_NS, 0, *earlier])
 
@@ -121,7 +117,7 @@ class Outlook:
 
 
 def changed_ns(state: KnobState) -> int | None:
-    """When the limits in force came to be; None where nobody changed them in sight."""
-    told = [e.t_ns for e in state.limits if e.change is not LimitChange.START]
-    since_ns = max(told, default=0)
+    """Return when the limits in force were set, None if unknown."""
+    times_ns = [e.t_ns for e in state.limits if e.change is not LimitChange.START]
+    since_ns = max(times_ns, default=0)
     return since_ns if since_ns > 0 and not state.pending else None

@@ -1,6 +1,6 @@
-"""What the seconds before a change of limits came to, and those after it.
+"""Metrics of the seconds before and after a change of limits.
 
-A latency counts where its request got its first token, or its last; as in every window.
+A latency counts when the request got its first token, or its last, as in every window.
 """
 
 from collections import defaultdict
@@ -26,20 +26,19 @@ PERCENTS = ("p50", "p99")
 LATENCIES = ("ttft_s", "tpot_s")
 TOKENS_PER_S, WAITING = "output tokens/s", "requests waiting"
 MOST_STEPS = 20_000
-"""So many are told at most, the latest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanFigure:
-    """A number of a span, and where it may lie."""
+    """A number and its confidence interval."""
 
     value: float | None = None
     interval: Interval = (None, None)
     weak: bool = False
-    """It rests on too few."""
+    """It rests on too few samples."""
 
     def is_apart(self, other: "SpanFigure") -> bool | None:
-        """The intervals have nothing in common; None where too little is known."""
+        """Return True if the intervals do not overlap, None if that is unknown."""
         (low, high), (lower, higher) = self.interval, other.interval
         ends = (high, lower), (higher, low)
         if any(a is not None and b is not None and a < b for a, b in ends):
@@ -49,27 +48,25 @@ class SpanFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanNumbers:
-    """Both latencies, what came out and who waited, over one span."""
+    """Latencies, throughput and queue of one span."""
 
     start_ns: int
     end_ns: int
     figures: Mapping[str, SpanFigure] = field(default_factory=dict)
     """By ``ttft_s p99``, ``output tokens/s``, ``requests waiting``."""
     forgotten: bool = False
-    """More requests ended since than are kept: no latency is known."""
+    """Requests of the span were evicted, so latencies are unknown."""
 
     def of(self, name: str) -> SpanFigure:
-        """A number; unknown where there is none."""
         return self.figures.get(name, SpanFigure())
 
 
 def span_numbers(
-    shown: Snapshot, steps: Iterable[Step], start_ns: int, end_ns: int
+    snapshot: Snapshot, steps: Iterable[Step], start_ns: int, end_ns: int
 ) -> SpanNumbers:
-    """Of the requests and steps of a span."""
     there = [each for each in steps if start_ns < each.end_ns <= end_ns]
-    forgotten = _is_forgotten(shown, start_ns)
-    figures = {} if forgotten else _latencies(shown.requests, start_ns, end_ns)
+    forgotten = _is_forgotten(snapshot, start_ns)
+    figures = {} if forgotten else _latencies(snapshot.requests, start_ns, end_ns)
     if there:
         whole = len(there) < MOST_STEPS
         since_ns = start_ns if whole else min(each.end_ns for each in there)
@@ -80,10 +77,10 @@ def span_numbers(
     )
 
 
-def _is_forgotten(shown: Snapshot, start_ns: int) -> bool:
-    """Rows of then have made room for later ones."""
-    ended = [each.arrived_ns for each in shown.requests if not each.state.live]
-    return shown.requests_evicted > 0 and min(ended, default=start_ns) > start_ns
+def _is_forgotten(snapshot: Snapshot, start_ns: int) -> bool:
+    """Return True if rows of the span were evicted."""
+    ended = [each.arrived_ns for each in snapshot.requests if not each.state.live]
+    return snapshot.requests_evicted > 0 and min(ended, default=start_ns) > start_ns
 
 
 def _latencies(
@@ -96,12 +93,12 @@ def _latencies(
             first.append((row.arrived_ns + round(row.ttft_s * NS_PER_S), row.ttft_s))
         if row.tpot_s is not None and row.e2el_s is not None and not row.state.live:
             whole.append((row.arrived_ns + round(row.e2el_s * NS_PER_S), row.tpot_s))
-    found: dict[str, SpanFigure] = {}
-    for metric, told in zip(LATENCIES, (first, whole), strict=True):
-        values = [each for t_ns, each in sorted(told) if start_ns < t_ns <= end_ns]
+    figures: dict[str, SpanFigure] = {}
+    for metric, samples in zip(LATENCIES, (first, whole), strict=True):
+        values = [each for t_ns, each in sorted(samples) if start_ns < t_ns <= end_ns]
         if values:
-            found |= _percentiles(metric, np.array(values, np.float64))
-    return found
+            figures |= _percentiles(metric, np.array(values, np.float64))
+    return figures
 
 
 def _percentiles(metric: str, values: Numbers) -> dict[str, SpanFigure]:
@@ -129,7 +126,7 @@ def _mean(values: Numbers) -> SpanFigure:
 
 
 def _rates(steps: Iterable[Step], start_ns: int, end_ns: int) -> Numbers:
-    """Tokens a second, bin by bin; what is left over at the end is not in."""
+    """Return tokens per second by whole bins."""
     made = np.zeros(max((end_ns - start_ns) // BIN_NS, 0))
     for step in steps:
         place = (step.end_ns - start_ns - 1) // BIN_NS
@@ -139,17 +136,17 @@ def _rates(steps: Iterable[Step], start_ns: int, end_ns: int) -> Numbers:
 
 
 def _waiting(steps: Iterable[Step], start_ns: int) -> Numbers:
-    """How many waited, in the mean of each bin with steps; all ranks together."""
-    told: dict[int, dict[tuple[str, int], list[int]]] = defaultdict(
+    """Return the mean queue length of each bin with steps, summed over ranks."""
+    queues: dict[int, dict[tuple[str, int], list[int]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for step in steps:
         place = (step.end_ns - start_ns - 1) // BIN_NS
-        told[place][step.source, step.rank].append(step.waiting)
+        queues[place][step.source, step.rank].append(step.waiting)
     return np.array(
         [
-            sum(sum(each) / len(each) for each in told[place].values())
-            for place in sorted(told)
+            sum(sum(each) / len(each) for each in queues[place].values())
+            for place in sorted(queues)
         ],
         np.float64,
     )

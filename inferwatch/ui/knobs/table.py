@@ -1,4 +1,4 @@
-"""What other limits would do, and what those that were turned have done."""
+"""The table of predictions and outcomes of limits."""
 
 from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
@@ -27,14 +27,13 @@ from inferwatch.ui.knobs.span_numbers import (
 
 UNKNOWN = "–"
 PREDICTED = ("TTFT p50", "TTFT p99", "TPOT p50", "TPOT p99", "tokens/s", "binds")
-"""Of what-if's table, the rows that tell whether a limit is worth turning."""
+"""Rows of the what-if table that matter for limits."""
 SAME, CANNOT = "not told apart", "cannot tell"
 ALIGN = "  "
 MOST_CHANGES = 20
 
 
 Draw = Callable[[int], Sequence[Line]]
-"""Lines for a width."""
 
 
 def _nothing(_: int) -> Sequence[Line]:
@@ -42,7 +41,7 @@ def _nothing(_: int) -> Sequence[Line]:
 
 
 class KnobTable(Panel):
-    """A heading, a table, sentences below; what holds it scrolls."""
+    """A heading, a table and sentences; its container scrolls."""
 
     DEFAULT_CSS = """
     KnobTable { height: auto; min-height: 3; }
@@ -53,36 +52,33 @@ class KnobTable(Panel):
         self._draws: Draw = _nothing
 
     def show(self, draws: Draw) -> None:
-        """Take what to draw."""
         self._draws = draws
         self._fit()
         self.redraw()
 
     def on_resize(self) -> None:
-        """Sentences wrap otherwise."""
         self._fit()
 
     def _fit(self) -> None:
         self.styles.height = max(len(self._draws(self.size.width or 74)), 1)
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """All of it."""
         del height
         return [fit(line, width) for line in self._draws(width)]
 
 
-def said(title: str, text: str, width: int) -> list[Line]:
-    """A heading, and sentences in place of a table."""
+def text_lines(title: str, text: str, width: int) -> list[Line]:
+    """Return a heading and sentences in place of a table."""
     return [_head(title, width), *_sentences([text], width)]
 
 
-def prediction_lines(title: str, told: WhatIf, width: int) -> list[Line]:
-    """The last minutes as they were, and as they would have been."""
+def prediction_lines(title: str, prediction: WhatIf, width: int) -> list[Line]:
+    """Return the last minutes as measured and as predicted."""
     table = [["", "measured", "predicted", "error of the model"]]
-    wanted = [r for r in rows(told) if r.name.split(",")[0] in PREDICTED]
+    wanted = [r for r in rows(prediction) if r.name.split(",")[0] in PREDICTED]
     table += [[r.name, r.measured, r.predicted[0], r.error] for r in wanted]
     lines = [_head(title, width), *_columns(table, ("muted", "strong", "muted"))]
-    every = list(sentences(told))
+    every = list(sentences(prediction))
     doubts = [each for each in every if "cannot say" in each or "Less sure" in each]
     return [
         *lines,
@@ -97,7 +93,7 @@ def outcome_lines(
     waits: str,
     width: int,
 ) -> list[Line]:
-    """The seconds on either side of a change, each number with its interval."""
+    """Return numbers before and after a change, with their intervals."""
     table = [["", "before", waits or "after", "change"]]
     table += [
         _outcome_row(name, unit, before, after) for name, unit in _rows(before, after)
@@ -109,7 +105,6 @@ def outcome_lines(
 def change_list(
     marks: Sequence[Mark], wall_text: Callable[[int], str], width: int
 ) -> list[Line]:
-    """When limits were changed, the latest first."""
     if not marks:
         return []
     lines: list[Line] = [_head("changes", width)]
@@ -141,7 +136,7 @@ def _outcome_row(
 
 
 def _figure(figure: SpanFigure, unit: TimeUnit | None) -> str:
-    """A value and its interval: ``82.1 (74.0–91.2)``."""
+    """Format a value and its interval: ``82.1 (74.0–91.2)``."""
     if figure.value is None:
         return UNKNOWN
 
@@ -183,7 +178,7 @@ def _head(title: str, width: int) -> Line:
 
 
 def _columns(table: Sequence[Sequence[str]], inks: Sequence[str]) -> list[Line]:
-    """Numbers to the right, under their headings."""
+    """Align columns to the right."""
     widths = [max(cells_of(row[n]) for row in table) for n in range(len(table[0]))]
     lines: list[Line] = []
     for place, row in enumerate(table):
@@ -200,9 +195,9 @@ def _padded(text: str, width: int, *, right: bool) -> str:
     return pad + text if right else text + pad
 
 
-def _sentences(told: Sequence[str] | Iterator[str], width: int) -> list[Line]:
+def _sentences(sentences: Sequence[str] | Iterator[str], width: int) -> list[Line]:
     return [
         (TextRun(each, "warn" if "annot say" in text else "muted"),)
-        for text in told
+        for text in sentences
         for each in wrap(text, max(width, 20))
     ]

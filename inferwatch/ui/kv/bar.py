@@ -1,4 +1,4 @@
-"""Private, shared, idle-cached and free blocks as one bar, and when it will be full."""
+"""KV cache usage as one bar, and when it will be full."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,20 +18,20 @@ from inferwatch.ui.kit.renderables.text import (
     ruled,
     width_of,
 )
-from inferwatch.ui.widgets.counted import at_last_reading
+from inferwatch.ui.widgets.counter_facts import at_last_reading
 
 AROUND_TITLE = 8
-"""Cells of a heading that are rule and gaps."""
+"""Cells of a heading besides its text."""
 OLD_S = 1.0
-"""From this age on a map says how old it is."""
+"""Age from which a map says how old it is."""
 SOON_S = 60.0
-"""A cache that is full before that is worth a warning."""
+"""A cache full within this time is a warning."""
 FAR_S = 3_600.0
-"""Nobody can say today's rate that far ahead."""
+"""Longest extrapolation of the growth rate."""
 
 
 class BarPart(NamedTuple):
-    """One part of the cache, as the bar and its legend draw it."""
+    """A part of the cache in bar and legend."""
 
     name: str
     glyph: str
@@ -40,7 +40,7 @@ class BarPart(NamedTuple):
 
 
 class KvBar(Panel):
-    """What blocks are used for, as one bar; the mark below is the peak."""
+    """What blocks are used for, as one bar with a mark at the peak."""
 
     DEFAULT_CSS = """
     KvBar { height: 5; }
@@ -51,28 +51,26 @@ class KvBar(Panel):
     _memory: Memory | None = None
     _parts: Sequence[BarPart] = ()
 
-    def show(self, shown: Snapshot) -> None:
-        """Take the state of the cache; the share in use, where blocks are unknown."""
-        self._kv, self._memory = shown.kv, shown.memory
-        self._usage = at_last_reading(shown).kv_usage
-        self._parts = parts_of(shown)
+    def show(self, snapshot: Snapshot) -> None:
+        """Show the state of the cache; only its usage if blocks are unknown."""
+        self._kv, self._memory = snapshot.kv, snapshot.memory
+        self._usage = at_last_reading(snapshot).kv_usage
+        self._parts = parts_of(snapshot)
         self.redraw()
 
     @property
     def _total(self) -> int:
-        """Blocks that the bar is made of."""
         return max(self._kv.total_blocks or 0, sum(each.blocks for each in self._parts))
 
     @property
     def _used(self) -> float | None:
-        """Share in use, 0-1."""
+        """Usage, 0-1."""
         if not self._parts or not self._total:
             return self._usage
         *held, _, _ = self._parts
         return sum(each.blocks for each in held) / self._total
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The heading, rows of bar, one for the peak, one that says what is what."""
         head, room = self._head(width), width - 4
         if not self._parts and self._usage is None:
             said = "  it is not known how many blocks are in use"
@@ -92,7 +90,7 @@ class KvBar(Panel):
         return ruled(title, full, width)
 
     def _sizes(self) -> Sequence[str]:
-        """How large the cache is and how much of it is in use; the longest first."""
+        """Return usage and size of the cache, longest first."""
         if not self._total:
             return ()
         kv, size = self._kv, counted(self._total, "block")
@@ -119,7 +117,6 @@ class KvBar(Panel):
         return (*line, TextRun("·" * (room - at), "rule"))
 
     def _legend(self, room: int) -> Line:
-        """Counts and shares of the parts; counts alone where there is less room."""
         full = self._named(with_share=True)
         return full if width_of(full) <= room else self._named(with_share=False)
 
@@ -156,13 +153,13 @@ class KvBar(Panel):
         return (TextRun("  "), TextRun(text, "muted"))
 
 
-def parts_of(shown: Snapshot) -> Sequence[BarPart]:
-    """Of the map, where there is one: all of one moment; else of the last step."""
-    kv, memory = shown.kv, shown.memory
+def parts_of(snapshot: Snapshot) -> Sequence[BarPart]:
+    """Return the parts by the block map if it is current, else by the last step."""
+    kv, memory = snapshot.kv, snapshot.memory
     private = memory.private_blocks if memory else None
     shared = memory.shared_blocks if memory else None
     if private is None or shared is None or _is_past(kv, memory):
-        if kv.used_blocks is None or shown.without_steps or not kv.total_blocks:
+        if kv.used_blocks is None or snapshot.without_steps or not kv.total_blocks:
             return ()
         held = [BarPart(label_of(KvState.used_blocks), "█", "kv", kv.used_blocks)]
     else:
@@ -171,8 +168,8 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
             BarPart(label_of(Memory.shared_blocks), "▓", "shared", shared),
         ]
     cached, free = kv.cached_blocks, kv.free_blocks
-    if shown.block_maps and not _is_past(kv, memory):
-        counts = [each.counts for each in shown.block_maps]
+    if snapshot.block_maps and not _is_past(kv, memory):
+        counts = [each.counts for each in snapshot.block_maps]
         free, cached = (sum(each[place] for each in counts) for place in (0, 1))
     return (
         *held,
@@ -182,14 +179,14 @@ def parts_of(shown: Snapshot) -> Sequence[BarPart]:
 
 
 def _is_past(kv: KvState, memory: Memory | None) -> bool:
-    """The map is of a while ago, and steps have told of another use since."""
+    """Return True if the map is old and usage has changed since."""
     if memory is None or (memory.map_age_s or 0) <= OLD_S or kv.used_blocks is None:
         return False
     return kv.used_blocks != (memory.private_blocks or 0) + (memory.shared_blocks or 0)
 
 
 def full_in(memory: Memory | None) -> Line:
-    """When no block is left at the present rate; only while it grows."""
+    """Return when the cache is full at the present rate, while it grows."""
     if memory is None or not memory.growth_blocks_per_s or memory.full_in_s is None:
         return ()
     rate = format_rate(memory.growth_blocks_per_s).strip()
@@ -201,7 +198,7 @@ def full_in(memory: Memory | None) -> Line:
 
 
 def peak_of(kv: KvState) -> float | None:
-    """The fullest it was, 0-1."""
+    """Return the peak usage, 0-1."""
     if kv.peak_used_blocks is None or not kv.total_blocks:
         return kv.peak_usage
     return kv.peak_used_blocks / kv.total_blocks

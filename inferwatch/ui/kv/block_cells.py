@@ -1,6 +1,6 @@
-"""KV blocks as cells of a picture: in which order they stand, how many share a cell.
+"""KV blocks as cells of a map: their order and how many share a cell.
 
-Numbers alone, no colours: 50,000 blocks are arranged and folded in a few milliseconds.
+Numbers only, no colours: 50,000 blocks take a few milliseconds.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ Ints = npt.NDArray[np.intp]
 Looks = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 Listed = tuple[tuple[int, ...], Ints]
-"""Blocks of a request as a map has them, and as an array."""
+"""Blocks of a request as a tuple and as an array."""
 
 
 class MapOrder(StrEnum):
-    """In which order the blocks stand."""
+    """Order of the blocks."""
 
     ID = "block id"
     HOLDER = "holder"
@@ -28,7 +28,7 @@ class MapOrder(StrEnum):
 
 
 class Look(IntEnum):
-    """What a cell looks like: a ``BlockState``, or the same of the neighbour."""
+    """Look of a cell: a ``BlockState``, or that of a neighbouring holder."""
 
     FREE = BlockState.FREE
     CACHED = BlockState.CACHED
@@ -36,11 +36,11 @@ class Look(IntEnum):
     SHARED = BlockState.SHARED
     NULL = BlockState.NULL
     PRIVATE_NEXT = 5
-    """Another holder than that of the blocks before."""
+    """Private to another holder than the blocks before."""
     SHARED_NEXT = 6
-    """Shared by others than the blocks before."""
+    """Shared by other holders than the blocks before."""
     BLANK = 7
-    """No block is left for it."""
+    """No block."""
 
 
 MOST_FIRST = (
@@ -50,7 +50,7 @@ MOST_FIRST = (
     BlockState.FREE,
     BlockState.NULL,
 )
-"""Where a cell has as many of one state as of another, the first of these is shown."""
+"""State of a cell whose states are equally frequent: the first of these."""
 STATES = list(MOST_FIRST)
 NEXT_OF = np.arange(len(Look), dtype=np.uint8)
 NEXT_OF[Look.PRIVATE], NEXT_OF[Look.SHARED] = Look.PRIVATE_NEXT, Look.SHARED_NEXT
@@ -62,41 +62,40 @@ SECTION_NAMES = {
     BlockState.NULL: "null",
 }
 UNHELD_ORDER = np.argsort(np.array(STATES)).astype(np.uint8)
-"""By state, where its blocks stand among those that no request is known to hold."""
+"""By state, the order of blocks without a known holder."""
 
 
 @dataclass(frozen=True, eq=False)
 class ArrangedBlocks:
-    """Blocks in the order in which they are drawn."""
+    """Blocks in drawing order."""
 
     order: Ints
-    """Block ids by place."""
+    """Block ids."""
     states: Looks
-    """A ``BlockState`` each, by place."""
+    """``BlockState`` values."""
     next: Flags
-    """By place: it is inked unlike the blocks of the holder before."""
+    """Drawn unlike the blocks of the holder before."""
     sections: tuple[tuple[int, str], ...] = ()
-    """From which place on there is what; none where ids say it."""
+    """Starts and names of sections; none in order of ids."""
 
 
 def states_of(picture: BlockPicture) -> Looks:
-    """By block id."""
     return np.frombuffer(picture.states, dtype=np.uint8)
 
 
-class HeldBlocks:
-    """Who holds what, as two columns: all lists of held blocks one after the other."""
+class BlockHolders:
+    """Who holds which blocks, as two columns of all lists joined."""
 
     def __init__(
-        self, picture: BlockPicture, before: "HeldBlocks | None" = None
+        self, picture: BlockPicture, before: "BlockHolders | None" = None
     ) -> None:
         self.picture = picture
-        known: dict[int, Listed] = before.by_holder if before else {}
+        earlier: dict[int, Listed] = before.by_holder if before else {}
         self.by_holder: dict[int, Listed] = {
-            ordinal: _grown(known.get(ordinal), blocks)
+            ordinal: _grown(earlier.get(ordinal), blocks)
             for ordinal, blocks in zip(picture.holders, picture.held, strict=True)
         }
-        """The blocks of each as they are told, and as an array."""
+        """Blocks by holder, as tuple and array."""
         arrays = [array for _, array in self.by_holder.values()]
         blocks = np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.intp)
         sizes = np.fromiter(map(len, arrays), dtype=np.intp, count=len(arrays))
@@ -105,11 +104,11 @@ class HeldBlocks:
         whole = bool(known_ids.all())
         self.blocks: Ints = blocks if whole else blocks[known_ids]
         self.owners: Ints = owners if whole else owners[known_ids]
-        """The place of the holder in ``picture.holders``."""
+        """Index of the holder in ``picture.holders``."""
         self._counted: tuple[bytes, Sequence[tuple[int, int]]] = (b"", ())
 
     def once(self) -> tuple[Ints, Ints]:
-        """Every held block once, with whoever held it first, in the order of tokens."""
+        """Return each held block with its first holder, in order of tokens."""
         places = np.arange(len(self.blocks))
         first = np.zeros(len(self.picture.states), dtype=np.intp)
         first[self.blocks[::-1]] = places[::-1]  # of equal ones the last one stays
@@ -117,7 +116,7 @@ class HeldBlocks:
         return self.blocks[kept], self.owners[kept]
 
     def by_sharers(self, shared: Ints) -> tuple[Ints, Ints]:
-        """Shared blocks grouped by who shares them, the most shared first."""
+        """Return shared blocks grouped by holders, the most shared first."""
         if not len(shared):
             return shared, shared
         picture = self.picture
@@ -133,42 +132,41 @@ class HeldBlocks:
         return shared[by], group[by]
 
     def of(self, place: int) -> Flags:
-        """By block id: this holder has it."""
+        """Return flags by block id for one holder."""
         flags = np.zeros(len(self.picture.states), dtype=np.bool_)
         flags[self.blocks[self.owners == place]] = True
         return flags
 
     def counts_in(self, blocks: Ints) -> Sequence[tuple[int, int]]:
-        """Who holds how many of these blocks: most first, by place of the holder."""
-        asked = blocks.tobytes()
-        if self._counted[0] != asked:  # of one cursor it is asked more than once
-            self._counted = asked, self._count(blocks)
+        """Return how many of these blocks each holder has, most first."""
+        key = blocks.tobytes()
+        if self._counted[0] != key:  # of one cursor it is asked more than once
+            self._counted = key, self._count(blocks)
         return self._counted[1]
 
     def _count(self, blocks: Ints) -> Sequence[tuple[int, int]]:
         among = np.zeros(len(self.picture.states), dtype=np.bool_)
         among[blocks] = True
         counts = np.bincount(self.owners[np.flatnonzero(among[self.blocks])])
-        found = np.argsort(-counts, kind="stable")
-        return [(int(each), int(counts[each])) for each in found if counts[each]]
+        order = np.argsort(-counts, kind="stable")
+        return [(int(each), int(counts[each])) for each in order if counts[each]]
 
 
 def _grown(before: Listed | None, blocks: Sequence[int]) -> Listed:
-    """As an array; requests mostly keep their blocks and get more."""
-    told = tuple(blocks)
+    """Return blocks as an array; extends the array before if blocks were added."""
+    ids = tuple(blocks)
     if before is None:
-        return told, np.array(told, dtype=np.intp)
-    known, array = before
-    if known is told:
+        return ids, np.array(ids, dtype=np.intp)
+    earlier, array = before
+    if earlier is ids:
         return before
-    if told[: len(known)] != known:
-        return told, np.array(told, dtype=np.intp)
-    more = np.array(told[len(known) :], dtype=np.intp)
-    return told, np.concatenate((array, more))
+    if ids[: len(earlier)] != earlier:
+        return ids, np.array(ids, dtype=np.intp)
+    more = np.array(ids[len(earlier) :], dtype=np.intp)
+    return ids, np.concatenate((array, more))
 
 
-def arrange(held_blocks: HeldBlocks, by: MapOrder) -> ArrangedBlocks:
-    """Put the blocks of a map into an order."""
+def arrange(held_blocks: BlockHolders, by: MapOrder) -> ArrangedBlocks:
     states = states_of(held_blocks.picture)
     if by is MapOrder.ID:
         order = np.arange(len(states))
@@ -190,45 +188,44 @@ def arrange(held_blocks: HeldBlocks, by: MapOrder) -> ArrangedBlocks:
     return ArrangedBlocks(order, states[order], np.cumsum(turns) % 2 == 1, sections)
 
 
-def _sections(states: Looks, held: int, by: MapOrder) -> tuple[tuple[int, str], ...]:
-    """Where it goes over from one state to another; held ones may stand mixed."""
-    found = [(0, "held")] if held and by is MapOrder.HOLDER else []
-    start = held if by is MapOrder.HOLDER else 0
+def _sections(
+    states: Looks, count_held: int, by: MapOrder
+) -> tuple[tuple[int, str], ...]:
+    """Return where states change; held blocks are one section by holder."""
+    sections = [(0, "held")] if count_held and by is MapOrder.HOLDER else []
+    start = count_held if by is MapOrder.HOLDER else 0
     last: int | None = None
     changes = np.flatnonzero(states[start + 1 :] != states[start:-1]) + start + 1
     for place in (start, *changes.tolist()):
         if place < len(states) and states[place] != last:
             last = int(states[place])
-            found.append((place, SECTION_NAMES[BlockState(last)]))
-    return tuple(found)
+            sections.append((place, SECTION_NAMES[BlockState(last)]))
+    return tuple(sections)
 
 
 @dataclass(frozen=True)
 class MapScale:
-    """How blocks share the room there is."""
+    """How blocks are laid out in cells."""
 
     blocks: int
-    """In a cell."""
+    """Blocks per cell."""
     columns: int
-    """Cells in a row."""
+    """Cells per row."""
     wide: int
-    """Characters of a cell."""
+    """Characters per cell."""
 
     @property
     def text(self) -> str:
-        """As the screen says it."""
         return f"1 cell = {self.blocks:,} block{'s' if self.blocks != 1 else ''}"
 
 
 WIDEST_CELL = 4
-"""Characters; few blocks are drawn larger, up to this."""
 ROUND = 8
-"""Columns are a multiple of it, where there is room for two: rows begin at ids that
-people can add up."""
+"""Columns are a multiple of this if two fit, so that rows start at round ids."""
 
 
 def scale_for(count: int, width: int, rows: int, *, single: bool = False) -> MapScale:
-    """As large as they fit; as few in a cell as fit; one, where single ones are asked.
+    """Return the largest cells that fit, else the fewest blocks per cell.
 
     >>> scale_for(256, 112, 12)
     MapScale(blocks=1, columns=24, wide=4)
@@ -250,7 +247,7 @@ def _round_columns(columns: int) -> int:
 
 
 def fold(blocks: ArrangedBlocks, scale: MapScale) -> Looks:
-    """A look for each cell: of several blocks that of most of them."""
+    """Return the look of each cell: the most frequent state."""
     if scale.blocks == 1:
         return np.where(blocks.next, NEXT_OF[blocks.states], blocks.states)
     size = scale.blocks
@@ -264,8 +261,8 @@ def fold(blocks: ArrangedBlocks, scale: MapScale) -> Looks:
     return np.where(blocks.next[middle], NEXT_OF[looks], looks)
 
 
-def pointed_cells(blocks: ArrangedBlocks, scale: MapScale, held: Flags) -> Flags:
-    """Cells with at least one of these blocks, flagged by id."""
-    flags = held[blocks.order]
+def pointed_cells(blocks: ArrangedBlocks, scale: MapScale, flagged: Flags) -> Flags:
+    """Return flags of cells that contain any of the flagged blocks."""
+    flags = flagged[blocks.order]
     starts = np.arange(0, len(flags), scale.blocks)
     return np.logical_or.reduceat(flags, starts) if len(flags) else flags

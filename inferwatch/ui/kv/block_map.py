@@ -1,4 +1,4 @@
-"""The map of KV blocks: who holds which, as many to a cell as it takes."""
+"""The map of KV blocks and their holders."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from inferwatch.ui.kit.renderables.text import (
 from inferwatch.ui.kv.bar import OLD_S
 from inferwatch.ui.kv.block_cells import (
     ArrangedBlocks,
-    HeldBlocks,
+    BlockHolders,
     Ints,
     Look,
     Looks,
@@ -58,38 +58,37 @@ STATE_NAMES = {
     BlockState.NULL: "null",
 }
 MOST_REFERENCES = 255
-"""A map counts no further."""
+"""Highest reference count of a map."""
 MOST_TOLD = 8
-"""Holders by name; of the others how many there are."""
 NAME_WIDTH = 40
 MOST_AHEAD = 2
-"""Blocks that a request may hold for tokens to come."""
+"""Blocks a request may have in advance."""
 
 
-def told_of_blocks(
-    held: HeldBlocks,
+def block_lines(
+    holders: BlockHolders,
     blocks: Ints,
     names: Mapping[int, Holder],
     block_tokens: int | None,
 ) -> Sequence[Line]:
-    """Two lines: what is under the cursor, and who holds it."""
+    """Return what is under the cursor, and who holds it."""
     if len(blocks) == 1:
         block = int(blocks[0])
         return (
-            _of_one(held.picture, block),
-            _holders(held, block, names, block_tokens),
+            _of_one(holders.picture, block),
+            _holders(holders, block, names, block_tokens),
         )
-    return (_of_several(held.picture, blocks), _holders_of(held, blocks, names))
+    return (_of_several(holders.picture, blocks), _holders_of(holders, blocks, names))
 
 
-def first_holder(held: HeldBlocks, blocks: Ints) -> int | None:
-    """Whoever holds most of these blocks, by ordinal."""
-    counts = held.counts_in(blocks)
-    return held.picture.holders[counts[0][0]] if counts else None
+def first_holder(holders: BlockHolders, blocks: Ints) -> int | None:
+    """Return the ordinal of the request with most of these blocks."""
+    counts = holders.counts_in(blocks)
+    return holders.picture.holders[counts[0][0]] if counts else None
 
 
 def name_of(ordinal: int, names: Mapping[int, Holder], width: int = NAME_WIDTH) -> str:
-    """As people know the request; without its row what the engine counts."""
+    """Return the name of a request, or its number if it is unknown."""
     holder = names.get(ordinal)
     if holder is None:
         return f"request #{ordinal}"
@@ -116,13 +115,13 @@ def _of_one(picture: BlockPicture, block: int) -> Line:
 
 
 def _holders(
-    held: HeldBlocks,
+    holders: BlockHolders,
     block: int,
     names: Mapping[int, Holder],
     block_tokens: int | None,
 ) -> Line:
-    picture = held.picture
-    places = [int(each) for each in held.owners[held.blocks == block]]
+    picture = holders.picture
+    places = [int(each) for each in holders.owners[holders.blocks == block]]
     line: list[TextRun] = []
     for place in dict.fromkeys(places[:MOST_TOLD]):
         at, of = picture.held[place].index(block), len(picture.held[place])
@@ -135,10 +134,10 @@ def _holders(
 
 
 def _is_whole(holder: Holder | None, blocks: int, block_tokens: int | None) -> bool:
-    """Its blocks are for all its tokens, once: places among them tell tokens.
+    """Return True if each token has one block, so that places mean tokens.
 
-    With a sliding window some are given back, and several KV-cache groups each have
-    blocks for the same tokens.
+    With a sliding window some blocks are freed, and several KV cache groups have blocks
+    for the same tokens.
     """
     if holder is None or holder.tokens is None or not block_tokens:
         return False
@@ -146,7 +145,6 @@ def _is_whole(holder: Holder | None, blocks: int, block_tokens: int | None) -> b
 
 
 def _position(at: int, of: int, block_tokens: int | None) -> str:
-    """Where in the request's tokens the block stands."""
     if not block_tokens:
         return f"its block {at + 1:,} of {of:,}"
     first = at * block_tokens
@@ -158,7 +156,7 @@ def _of_several(picture: BlockPicture, blocks: Ints) -> Line:
     parts = [
         (int((states == state).sum()), name) for state, name in STATE_NAMES.items()
     ]
-    told = ", ".join(f"{count:,} {name}" for count, name in parts if count)
+    states_text = ", ".join(f"{count:,} {name}" for count, name in parts if count)
     first, last = int(blocks.min()), int(blocks.max())
     if last - first + 1 == len(blocks):
         where = f"{first:,}–{last:,}"
@@ -168,22 +166,24 @@ def _of_several(picture: BlockPicture, blocks: Ints) -> Line:
         TextRun("▸ blocks ", "muted"),
         TextRun(where, "strong"),
         TextRun("  "),
-        TextRun(told),
+        TextRun(states_text),
     )
 
 
-def _holders_of(held: HeldBlocks, blocks: Ints, names: Mapping[int, Holder]) -> Line:
-    counts = held.counts_in(blocks)
+def _holders_of(
+    holders: BlockHolders, blocks: Ints, names: Mapping[int, Holder]
+) -> Line:
+    counts = holders.counts_in(blocks)
     line: list[TextRun] = []
     for place, count in counts[:MOST_TOLD]:
-        inked = _inked(name_of(held.picture.holders[place], names), line)
+        inked = _inked(name_of(holders.picture.holders[place], names), line)
         blocks_held = TextRun(f" {counted(count, 'block')}", "muted")
         line += [*_between(line), inked, blocks_held]
     return _with_rest(line, len(counts) - MOST_TOLD)
 
 
 def _inked(name: str, line: Sequence[TextRun]) -> TextRun:
-    """The first is the one whose blocks stand out in the map."""
+    """Return a name; the first is highlighted like its blocks on the map."""
     return TextRun(name, "" if line else "pointed")
 
 
@@ -206,27 +206,25 @@ GLYPHS = {
     Look.SHARED_NEXT: ("▒", "shared-next"),
     Look.BLANK: (" ", ""),
 }
-"""No two look alike without colour."""
+"""Glyphs differ, so that looks can be told apart without colour."""
 CURSOR = "◆"
 LIT = len(Look)
-"""Added to the look of a cell that holds something of the request pointed at."""
+"""Added to the look of a highlighted cell."""
 CELLS = [GLYPHS[look] for look in Look]
-"""By look: glyph and ink."""
 RUNS = re.compile(rb"(.)\1*", re.DOTALL)
 MARGIN = 9
-"""Characters before a row: where it begins."""
+"""Characters before a row of cells."""
 AROUND_ROWS = 3
-"""The heading, and two rows for what is under the cursor."""
+"""Rows of the heading and of what is under the cursor."""
 HINT = "tab or a click, then the arrows: which block it is, and who holds it"
 
 
 class DrawnRow(NamedTuple):
-    """One row of cells, by which it is known whether to draw it again."""
+    """A row of cells, compared to redraw only changes."""
 
     looks: bytes
     label: str
     cursor: int | None
-    """The cell that it stands on."""
 
 
 class BlockMapPanel(Inked, can_focus=True):
@@ -255,7 +253,7 @@ class BlockMapPanel(Inked, can_focus=True):
 
     @dataclass
     class HolderOpened(Message):
-        """Somebody wants to know more of who holds the block under the cursor."""
+        """The holder of the block under the cursor should be opened."""
 
         ordinal: int
 
@@ -263,27 +261,23 @@ class BlockMapPanel(Inked, can_focus=True):
         super().__init__()
         self.order = MapOrder.ID
         self.single = False
-        """Each block has a cell of its own, though not all are in sight."""
+        """One block per cell, even if not all are visible."""
         self.scale = MapScale(1, 1, 1)
         self.at: int | None = None
-        """The block under the cursor, by its id."""
-        self._held: HeldBlocks | None = None
+        """Id of the block under the cursor."""
+        self._block_holders: BlockHolders | None = None
         self._names: Mapping[int, Holder] = {}
         self._block_tokens: int | None = None
         self._rank = ""
         self._age_s = 0.0
         self._blocks: ArrangedBlocks | None = None
         self._cells: Looks = np.zeros(0, dtype=np.uint8)
-        """Of all cells, in sight or not."""
         self._top = 0
-        """The first row of cells in sight."""
         self._lit: int | None = None
-        """The request whose blocks stand out where the map has no focus."""
+        """Ordinal of the request highlighted while the map is not focused."""
         self._rows: Sequence[DrawnRow] = ()
         self._around: Sequence[Line] = ((), (), ())
-        """Heading, and what is under the cursor."""
-
-    # What is shown.
+        """Heading and what is under the cursor."""
 
     def show(
         self,
@@ -293,28 +287,27 @@ class BlockMapPanel(Inked, can_focus=True):
         age_ns: int,
         rank: str,
     ) -> None:
-        """Take a map and who the holders are; draws only what is not as before."""
+        """Show a map and its holders; redraws only changes."""
         self._names, self._block_tokens, self._rank = names, block_tokens, rank
         self._age_s = max(age_ns, 0) / NS_PER_S
-        before = self._held.picture if self._held else None
+        before = self._block_holders.picture if self._block_holders else None
         if before is None or _moment(before) != _moment(picture):
-            self._held = HeldBlocks(picture, self._held)
+            self._block_holders = BlockHolders(picture, self._block_holders)
             self._arrange()
         else:
             self._tell()
 
     def show_by(self, order: MapOrder) -> None:
-        """Put the blocks into another order."""
         self.order = order
         self._arrange()
 
     def show_single(self, *, single: bool) -> None:
-        """A cell for each block, or all of them in sight."""
+        """Show one block per cell, or all blocks."""
         self.single = single
         self._fold()
 
     def light(self, ordinal: int | None) -> None:
-        """Make the blocks of a request stand out."""
+        """Highlight the blocks of a request."""
         if ordinal != self._lit:
             self._lit = ordinal
             self._fold()
@@ -326,26 +319,29 @@ class BlockMapPanel(Inked, can_focus=True):
         return max(width - MARGIN - 1, 1), max(height - AROUND_ROWS, 0)
 
     def _arrange(self) -> None:
-        if self._held is None:
+        if self._block_holders is None:
             return
-        self._blocks = arrange(self._held, self.order)
+        self._blocks = arrange(self._block_holders, self.order)
         if self.at is not None and self.at >= len(self._blocks.order):
             self.at = None
         self._fold()
 
     def _fold(self) -> None:
-        """Blocks to cells."""
         blocks, (width, rows) = self._blocks, self._room
-        if blocks is None or self._held is None or not self.is_attached or not rows:
+        if (
+            blocks is None
+            or self._block_holders is None
+            or not self.is_attached
+            or not rows
+        ):
             return
         self.scale = scale_for(len(blocks.order), width, rows, single=self.single)
         self._cells = fold(blocks, self.scale)
         self._draw()
 
     def _draw(self) -> None:
-        """Cells to rows; those that say the same are left alone."""
         blocks, rows = self._blocks, self._room[1]
-        if blocks is None or self._held is None or not rows:
+        if blocks is None or self._block_holders is None or not rows:
             return
         cursor = self._cell if self.has_focus else None
         columns = self.scale.columns
@@ -373,20 +369,20 @@ class BlockMapPanel(Inked, can_focus=True):
         self._tell()
 
     def _lit_flags(self, blocks: ArrangedBlocks) -> "np.ndarray | None":
-        """Cells that hold something of the request that is pointed at."""
-        held, lit = self._held, self._lit
-        if held is None:
+        """Return flags of the cells to highlight."""
+        holders, lit = self._block_holders, self._lit
+        if holders is None:
             return None
         if self.has_focus:
             pointed = self.pointed
-            lit = None if pointed is None else first_holder(held, pointed)
-        if lit is None or lit not in held.picture.holders:
+            lit = None if pointed is None else first_holder(holders, pointed)
+        if lit is None or lit not in holders.picture.holders:
             return None
-        flags = held.of(held.picture.holders.index(lit))
+        flags = holders.of(holders.picture.holders.index(lit))
         return pointed_cells(blocks, self.scale, flags)
 
     def _label(self, place: int) -> str:
-        """What stands before a row of cells."""
+        """Return the text before a row of cells."""
         blocks = self._blocks
         if blocks is None:
             return ""
@@ -396,11 +392,8 @@ class BlockMapPanel(Inked, can_focus=True):
         started = [name for at, name in blocks.sections if place <= at < until]
         return started[0] if started else ""
 
-    # The cursor.
-
     @property
     def _cell(self) -> int | None:
-        """The cell under the cursor."""
         if self._blocks is None or self.at is None:
             return None
         place = int(np.flatnonzero(self._blocks.order == self.at)[0])
@@ -408,7 +401,7 @@ class BlockMapPanel(Inked, can_focus=True):
 
     @property
     def pointed(self) -> Ints | None:
-        """The blocks under the cursor: all of its cell."""
+        """The blocks of the cell under the cursor."""
         cell = self._cell
         if cell is None or self._blocks is None:
             return None
@@ -423,7 +416,6 @@ class BlockMapPanel(Inked, can_focus=True):
         self._draw()
 
     def _follow(self, cursor: int | None, rows: int) -> None:
-        """Scroll so that the cursor is in sight."""
         last = max(-(-len(self._cells) // self.scale.columns) - rows, 0)
         if cursor is not None:
             row = cursor // self.scale.columns
@@ -431,26 +423,25 @@ class BlockMapPanel(Inked, can_focus=True):
         self._top = min(self._top, last)
 
     def action_move(self, rows: int, columns: int) -> None:
-        """Move the cursor by cells; the first time it comes."""
+        """Move the cursor by cells."""
         cell = self._cell
         if cell is not None:
             self._point(cell + rows * self.scale.columns + columns)
 
     def action_page(self, by: int) -> None:
-        """Move the cursor by what is in sight."""
         self.action_move(by * max(self._room[1] - 1, 1), 0)
 
     def action_open(self) -> None:
-        """Ask for the request that holds most of what is under the cursor."""
+        """Open the request with most of the blocks under the cursor."""
         pointed = self.pointed
-        if self._held is None or pointed is None:
+        if self._block_holders is None or pointed is None:
             return
-        ordinal = first_holder(self._held, pointed)
+        ordinal = first_holder(self._block_holders, pointed)
         if ordinal is not None:
             self.post_message(self.HolderOpened(ordinal))
 
     def watch_has_focus(self, has_focus: bool) -> None:  # noqa: FBT001 - Textual calls it so
-        """The cursor comes, at first to a block that somebody holds; or it goes."""
+        """Show or hide the cursor; it starts on a held block."""
         super().watch_has_focus(has_focus)
         if has_focus and self.at is None and self._blocks is not None:
             held = np.isin(self._blocks.states, (BlockState.PRIVATE, BlockState.SHARED))
@@ -458,7 +449,7 @@ class BlockMapPanel(Inked, can_focus=True):
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
-        """Point at a block; twice opens who holds it."""
+        """Move the cursor; a double click opens the holder."""
         column, row = (event.x - MARGIN) // self.scale.wide, event.y - 1
         if not 0 <= column < self.scale.columns or not 0 <= row < len(self._rows):
             return
@@ -469,23 +460,17 @@ class BlockMapPanel(Inked, can_focus=True):
                 self.action_open()
 
     def on_mouse_scroll_down(self) -> None:
-        """Later blocks."""
         self.action_move(1, 0)
 
     def on_mouse_scroll_up(self) -> None:
-        """Earlier blocks."""
         self.action_move(-1, 0)
 
-    # How it is drawn.
-
     def on_resize(self) -> None:
-        """Another size is another scale."""
         self._rows = ()
         self.refresh()
         self._fold()
 
     def _tell(self) -> None:
-        """Head the map, and say what is under the cursor."""
         width = self.size.width
         around = (self._heading(width), *(fit(line, width) for line in self._under()))
         before, self._around = self._around, around
@@ -495,32 +480,33 @@ class BlockMapPanel(Inked, can_focus=True):
                 self.refresh(Region(0, row, width, 1))
 
     def _heading(self, width: int) -> Line:
-        told = [f"by {self.order.value}", self.scale.text]
+        texts = [f"by {self.order.value}", self.scale.text]
         if self.scale.blocks > 1:
-            told.append("shows what most of it is")
+            texts.append("shows what most of it is")
         count, cells = len(self._blocks.order) if self._blocks else 0, len(self._cells)
         seen = self.scale.columns * self._room[1]
         if cells > seen:
             first = self._top * self.scale.columns
             last = min(first + seen, count)
-            told.append(f"{first + 1:,}–{last:,} of {count:,} in sight")
+            texts.append(f"{first + 1:,}–{last:,} of {count:,} in sight")
         if self._rank:
-            told.insert(0, self._rank)
+            texts.insert(0, self._rank)
         age: Line = ()
         if self._age_s > OLD_S:
             age = (TextRun(f"as of {age_text(self._age_s)} ago", "warn"),)
         name = (TextRun("block map", "accent" if self.has_focus else "strong"),)
-        parts = [name, *((TextRun(each, "muted"),) for each in told)]
+        parts = [name, *((TextRun(each, "muted"),) for each in texts)]
         return ruled(join_whole(parts, width - width_of(age) - 8, " · "), age, width)
 
     def _under(self) -> Sequence[Line]:
         pointed = self.pointed if self.has_focus else None
-        if self._held is None or pointed is None:
+        if self._block_holders is None or pointed is None:
             return (TextRun(f"  {HINT}", "faint"),), ()
-        return told_of_blocks(self._held, pointed, self._names, self._block_tokens)
+        return block_lines(
+            self._block_holders, pointed, self._names, self._block_tokens
+        )
 
     def render_line(self, y: int) -> Strip:
-        """The heading, a row of cells, or what is under the cursor."""
         width, height = self.size
         if y == 0:
             return self.strip_of(self._around[0], width)
@@ -533,8 +519,8 @@ class BlockMapPanel(Inked, can_focus=True):
     def _cells_strip(self, row: DrawnRow, width: int) -> Strip:
         segments = [Segment(row.label.rjust(MARGIN - 1) + " ", self.ink("muted"))]
         looks, cursor = row.looks, row.cursor
-        for found in RUNS.finditer(looks):
-            start, end = found.span()
+        for match in RUNS.finditer(looks):
+            start, end = match.span()
             glyph, ink = CELLS[looks[start] % LIT]
             style = self.ink("pointed" if looks[start] >= LIT else ink)
             text = self._cell_text(glyph)
@@ -549,11 +535,11 @@ class BlockMapPanel(Inked, can_focus=True):
         return Strip(segments).adjust_cell_length(width, self.ink(""))
 
     def _cell_text(self, glyph: str) -> str:
-        """One cell: few blocks are drawn large, with a gap between them."""
+        """Return one cell; wide ones end with a gap."""
         wide = self.scale.wide
         return glyph * wide if wide == 1 else glyph * (wide - 1) + " "
 
 
 def _moment(picture: BlockPicture) -> tuple[str, int, int]:
-    """What tells one map from another."""
+    """Return what identifies a map."""
     return picture.source, picture.rank, picture.t_ns

@@ -1,4 +1,4 @@
-"""What sharing saves, what the lack of memory costs, and what more of it would."""
+"""What prefix caching saves, evictions cost, and a larger cache would gain."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -16,18 +16,18 @@ from inferwatch.metrics.number import label_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.kv.bar import peak_of
-from inferwatch.ui.widgets.counted import ROUGHLY, at_last_reading, length_of
+from inferwatch.ui.widgets.counter_facts import ROUGHLY, at_last_reading, length_of
 from inferwatch.ui.widgets.totals import Fact
 
 LEAST_SHARED = 0.05
-"""Blocks; with fewer there is nothing to subtract."""
+"""Fewer shared blocks are not subtracted."""
 Facts = Sequence[Sequence[Fact]]
 
 
 def facts_of(shown: Snapshot, *, briefly: bool = False) -> Facts:
-    """Saved and wasted; hits; evictions; a larger cache; how many more fit.
+    """Return savings and waste, hits, evictions, a larger cache, room for requests.
 
-    Briefly where there is no room for whole sentences.
+    Shorter texts if there is little room.
     """
     kv, memory = shown.kv, shown.memory or Memory()
     return [
@@ -71,10 +71,10 @@ def _hit_rates(kv: KvState, memory: Memory) -> str:
 def _evicted(memory: Memory) -> str:
     if memory.evicted is None:
         return "–"
-    told = counted(memory.evicted, "block")
+    text = counted(memory.evicted, "block")
     if memory.evicted_per_s is None:
-        return told
-    return f"{told}, {format_rate(memory.evicted_per_s).strip()}/s"
+        return text
+    return f"{text}, {format_rate(memory.evicted_per_s).strip()}/s"
 
 
 def _ages(memory: Memory) -> str:
@@ -86,7 +86,7 @@ def _ages(memory: Memory) -> str:
 
 
 def _larger(memory: Memory, *, briefly: bool) -> str:
-    """By how much it would have hit more; an estimate, as its mark says."""
+    """Return the estimated hit rate of larger caches."""
     points = memory.hit_curve
     now = next((each for each in points if each.factor == 1), None)
     larger = [each for each in points if each is not now]
@@ -97,11 +97,11 @@ def _larger(memory: Memory, *, briefly: bool) -> str:
         return f"would have hit no more than {_estimate(points[0])}, {n} blocks"
     first, *others = larger
     hits = "" if briefly else "would have hit "
-    told = f"{_factor(first)} {hits}{_estimate(first)}"
+    text = f"{_factor(first)} {hits}{_estimate(first)}"
     if now is not None:
-        told += f" instead of {_estimate(now)}"
-    told += "".join(f", {_factor(each)} {_estimate(each)}" for each in others)
-    return f"{told}, {n}" if briefly else f"{told}; {n} blocks looked up"
+        text += f" instead of {_estimate(now)}"
+    text += "".join(f", {_factor(each)} {_estimate(each)}" for each in others)
+    return f"{text}, {n}" if briefly else f"{text}; {n} blocks looked up"
 
 
 def _factor(point: HitPoint) -> str:
@@ -112,9 +112,8 @@ def _estimate(point: HitPoint) -> str:
     return about(format_share(point.hit_rate).strip())
 
 
-def _room(shown: Snapshot, *, briefly: bool) -> str:
-    """With its arithmetic, so that people can check it."""
-    room, kv = (shown.memory.room if shown.memory else None), shown.kv
+def _room(snapshot: Snapshot, *, briefly: bool) -> str:
+    room, kv = (snapshot.memory.room if snapshot.memory else None), snapshot.kv
     if room is None:
         return "– (no request has finished yet)" if kv.total_blocks else "–"
     cached = kv.cached_blocks or 0
@@ -124,16 +123,15 @@ def _room(shown: Snapshot, *, briefly: bool) -> str:
     each = f"{room.blocks_per_request:,}"
     if room.shared_blocks_per_request >= LEAST_SHARED:
         each = f"({each} − {room.shared_blocks_per_request:.1f} shared)"
-    told = f"{room.requests:,} more = {idle} ÷ {each}"
+    text = f"{room.requests:,} more = {idle} ÷ {each}"
     if briefly:
-        return f"{told} (p50 {room.tokens_per_request:,} tokens)"
+        return f"{text} (p50 {room.tokens_per_request:,} tokens)"
     size = f"the median request ({room.tokens_per_request:,} tokens)"
-    return f"{told} blocks of {size}, n {room.n:,}"
+    return f"{text} blocks of {size}, n {room.n:,}"
 
 
-def counted_facts(shown: Snapshot) -> Facts:
-    """What is known where nobody tells of single blocks."""
-    kv, usage = shown.kv, at_last_reading(shown).kv_usage
+def counted_facts(snapshot: Snapshot) -> Facts:
+    kv, usage = snapshot.kv, at_last_reading(snapshot).kv_usage
     used = f"{ROUGHLY} " if kv.used_blocks is not None else ""
     used += _blocks(kv, kv.used_blocks) if used else format_share(usage).strip()
     rows: list[list[Fact]] = [
@@ -154,7 +152,7 @@ def counted_facts(shown: Snapshot) -> Facts:
             (label_of(KvState.preemptions), f"{kv.preemptions:,}", ""),
         ],
     ]
-    room = room_of_mean_size(shown)
+    room = room_of_mean_size(snapshot)
     if room is not None:
         more, tokens = room
         said = f"{ROUGHLY} {counted(more, 'more request')} of the mean size"
@@ -169,10 +167,10 @@ def _peak_fact(kv: KvState) -> Fact:
     return (label_of(KvState.peak_used_blocks), peak, "kv")
 
 
-def room_of_mean_size(shown: Snapshot) -> tuple[int, int] | None:
-    """How many requests of the mean size would fit, and that size in tokens."""
-    kv = shown.kv
-    lengths = [length_of(shown, name) for name in ("prompt_tokens", "output_tokens")]
+def room_of_mean_size(snapshot: Snapshot) -> tuple[int, int] | None:
+    """Return how many more requests of mean size fit, and that size in tokens."""
+    kv = snapshot.kv
+    lengths = [length_of(snapshot, name) for name in ("prompt_tokens", "output_tokens")]
     means = [each.quantiles.mean for each in lengths if each is not None]
     known = [mean for mean in means if mean is not None]
     if len(known) < len(lengths) or not kv.block_tokens or not kv.total_blocks:

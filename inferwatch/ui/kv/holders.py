@@ -1,4 +1,4 @@
-"""Who holds the memory: requests and their blocks."""
+"""The table of requests that hold KV blocks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from textual.binding import Binding, BindingType
 from inferwatch.formatting import format_count, format_duration
 from inferwatch.metrics.cache.memory import Holder
 from inferwatch.metrics.number import label_of, number_of
-from inferwatch.ui.kit.renderables.text import Line, TextRun
+from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of
 from inferwatch.ui.kit.table import CursorTable, TableColumn
-from inferwatch.visible import visible
+from inferwatch.ui.widgets.request_names import without_prefix
 
 
 @dataclass
 class HolderView:
-    """What columns know beside a row: the scale of the bars."""
+    """What columns know besides a row: the scale of the bars."""
 
     most_blocks: int = 0
 
 
 class HolderTable(CursorTable[Holder]):
-    """The requests that hold blocks, most first."""
+    """Requests that hold blocks, most first."""
 
     DEFAULT_CSS = """
     HolderTable { min-height: 3; }
@@ -46,38 +46,29 @@ class HolderTable(CursorTable[Holder]):
         super().__init__(_columns(self._view), sorted_by="blocks")
 
     def show(self, holders: Sequence[Holder]) -> None:
-        """Take all that hold any."""
         self._view.most_blocks = max((each.blocks for each in holders), default=0)
         self.show_rows(holders)
 
     def action_sort_by_next(self) -> None:
-        """Sort by the next column."""
         self.sort_by_next()
 
     def action_reverse(self) -> None:
-        """Sort the other way round."""
         self.reverse()
 
     def key_of(self, row: Holder) -> str:
-        """The key of the request in the model."""
         return row.key
 
     def words_of(self, row: Holder) -> Iterable[str | None]:
-        """Its name."""
         return (row.name,)
 
     def recency(self, row: Holder) -> float:
-        """The request that came last stands first."""
         return row.ordinal
 
     def empty_text(self) -> TextRun:
-        """Nobody holds any."""
         return TextRun("no request holds a block", "muted")
 
 
 def _columns(view: HolderView) -> Iterable[TableColumn[Holder]]:
-    """The columns, from left to right."""
-
     def bar(row: Holder, width: int) -> Line:
         room = max(width - 2, 1)
         share = row.blocks / view.most_blocks if view.most_blocks else 0
@@ -133,11 +124,4 @@ def _count(key: str, field: object) -> TableColumn[Holder]:
 
 
 def _name(row: Holder, width: int) -> TextRun:
-    """Its end, which tells ids apart: they share their beginning."""
-    name = visible(row.name)
-    room = max(width - 2, 1)
-    for prefix in ("chatcmpl-", "cmpl-"):
-        name = name.removeprefix(prefix)
-    if len(name) > room:
-        name = f"…{name[-max(room - 1, 1) :]}"
-    return TextRun(f" {name}")
+    return TextRun(f" {end_of(without_prefix(row.name), width - 2)}")

@@ -1,4 +1,4 @@
-"""Who holds the memory?"""
+"""The KV cache screen: which request holds which blocks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -25,7 +25,7 @@ from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.frame.watch_screen import WatchScreen
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.kv.bar import KvBar
 from inferwatch.ui.kv.block_cells import MapOrder
@@ -35,7 +35,7 @@ from inferwatch.ui.kv.holders import HolderTable
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS
+from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.totals import ROOMY, Fact, TotalsPanel
 
 PREFIX_NUMBERS = numbers(
@@ -52,7 +52,7 @@ PREFIX_NUMBERS = numbers(
 
 
 class PrefixPanel(TotalsPanel):
-    """Blocks that are cached, how they are shared, and how long they live."""
+    """Cached blocks by KV events: how they are shared and how long they live."""
 
     DEFAULT_CSS = """
     PrefixPanel {
@@ -61,18 +61,19 @@ class PrefixPanel(TotalsPanel):
     }
     """
 
-    def show_cache(self, shown: Snapshot) -> None:
-        """Take what is told; nothing is drawn where nobody tells."""
-        cache = shown.prefix_cache
+    def show_cache(self, snapshot: Snapshot) -> None:
+        """Show the prefix cache, or hide the panel if nothing reports it."""
+        cache = snapshot.prefix_cache
         self.set_class(cache is not None, "-told")
         if cache is not None:
             ranks = f" of {counted(cache.ranks, 'rank')}" if cache.ranks > 1 else ""
-            aside = f"KV events{ranks}, {shown.window.span}"
-            self.show("Prefix cache", aside, prefix_facts(cache, shown.kv.total_blocks))
+            aside = f"KV events{ranks}, {snapshot.window.span}"
+            self.show(
+                "Prefix cache", aside, prefix_facts(cache, snapshot.kv.total_blocks)
+            )
 
 
 def prefix_facts(cache: PrefixCache, total: int | None) -> Sequence[Sequence[Fact]]:
-    """What is cached now; what came and went; how long it stayed."""
     return [_now(cache, total), _traffic(cache), _lives(cache)]
 
 
@@ -140,43 +141,43 @@ def _lives(cache: PrefixCache) -> Sequence[Fact]:
 
 OFF = "the probe's map is off (--no-block-map)"
 FAILED = "the block map switched itself off"
-"""What a probe says of its own trouble."""
+"""Note of a probe whose block map has failed."""
 SOON_NS = 3 * NS_PER_S
-"""Of an engine that is watched since then a map should have come."""
+"""Time within which a watched engine sends its first map."""
 
 
-def why_no_map(shown: Snapshot, state: FeedState) -> str:
-    """In one sentence; empty where there is a map."""
-    if shown.block_maps or not (shown.without_steps or shown.engines):
+def why_no_map(snapshot: Snapshot, state: FeedState) -> str:
+    """Return why there is no block map; empty if there is one."""
+    if snapshot.block_maps or not (snapshot.without_steps or snapshot.engines):
         return ""
-    if shown.without_steps:
-        if shown.prefix_cache is None:
+    if snapshot.without_steps:
+        if snapshot.prefix_cache is None:
             return (
                 "no probe: a block map would be invented; only the share used is told"
             )
         return (
             "no probe: who holds what would be invented; KV events tell what is cached"
         )
-    if shown.timeline.lost_ns is not None:
+    if snapshot.timeline.lost_ns is not None:
         return "no block map: the engine is lost, and all it held with it"
-    if shown.memory is not None and shown.memory.evicted is not None:
+    if snapshot.memory is not None and snapshot.memory.evicted is not None:
         return "no block map now: a part of it was lost; a whole one comes soon"
-    return _why_none_came(shown, state)
+    return _why_no_map_yet(snapshot, state)
 
 
-def _why_none_came(shown: Snapshot, state: FeedState) -> str:
-    broke = [each.text for each in shown.notes if FAILED in each.text]
+def _why_no_map_yet(snapshot: Snapshot, state: FeedState) -> str:
+    broke = [each.text for each in snapshot.notes if FAILED in each.text]
     if broke:
         return broke[-1]
     if state is FeedState.REPLAYING:
         return f"no block map: a recording older than maps, or {OFF}"
-    if shown.latest_step is None or shown.covered_ns < SOON_NS:
+    if snapshot.latest_step is None or snapshot.covered_ns < SOON_NS:
         return "the block map comes with the first steps"
     return f"no block map: {OFF}"
 
 
-class NoMapLine(Panel):
-    """Takes the place of the map, in words."""
+class NoMapLine(LinePanel):
+    """Explains why there is no map."""
 
     DEFAULT_CSS = """
     NoMapLine { display: none; }
@@ -185,19 +186,17 @@ class NoMapLine(Panel):
     _why = ""
 
     def show(self, why: str) -> None:
-        """Take the reason; with none it has no place."""
+        """Show a reason; an empty one hides the line."""
         self._why = why
         self.display = bool(why)
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """One line."""
-        del height
-        return [fit((TextRun("  "), TextRun(self._why, "muted")), width)]
+    def line(self, width: int) -> Line:
+        return fit((TextRun("  "), TextRun(self._why, "muted")), width)
 
 
 BESIDE = 160
-"""Columns; from here on the holders stand beside the map."""
+"""Width from which the holders stand beside the map."""
 
 
 READING = (
@@ -210,11 +209,10 @@ READING = (
     ),
     "By prefix, blocks that the same requests share stand together, most shared first.",
 )
-"""What the help says of it."""
 
 
 class KvView(StrEnum):
-    """What has the keys, and all the room where there is little."""
+    """The part with the focus, which is shown alone if room is short."""
 
     MAP = "map"
     HOLDERS = "holders"
@@ -222,7 +220,7 @@ class KvView(StrEnum):
 
 
 class KvScreen(WatchScreen):
-    """Every block and who holds it, what that saves and costs, and how it came so."""
+    """Blocks and their holders, savings and costs, and usage over time."""
 
     NAME = "kv"
     KEY = "4"
@@ -324,12 +322,11 @@ class KvScreen(WatchScreen):
 
     _view = KvView.MAP
     _rank: tuple[str, int] | None = None
-    """The rank whose map is looked at; None: the first."""
+    """Source and rank of the map shown; None is the first."""
     _maps: Sequence[BlockPicture] = ()
     _holders: Sequence[Holder] = ()
 
     def compose_panels(self) -> Iterable[Widget]:
-        """The state, what it saves and costs, who holds it, how it came so."""
         yield KvBar()
         yield TotalsPanel()
         yield PrefixPanel()
@@ -340,7 +337,6 @@ class KvScreen(WatchScreen):
         yield ChartStack((charts.KV, charts.WAITING, charts.PREEMPTIONS))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Without a map, no keys for it."""
         can = {
             "order": self._map_in_sight,
             "zoom": self._map_in_sight,
@@ -349,48 +345,46 @@ class KvScreen(WatchScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """How the map is read, where there is one."""
-        told = super().explanations()
-        return {"the block map": READING, **told} if self._mapped else told
+        """Add how the map is read."""
+        texts = super().explanations()
+        return {"the block map": READING, **texts} if self._mapped else texts
 
     def fit_height(self) -> None:
-        """What has room, and beside what."""
         super().fit_height()
         self.set_class(self.size.width >= BESIDE, "-beside")
         for view in KvView:
             self.set_class(self._mapped and view is self._view, f"-{view.value}")
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """State, what was saved and lost; the map and the holders, or why not."""
-        self._take_maps(shown)
-        self.query_one(KvBar).show(shown)
-        self.set_class(shown.without_steps, "-counted")
-        aside = f"counts of {shown.window.span}"
-        if shown.without_steps:
-            facts = counted_facts(shown)
+    def show_panels(self, snapshot: Snapshot) -> None:
+        """Show the state, the facts, the map and the holders, or why there is none."""
+        self._take_maps(snapshot)
+        self.query_one(KvBar).show(snapshot)
+        self.set_class(snapshot.without_steps, "-counted")
+        aside = f"counts of {snapshot.window.span}"
+        if snapshot.without_steps:
+            facts = counted_facts(snapshot)
         else:
-            facts = facts_of(shown, briefly=self.size.width < ROOMY)
+            facts = facts_of(snapshot, briefly=self.size.width < ROOMY)
         self.query_one(TotalsPanel).show("what it saves and costs", aside, facts)
-        self.query_one(PrefixPanel).show_cache(shown)
-        self.query_one(NoMapLine).show(why_no_map(shown, self.feed.state))
+        self.query_one(PrefixPanel).show_cache(snapshot)
+        self.query_one(NoMapLine).show(why_no_map(snapshot, self.feed.state))
         picture = self._picture
         if picture is None:
             return
         self.query_one(BlockMapPanel).show(
             picture,
             self._names(picture),
-            shown.kv.block_tokens,
-            shown.now_ns - picture.t_ns,
+            snapshot.kv.block_tokens,
+            snapshot.now_ns - picture.t_ns,
             self._rank_text(picture),
         )
         self.query_one(HolderTable).show(self._holders)
         self._light()
 
-    def _take_maps(self, shown: Snapshot) -> None:
-        """Keep what is looked at; the first map that comes gets the keys."""
+    def _take_maps(self, snapshot: Snapshot) -> None:
         had, several = self._mapped, len(self._maps) > 1
-        self._maps = shown.block_maps
-        self._holders = shown.memory.holders if shown.memory else ()
+        self._maps = snapshot.block_maps
+        self._holders = snapshot.memory.holders if snapshot.memory else ()
         self.set_class(self._mapped, "-mapped")
         if self._mapped != had:
             self.fit_height()
@@ -405,20 +399,16 @@ class KvScreen(WatchScreen):
 
     @property
     def _map_in_sight(self) -> bool:
-        """Neither charts nor holders stand in its place."""
         if not self._mapped or self.has_class("-untouched"):
             return False
         if self.is_short:
             return self._view is KvView.MAP
         return self._view is not KvView.CHARTS or self.has_class("-tall")
 
-    # The ranks.
-
     @property
     def _picture(self) -> BlockPicture | None:
-        """The map of the rank that is looked at."""
-        found = (each for each in self._maps if _rank_of(each) == self._rank)
-        return next(found, self._maps[0] if self._maps else None)
+        matching = (each for each in self._maps if _rank_of(each) == self._rank)
+        return next(matching, self._maps[0] if self._maps else None)
 
     def _rank_text(self, picture: BlockPicture) -> str:
         if len(self._maps) < 2:
@@ -427,33 +417,30 @@ class KvScreen(WatchScreen):
         return f"rank {picture.rank} ({at} of {len(self._maps)})"
 
     def _names(self, picture: BlockPicture) -> dict[int, Holder]:
-        """Its holders by their ordinals, which other servers use as well."""
+        """Return the holders of a map by ordinal, which other servers use as well."""
         prefix = f"{picture.source}/"
         return {
             each.ordinal: each for each in self._holders if each.key.startswith(prefix)
         }
 
     def action_rank(self) -> None:
-        """The map of the next rank."""
         if self._picture is not None:
             here = self._maps.index(self._picture)
             self._rank = _rank_of(self._maps[(here + 1) % len(self._maps)])
             self.post_message(LookAgain())
 
-    # The map and the holders.
-
     def action_order(self) -> None:
-        """The blocks in the next order."""
+        """Cycle the order of the blocks."""
         orders, panel = list(MapOrder), self.query_one(BlockMapPanel)
         panel.show_by(orders[(orders.index(panel.order) + 1) % len(orders)])
 
     def action_zoom(self) -> None:
-        """A cell for each block, or all of them in sight."""
+        """Show one block per cell, or all blocks."""
         panel = self.query_one(BlockMapPanel)
         panel.show_single(single=not panel.single)
 
     def _light(self) -> None:
-        """Where the holders have the keys, the blocks of one of them stand out."""
+        """Highlight the selected holder's blocks while the table has the focus."""
         table = self.query_one(HolderTable)
         pointed = table.pointed if table.has_focus else None
         self.query_one(BlockMapPanel).light(pointed.ordinal if pointed else None)
@@ -473,10 +460,8 @@ class KvScreen(WatchScreen):
         if holder is not None:
             self.post_message(OpenRequest(holder.key))
 
-    # The views.
-
     def action_view(self, by: int) -> None:
-        """What comes next: map, holders, charts, one by one where there is no room."""
+        """Show map, holders or charts next; one chart after the other without room."""
         stack = self.query_one(ChartStack)
         if not self._mapped:
             self.action_chart(by)
@@ -492,13 +477,12 @@ class KvScreen(WatchScreen):
         self.post_message(LookAgain())
 
     def _focus_view(self) -> None:
-        """Who has the keys."""
         wanted = {KvView.MAP: BlockMapPanel, KvView.HOLDERS: HolderTable}
         panel = wanted.get(self._view)
         self.set_focus(None if panel is None else self.query_one(panel))
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
-        """A click can give the keys to another part."""
+        """Follow a click that focuses another part."""
         before = self._view
         if isinstance(event.widget, BlockMapPanel):
             self._view = KvView.MAP

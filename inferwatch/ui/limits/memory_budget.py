@@ -1,4 +1,4 @@
-"""What fills the memory of the devices, how many requests fit, what would free some."""
+"""The use of GPU memory, how many requests fit, and what would free memory."""
 
 from collections.abc import Iterable, Sequence
 
@@ -23,10 +23,11 @@ from inferwatch.ui.kit.renderables.text import (
     TextRun,
     cells,
     fit,
+    pad,
     ruled,
     width_of,
 )
-from inferwatch.ui.limits.words import NOT_YET, missing_lines
+from inferwatch.ui.limits.texts import NOT_YET, missing_lines
 
 LOOKS = {
     "weights": ("█", "decode"),
@@ -37,19 +38,17 @@ LOOKS = {
     "other": ("▞", "other"),
     "free": ("·", "faint"),
 }
-"""Glyph and ink of each part; no two look alike without colour."""
+"""Glyph and ink; glyphs differ without colour."""
 STRANGE = ("▤", "muted")
-"""Of a part that nobody has heard of yet."""
 NAME = 16
-"""Cells of a device's name."""
 PART_FROM = 56
-"""Cells of a part with where it was read; columns of them stand side by side."""
+"""Cells of a part with its source."""
 FLOORS_FROM = 100
-"""Columns; with fewer there is no room for floors behind what formats free."""
+"""Least width for step floors."""
 RULES = 8
-"""Cells that a heading has besides its words."""
+"""Cells of a heading besides its text."""
 NEAR = 0.02
-"""Numbers that agree so far are two readings of one thing."""
+"""Relative difference up to which two numbers agree."""
 HELPS: dict[bool | None, tuple[str, str, str]] = {
     True: ("●", "good", "eases what binds"),
     False: ("○", "faint", "not what binds"),
@@ -58,50 +57,48 @@ HELPS: dict[bool | None, tuple[str, str, str]] = {
 
 
 class MemoryPanel(Panel):
-    """A bar a device; the parts of one of them, B_max, and what formats would free."""
+    """A bar per device; parts of one device, room for requests, possible savings."""
 
     DEFAULT_CSS = """
     MemoryPanel { height: 10; }
     """
 
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
     _at = 0
-    """The device that is looked at."""
+    """Index of the selected device."""
 
-    def show(self, shown: Snapshot) -> None:
-        """Take what is known of the devices."""
-        self._shown = shown
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self._at = min(self._at, max(len(self.devices) - 1, 0))
         self.redraw()
 
     @property
     def devices(self) -> Sequence[DeviceMemory]:
-        """One a worker."""
-        limits = self._shown.limits if self._shown else None
+        """The devices, one per worker."""
+        limits = self._snapshot.limits if self._snapshot else None
         return limits.memory if limits else ()
 
     def choose(self, by: int) -> None:
-        """Another device."""
         self._at = min(max(self._at + by, 0), max(len(self.devices) - 1, 0))
         self.redraw()
 
     def rows(self, width: int) -> int:
-        """How many it would like."""
+        """Return the height that shows everything."""
         devices = self.devices
-        if not devices or self._shown is None:
-            return 4 + len(_below(self._shown, width) if self._shown else ())
+        if not devices or self._snapshot is None:
+            return 4 + len(_below(self._snapshot, width) if self._snapshot else ())
         parts = len(_parts(devices[self._at], width, listed=True))
-        return 1 + len(devices) + parts + len(_below(self._shown, width))
+        return 1 + len(devices) + parts + len(_below(self._snapshot, width))
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """What the brief says first, as far as there are rows."""
-        shown, devices = self._shown, self.devices
-        if shown is None:
+        """Draw what fits, by priority."""
+        snapshot, devices = self._snapshot, self.devices
+        if snapshot is None:
             return ()
-        below = _below(shown, width)
+        below = _below(snapshot, width)
         if not devices:
             head = ruled((TextRun("memory", "strong"),), (), width)
-            said = missing_lines([_unknown(shown)], width, height - 1)
+            said = missing_lines([_unknown(snapshot)], width, height - 1)
             return [head, *said, *below][:height]
         device = devices[self._at]
         below = below[: max(height - 3, 0)]
@@ -120,7 +117,7 @@ class MemoryPanel(Panel):
         return lines[:height]
 
     def _seen(self, room: int) -> Sequence[int]:
-        """The devices in sight, with the one that is looked at among them."""
+        """Return the visible devices, the selected one among them."""
         count = len(self.devices)
         first = min(max(self._at - room + 1, 0), max(count - room, 0))
         if room < count:
@@ -131,24 +128,22 @@ class MemoryPanel(Panel):
         count = len(self.devices)
         if count < 2:
             return ()
-        told = f"{self._at + 1} of {count}"
+        position = f"{self._at + 1} of {count}"
         more = f", {count - seen} folded" if seen < count else ""
-        return (TextRun("↑ ↓ ", "accent"), TextRun(f"{told}{more}", "muted"))
+        return (TextRun("↑ ↓ ", "accent"), TextRun(f"{position}{more}", "muted"))
 
     def _gpu(self, device: DeviceMemory) -> GpuState | None:
-        """That of a worker, where anybody reads it."""
-        gpus = self._shown.gpus if self._shown else ()
+        gpus = self._snapshot.gpus if self._snapshot else ()
         return next((each for each in gpus if each.source == device.gpu), None)
 
     def _called(self, device: DeviceMemory) -> str:
-        """Rank and worker, and the number of its GPU."""
+        """Return rank, worker and GPU number."""
         name, gpu = f"rank {device.rank}.{device.worker}", self._gpu(device)
-        if gpu is None or self._shown is None:
+        if gpu is None or self._snapshot is None:
             return name
-        return f"{name} GPU {numbers_of(self._shown.gpus)[gpu.source]}"
+        return f"{name} GPU {numbers_of(self._snapshot.gpus)[gpu.source]}"
 
     def _bar(self, place: int, width: int) -> Line:
-        """One device: its name where there are several, its bar, how full it is."""
         device, several = self.devices[place], len(self.devices) > 1
         chosen = several and place == self._at
         name = cells(self._called(device), NAME, "strong" if chosen else "muted")
@@ -158,17 +153,17 @@ class MemoryPanel(Panel):
         )
         used = sum(each.n_bytes for each in device.parts if each.name != "free")
         total = total_of(device)
-        told = f"  {format_bytes(used)} in all"
+        usage = f"  {format_bytes(used)} in all"
         if device.total_bytes:
             whole, share = format_bytes(total), format_share(used / total)
-            told = f"  {format_bytes(used)} of {whole} {share}"
-        room = width - width_of(before) - len(told) - 2
+            usage = f"  {format_bytes(used)} of {whole} {share}"
+        room = width - width_of(before) - len(usage) - 2
         bar = _filled(device.parts, total, max(room, 4))
-        return fit((*before, *bar, TextRun(told)), width)
+        return fit((*before, *bar, TextRun(usage)), width)
 
 
 def _filled(parts: Sequence[MemoryPart], total: int, width: int) -> Line:
-    """Parts of a bar; however little one is, it is seen."""
+    """Draw the parts of a bar; even small ones are visible."""
     line: list[TextRun] = []
     before = at = 0
     for part in parts:
@@ -182,7 +177,7 @@ def _filled(parts: Sequence[MemoryPart], total: int, width: int) -> Line:
 
 
 def total_of(device: DeviceMemory) -> int:
-    """Of the card; where nobody told, of all that is known to be in it."""
+    """Return the total memory, or the known part of it."""
     return device.total_bytes or sum(each.n_bytes for each in device.parts)
 
 
@@ -202,7 +197,7 @@ def _title(device: DeviceMemory, count: int, gpu: GpuState | None) -> Line:
 
 
 def _loaded(device: DeviceMemory) -> Line:
-    """What loading took, beside what it needs at the least."""
+    """Return the time to load weights, and its floor."""
     if device.load_s is None:
         return ()
     if device.load_floor_s is None:
@@ -214,21 +209,21 @@ def _loaded(device: DeviceMemory) -> Line:
 
 
 def _parts(device: DeviceMemory, width: int, *, listed: bool) -> list[Line]:
-    """Each with bytes, share and where it was read; short of room without that."""
+    """Return the parts with bytes, share and source; without room in short."""
     total, count = device.total_bytes, len(device.parts)
     if not listed:
         return _folded([_part(each, total) for each in device.parts], width)
     columns = min(max((width - 2) // PART_FROM, 1), count) or 1
     size, height = (width - 2) // columns, -(-count // columns)
-    told = [_cell(each, total, size) for each in device.parts]
+    entries = [_cell(each, total, size) for each in device.parts]
     return [
-        (TextRun("  "), *(run for cell in told[row::height] for run in cell))
+        (TextRun("  "), *(run for cell in entries[row::height] for run in cell))
         for row in range(height)
     ]
 
 
 def _folded(parts: Iterable[Line], width: int) -> list[Line]:
-    """Rows of as many as fit, none of them cut."""
+    """Wrap parts into rows, none of them cut."""
     rows: list[Line] = []
     for part in parts:
         longer = (*rows[-1], TextRun("  "), *part) if rows else ()
@@ -258,8 +253,7 @@ def _cell(part: MemoryPart, total: int | None, size: int) -> Line:
         TextRun(f"{_bytes(part):>9} {share}  "),
         TextRun(part.read_from, "faint"),
     )
-    cut = fit(line, size - 2)
-    return (*cut, TextRun(" " * (size - width_of(cut))))
+    return pad(fit(line, size - 2), size)
 
 
 def _bytes(part: MemoryPart) -> str:
@@ -267,21 +261,18 @@ def _bytes(part: MemoryPart) -> str:
     return about(f" {text}") if part.is_estimate else f" {text}"
 
 
-# How many fit, and what would make more of them fit.
-
-
-def _below(shown: Snapshot, width: int) -> list[Line]:
-    limits = shown.limits
+def _below(snapshot: Snapshot, width: int) -> list[Line]:
+    limits = snapshot.limits
     if limits is None:
         return []
-    lines = [(TextRun("  "), *b_max(shown, limits, width - 2))]
+    lines = [(TextRun("  "), *b_max(snapshot, limits, width - 2))]
     if limits.savings:
         lines += [_saving(each, limits, width) for each in limits.savings]
     return lines
 
 
-def b_max(shown: Snapshot, limits: Limits, width: int) -> Line:
-    """With its arithmetic, so that people can check it, and what stops it earlier."""
+def b_max(snapshot: Snapshot, limits: Limits, width: int) -> Line:
+    """Return how many requests fit, with the arithmetic, and what limits them first."""
     label = TextRun(f"{label_of(Limits.max_requests)} ", "accent")
     fits, each = limits.max_requests, limits.tokens_per_request
     if fits is None:
@@ -290,21 +281,21 @@ def b_max(shown: Snapshot, limits: Limits, width: int) -> Line:
         )
     number = TextRun(f"{int(fits):6,} requests", "strong")
     mix = TextRun(" of the present mix fit together", "muted")
-    how = f" = {_arithmetic(shown, limits, fits, each)}" if each else ""
-    at_most = {info.max_num_seqs for info in shown.engines}
+    how = f" = {_arithmetic(snapshot, limits, fits, each)}" if each else ""
+    at_most = {info.max_num_seqs for info in snapshot.engines}
     most = at_most.pop() if len(at_most) == 1 else None
-    ranks = len(shown.engines)
+    ranks = len(snapshot.engines)
     stops = most is not None and most * ranks < fits
     each_rank = f" × {ranks} ranks" if ranks > 1 else ""
     seqs = "" if most is None else f" · max_num_seqs {most:,}{each_rank}"
     whole = f"{seqs} {'stops it first' if stops else 'allows them'}" if seqs else ""
     ink = "warn" if stops else "muted"
-    begin, told = (label, number), TextRun(how, "muted")
+    begin, arithmetic = (label, number), TextRun(how, "muted")
     choices: list[Line] = [
-        (*begin, mix, told, TextRun(whole, ink)),
-        (*begin, told, TextRun(whole, ink)),
-        (*begin, told, TextRun(f"{seqs} first" if stops else "", ink)),
-        (*begin, told),
+        (*begin, mix, arithmetic, TextRun(whole, ink)),
+        (*begin, arithmetic, TextRun(whole, ink)),
+        (*begin, arithmetic, TextRun(f"{seqs} first" if stops else "", ink)),
+        (*begin, arithmetic),
         begin,
     ]
     return next(
@@ -312,12 +303,12 @@ def b_max(shown: Snapshot, limits: Limits, width: int) -> Line:
     )
 
 
-def _arithmetic(shown: Snapshot, limits: Limits, fits: float, each: float) -> str:
-    """Of bytes, or of the tokens of all blocks: whichever gives the number.
+def _arithmetic(snapshot: Snapshot, limits: Limits, fits: float, each: float) -> str:
+    """Return the arithmetic in bytes or tokens, whichever matches.
 
-    The last block of a request is half full, as a rule.
+    The last block of a request is half full on average.
     """
-    kv, per_token = shown.kv, limits.kv_bytes_per_token
+    kv, per_token = snapshot.kv, limits.kv_bytes_per_token
     half = ((kv.block_tokens or 1) - 1) / 2
     tokens = format_count(each).strip()
     cache = sum(
@@ -326,14 +317,14 @@ def _arithmetic(shown: Snapshot, limits: Limits, fits: float, each: float) -> st
         for part in device.parts
         if part.name == "KV cache"
     )
-    held = (kv.total_blocks or 0) * (kv.block_tokens or 0)
+    cache_tokens = (kv.total_blocks or 0) * (kv.block_tokens or 0)
     for more in (0.0, half):
         size = f"{tokens} tokens" if not more else f"({tokens} + {more:g} tokens)"
         if cache and per_token and _near(cache / ((each + more) * per_token), fits):
             a_token = format_bytes(per_token).strip()
             return f"{format_bytes(cache).strip()} ÷ ({size} × {a_token})"
-        if held and _near(held / (each + more), fits):
-            return f"{format_count(held).strip()} tokens of cache ÷ {size}"
+        if cache_tokens and _near(cache_tokens / (each + more), fits):
+            return f"{format_count(cache_tokens).strip()} tokens of cache ÷ {size}"
     return f"KV cache ÷ {tokens} tokens a request"
 
 
@@ -342,7 +333,7 @@ def _near(one: float, other: float) -> bool:
 
 
 def _saving(saving: Saving, limits: Limits, width: int) -> Line:
-    """What a format would free, and whether that is what binds."""
+    """Draw what a format would free, and whether that helps."""
     glyph, ink, said = HELPS[saving.helps]
     more = UNKNOWN
     if saving.more_requests is not None:
@@ -363,9 +354,9 @@ def _saving(saving: Saving, limits: Limits, width: int) -> Line:
     return fit((*line, TextRun(f"  {glyph} ", ink), TextRun(said, ink)), width)
 
 
-def _unknown(shown: Snapshot) -> str:
-    if shown.limits is not None:
+def _unknown(snapshot: Snapshot) -> str:
+    if snapshot.limits is not None:
         return "no worker has told how it uses its memory"
-    if shown.without_steps:
+    if snapshot.without_steps:
         return "what fills the card is not known; 4 shows how much of the cache is used"
     return NOT_YET[0]

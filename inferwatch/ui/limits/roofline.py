@@ -1,8 +1,7 @@
-"""The roofline: where steps stand under what memory and compute allow, in numbers."""
+"""The roofline: steps under the limits of memory and compute."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, zip_longest
 from math import ceil, floor, log10
 
 from inferwatch.formatting import (
@@ -23,12 +22,13 @@ from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
+    beside,
     fit,
     join_whole,
+    merged,
     ruled,
-    width_of,
 )
-from inferwatch.ui.limits.words import (
+from inferwatch.ui.limits.texts import (
     DECODE,
     PREFILL,
     bound_words,
@@ -40,57 +40,57 @@ from inferwatch.ui.limits.words import (
 from inferwatch.ui.widgets.hardware_charts import bytes_per_s_text
 
 DOTS = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
-"""Of a braille cell: left and right column, each from the bottom."""
+"""Braille bits of a cell: left and right column, from the bottom."""
 BRAILLE = 0x2800
 USUAL_DECADES = (0, 4)
-"""From 1 to 10,000 FLOP a byte: where models are, from one sequence to long prompts."""
+"""From 1 to 10,000 FLOP/byte: from single sequences to long prompts."""
 ABOVE_ROOF = 0.45
-"""Decades over the upper roof: its name stands there."""
+"""Decades above the roof, for its name."""
 BELOW = 0.3
-"""Decades under the lowest of all."""
+"""Decades below the lowest point."""
 STEPS = 2
-"""A decade up is gone in so many steps, as the lowest point sinks."""
+"""Steps per decade in which the lower end moves."""
 MEMORY, COMPUTE, RIDGE, GAP = "kv", "shared", "accent", "faint"
-"""Inks of the roofs, of where they meet, of the way from a point up to its roof."""
+"""Inks of the roofs, the ridge, and the way from a point to its roof."""
 FREE = "rule"
-"""The ink of a line that others may be written over."""
+"""Ink of lines that text may cover."""
 LEAST_COLUMNS, LEAST_ROWS = 20, 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roof:
-    """What the devices can do."""
+    """The limits of the devices."""
 
     bytes_per_s: float
     flops: float | None = None
-    """None where nobody knows: then memory alone bounds."""
+    """None is unknown: then memory alone is the limit."""
 
     def at(self, intensity: float) -> float:
-        """FLOP/s that are possible there."""
+        """Return the possible FLOP/s at an intensity."""
         memory = self.bytes_per_s * intensity
         return memory if self.flops is None else min(self.flops, memory)
 
     @property
     def ridge(self) -> float | None:
-        """FLOP a byte where both bind alike."""
+        """FLOP/byte at which both limits meet."""
         return None if self.flops is None else self.flops / self.bytes_per_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoofPoint:
-    """Some steps under the roof."""
+    """A kind of steps under the roof."""
 
     glyph: str
     ink: str
     intensity: float
     flops: float
     reached: float | None = None
-    """Of what is possible, where that is known step by step; None: of the roof."""
+    """Share of what is possible, by step; None computes it from the roof."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogAxes:
-    """Exponents of ten at the edges of a grid of cells."""
+    """Decades at the edges of a grid of cells."""
 
     left: float
     right: float
@@ -100,21 +100,21 @@ class LogAxes:
     rows: int
 
     def column(self, intensity: float) -> float:
-        """In cells from the left."""
+        """Return the cells from the left."""
         share = (log10(intensity) - self.left) / (self.right - self.left)
         return share * self.columns
 
     def row(self, flops: float) -> float:
-        """In cells from the bottom."""
+        """Return the cells from the bottom."""
         return (log10(flops) - self.bottom) / (self.top - self.bottom) * self.rows
 
     def intensity(self, column: float) -> float:
-        """What stands so many cells from the left."""
+        """Return the intensity at a column."""
         exponent = self.left + column / self.columns * (self.right - self.left)
         return float(10**exponent)
 
     def cell(self, point: RoofPoint) -> tuple[int, int]:
-        """Column and row, within the grid."""
+        """Return column and row, clamped to the grid."""
         column, row = int(self.column(point.intensity)), floor(self.row(point.flops))
         return (
             min(max(column, 0), self.columns - 1),
@@ -125,7 +125,7 @@ class LogAxes:
 def axes_of(
     roof: Roof, points: Sequence[RoofPoint], columns: int, rows: int
 ) -> LogAxes:
-    """Decades across and steps up, so that points move and axes stay.
+    """Return axes of whole decades, so that they stay while points move.
 
     >>> axes = axes_of(Roof(bytes_per_s=3.35e12, flops=989e12), [], 40, 10)
     >>> axes.left, axes.right, round(axes.bottom, 2), round(axes.top, 2)
@@ -147,7 +147,7 @@ def axes_of(
 
 @dataclass(slots=True)
 class _Grid:
-    """Cells that can be written over, from the bottom."""
+    """Cells to draw into, from the bottom."""
 
     columns: int
     rows: int
@@ -155,20 +155,20 @@ class _Grid:
     dots: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def put(self, column: int, row: int, text: str, ink: str) -> None:
-        """A text from a cell to the right; what is outside is left out."""
+        """Write text from a cell on; what is outside is cut."""
         for at, glyph in enumerate(text, column):
             if 0 <= at < self.columns and 0 <= row < self.rows:
                 self.cells[at, row] = glyph, ink
 
     def dot(self, x: int, y: int, ink: str) -> None:
-        """One of the eight dots of a cell."""
+        """Set one of the eight dots of a cell."""
         at = x // 2, y // 4
         if 0 <= at[0] < self.columns and 0 <= at[1] < self.rows:
             self.dots[at] = self.dots.get(at, 0) | DOTS[x % 2][y % 4]
             self.cells[at] = chr(BRAILLE + self.dots[at]), ink
 
     def is_free(self, column: int, row: int, cells: int) -> bool:
-        """Nothing is written there that matters."""
+        """Return True if nothing important is drawn there."""
         return (
             column >= 0
             and column + cells <= self.columns
@@ -180,20 +180,15 @@ class _Grid:
         )
 
     def line(self, row: int) -> Line:
-        """A row as runs of one ink."""
-        cells = [
+        return merged(
             self.cells.get((column, row), (" ", "")) for column in range(self.columns)
-        ]
-        return tuple(
-            TextRun("".join(glyph for glyph, _ in run), ink)
-            for ink, run in groupby(cells, lambda cell: cell[1])
         )
 
 
 def draw_roofline(
     roof: Roof, points: Sequence[RoofPoint], width: int, height: int
 ) -> list[Line]:
-    """Rows from the top, the last one with the decades of intensity."""
+    """Return the rows from the top, with the intensities at the bottom."""
     columns, rows = width - MARGIN, height - 1
     if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
         return []
@@ -215,7 +210,7 @@ def draw_roofline(
 
 
 def _draw_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
-    """In dots; where the slope is steep, without holes."""
+    """Draw the roofs in dots, without holes on the slope."""
     before: int | None = None
     for x in range(grid.columns * 2):
         intensity = axes.intensity((x + 0.5) / 2)
@@ -227,7 +222,7 @@ def _draw_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
 
 
 def _name_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
-    """What each can do: the flat one above it, the slope to its left."""
+    """Name the roofs: compute above its line, memory left of the slope."""
     above = floor(axes.row(roof.at(10.0**axes.right))) + 1
     if roof.flops is not None:
         compute = f"compute {format_flops(roof.flops).strip()}"
@@ -253,7 +248,7 @@ def _name_roofs(grid: _Grid, axes: LogAxes, roof: Roof) -> None:
 def _draw_points(
     grid: _Grid, axes: LogAxes, roof: Roof, points: Iterable[RoofPoint]
 ) -> None:
-    """The way up to the roof, a glyph, and what share of it was reached."""
+    """Draw the way to the roof, the points, and their share of it."""
     placed = _placed(axes, points)
     for point, column, row in placed:
         for each in range(row + 1, floor(axes.row(roof.at(point.intensity)))):
@@ -275,7 +270,7 @@ def _draw_points(
 def _placed(
     axes: LogAxes, points: Iterable[RoofPoint]
 ) -> list[tuple[RoofPoint, int, int]]:
-    """Each in a cell of its own, so that both are seen."""
+    """Place each point in a cell of its own."""
     placed: list[tuple[RoofPoint, int, int]] = []
     for point in points:
         column, row = axes.cell(point)
@@ -286,14 +281,14 @@ def _placed(
 
 
 def _decades(axes: LogAxes) -> dict[int, str]:
-    """Powers of ten on the left, as many as are two rows apart."""
-    told: dict[int, str] = {}
+    """Return labels of the y axis, at least two rows apart."""
+    labels: dict[int, str] = {}
     for exponent in range(ceil(axes.bottom), floor(axes.top) + 1):
         row = floor((exponent - axes.bottom) / (axes.top - axes.bottom) * axes.rows)
-        if not any(abs(row - each) < 2 for each in told) and row < axes.rows:
+        if not any(abs(row - each) < 2 for each in labels) and row < axes.rows:
             text = format_flops(10.0**exponent).removesuffix("FLOP/s").strip()
-            told[row] = text.replace(".00", "").replace(".0", "")
-    return told
+            labels[row] = text.replace(".00", "").replace(".0", "")
+    return labels
 
 
 def _axis_label(text: str | None) -> str:
@@ -301,7 +296,7 @@ def _axis_label(text: str | None) -> str:
 
 
 def _foot(axes: LogAxes, roof: Roof, ridge: int | None) -> Line:
-    """The decades of intensity, and the ridge among them."""
+    """Return the x axis with decades and the ridge."""
     text = list(" " * (MARGIN + axes.columns))
     named = f"▲ ridge {format_rate(roof.ridge).strip()}" if roof.ridge else ""
     start = MARGIN + min(ridge or 0, axes.columns - len(named))
@@ -325,34 +320,32 @@ def _foot(axes: LogAxes, roof: Roof, ridge: int | None) -> Line:
 
 LABEL, VALUE = 11, 14
 NUMBERS = 2 + LABEL + 2 * VALUE
-"""Cells of the numbers; the plot has the rest."""
+"""Cells of the numbers beside the plot."""
 PLOT_FROM = 72
-"""Columns; with fewer there are numbers alone."""
+"""Least width for a plot."""
 OF_POSSIBLE, MEASURED, DERIVED = "of possible", "measured", "derived"
 LEAST_NUMBERS = 9
-"""Rows of them that matter more than why others are missing."""
+"""Rows of numbers that take precedence over reasons."""
 Text = Callable[[OperatingPoint], str]
 
 
 class RooflinePanel(Panel):
-    """The plot on the left, numbers on the right; what is unknown says why."""
+    """The plot on the left, numbers on the right; unknown values give the reason."""
 
     DEFAULT_CSS = """
     RooflinePanel { height: 12; }
     """
 
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
 
-    def show(self, shown: Snapshot) -> None:
-        """Take what is known of the window."""
-        self._shown = shown
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The heading, then both."""
-        if self._shown is None:
+        if self._snapshot is None:
             return ()
-        said, limits = missing(self._shown), self._shown.limits
+        said, limits = missing(self._snapshot), self._snapshot.limits
         title, rows = (TextRun("roofline", "strong"),), height - 1
         if limits is None:
             return [ruled(title, (), width), *missing_lines(said, width, rows)]
@@ -363,12 +356,12 @@ class RooflinePanel(Panel):
         reasons = missing_lines(said, min(room, NUMBERS), rows) if plot else ()
         numbers = numbers_of(limits, max(rows - len(reasons), LEAST_NUMBERS))
         if not wide:
-            told = missing_lines(said, width, rows - len(numbers))
-            return [head, *(fit(each, width) for each in (*numbers, *told))]
+            reason_lines = missing_lines(said, width, rows - len(numbers))
+            return [head, *(fit(each, width) for each in (*numbers, *reason_lines))]
         if not plot:
-            return [head, *_beside(missing_lines(said, room, rows), room, numbers)]
+            return [head, *beside(missing_lines(said, room, rows), room, numbers)]
         numbers += missing_lines(said, NUMBERS, rows - len(numbers))
-        return [head, *_beside(plot, room, numbers)]
+        return [head, *beside(plot, room, numbers)]
 
     def _plot(self, limits: Limits, width: int, rows: int) -> list[Line]:
         peak = limits.peak
@@ -389,29 +382,18 @@ class RooflinePanel(Panel):
         return draw_roofline(roof, points, width, rows)
 
 
-def _beside(left: Sequence[Line], width: int, right: Sequence[Line]) -> list[Line]:
-    """Rows of both, the left ones exactly so wide."""
-    lines: list[Line] = []
-    for first, second in zip_longest(left, right, fillvalue=()):
-        cut = fit(first, width)
-        gap = TextRun(" " * (width - width_of(cut)))
-        lines.append((*cut, gap, *second))
-    return lines
-
-
 def peak_words(peak: EnginePeak, width: int) -> Line:
-    """Of which devices, at which dtype, and who says so."""
     if peak.device is None and peak.read_from is None:
         return ()
     name = peak.device or "the device"
     device = name if peak.devices == 1 else f"{peak.devices} × {name}"
     facts = [device, peak.dtype, peak.read_from and f"peaks: {peak.read_from}"]
-    told: list[Line] = [(TextRun(each, "muted"),) for each in facts if each]
-    return join_whole(told, width - 20, " · ")
+    parts: list[Line] = [(TextRun(each, "muted"),) for each in facts if each]
+    return join_whole(parts, width - 20, " · ")
 
 
 def numbers_of(limits: Limits, rows: int) -> list[Line]:
-    """A column for each kind of steps; the first rows matter most."""
+    """Return a column per kind of steps, the most important rows first."""
     if limits.decode is None and limits.prefill is None:
         return [_measured(limits)][:rows]
     decode, prefill = limits.decode, limits.prefill
@@ -421,7 +403,7 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
         TextRun(f"{PREFILL[0]} prefill".rjust(VALUE), PREFILL[1]),
     )
     step, floor = _times(decode, prefill)
-    told: list[tuple[str, Sequence[str]]] = [
+    table: list[tuple[str, Sequence[str]]] = [
         (OF_POSSIBLE, _both(limits, lambda each: format_share(reached(each)))),
         (
             label_of(OperatingPoint.bound),
@@ -446,7 +428,7 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
             _both(limits, lambda e: format_share(e.mfu)),
         ),
     ]
-    lines = [head, *(_row(label, texts) for label, texts in told)]
+    lines = [head, *(_row(label, texts) for label, texts in table)]
     lines.append(_measured(limits))
     counts = _both(limits, lambda each: format_count(each.steps))
     lines.append(_row(label_of(OperatingPoint.steps), counts))
@@ -454,7 +436,7 @@ def numbers_of(limits: Limits, rows: int) -> list[Line]:
 
 
 def _of_model(limits: Limits) -> list[Line]:
-    """What floors follow from, where there is room for it."""
+    """Return the facts that floors are computed from."""
     whole, active = limits.parameters, limits.active_parameters
     facts = (
         (Limits.parameters, format_count(whole)),
@@ -476,7 +458,7 @@ def _both(limits: Limits, text: Text) -> Sequence[str]:
 
 
 def _times(*points: OperatingPoint | None) -> tuple[Sequence[str], Sequence[str]]:
-    """Means of steps over their floors: each pair is read together."""
+    """Return mean step times and floors; each pair shares a unit."""
     pairs = [
         format_durations((each.step_s, each.floor_s)) if each else (UNKNOWN, UNKNOWN)
         for each in points
@@ -492,7 +474,7 @@ def _row(label: str, texts: Sequence[str]) -> Line:
 
 
 def _measured(limits: Limits) -> Line:
-    """What the GPU's own counters say, of all steps together."""
+    """Return what GPU counters measure, over all steps."""
     label = TextRun(f"  {MEASURED:<{LABEL}}", "muted")
     mbu, mfu = limits.measured_mbu, limits.measured_mfu
     if mbu is None and mfu is None:

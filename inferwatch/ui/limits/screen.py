@@ -1,4 +1,4 @@
-"""How far is it from what the hardware allows?"""
+"""The limits screen: roofline, time split and memory budget."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
@@ -20,7 +20,7 @@ from inferwatch.metrics.number import label_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.bars import split_bar
 from inferwatch.ui.kit.renderables.text import (
     Line,
@@ -33,18 +33,18 @@ from inferwatch.ui.kit.renderables.text import (
 )
 from inferwatch.ui.limits.memory_budget import MemoryPanel
 from inferwatch.ui.limits.roofline import RooflinePanel
-from inferwatch.ui.limits.words import answer, impossible_text
+from inferwatch.ui.limits.texts import answer, impossible_text
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS
+from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 
 AROUND_TITLE = 8
-"""Cells of a heading that are rule and gaps."""
+"""Cells of a heading besides its text."""
 
 
 class SplitPart(NamedTuple):
-    """One part of the time with work, as the bar and its legend draw it."""
+    """A part of the busy time in bar and legend."""
 
     name: str
     glyph: str
@@ -53,25 +53,23 @@ class SplitPart(NamedTuple):
 
 
 class SplitPanel(Panel):
-    """One bar of the window's time with work; idle time stands beside it."""
+    """The busy time of a window as a bar; idle time beside it."""
 
     DEFAULT_CSS = """
     SplitPanel { height: 3; }
     """
 
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
 
-    def show(self, shown: Snapshot) -> None:
-        """Take the split of the window."""
-        self._shown = shown
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The heading, the bar, what is what."""
         del height
-        if self._shown is None:
+        if self._snapshot is None:
             return ()
-        limits, span = self._shown.limits, self._shown.window.span
+        limits, span = self._snapshot.limits, self._snapshot.window.span
         split = (limits.split if limits else None) or TimeSplit()
         title, idle = (TextRun("where time went", "strong"),), _idle(split)
         noted = (*title, TextRun(f" {span}, of the time with work", "muted"))
@@ -88,7 +86,7 @@ class SplitPanel(Panel):
 
 
 def parts_of(split: TimeSplit) -> Sequence[SplitPart]:
-    """From what cannot be helped to what can."""
+    """Return the parts, those that cannot be reduced first."""
     looks = (
         (TimeSplit.memory_floor, "█", "kv", split.memory_floor),
         (TimeSplit.compute_floor, "▓", "shared", split.compute_floor),
@@ -109,8 +107,8 @@ def _idle(split: TimeSplit) -> Line:
 
 
 def _legend(parts: Sequence[SplitPart], width: int) -> Line:
-    """Every part keeps its place; shares have one width."""
-    told: list[Line] = [
+    """Draw all parts; shares have the same width."""
+    entries: list[Line] = [
         (
             TextRun(f"{each.glyph} ", each.ink),
             TextRun(f"{each.name} ", "muted"),
@@ -118,8 +116,8 @@ def _legend(parts: Sequence[SplitPart], width: int) -> Line:
         )
         for each in parts
     ]
-    roomy = join(told, "     ")
-    line = roomy if width_of(roomy) <= width - 2 else join(told, "  ")
+    roomy = join(entries, "     ")
+    line = roomy if width_of(roomy) <= width - 2 else join(entries, "  ")
     return fit((TextRun("  "), *line), width)
 
 
@@ -129,56 +127,53 @@ KEY = "enter "
 NOT_KNOWN = "how far it is from the limit is not known"
 
 
-class AnswerLine(Panel):
-    """A row that is always there, so nothing moves when its sentence changes."""
+class AnswerLine(LinePanel):
+    """How far from the limit; always visible, so nothing moves."""
 
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
     _views = ""
 
-    def show(self, shown: Snapshot, views: str) -> None:
-        """Take a moment, and the views there are."""
-        self._shown, self._views = shown, views
+    def show(self, snapshot: Snapshot, views: str) -> None:
+        """Show the answer of a snapshot, and the names of the views."""
+        self._snapshot, self._views = snapshot, views
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
-        if self._shown is None:
+    def line(self, width: int) -> Line:
+        if self._snapshot is None:
             return ()
         right: Line = (TextRun(self._views, "muted"),) if self._views else ()
-        limits = self._shown.limits
-        told = answer(limits, width - 3 - width_of(right)) if limits else ()
-        if limits and not told and (alone := answer(limits, width - 2)):
-            told, right = alone, ()
-        told = told or (TextRun(NOT_KNOWN, "muted"),)
-        return [spread((TextRun(" "), *told), right, width)]
+        limits = self._snapshot.limits
+        answer_line = answer(limits, width - 3 - width_of(right)) if limits else ()
+        if limits and not answer_line and (alone := answer(limits, width - 2)):
+            answer_line, right = alone, ()
+        answer_line = answer_line or (TextRun(NOT_KNOWN, "muted"),)
+        return spread((TextRun(" "), *answer_line), right, width)
 
 
 class ImpossibleBanner(Panel):
-    """Steps that were faster than they can be; no row while there are none."""
+    """Steps faster than their floor; hidden without any."""
 
     DEFAULT_CSS = """
     ImpossibleBanner { display: none; background: $error 15%; }
     """
     MOST_ROWS = 3
 
-    _found: Impossible | None = None
+    _impossible: Impossible | None = None
 
-    def show(self, found: Impossible | None) -> None:
-        """Take them, or that there are none."""
-        self._found = found
-        self.display = found is not None
+    def show(self, impossible: Impossible | None) -> None:
+        """Show such steps; None hides the banner."""
+        self._impossible = impossible
+        self.display = impossible is not None
         self.styles.height = self.rows(self.screen.size.width)
         self.redraw()
 
     def rows(self, width: int) -> int:
-        """How many it needs; none while there is nothing to say."""
-        return len(self._folded(width)) if self._found is not None else 0
+        """Return the height, 0 while hidden."""
+        return len(self._folded(width)) if self._impossible is not None else 0
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The sentence, and the key that leads there."""
         del height
-        if self._found is None:
+        if self._impossible is None:
             return ()
         first, *rest = self._folded(width)
         left = (TextRun(MARK, "bad bold", OPENS), TextRun(first, "bad", OPENS))
@@ -188,28 +183,27 @@ class ImpossibleBanner(Panel):
 
     @property
     def _step(self) -> str:
-        """Where the key leads."""
-        return f"step #{self._found.step:,} " if self._found is not None else ""
+        return (
+            f"step #{self._impossible.step:,} " if self._impossible is not None else ""
+        )
 
     def _folded(self, width: int) -> list[str]:
-        """The first row beside the mark and the key, the others below the sentence."""
-        if self._found is None:
+        """Return the text, wrapped beside the mark and the key."""
+        if self._impossible is None:
             return [""]
         beside = " " * (len(MARK) + len(KEY) + len(self._step) - 2)
         room = max(width - 4, len(beside) + 16)
-        text = impossible_text(self._found)
+        text = impossible_text(self._impossible)
         rows = wrap(text, room, initial_indent=beside, break_on_hyphens=False)
         return [each.strip() for each in rows[: self.MOST_ROWS]]
 
 
 VIEWS = ("roofline", "time", "memory")
-AROUND_BODY = 6
-"""Rows of every screen that are not its own."""
 ANSWER, SPLIT = 1, 3
 LEAST_PLOT, MOST_PLOT = 11, 22
 LEAST_CHARTS, LEAST_MEMORY = 6, 8
 ALL_FROM = ANSWER + LEAST_PLOT + SPLIT + LEAST_CHARTS + LEAST_MEMORY
-"""Rows of the body; with fewer there is one view at a time."""
+"""Least rows for all views at once."""
 
 
 READING = (
@@ -223,11 +217,10 @@ READING = (
     ),
     "Of possible: the mean floor of these steps / the mean time they took.",
 )
-"""What the help says of it."""
 
 
 class LimitsScreen(WatchScreen):
-    """The roofline, where time went, what fills memory: all, or one at a time."""
+    """Roofline, time split and memory: all, or one view at a time."""
 
     NAME = "limits"
     KEY = "6"
@@ -317,12 +310,10 @@ class LimitsScreen(WatchScreen):
     WILL_SHOW = "how far steps are from what memory and compute allow"
 
     _in_view = 0
-    """The view, by its place."""
     _limits: Limits | None = Limits()
-    """None where no engine tells of its steps: then charts have the room."""
+    """None if no engine reports steps: the charts take the room."""
 
     def compose_panels(self) -> Iterable[Widget]:
-        """The answer, then what it rests on."""
         yield ImpossibleBanner()
         yield AnswerLine()
         yield RooflinePanel()
@@ -331,7 +322,6 @@ class LimitsScreen(WatchScreen):
         yield MemoryPanel()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No keys for what is not there."""
         view, limits = VIEWS[self._in_view], self._limits or Limits()
         alone, any_yet = self.has_class("-one-view"), not self.has_class("-untouched")
         can = {
@@ -344,20 +334,18 @@ class LimitsScreen(WatchScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """How the plot is read, and why not more is known."""
         missing = self._limits.missing if self._limits else ()
         unknown = {"what is not known": missing} if missing else {}
         return {**unknown, "how it is read": READING, **super().explanations()}
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """All of the same window."""
-        before, self._limits = self._limits, shown.limits
-        found = shown.limits.impossible if shown.limits else None
-        self.query_one(ImpossibleBanner).show(found)
-        self.query_one(AnswerLine).show(shown, self._views)
-        self.query_one(RooflinePanel).show(shown)
-        self.query_one(SplitPanel).show(shown)
-        self.query_one(MemoryPanel).show(shown)
+    def show_panels(self, snapshot: Snapshot) -> None:
+        before, self._limits = self._limits, snapshot.limits
+        impossible = snapshot.limits.impossible if snapshot.limits else None
+        self.query_one(ImpossibleBanner).show(impossible)
+        self.query_one(AnswerLine).show(snapshot, self._views)
+        self.query_one(RooflinePanel).show(snapshot)
+        self.query_one(SplitPanel).show(snapshot)
+        self.query_one(MemoryPanel).show(snapshot)
         if _extent(before) != _extent(self._limits):
             self.fit_height()
             self.refresh_bindings()
@@ -365,17 +353,16 @@ class LimitsScreen(WatchScreen):
 
     @property
     def _views(self) -> str:
-        """Which view this is of those there are; empty where all are in sight."""
+        """The names of the views; empty if all are visible."""
         if not self.has_class("-one-view"):
             return ""
         names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
         return f"v {' '.join(names)}"
 
     def fit_height(self) -> None:
-        """Everything where there is room, else the view that people chose."""
         super().fit_height()
-        body = self.query_one("#body").size.height or self.size.height - AROUND_BODY
-        body -= self.query_one(ImpossibleBanner).rows(self.size.width)
+        banner = self.query_one(ImpossibleBanner)
+        body = self.body_rows - banner.rows(self.size.width)
         unknown = self._limits is None
         alone = body < ALL_FROM and not unknown
         self.set_class(unknown, "-unknown")
@@ -402,29 +389,25 @@ class LimitsScreen(WatchScreen):
         panel.styles.height = min(LEAST_PLOT + spare // 2, MOST_PLOT)
         self.query_one(ChartStack).fit(only_one=spare < 2 * LEAST_CHARTS)
 
-    # Keys.
-
     def action_view(self, by: int) -> None:
-        """The next view."""
         self._in_view = (self._in_view + by) % len(VIEWS)
         self.fit_height()
         self.refresh_bindings()
         self.post_message(LookAgain())
 
     def action_device(self, by: int) -> None:
-        """The memory of another device."""
         self.query_one(MemoryPanel).choose(by)
 
     def action_impossible(self) -> None:
-        """Put the time cursor at the step that cannot be, and look at steps."""
-        found = self._limits.impossible if self._limits else None
-        if found is not None:
-            self.view.cursor_ns = max(found.t_ns, 0)
+        """Move the time cursor to the impossible step and show the steps."""
+        impossible = self._limits.impossible if self._limits else None
+        if impossible is not None:
+            self.view.cursor_ns = max(impossible.t_ns, 0)
             self.post_message(LookAt("steps"))
 
 
 def _extent(limits: Limits | None) -> tuple[object, ...]:
-    """What layout and keys follow from."""
+    """Return the values that layout and keys depend on."""
     if limits is None:
         return ()
     return (

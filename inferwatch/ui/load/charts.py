@@ -1,67 +1,38 @@
-"""The charts of a load, and under them when it began, changed and ended."""
+"""Charts of a load run, and a line of its start, changes and end."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from collectors.contract.readings import LoadEvent, LoadKind
 from inferwatch.formatting import format_rate
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.bars import Texture
 from inferwatch.ui.kit.renderables.plot import MARGIN
 from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of
 from inferwatch.ui.kit.renderables.time_axis import TimeAxis
-from inferwatch.ui.widgets.charts import ChartPlan, Series
+from inferwatch.ui.widgets.charts import ChartPlan, Series, Values, latency_chart
 
 
-def _client(name: str) -> Callable[[Snapshot], Sequence[float | None]]:
-    """A column of the client's timeline; none where there is no load."""
+def _client(name: str) -> Callable[[Snapshot], Values]:
+    """Return a column of the client's timeline; empty without a load."""
 
-    def values(snapshot: Snapshot) -> Sequence[float | None]:
+    def values(snapshot: Snapshot) -> Values:
         if snapshot.client is None:
             return ()
-        column: Sequence[float | None] = getattr(snapshot.client.timeline, name)
+        column: Values = getattr(snapshot.client.timeline, name)
         return column
 
     return values
 
 
 def _latency(title: str, note: str, name: str) -> ChartPlan:
-    return ChartPlan(
-        title=title,
-        note=note,
-        unit="s",
-        stacked=False,
-        series=(
-            Series(
-                label="mean",
-                ink="mean",
-                texture=Texture.SOLID,
-                values=_client(f"{name}_mean_s"),
-            ),
-            Series(
-                label="max",
-                ink="worst",
-                texture=Texture.DOTTED,
-                values=_client(f"{name}_max_s"),
-                fold=max,
-            ),
-        ),
-    )
+    means, maxima = _client(f"{name}_mean_s"), _client(f"{name}_max_s")
+    return latency_chart(title, note, means, maxima)
 
 
-_SENT = Series(
-    label="sent",
-    ink="output",
-    texture=Texture.SOLID,
-    values=_client("sent_per_s"),
-    show=format_rate,
-)
+_SENT = Series("sent", "output", _client("sent_per_s"), show=format_rate)
 _ASKED = Series(
-    label="asked",
-    ink="waiting",
-    texture=Texture.DOTTED,
-    values=_client("asked_per_s"),
-    show=format_rate,
+    "asked", "waiting", _client("asked_per_s"), Texture.DOTTED, show=format_rate
 )
 RATE = ChartPlan(
     title="rate",
@@ -72,28 +43,24 @@ RATE = ChartPlan(
 TTFT = _latency("TTFT", "client, from due time", "ttft")
 ITL = _latency("ITL", "client, between chunks", "itl")
 
-
 Mark = tuple[int, str, str]
-"""When, what, in which ink."""
+"""Time, text, colour."""
 
 
-class LoadMarks(Panel):
-    """When a load began, changed and ended, in one row on the charts' axis.
+class LoadMarks(LinePanel):
+    """Start, changes and end of a load in one row on the charts' axis.
 
-    The newest mark goes before an older one that it would touch.
+    If marks would touch, the newest one is drawn.
     """
 
     _axis: TimeAxis | None = None
     _marks: Sequence[Mark] = ()
 
     def show(self, axis: TimeAxis, events: Sequence[LoadEvent]) -> None:
-        """Take the events of the load."""
         self._axis, self._marks = axis, tuple(marks(events))
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         if self._axis is None:
             return ()
         taken: list[tuple[int, str, str]] = []
@@ -106,11 +73,11 @@ class LoadMarks(Panel):
             if start + cells_of(text) <= free:
                 taken.append((start, text, ink))
                 free = start - 1
-        return (tuple(_laid(reversed(taken))),)
+        return tuple(_laid(reversed(taken)))
 
 
 def _place(at: int, said: str, free: int, *, newest: bool) -> tuple[int, str]:
-    """Words after the glyph; those of the newest before it, at the edge; else none."""
+    """Place text behind the glyph; the newest in front of it at the edge; else none."""
     if at + cells_of(said) <= free:
         return at, said
     glyph, _, words = said.partition(" ")
@@ -130,7 +97,7 @@ def _laid(marks_: Iterator[tuple[int, str, str]]) -> Iterator[TextRun]:
 
 
 def marks(events: Sequence[LoadEvent]) -> Iterator[Mark]:
-    """Start, changes of the rate or the users, bursts, end."""
+    """Yield start, changes of rate or users, bursts and end."""
     before: LoadEvent | None = None
     for event in events:
         if event.kind is LoadKind.STARTED:

@@ -1,4 +1,4 @@
-"""The load plan as a form: judged as it is typed, sketched below."""
+"""The load plan as a form: checked as it is typed, with a sketch below."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +26,7 @@ from inferwatch.loadgen.plan.plan import (
     PlanField,
 )
 from inferwatch.loadgen.plan.text import read_number, written
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled
 from inferwatch.ui.load.sketch import LoadSketch, LoadSketchAxis
 from inferwatch.ui.widgets.charts import ChartPlan
@@ -34,39 +34,38 @@ from inferwatch.ui.widgets.charts import ChartPlan
 Fields = dict[str, Any]
 ARRIVALS = (*SPACED, "closed")
 COARSE = {"arrivals", "scenario"}
-"""They set what other rows ask too, and those win."""
+"""Set several fields; where rows set the same fields, the rows win."""
 DEFAULTS = {each.name: each.default for each in FIELDS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormField:
-    """A row of the form: what it asks, and how its text and the plan go together."""
+    """A row of the form and how its text maps to plan fields."""
 
     key: str
     label: str
     hint: str
-    """What it is in, or what leaving it empty means."""
+    """Unit, or meaning of an empty field."""
     parse: Callable[[str], Fields]
-    """The plan's fields that a text gives. Raises ValueError, fit to show."""
+    """Returns plan fields for a text. Raises ValueError with a message to show."""
     text: Callable[[LoadPlan], str]
     only: tuple[str, ...] = ARRIVALS
-    """The arrivals for which it is asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormReading:
-    """The plan that the form says now, or why it says none."""
+    """The plan the form describes, or what is wrong with it."""
 
     plan: LoadPlan | None
-    """None while something is wrong."""
+    """None while there is a mistake."""
     faults: Mapping[str, str] = field(default_factory=dict)
-    """By field; under the empty name what no single field is to blame for."""
+    """Messages by field; under the empty name what belongs to no single field."""
 
 
 def read_form(base: LoadPlan, arrivals: str, texts: Mapping[str, str]) -> FormReading:
-    """The plan that a form says; what it does not ask is as in ``base``."""
+    """Return the plan of a form; hidden fields are as in ``base``."""
     before: Fields = msgspec.to_builtins(base)
-    found: dict[str, Fields] = {"arrivals": _arrivals(base, arrivals)}
+    parsed: dict[str, Fields] = {"arrivals": _arrivals(base, arrivals)}
     faults: dict[str, str] = {}
     for each in FORM:
         if arrivals not in each.only or each.key not in texts:
@@ -75,23 +74,23 @@ def read_form(base: LoadPlan, arrivals: str, texts: Mapping[str, str]) -> FormRe
         if text == each.text(base):
             continue
         try:
-            found[each.key] = each.parse(text)
+            parsed[each.key] = each.parse(text)
         except ValueError as error:
             faults[each.key] = str(error)
         except UsageError as error:
             faults[each.key] = str(error).removeprefix("--slo: ")
     if faults:
         return FormReading(plan=None, faults=faults)
-    ordered = sorted(found, key=lambda key: key not in COARSE)
-    whole = {name: value for key in ordered for name, value in found[key].items()}
+    ordered = sorted(parsed, key=lambda key: key not in COARSE)
+    whole = {name: value for key in ordered for name, value in parsed[key].items()}
     plan = _plan({**before, **whole})
     if isinstance(plan, LoadPlan):
         return FormReading(plan=plan)
-    return FormReading(plan=None, faults=_blame(before, found, plan))
+    return FormReading(plan=None, faults=_blame(before, parsed, plan))
 
 
 def beside(plan: LoadPlan) -> str:
-    """What a plan says beyond the form's fields, which the form keeps."""
+    """Describe the plan's settings that the form has no field for."""
     said = []
     if plan.burst_every_s is not None:
         said.append(f"a burst every {plan.burst_every_s:g} s")
@@ -111,20 +110,20 @@ def beside(plan: LoadPlan) -> str:
     return ", ".join(said)
 
 
-def _blame(before: Fields, found: Mapping[str, Fields], why: str) -> dict[str, str]:
-    """Faults by field, of those wrong by themselves; else one of the whole plan."""
-    arrivals = found["arrivals"]
+def _blame(before: Fields, parsed: Mapping[str, Fields], why: str) -> dict[str, str]:
+    """Return faults of single fields, else one of the plan as a whole."""
+    arrivals = parsed["arrivals"]
     alone = {
         key: fault
-        for key, part in found.items()
+        for key, part in parsed.items()
         if isinstance(fault := _plan({**before, **arrivals, **part}), str)
     }
-    named = [key for key in found if key != "arrivals" and key in alone]
+    named = [key for key in parsed if key != "arrivals" and key in alone]
     return {key: alone[key] for key in named} or {_named(why): why}
 
 
 def _named(why: str) -> str:
-    """The form's field that a plan's error message names."""
+    """Return the form field named in a plan's error message."""
     names = {"rate_per_s": "rate", "rates": "rate", "concurrency": "users"}
     return next((key for word, key in names.items() if word in why), "")
 
@@ -137,7 +136,7 @@ def _plan(fields: Fields) -> LoadPlan | str:
 
 
 def _arrivals(base: LoadPlan, chosen: str) -> Fields:
-    """The arrivals chosen; fields that mean nothing with them get their defaults."""
+    """Return the arrivals; fields they do not use are reset to defaults."""
     lost = FOREIGN[Arrivals(chosen)] & set(base.__struct_fields__)
     if base.converses:
         lost -= {"think_s"}
@@ -172,34 +171,30 @@ def _text(name: str, plan: LoadPlan) -> str:
 
 
 FORM = tuple(_form_fields())
-"""The rows of the form, from top to bottom."""
 
 
 INSIDE = [("esc", " leaves, "), ("tab", " goes on")]
 OUTSIDE = [("e", " or a click edits")]
 
 
-class LoadRemark(Panel):
-    """Beside a field of the form: its hint, or what is wrong with it."""
+class LoadRemark(LinePanel):
+    """The hint of a form field, or its error message."""
 
     _hint = ""
     _fault = ""
 
     def say(self, hint: str, fault: str) -> None:
-        """Show a fault, else a hint."""
         self._hint, self._fault = hint, fault
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         if self._fault:
-            return (fit((TextRun(" ✖ ", "bad"), TextRun(self._fault, "bad")), width),)
-        return (fit((TextRun(f" {self._hint}", "faint"),), width),)
+            return fit((TextRun(" ✖ ", "bad"), TextRun(self._fault, "bad")), width)
+        return fit((TextRun(f" {self._hint}", "faint"),), width)
 
 
-class LoadLabel(Panel):
-    """The name of a field, left of it in the form."""
+class LoadLabel(LinePanel):
+    """The label of a form field."""
 
     DEFAULT_CSS = """
     LoadLabel { width: 15; }
@@ -209,14 +204,12 @@ class LoadLabel(Panel):
         super().__init__()
         self._text = text
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
-        return (fit((TextRun(f" {self._text}", "muted"),), width),)
+    def line(self, width: int) -> Line:
+        return fit((TextRun(f" {self._text}", "muted"),), width)
 
 
 class LoadField(Horizontal):
-    """A field of the form in one row: its label, its text, a remark."""
+    """A form field in one row: label, input, remark."""
 
     DEFAULT_CSS = """
     LoadField {
@@ -235,30 +228,27 @@ class LoadField(Horizontal):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """The row."""
         yield LoadLabel(self.field.label)
         yield Input(self._text, compact=True, id=f"field-{self.field.key}")
         yield LoadRemark()
 
     @property
     def value(self) -> str:
-        """The text as typed."""
         return self.query_one(Input).value if self.is_mounted else self._text
 
     def write(self, text: str) -> None:
-        """Replace the text."""
         self.query_one(Input).value = text
 
     def say(self, fault: str) -> None:
-        """Show what is wrong with the field; empty when nothing is."""
-        told = " ".join(fault.split())
-        self.query_one(LoadRemark).say(self.field.hint, told)
+        """Show an error message, empty for none."""
+        message = " ".join(fault.split())
+        self.query_one(LoadRemark).say(self.field.hint, message)
 
 
-class WordChoice(Panel, can_focus=True):
-    """One of a few words, in one row: by arrows, first letter or mouse.
+class WordChoice(LinePanel, can_focus=True):
+    """A choice of words in one row, by arrows, first letter or mouse.
 
-    Letters belong to it while it is focused, as they do to a field.
+    While focused it takes letters, like an input.
     """
 
     DEFAULT_CSS = """
@@ -272,7 +262,7 @@ class WordChoice(Panel, can_focus=True):
 
     @dataclass
     class WordChosen(Message):
-        """Another word of a ``WordChoice`` was chosen."""
+        """Another word was chosen."""
 
         word: str
 
@@ -282,51 +272,45 @@ class WordChoice(Panel, can_focus=True):
         self.word = self._words[0]
 
     def offer(self, words: Sequence[str], word: str) -> None:
-        """Offer other words, without a message."""
+        """Replace the words without posting a message."""
         self._words, self.word = tuple(words), word
         self.redraw()
 
     def choose(self, word: str) -> None:
-        """Choose one of the words."""
         if word != self.word:
             self.word = word
             self.redraw()
             self.post_message(self.WordChosen(word))
 
     def action_choose(self, word: str) -> None:
-        """Choose a word by mouse."""
         self.focus()
         self.choose(word)
 
     def action_move(self, by: int) -> None:
-        """Choose the next word, round and round."""
         index = (self._words.index(self.word) + by) % len(self._words)
         self.choose(self._words[index])
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Letters are for choosing, none for the screen."""
+        """Take letters, which would otherwise be keys of the screen."""
         del key
         return character is not None and character.isprintable()
 
     def on_key(self, event: events.Key) -> None:
-        """Choose the next word that begins with the letter typed."""
+        """Choose the next word that begins with the letter."""
         if event.character is None or not event.is_printable:
             return
         event.stop()
         at = self._words.index(self.word) + 1
         turned = (*self._words[at:], *self._words[:at])
-        found = next((word for word in turned if word[0] == event.character), None)
-        if found is not None:
-            self.choose(found)
+        match = next((word for word in turned if word[0] == event.character), None)
+        if match is not None:
+            self.choose(match)
 
     def watch_has_focus(self, value: bool) -> None:  # noqa: FBT001 - Textual's way
-        """Show it."""
         super().watch_has_focus(value)
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The words, the chosen one marked."""
-        del height
+    def line(self, width: int) -> Line:
         edge = "accent" if self.has_focus else "faint"
         words = [
             TextRun(
@@ -336,24 +320,22 @@ class WordChoice(Panel, can_focus=True):
             )
             for word in self._words
         ]
-        return (fit((TextRun("‹", edge), *words, TextRun("›", edge)), width),)
+        return fit((TextRun("‹", edge), *words, TextRun("›", edge)), width)
 
 
-class LoadFormHead(Panel):
-    """The form's heading, with the keys that lead into it and out."""
+class LoadFormHead(LinePanel):
+    """The form's heading, with the keys that enter and leave it."""
 
     inside = False
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         keys = INSIDE if self.inside else OUTSIDE
         way = [(TextRun(key, "accent"), TextRun(does, "muted")) for key, does in keys]
-        return (ruled((TextRun("load plan", "strong"),), join(way, ""), width),)
+        return ruled((TextRun("load plan", "strong"),), join(way, ""), width)
 
 
 class LoadFormFoot(Panel):
-    """Below the form: what keeps the plan from being followed, else what it adds."""
+    """Why the plan cannot be used, or what the form does not show."""
 
     DEFAULT_CSS = """
     LoadFormFoot { height: 2; }
@@ -363,12 +345,10 @@ class LoadFormFoot(Panel):
     _bad = False
 
     def say(self, text: str, *, bad: bool) -> None:
-        """Take what to show."""
         self._text, self._bad = " ".join(text.split()), bad
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """As many rows as there are."""
         ink = "bad" if self._bad else "muted"
         rest, lines = f"{'✖ ' if self._bad else ''}{self._text}", []
         for _ in range(height - 1):
@@ -381,9 +361,9 @@ class LoadFormFoot(Panel):
 
 
 class LoadForm(Vertical):
-    """The load plan as a form, judged as it is typed and sketched below.
+    """The load plan as a form, checked as it is typed, with a sketch below.
 
-    While a field has the focus, letters are its; ``esc`` leaves.
+    Letters go to the focused field; ``esc`` leaves.
     """
 
     DEFAULT_CSS = """
@@ -408,15 +388,15 @@ class LoadForm(Vertical):
             "shift+tab,up", "step(-1)", "previous field", show=False, priority=True
         ),
     ]
-    """At once, before the next key finds its field: who types fast is not misread."""
+    """Priority: handled before the next key looks for its field."""
 
     @dataclass
     class FormLeft(Message):
-        """The focus has left the form: keys are the screen's again."""
+        """The focus has left the form."""
 
     @dataclass
     class StartPressed(Message):
-        """The form's button was pressed: start the load, or stop it."""
+        """The button was pressed: start or stop the load."""
 
     def __init__(self, plan: LoadPlan, sketch: ChartPlan) -> None:
         super().__init__()
@@ -427,7 +407,6 @@ class LoadForm(Vertical):
         self.reading = FormReading(plan=None)
 
     def compose(self) -> ComposeResult:
-        """Fields from top to bottom, the button, the sketch."""
         yield LoadFormHead()
         with Horizontal(classes="choice"):
             yield LoadLabel("arrivals")
@@ -441,12 +420,11 @@ class LoadForm(Vertical):
         yield LoadSketchAxis()
 
     def on_mount(self) -> None:
-        """What is there to begin with is judged, too."""
         self._offer()
         self.judge()
 
     def show(self, *, running: bool, blocked: str) -> None:
-        """What the button would do, and why nothing can be done."""
+        """Set the button, and why it is disabled."""
         button = self.query_one("#start", Button)
         label = " s  Stop " if running else " s  Start "
         if str(button.label) != label:
@@ -458,9 +436,9 @@ class LoadForm(Vertical):
             self._tell()
 
     def follow(self, plan: LoadPlan, *, running: bool) -> None:
-        """Show another plan, unless somebody types or has typed a plan of his own.
+        """Show another plan unless the user has edited this one.
 
-        A run that has just begun is shown whatever was typed, but not while typing.
+        A new run's plan replaces the text, except while a field has the focus.
         """
         begun = running and plan.run_id != self._base.run_id
         if plan == self._base:
@@ -481,14 +459,14 @@ class LoadForm(Vertical):
         return all(row.value.strip() == row.field.text(plan) for row in rows)
 
     def enter(self, key: str | None = None) -> None:
-        """Focus a field: the one at fault, else the first."""
+        """Focus a field: by default the first with a mistake, else the first."""
         first = next((key for key in self.reading.faults if key), None)
         wanted = key or first
         field = f"#field-{wanted}" if wanted else "#arrivals"
         self._focus(self.query_one(field))
 
     def judge(self) -> None:
-        """Read the whole form, and show beside each field what is wrong with it."""
+        """Read the form and show mistakes next to their fields."""
         arrivals = self.query_one(WordChoice).word
         rows = list(self.query(LoadField))
         texts = {row.field.key: row.value for row in rows}
@@ -500,13 +478,13 @@ class LoadForm(Vertical):
         self._tell()
 
     def measured(self, rate_per_s: float | None) -> None:
-        """Take the rate that the warm-up of such a plan came to."""
+        """Set the request rate that the warm-up measured."""
         if rate_per_s != self._measured:
             self._measured = rate_per_s
             self._sketch_it()
 
     def _sketch_it(self) -> None:
-        """Draw the plan; one that a warm-up decides, once that has told the rate."""
+        """Sketch the plan; one with a measured rate once the warm-up is done."""
         plan, also = self.reading.plan, ""
         if plan is not None and plan.measures_rate and self._measured is not None:
             also = f"{self._measured:.3g}/s: {plan.rate_fraction:.0%} of the measured"
@@ -515,7 +493,6 @@ class LoadForm(Vertical):
         self.query_one(LoadSketchAxis).show(plan)
 
     def _offer(self) -> None:
-        """The words to choose from; a trace can be kept, not made up."""
         own = self._base.arrivals.value
         words = ARRIVALS if own in ARRIVALS else (*ARRIVALS, own)
         self.query_one(WordChoice).offer(words, own)
@@ -534,7 +511,7 @@ class LoadForm(Vertical):
 
     @property
     def _stops(self) -> list[Widget]:
-        """What can be focused, in order."""
+        """The focusable fields in order."""
         return [
             each
             for each in (self.query("WordChoice, Input, Button"))
@@ -548,28 +525,27 @@ class LoadForm(Vertical):
         )
 
     def action_step(self, by: int) -> None:
-        """The next field, round and round."""
         stops = self._stops
         focused = self.app.focused
         index = stops.index(focused) + by if focused in stops else 0
         self._focus(stops[index % len(stops)])
 
     def _focus(self, widget: Widget) -> None:
-        """Focus at once, so that what is typed next goes there already."""
+        """Focus at once, so that the next key goes there."""
         self.screen.set_focus(widget)
 
     def action_leave(self) -> None:
-        """Letters are keys of the screen again."""
+        """Give letters back to the screen."""
         self.screen.set_focus(None)
         self.post_message(self.FormLeft())
 
     def on_descendant_focus(self) -> None:
-        """Say how to get out, and what is wrong here."""
+        """Show the key to leave, and the mistake of this field."""
         self._head()
         self._tell()
 
     def on_descendant_blur(self) -> None:
-        """Say how to get in, unless another field has the focus now."""
+        """Show the key to enter, unless another field has the focus."""
         self._head()
 
     def _head(self) -> None:

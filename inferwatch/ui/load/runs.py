@@ -1,4 +1,4 @@
-"""The load runs of a session, one row each: a list to pick from, a curve to read."""
+"""A table of the session's load runs."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -23,7 +23,7 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, cells, fit, ruled
 from inferwatch.ui.load.status import VERDICTS
 
 OWN = ("run_id", "seed", "rate_per_s", "concurrency", "headers", "url", "uds", "slo")
-"""What runs of the same load at other rates may differ in."""
+"""Fields in which runs of one search or sweep differ."""
 HEADS = ("sent/s", "done/s", "tok/s", "TTFT p50", "p99", "good")
 WIDTHS = (7, 7, 7, 12, 8, 5)
 NAME = 14
@@ -31,9 +31,9 @@ LEAST_BAR = 6
 
 
 class LoadRuns(Panel):
-    """Every run of the session; those of a search or a sweep in order of their load.
+    """All load runs; those of a search or sweep are sorted by load.
 
-    The bars are of TTFT p99, so that a search shows where the queue begins.
+    The bars show p99 TTFT, so a search shows where queueing begins.
     """
 
     DEFAULT_CSS = """
@@ -44,12 +44,10 @@ class LoadRuns(Panel):
     _shown: int | None = None
 
     def show(self, views: Sequence[ClientView], shown: int | None) -> None:
-        """Take all runs, and the number of the one that the screen is about."""
         self._views, self._shown = views, shown
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """A heading, the columns, and as many rows as there is room for."""
         if height < 3:
             return ()
         ordered = in_order(self._views)
@@ -69,7 +67,7 @@ class LoadRuns(Panel):
 
 
 class LatencyScale(NamedTuple):
-    """The unit of all latencies of the list, and the longest bar's."""
+    """The unit of latencies and the longest bar."""
 
     unit: TimeUnit
     worst: float
@@ -77,27 +75,27 @@ class LatencyScale(NamedTuple):
 
 def _scale(views: Sequence[ClientView]) -> LatencyScale:
     p99s = [view.p99 for view in map(_ttft, views)]
-    known = [*p99s, *(view.p50 for view in map(_ttft, views))]
+    latencies = [*p99s, *(view.p50 for view in map(_ttft, views))]
     return LatencyScale(
-        shared_unit(known), max((each or 0.0 for each in p99s), default=0.0)
+        shared_unit(latencies), max((each or 0.0 for each in p99s), default=0.0)
     )
 
 
 def in_order(views: Sequence[ClientView]) -> Sequence[ClientView]:
-    """By load, where all are of the same load at other rates; else as they began."""
+    """Sort by load if runs differ only in rate, else by start."""
     if len(views) < 2 or len({_alike(view) for view in views}) > 1:
         return views
     return sorted(views, key=lambda view: (_load(view) or 0.0, view.number))
 
 
 def _alike(view: ClientView) -> bytes | str:
-    """What the plans of one search have in common."""
+    """Return what the plans of one search have in common."""
     return _likeness(view.run.plan or "") if view.run else ""
 
 
 @lru_cache(maxsize=256)
 def _likeness(plan: str) -> bytes | str:
-    """A recorded plan but for what runs of one search may differ in."""
+    """Return a plan without the fields in which runs of a search differ."""
     try:
         plain = msgspec.to_builtins(msgspec.json.decode(plan, type=LoadPlan))
     except msgspec.MsgspecError:
@@ -125,8 +123,8 @@ def _head(
 ) -> Line:
     alike = len({_alike(view) for view in ordered}) == 1
     what = " of the same load, by rate" if alike else " of this session"
-    told = f"{len(seen)} of {len(ordered)}" if len(seen) < len(ordered) else ""
-    right = (TextRun(told, "muted"),) if told else ()
+    count = f"{len(seen)} of {len(ordered)}" if len(seen) < len(ordered) else ""
+    right = (TextRun(count, "muted"),) if count else ()
     return ruled((TextRun("runs", "strong"), TextRun(what, "muted")), right, width)
 
 
@@ -160,7 +158,7 @@ def _row(view: ClientView, scale: LatencyScale, width: int, *, here: bool) -> Li
     )
     pick = f"screen.pick({view.number})"
     name = f"{'▶' if here else ' '}{view.number:>3} {_load_text(view)}"
-    told = [
+    numbers = [
         cells(value.strip(), cell, "strong" if here else "", right=True)
         for value, cell in zip(values, WIDTHS, strict=True)
     ]
@@ -171,7 +169,7 @@ def _row(view: ClientView, scale: LatencyScale, width: int, *, here: bool) -> Li
     return fit(
         (
             cells(name, NAME, "accent" if here else "muted")._replace(action=pick),
-            *(each._replace(action=pick) for each in told),
+            *(each._replace(action=pick) for each in numbers),
             TextRun(f" {glyph} ", ink),
             TextRun(bar, "worst"),
         ),

@@ -1,4 +1,4 @@
-"""Drive it: a plan, a run, and keys that change the run while it goes on."""
+"""The load screen: edit a plan, run it and change the running load."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from inferwatch.metrics.number import numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.frame.host_question import HostAsked, HostQuestion
+from inferwatch.ui.frame.host_question import HostQuestion, HostWarning
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.load import charts as load_charts
 from inferwatch.ui.load.charts import LoadMarks
@@ -28,10 +28,10 @@ from inferwatch.ui.load.runs import LoadRuns, in_order
 from inferwatch.ui.load.status import LoadFailures, LoadStatus, changed
 from inferwatch.ui.messages import LookAgain
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.drawers import COST_NUMBERS, Key
+from inferwatch.ui.widgets.help_drawer import COST_NUMBERS, Key
 from inferwatch.ui.widgets.latency_table import LatencyTable
 
-LOAD_ASKED = HostAsked(
+LOAD_ASKED = HostWarning(
     question="This server has other users. Load it?",
     consequence="Their requests will wait behind yours.",
     anyway="To load it anyway",
@@ -39,15 +39,15 @@ LOAD_ASKED = HostAsked(
     no="No load",
 )
 STALE_NS = 5_000_000_000
-"""A wish that the generator did not follow by then is no longer told."""
+"""A rate not followed within this time is no longer shown."""
 BOTH_FROM = 116
-"""Columns; with fewer, the form and the run come one at a time."""
+"""Least width for form and run next to each other."""
 STEP = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadAdjustment:
-    """The rate or the users asked of a generator that runs, and what was before."""
+    """The rate or users requested of a running generator, and the value before."""
 
     value: float
     users: bool = False
@@ -55,34 +55,34 @@ class LoadAdjustment:
     since_ns: int = 0
 
 
-def stepped(asked: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
-    """A tenth more or less; a step up and a step down lead back."""
-    value = asked.value
-    if asked.users:
+def stepped(adjustment: LoadAdjustment, by: int, now_ns: int) -> LoadAdjustment:
+    """Return a tenth more or less; a step up and one down cancel out."""
+    value = adjustment.value
+    if adjustment.users:
         step = max(round(value * (STEP - 1)), 1) if by > 0 else _back(value)
         wanted = max(value + by * step, 1.0)
     else:
         wanted = float(f"{value * STEP**by:.4g}")
-    before = asked.value if asked.before is None else asked.before
+    before = adjustment.value if adjustment.before is None else adjustment.before
     return LoadAdjustment(
-        value=wanted, users=asked.users, before=before, since_ns=now_ns
+        value=wanted, users=adjustment.users, before=before, since_ns=now_ns
     )
 
 
-def wish_of(asked: LoadAdjustment) -> str:
-    """The adjustment as the screen shows it until the generator follows."""
-    if asked.before is None:
+def wish_of(adjustment: LoadAdjustment) -> str:
+    """Return the change to show until the generator follows it."""
+    if adjustment.before is None:
         return ""
-    return changed(asked.before, asked.value, users=asked.users) + "  …"
+    return changed(adjustment.before, adjustment.value, users=adjustment.users) + "  …"
 
 
 def _back(users: float) -> float:
-    """The step that a step up would have taken from there."""
+    """Return the size of the step up that led here."""
     return max(round(users * (1 - 1 / STEP)), 1)
 
 
 class LoadScreen(WatchScreen):
-    """The form where load can be started; the run live, or as it was recorded."""
+    """A form to start load, and the run, live or recorded."""
 
     NAME = "load"
     KEY = "7"
@@ -183,7 +183,7 @@ class LoadScreen(WatchScreen):
     ]
 
     AUTO_FOCUS = ""
-    """A field would swallow the keys of who only came to look."""
+    """No initial focus: a field would take the keys."""
     DEFAULT_CSS = """
     LoadScreen {
         #sides { height: 1fr; }
@@ -200,50 +200,49 @@ class LoadScreen(WatchScreen):
     """
 
     editing = False
-    """Where there is room for one of both: the form."""
+    """Show the form if there is no room for both."""
     listing = False
-    """Where there is no room for both: the runs, not the charts."""
-    _shown: Snapshot | None = None
+    """Show the list of runs instead of charts if there is no room for both."""
+    _snapshot: Snapshot | None = None
     _picked: int | None = None
-    """The number of the run to look at; None is the one that goes on, or the last."""
-    _asked: LoadAdjustment | None = None
+    """Number of the chosen run; None follows the current or last one."""
+    _adjustment: LoadAdjustment | None = None
     _doing = ""
     _could: tuple[object, ...] = ()
 
     @property
     def desk(self) -> LoadDesk | None:
-        """What can start load here; None in a replay."""
         return self.feed.load_desk
 
     @property
     def run_shown(self) -> LoadRun | None:
-        """The run that the screen is about, as of the moment shown."""
-        view = self._view_in(self._shown) if self._shown else None
+        """The run shown, as of the snapshot."""
+        view = self._view_in(self._snapshot) if self._snapshot else None
         return view.run if view else None
 
     @property
     def _latest(self) -> LoadRun | None:
-        """The run that goes on, or the last one, whichever is looked at."""
-        view = self._latest_in(self._shown) if self._shown else None
+        """The current or last run, even if another one is shown."""
+        view = self._latest_in(self._snapshot) if self._snapshot else None
         return view.run if view else None
 
-    def _latest_in(self, shown: Snapshot) -> ClientView | None:
-        """Ours while it goes on, though others may have begun since."""
-        if shown.client is None or self.desk is None or not self.desk.running:
-            return shown.client
+    def _latest_in(self, snapshot: Snapshot) -> ClientView | None:
+        """Return our own run while it lasts, even if others began since."""
+        if snapshot.client is None or self.desk is None or not self.desk.running:
+            return snapshot.client
         ours = self.desk.plan.run_id
-        runs = [view for view in shown.client.runs if view.run]
+        runs = [view for view in snapshot.client.runs if view.run]
         mine = (view for view in runs if view.run and view.run.run_id == ours)
-        return next(mine, shown.client)
+        return next(mine, snapshot.client)
 
-    def _view_in(self, shown: Snapshot) -> ClientView | None:
-        """The run that was picked, else the latest."""
-        runs = shown.client.runs if shown.client else ()
+    def _view_in(self, snapshot: Snapshot) -> ClientView | None:
+        """Return the chosen run, else the latest."""
+        runs = snapshot.client.runs if snapshot.client else ()
         picked = (view for view in runs if view.number == self._picked)
-        return next(picked, self._latest_in(shown))
+        return next(picked, self._latest_in(snapshot))
 
     def charted(self, shown: Snapshot) -> Snapshot:
-        """The run alone: over the window while it goes on, else from start to end."""
+        """Restrict to the run: the window while it lasts, else start to end."""
         view = self._view_in(shown)
         if view is None:
             return shown
@@ -259,7 +258,6 @@ class LoadScreen(WatchScreen):
         return replace(shown, client=view, timeline=window)
 
     def compose_panels(self) -> Iterable[Widget]:
-        """The form on the left, the run on the right."""
         with Horizontal(id="sides"):
             if self.desk is not None:
                 yield LoadForm(self.desk.plan, load_charts.RATE)
@@ -271,17 +269,16 @@ class LoadScreen(WatchScreen):
                 yield LoadRuns()
                 yield LoadFailures()
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """The run as of now."""
-        before, self._shown = (self._rooms, self.run_shown is None), shown
-        self._forget_wish(self._latest, shown.now_ns)
-        view, run = self._view_in(shown), self.run_shown
+    def show_panels(self, snapshot: Snapshot) -> None:
+        before, self._snapshot = (self._rooms, self.run_shown is None), snapshot
+        self._forget_wish(self._latest, snapshot.now_ns)
+        view, run = self._view_in(snapshot), self.run_shown
         if (self._rooms, run is None) != before:
             self.fit_height()  # where one has room: the run as soon as there is one
-        charted = self.charted(shown)
-        runs = shown.client.runs if shown.client else ()
+        charted = self.charted(snapshot)
+        runs = snapshot.client.runs if snapshot.client else ()
         of = runs[-1].number if runs else 0
-        self.query_one(LoadStatus).show(view, of, shown.now_ns, self.wish)
+        self.query_one(LoadStatus).show(view, of, snapshot.now_ns, self.wish)
         self.query_one(LoadFailures).show(run.failures if run else ())
         self.query_one(LatencyTable).show(
             view.latencies if view else (), charted.window, "whole run"
@@ -289,18 +286,18 @@ class LoadScreen(WatchScreen):
         axis = self.query_one(ChartStack).axis(charted)
         self.query_one(LoadMarks).show(axis, view.events if view else ())
         self.query_one(LoadRuns).show(runs, view.number if view else None)
-        self._show_form(shown)
+        self._show_form(snapshot)
         self._show_what_can_be_done()
 
     @property
     def _rooms(self) -> tuple[int, int]:
-        """How many runs there are, and how many kinds of failures to tell."""
-        client = self._shown.client if self._shown else None
+        """Number of runs, and number of kinds of failures."""
+        client = self._snapshot.client if self._snapshot else None
         run = self.run_shown
         return len(client.runs) if client else 0, len(run.failures) if run else 0
 
     def fit_height(self) -> None:
-        """Form and run side by side where both can be read."""
+        """Show form and run next to each other if both are readable."""
         super().fit_height()
         alone = self.size.width < BOTH_FROM
         self.set_class(alone, "-alone")
@@ -312,7 +309,6 @@ class LoadScreen(WatchScreen):
         self._share_rows()
 
     def _share_rows(self) -> None:
-        """Rows for what there is: runs where there are several, failures, charts."""
         runs, kinds = self._rooms
         rows = 2 if self.is_short else max(self.size.height // 8, 3)
         failures, listed = self.query_one(LoadFailures), self.query_one(LoadRuns)
@@ -327,24 +323,23 @@ class LoadScreen(WatchScreen):
         self.query_one(ChartStack).display = charts
         self.query_one(LoadMarks).display = charts and not self.is_short
 
-    def _measured(self, shown: Snapshot) -> float | None:
-        """The rate that the warm-up of the desk's own plan came to, if it has run."""
-        runs = shown.client.runs if shown.client and self.desk else ()
+    def _measured(self, snapshot: Snapshot) -> float | None:
+        """Return the rate the desk's own plan measured in its warm-up."""
+        runs = snapshot.client.runs if snapshot.client and self.desk else ()
         ours = self.desk.plan.run_id if self.desk else None
         own = (view for view in runs if view.run and view.run.run_id == ours)
         return next((view.measured_per_s for view in own), None)
 
-    def _show_form(self, shown: Snapshot) -> None:
+    def _show_form(self, snapshot: Snapshot) -> None:
         desk = self.desk
         if desk is not None:
             blocked = "" if desk.running else desk.unavailable or ""
             for form in self.query(LoadForm):
                 form.follow(desk.plan, running=desk.running)
-                form.measured(self._measured(shown))
+                form.measured(self._measured(snapshot))
                 form.show(running=desk.running, blocked=blocked)
 
     def action_edit(self) -> None:
-        """Into the form."""
         self.editing = True
         self.fit_height()
         self.query_one(LoadForm).enter()
@@ -356,15 +351,12 @@ class LoadScreen(WatchScreen):
         self.post_message(LookAgain())
 
     def more_keys(self) -> Iterable[Key]:
-        """Those that change a load, where none runs."""
-        told = "ask for 10% less or more, while our load runs"
-        own = (("< >", told),) if self.desk else ()
+        description = "ask for 10% less or more, while our load runs"
+        own = (("< >", description),) if self.desk else ()
         return (*own, *super().more_keys())
 
-    # What can be done.
-
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Hide the actions where load cannot be started; grey them while it may not."""
+        """Hide actions where load cannot be started, disable them while it may not."""
         desk = self.desk
         if action in {"start_stop", "edit", "ask"} and desk is None:
             return False
@@ -372,7 +364,7 @@ class LoadScreen(WatchScreen):
             possible = desk.running or desk.unavailable is None
             return possible or None
         if desk is not None and action == "ask":
-            return desk.running and self._asked_now is not None
+            return desk.running and self._current_adjustment is not None
         if action == "run":
             return self._rooms[0] > 1
         return super().check_action(action, parameters)
@@ -382,18 +374,15 @@ class LoadScreen(WatchScreen):
         several = self._rooms[0] > 1
         could: tuple[object, ...] = (several,)
         if desk is not None:
-            asks = self._asked_now is not None
+            asks = self._current_adjustment is not None
             could = several, desk.running, desk.unavailable, asks
         if could != self._could:
             self._could = could
             self.refresh_bindings()
 
-    # Which run.
-
     def action_run(self, by: int) -> None:
-        """An earlier run, or a later one, in the order of the list."""
-        client = self._shown.client if self._shown else None
-        view = self._view_in(self._shown) if self._shown else None
+        client = self._snapshot.client if self._snapshot else None
+        view = self._view_in(self._snapshot) if self._snapshot else None
         if client is None or view is None:
             return
         numbers = [each.number for each in in_order(client.runs)]
@@ -401,13 +390,13 @@ class LoadScreen(WatchScreen):
         self.action_pick(numbers[min(max(at, 0), len(numbers) - 1)])
 
     def action_pick(self, number: int) -> None:
-        """A run by its number; the latest is followed when another one begins."""
-        latest = self._latest_in(self._shown) if self._shown else None
+        """Show a run by number; choosing the latest follows new ones."""
+        latest = self._latest_in(self._snapshot) if self._snapshot else None
         self._picked = None if latest and latest.number == number else number
         self.post_message(LookAgain())
 
     def action_chart(self, by: int) -> None:
-        """Another chart alone; where there is little room, the list of runs, too."""
+        """Show another chart alone, or the list of runs if there is little room."""
         stack = self.query_one(ChartStack)
         several = self.is_short and self._rooms[0] > 1
         if self.listing or (several and stack.at_end(by)):
@@ -417,14 +406,12 @@ class LoadScreen(WatchScreen):
             stack.next(by)
         self.post_message(LookAgain())
 
-    # The run.
-
     @on(LoadForm.StartPressed)
     def _start_asked(self) -> None:
         self.action_start_stop()
 
     def action_start_stop(self) -> None:
-        """Follow the plan of the form, or stop what goes on; once at a time."""
+        """Start the plan of the form or stop the load, once at a time."""
         if all(each.group != "load" or each.is_finished for each in self.workers):
             self._start_or_stop()
 
@@ -439,7 +426,7 @@ class LoadScreen(WatchScreen):
             await self._do(desk, "starting…")
 
     async def _may_start(self, desk: LoadDesk) -> bool:
-        """Whether there is a plan, the server can be loaded, and its users agree."""
+        """Return True if the plan is valid, and server and user permit the load."""
         form = self.query_one(LoadForm)
         if desk.unavailable is not None:
             self.notify(desk.unavailable, severity="warning")
@@ -456,9 +443,9 @@ class LoadScreen(WatchScreen):
         return named
 
     async def _do(self, desk: LoadDesk, doing: str) -> None:
-        """Start or stop the load, and say so while it takes a moment."""
+        """Start or stop the load and show that it takes a moment."""
         plan = self.query_one(LoadForm).reading.plan
-        self._asked, self._doing = None, doing
+        self._adjustment, self._doing = None, doing
         self._picked, self.editing = None, False
         self.set_focus(None)
         self.post_message(LookAgain())
@@ -475,11 +462,16 @@ class LoadScreen(WatchScreen):
             self.post_message(LookAgain())
 
     async def action_ask(self, by: int) -> None:
-        """A tenth more or less; a change is seen before the generator follows it."""
-        desk, asked = self.desk, self._asked_now
-        if desk is None or asked is None or not desk.running or self._shown is None:
+        """Request a tenth more or less; shown before the generator follows."""
+        desk, adjustment = self.desk, self._current_adjustment
+        if (
+            desk is None
+            or adjustment is None
+            or not desk.running
+            or self._snapshot is None
+        ):
             return
-        wanted = stepped(asked, by, self._shown.now_ns)
+        wanted = stepped(adjustment, by, self._snapshot.now_ns)
         try:
             if wanted.users:
                 await desk.change(concurrency=round(wanted.value))
@@ -488,15 +480,15 @@ class LoadScreen(WatchScreen):
         except InferwatchError as error:
             self.notify(str(error), severity="warning", markup=False)
             return
-        self._asked = wanted
+        self._adjustment = wanted
         self.post_message(LookAgain())
 
     @property
-    def _asked_now(self) -> LoadAdjustment | None:
-        """The rate or users last asked for, else the plan's, else what was measured."""
+    def _current_adjustment(self) -> LoadAdjustment | None:
+        """The rate or users last requested, else the plan's, else the measured ones."""
         desk, run = self.desk, self._latest
-        if self._asked is not None or desk is None or not desk.running:
-            return self._asked
+        if self._adjustment is not None or desk is None or not desk.running:
+            return self._adjustment
         plan = desk.plan
         if plan.arrivals is Arrivals.CLOSED:
             return LoadAdjustment(value=plan.concurrency, users=True)
@@ -509,14 +501,14 @@ class LoadScreen(WatchScreen):
 
     @property
     def wish(self) -> str:
-        """What is going on, else what was asked for."""
+        """What is starting or stopping, else the requested change."""
         if self._doing or self._is_coming:
             return self._doing or "starting…"
-        return wish_of(self._asked) if self._asked else ""
+        return wish_of(self._adjustment) if self._adjustment else ""
 
     @property
     def _is_coming(self) -> bool:
-        """Started, and nothing is heard of it yet: its process takes a moment."""
+        """The load was started but has not reported yet."""
         desk, run, playback = self.desk, self._latest, self.feed.playback
         live = playback is None or playback.at_live
         if desk is None or not desk.running or not live:
@@ -524,11 +516,16 @@ class LoadScreen(WatchScreen):
         return run is None or run.run_id != desk.plan.run_id
 
     def _forget_wish(self, run: LoadRun | None, now_ns: int) -> None:
-        """Drop the adjustment once it is followed, or was not for too long."""
-        asked = self._asked
-        if asked is None:
+        """Drop the change once it is followed or too old."""
+        adjustment = self._adjustment
+        if adjustment is None:
             return
-        told = None if run is None else run.users if asked.users else run.rate_per_s
-        followed = told is not None and abs(told - asked.value) < 1e-6 * asked.value
-        if followed or run is None or now_ns - asked.since_ns > STALE_NS:
-            self._asked = None
+        actual = (
+            None if run is None else run.users if adjustment.users else run.rate_per_s
+        )
+        followed = (
+            actual is not None
+            and abs(actual - adjustment.value) < 1e-6 * adjustment.value
+        )
+        if followed or run is None or now_ns - adjustment.since_ns > STALE_NS:
+            self._adjustment = None

@@ -1,6 +1,5 @@
-"""What a plan will ask: the rate over time and the requests that its seed draws."""
+"""A preview of a load plan: its rate over time and the requests its seed draws."""
 
-from collections.abc import Sequence
 from itertools import chain, islice, takewhile
 
 import numpy as np
@@ -16,17 +15,17 @@ from inferwatch.metrics.load.view import ClientTimeline
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health, Verdict
-from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.plot import MARGIN
+from inferwatch.ui.kit.panel import LinePanel
+from inferwatch.ui.kit.renderables.plot import MARGIN, axis_labels
 from inferwatch.ui.kit.renderables.text import Line, TextRun, ruled
 from inferwatch.ui.kit.renderables.time_axis import TimeAxis
 from inferwatch.ui.widgets.charts import ChartPlan
 from inferwatch.ui.widgets.time_chart import TimeChart
 
 ENDLESS_S = 60.0
-"""What is shown of a plan without an end."""
+"""Length shown of a plan without an end."""
 MOST_DRAWN = 20_000
-"""What comes after so many is not drawn, for then somebody waits."""
+"""Most requests drawn, so that typing stays fast."""
 NOTHING = Snapshot(
     now_ns=0,
     window=Window.SESSION,
@@ -36,7 +35,7 @@ NOTHING = Snapshot(
 
 
 def span_s(plan: LoadPlan) -> float:
-    """How much of a plan is shown: all of it, where it has an end."""
+    """Return the length shown: the whole plan if it ends."""
     if plan.duration_s is not None:
         return plan.duration_s
     ends = [ENDLESS_S]
@@ -48,7 +47,7 @@ def span_s(plan: LoadPlan) -> float:
 
 
 def preview(plan: LoadPlan, columns: int) -> Snapshot:
-    """The snapshot that a run of the plan would give its client after the warm-up."""
+    """Return the snapshot a client would have after the warm-up of the plan."""
     rates = _rates(plan)
     if rates is None or columns < 1:
         return NOTHING
@@ -74,7 +73,7 @@ def preview(plan: LoadPlan, columns: int) -> Snapshot:
 
 
 def unseen(plan: LoadPlan) -> str:
-    """Why there is no sketch; empty when there is one."""
+    """Return why there is no sketch; empty if there is one."""
     if plan.arrivals is Arrivals.CLOSED:
         users = counted(plan.concurrency, "user")
         return f"{users}, each sending its next request when answered"
@@ -106,7 +105,7 @@ def _drawn_s(plan: LoadPlan, rates: RateSeries, end_s: float) -> list[float]:
 
 
 class LoadSketch(TimeChart):
-    """A chart of the load to come; neither the session nor its cursor moves it."""
+    """A chart of the planned load; session and cursor do not affect it."""
 
     DEFAULT_CSS = """
     LoadSketch { min-height: 3; }
@@ -119,7 +118,7 @@ class LoadSketch(TimeChart):
         self._also = ""
 
     def sketch(self, plan: LoadPlan | None, also: str = "") -> None:
-        """Draw a plan, and what is to be said of it; None is one with mistakes."""
+        """Draw a plan and a note; None is a plan with mistakes."""
         self._load, self._also = plan, also
         self._why = (
             "first correct the fields marked ✖" if plan is None else unseen(plan)
@@ -127,20 +126,18 @@ class LoadSketch(TimeChart):
         self._redraw()
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
-        """Ignored: the sketch is not of the session."""
+        """Ignore the session."""
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
-        """Ignored: the sketch is not of the session."""
+        """Ignore the session."""
 
     def mark(self, t_ns: int | None) -> None:
-        """Ignored: the sketch is not of the session."""
+        """Ignore the session."""
 
     def on_click(self, event: events.Click) -> None:
-        """There is nothing to point at."""
         event.prevent_default()
 
     def on_resize(self) -> None:
-        """As many columns as there is room for."""
         self._redraw()
 
     def _redraw(self) -> None:
@@ -150,32 +147,30 @@ class LoadSketch(TimeChart):
         drawn = preview(self._load, columns) if self._load else NOTHING
         axis = TimeAxis(0, 1, columns, columns, columns)
         super().show(drawn, axis)
-        told = self._why or self._also or "▇ drawn by this seed, ⣿ asked"
+        note = self._why or self._also or "▇ drawn by this seed, ⣿ asked"
         head = (TextRun("sketch", "strong"), TextRun(" requests/s", "muted"))
-        self._heading = ruled(head, (TextRun(told, "muted"),), self.size.width)
+        self._heading = ruled(head, (TextRun(note, "muted"),), self.size.width)
         self.refresh()
 
 
-class LoadSketchAxis(Panel):
-    """The sketch's time axis: seconds from the end of the warm-up."""
+class LoadSketchAxis(LinePanel):
+    """The sketch's time axis in seconds after the warm-up."""
 
     _span_s: float | None = None
 
     def show(self, plan: LoadPlan | None) -> None:
-        """Take the plan that is sketched."""
         shown = plan is not None and not unseen(plan)
         self._span_s = span_s(plan) if plan is not None and shown else None
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         if self._span_s is None:
             return ()
-        text = list(" " * width)
-        for part in (0.0, 0.5, 1.0):
-            label = f"{self._span_s * part:.3g} s"
-            at = MARGIN + round(part * (width - MARGIN - 2)) - len(label) // 2
-            start = max(min(at, width - len(label)), 0)
-            text[start : start + len(label)] = label
-        return ((TextRun("".join(text), "muted"),),)
+        labels = [
+            (
+                MARGIN + round(part * (width - MARGIN - 2)),
+                f"{self._span_s * part:.3g} s",
+            )
+            for part in (0.0, 0.5, 1.0)
+        ]
+        return (TextRun(axis_labels(labels, width), "muted"),)

@@ -1,4 +1,4 @@
-"""A load run in a few rows: how far, how much, how good the client is, what failed."""
+"""A load run in a few rows: progress, counts, client health, failures."""
 
 from collections.abc import Sequence
 from textwrap import wrap
@@ -44,15 +44,15 @@ VERDICTS = {
 NONE_YET = "What a load generator measures is shown here."
 FILLED, EMPTY = "█", "░"
 HEADED = 3
-"""Rows above the verdict that are never left out: heading, counts, rates."""
+"""Rows always shown above the verdict: heading, counts, rates."""
 TOLD_S = 30.0
-"""How long after a change it is told."""
+"""Seconds for which a change is shown."""
 
 
 class LoadStatus(Panel):
-    """How far a run is, what became of its requests, and by how good a client.
+    """Progress of a run, outcome of its requests and health of the client.
 
-    What is unknown is a dash in the same place.
+    Unknown values are dashes in their usual place.
     """
 
     DEFAULT_CSS = """
@@ -65,7 +65,7 @@ class LoadStatus(Panel):
     _wish = ""
 
     def show(self, view: ClientView | None, of: int, now_ns: int, wish: str) -> None:
-        """Take one run of so many, and what was asked of it a moment ago."""
+        """Show one of several runs, and a change requested just now."""
         self._view, self._of = view, of
         self._now_ns, self._wish = now_ns, wish
         if view is not None and self.size.width:
@@ -74,7 +74,7 @@ class LoadStatus(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The rows; reasons against the client are never cut off."""
+        """Draw the rows; reasons against the client are never cut."""
         view = self._view
         if view is None or view.run is None:
             return _nothing(width, self._wish)
@@ -95,8 +95,8 @@ def _nothing(width: int, wish: str) -> Sequence[Line]:
     head = ruled(
         (TextRun("load", "strong"),), (TextRun("○ none so far", "muted"),), width
     )
-    told = TextRun(wish) if wish else TextRun(NONE_YET, "muted")
-    return (head, (), fit((TextRun(" "), told), width))
+    text = TextRun(wish) if wish else TextRun(NONE_YET, "muted")
+    return (head, (), fit((TextRun(" "), text), width))
 
 
 def _head(view: ClientView, of: int, width: int) -> Line:
@@ -121,17 +121,17 @@ def _head(view: ClientView, of: int, width: int) -> Line:
 
 
 def _progress(run: LoadRun, width: int) -> Line:
-    """A progress bar where the run has an end."""
-    told = _how_far(run)
+    """Draw a progress bar if the run has an end."""
+    progress = _how_far(run)
     if run.share is None:
-        return told
-    room = max(min(width - width_of(told) - 9, 60), 4)
+        return progress
+    room = max(min(width - width_of(progress) - 9, 60), 4)
     full = round(run.share * room)
     return (
         TextRun(FILLED * full, "output"),
         TextRun(EMPTY * (room - full), "rule"),
         TextRun(f" {format_share(run.share)}  ", "strong"),
-        *told,
+        *progress,
     )
 
 
@@ -152,9 +152,9 @@ def _how_far(run: LoadRun) -> Line:
 
 
 def _counts(run: LoadRun, width: int) -> Line:
-    """What was sent, and what became of all of it: the parts add up.
+    """Draw requests sent and their outcomes, which add up.
 
-    Parts that are zero go where there is no room.
+    Zero parts are left out if there is no room.
     """
     if run.state is RunState.WARMING_UP:
         return (
@@ -206,7 +206,7 @@ def _per_s(label: str, rate: float | None, ink: str = "muted") -> Line:
 
 
 def _rates(view: ClientView, change: Line, width: int) -> Line:
-    """Asked, sent, done, tokens; what was asked before a change, for a while."""
+    """Draw requested, sent and completed rates; for a while also the one before."""
     run = view.run
     if run is None:
         return ()
@@ -227,7 +227,7 @@ def _rates(view: ClientView, change: Line, width: int) -> Line:
 
 
 def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
-    """A change is shown at once; once the generator follows it, since when."""
+    """Return a change at once, and how long ago the generator followed it."""
     if wish:
         return (TextRun(wish, "accent"),)
     if run.before is None or run.changed_ns is None or run.state is RunState.ENDED:
@@ -243,7 +243,6 @@ def _change(run: LoadRun, now_ns: int, wish: str) -> Line:
 
 
 def changed(before: float, after: float | None, *, users: bool) -> str:
-    """A change of the rate or the users, in words."""
     now = "–" if after is None else f"{after:g}"
     if after is not None and not users:
         now = f"{after:.3g}"
@@ -252,12 +251,12 @@ def changed(before: float, after: float | None, *, users: bool) -> str:
 
 
 def _verdict(view: ClientView, width: int) -> Sequence[Line]:
-    """Whether to believe the numbers: reasons against it whole, else the lags."""
+    """Return whether to trust the numbers: all reasons against it, else the lags."""
     glyph, ink = VERDICTS.get(view.verdict, VERDICTS["UNKNOWN"])
     word = TextRun(f"{glyph} {client_words(view.verdict)}", f"{ink} bold")
-    told = [*view.reasons, *([view.cause] if view.cause else [])]
-    if why := "; ".join(told) or _held_back(view):
-        return _said(word, why, width)
+    reasons = [*view.reasons, *([view.cause] if view.cause else [])]
+    if why := "; ".join(reasons) or _held_back(view):
+        return _wrapped_verdict(word, why, width)
     transport = view.run.transport if view.run else None
     send, receive = format_durations((view.send_lag_p99_s, view.recv_lag_p99_s))
     facts = [
@@ -280,7 +279,7 @@ def _verdict(view: ClientView, width: int) -> Sequence[Line]:
 
 
 def _held_back(view: ClientView) -> str:
-    """Why nothing is known of a client whose every request waits for another."""
+    """Explain why the client's health is unknown if every request waits for another."""
     run = view.run
     if run is None or view.verdict != "UNKNOWN" or run.state is not RunState.SENDING:
         return ""
@@ -305,8 +304,8 @@ def _slo(view: ClientView) -> Line:
     )
 
 
-def _said(word: TextRun, why: str, width: int) -> list[Line]:
-    """A verdict and its reason, in as many rows as they take."""
+def _wrapped_verdict(word: TextRun, why: str, width: int) -> list[Line]:
+    """Return the verdict and its reason, wrapped."""
     first, *rest = wrap(f"{word.text}: {why}", max(width, 20))
     rows = [(TextRun(line),) for line in rest]
     return [(word, TextRun(first.removeprefix(word.text))), *rows]
@@ -316,9 +315,9 @@ KIND_WIDTH = 20
 
 
 class LoadFailures(Panel):
-    """What failed, how often, and what the first of each kind said.
+    """Failures by kind, how often, and the first message of each.
 
-    Its height is the screen's; kinds that do not fit are counted.
+    The screen sets its height; kinds that do not fit are counted.
     """
 
     DEFAULT_CSS = """
@@ -328,24 +327,23 @@ class LoadFailures(Panel):
     _failures: Sequence[FailureCount] = ()
 
     def show(self, failures: Sequence[FailureCount]) -> None:
-        """Most frequent first."""
+        """Show failures, the most frequent first."""
         self._failures = failures
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """A heading and a row a kind."""
         total = sum(each.count for each in self._failures)
         room = max(height - 1, 0)
         hidden = len(self._failures) - room
         more = f", {hidden} more kinds" if hidden > 0 else ""
         ink = "bad" if total else "muted"
-        told = f"{format_count(total).strip()}{more}" if total else "none"
+        summary = f"{format_count(total).strip()}{more}" if total else "none"
         head = ruled(
             (
                 TextRun("failures", "strong"),
                 TextRun(" by kind, what the first said", "muted"),
             ),
-            (TextRun(told, ink),),
+            (TextRun(summary, ink),),
             width,
         )
         return [head, *(_row(each, width) for each in self._failures[:room])]

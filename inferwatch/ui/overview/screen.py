@@ -1,4 +1,4 @@
-"""Is it healthy, and if not, what limits it?"""
+"""The overview: health, flow, latencies and charts."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, NamedTuple
@@ -34,7 +34,7 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.flow import Flow
 from inferwatch.metrics.steps.health import Health
 from inferwatch.ui.frame.watch_screen import WatchScreen
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -46,16 +46,19 @@ from inferwatch.ui.kit.renderables.text import (
 from inferwatch.ui.messages import LookAgain, LookAt
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
-from inferwatch.ui.widgets.counted import MEAN, ROUGHLY, at_last_reading, step_s
-from inferwatch.ui.widgets.drawers import (
+from inferwatch.ui.widgets.counter_facts import MEAN, ROUGHLY, at_last_reading, step_s
+from inferwatch.ui.widgets.finding_strip import FindingStrip
+from inferwatch.ui.widgets.hardware_charts import (
+    HARDWARE_NUMBERS,
+    MEMORY,
+)
+from inferwatch.ui.widgets.help_drawer import (
     COST_NUMBERS,
     FLOW_NUMBERS,
     LATENCY_NUMBERS,
     SLO_NUMBERS,
     SPENDING_NUMBERS,
 )
-from inferwatch.ui.widgets.finding_strip import FindingStrip
-from inferwatch.ui.widgets.hardware_charts import HARDWARE_NUMBERS, MEMORY
 from inferwatch.ui.widgets.latency_table import LatencyTable, ReferenceRows
 from inferwatch.ui.widgets.slow_line import SlowLine
 
@@ -65,7 +68,7 @@ FORMATS: dict[Unit, Callable[[float | None], str]] = {
     Unit.SECONDS: format_duration,
     Unit.SHARE: format_share,
 }
-"""Of all other units: as a count."""
+"""Formats by unit; others are counts."""
 INKS = {
     FlowColumn.TRAFFIC: "strong",
     FlowColumn.QUEUE: "waiting",
@@ -74,15 +77,15 @@ INKS = {
     FlowColumn.OUT: "output",
 }
 LENGTH_OF = {FlowColumn.TRAFFIC: "prompt_tokens", FlowColumn.OUT: "output_tokens"}
-"""Whose mean is shown where nobody tells of single requests."""
+"""Whose mean is snapshot where nobody tells of single requests."""
 NOW_MARK = "•"
-"""Stands behind the name of what holds now; all else is of the window."""
+"""Follows the name of present values; all others cover the window."""
 WIDEST = 20
-"""Labels and values stay together, however wide the screen."""
+"""Widest number, to keep labels and values together."""
 
 
 class _Number(NamedTuple):
-    """A line of a column, written out."""
+    """A number of a column as text."""
 
     label: str
     text: str
@@ -91,7 +94,7 @@ class _Number(NamedTuple):
     now: bool = False
 
     def line(self, size: int) -> Line:
-        """Label on the left, value flush right in a field that keeps its place."""
+        """Draw the label on the left and the value on the right."""
         field = min(size - 1 if size < WIDEST else size - 3, WIDEST)
         now = NOW_MARK if self.now else ""
         room = max(field - len(self.label) - len(now), 0)
@@ -115,44 +118,47 @@ class _Column:
         ]
 
     def __len__(self) -> int:
-        """How many lines, at most."""
         return sum(len(fact.percentiles) or 1 for _, fact in self._facts)
 
-    def numbers(self, shown: Snapshot) -> list[_Number]:
-        """The lines; of what nobody is inside of, only what is counted outside."""
+    def numbers(self, snapshot: Snapshot) -> list[_Number]:
+        """Return the numbers; without steps only those a server counts."""
         made: list[_Number] = []
-        outside = shown.without_steps
-        flow = at_last_reading(shown) if outside else shown.flow
+        outside = snapshot.without_steps
+        flow = at_last_reading(snapshot) if outside else snapshot.flow
         for number, fact in self._facts:
             value = getattr(flow, number.name)
             if outside and fact.inside and not value:
                 continue
             if outside and fact.percentiles:
-                took = format_duration(step_s(shown)).strip()
+                took = format_duration(step_s(snapshot)).strip()
                 made.append(_Number(f"{number.label} {ROUGHLY}", took))
             elif fact.percentiles:
                 made += _percentiles(number, fact, value)
             else:
-                made.append(_number(number, fact, value, shown, first=not made))
+                made.append(_number(number, fact, value, snapshot, first=not made))
         if made:
             made[0] = made[0]._replace(ink=made[0].ink or "strong")
-        return [*made, *self._lengths(shown)] if outside else made
+        return [*made, *self._lengths(snapshot)] if outside else made
 
-    def _lengths(self, shown: Snapshot) -> list[_Number]:
-        """The mean of a length of requests, where there is one."""
+    def _lengths(self, snapshot: Snapshot) -> list[_Number]:
         return [
             _Number(f"{LENGTHS[each.metric].label} {MEAN}", _mean(each.quantiles.mean))
-            for each in shown.lengths
+            for each in snapshot.lengths
             if each.metric == self._length and each.quantiles.mean is not None
         ]
 
 
 def _number(
-    number: Number, fact: FlowFact, value: float | None, shown: Snapshot, *, first: bool
+    number: Number,
+    fact: FlowFact,
+    value: float | None,
+    snapshot: Snapshot,
+    *,
+    first: bool,
 ) -> _Number:
     alarm = fact.alarm if value else ""
     mark = "▲ " if alarm and first else ""
-    engine = shown.engines[0] if shown.engines else None
+    engine = snapshot.engines[0] if snapshot.engines else None
     return _Number(
         label=number.label,
         text=f"{mark}{_text(number, fact, value)}",
@@ -180,13 +186,13 @@ COLUMNS = tuple(map(_Column, FlowColumn))
 LEAST_COLUMNS = tuple(
     column for column in COLUMNS if column.title != FlowColumn.PREFILL.value
 )
-"""Those that are never left out."""
+"""Columns that are never left out."""
 ALL_FROM = 72
-"""Cells; with fewer there is no room for all columns."""
+"""Least width for all columns."""
 
 
 class FlowPanel(Panel):
-    """Traffic, queue, prefill, decode, out: a column each, joined by arrows.
+    """Traffic, queue, prefill, decode, output: columns joined by arrows.
 
     Which number stands where, and how, is told by its field.
     """
@@ -195,26 +201,27 @@ class FlowPanel(Panel):
     FlowPanel {{ height: {1 + max(map(len, COLUMNS))}; }}
     """
 
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
 
-    def show(self, shown: Snapshot) -> None:
-        """Take the flow, through an engine that may have told of itself."""
-        self._shown = shown
+    def show(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heads and arrows, then the facts."""
-        if self._shown is None:
+        if self._snapshot is None:
             return ()
         shown = COLUMNS if width >= ALL_FROM else LEAST_COLUMNS
         sizes = _shares(width - 1, len(shown))
         columns = list(zip(shown, sizes, strict=True))
-        lost = self._shown.without_steps and self._shown.timeline.lost_ns is not None
+        lost = (
+            self._snapshot.without_steps and self._snapshot.timeline.lost_ns is not None
+        )
         now = "last read" if lost else "now"
-        last = _end(*columns[-1], now, self._shown.window)
+        last = _end(*columns[-1], now, self._snapshot.window)
         heads = [*(_arrow(*each) for each in columns[:-1]), last]
         rows = zip(
-            *(_lines(*each, self._shown, height - 1) for each in columns), strict=True
+            *(_lines(*each, self._snapshot, height - 1) for each in columns),
+            strict=True,
         )
         return [
             (TextRun(" "), *(run for cell in cells for run in cell))
@@ -223,13 +230,13 @@ class FlowPanel(Panel):
 
 
 def _end(column: _Column, size: int, now: str, window: Window) -> Line:
-    """The last head, and what of all these numbers is now."""
+    """Return the last heading, with what is now and what covers the window."""
     head = TextRun(f"{column.title} ", column.ink)
     room = size - len(column.title) - 1
-    told = f" {now}, else {window.label}"
-    told = told if len(told) + 4 <= room else f" {now}"
-    rule = "─" * max(room - len(told) - 3, 0)
-    mark, legend = TextRun(NOW_MARK, "accent"), TextRun(f"{told} ", "muted")
+    text = f" {now}, else {window.label}"
+    text = text if len(text) + 4 <= room else f" {now}"
+    rule = "─" * max(room - len(text) - 3, 0)
+    mark, legend = TextRun(NOW_MARK, "accent"), TextRun(f"{text} ", "muted")
     return (head, TextRun(f"{rule} ", "rule"), mark, legend)
 
 
@@ -240,7 +247,7 @@ def _text(number: Number, fact: FlowFact, value: float | None) -> str:
 
 
 def _in_one_unit(quantiles: Quantiles, names: Sequence[str]) -> dict[str, str]:
-    """Percentiles of one latency are read together."""
+    """Format percentiles of a latency in one unit."""
     texts = format_durations(getattr(quantiles, name) for name in names)
     return {name: text.strip() for name, text in zip(names, texts, strict=True)}
 
@@ -250,9 +257,8 @@ def _limit(fact: FlowFact, engine: EngineInfo | None) -> str:
     return f"/{limit:,}" if limit else ""
 
 
-def _lines(column: _Column, size: int, shown: Snapshot, height: int) -> list[Line]:
-    """A column's rows, blank where it has nothing more to say."""
-    lines = [number.line(size) for number in column.numbers(shown)]
+def _lines(column: _Column, size: int, snapshot: Snapshot, height: int) -> list[Line]:
+    lines = [number.line(size) for number in column.numbers(snapshot)]
     return [*lines, *[(TextRun(" " * size),)] * height][:height]
 
 
@@ -263,12 +269,12 @@ def _arrow(column: _Column, size: int) -> Line:
 
 
 def _shares(width: int, count: int) -> list[int]:
-    """The width in whole cells, differing by at most one."""
+    """Split a width into whole cells."""
     return [width * (i + 1) // count - width * i // count for i in range(count)]
 
 
-class CanaryLine(Panel):
-    """The canary's latencies over the window, as its client saw them."""
+class CanaryLine(LinePanel):
+    """The canary's latencies over the window, as seen by the client."""
 
     DEFAULT_CSS = """
     CanaryLine { display: none; }
@@ -278,15 +284,13 @@ class CanaryLine(Panel):
     _canary: Canary | None = None
     _now_ns = 0
 
-    def show(self, shown: Snapshot) -> None:
-        """Take the present picture."""
-        self._canary, self._now_ns = shown.canary, shown.now_ns
-        self.set_class(shown.canary is not None, "-flying")
+    def show(self, snapshot: Snapshot) -> None:
+        self._canary, self._now_ns = snapshot.canary, snapshot.now_ns
+        self.set_class(snapshot.canary is not None, "-flying")
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """What matters most first; what has no room is left out whole."""
-        del height
+    def line(self, width: int) -> Line:
+        """Draw the most important parts that fit."""
         canary = self._canary
         if canary is None:
             return ()
@@ -301,7 +305,7 @@ class CanaryLine(Panel):
                 TextRun(" tokens of its own in the server's counts", "muted"),
             ),
         )
-        return [fit((TextRun(" "), *join_whole(parts, width - 2)), width)]
+        return fit((TextRun(" "), *join_whole(parts, width - 2)), width)
 
     def _counts(self, canary: Canary) -> Line:
         sent = TextRun(f"n {canary.sent:,}", "muted")
@@ -335,11 +339,11 @@ def _latency(number: Number, quantiles: Quantiles) -> Line:
 
 
 TINY = 22
-"""Rows; with fewer it is the table of latencies, or one chart."""
+"""Height below which table and charts alternate."""
 
 
 class OverviewScreen(WatchScreen):
-    """Verdict, flow, one table, charts on one time axis: the join in time."""
+    """Verdict, flow, latencies, and charts on one time axis."""
 
     NAME = "overview"
     KEY = "1"
@@ -393,7 +397,6 @@ class OverviewScreen(WatchScreen):
     TELLS_HOW = True
 
     def compose_panels(self) -> Iterable[Widget]:
-        """From the flow down to the charts and their axis."""
         yield FindingStrip()
         yield SlowLine(self.WORST_KEY)
         yield FlowPanel()
@@ -405,12 +408,12 @@ class OverviewScreen(WatchScreen):
         )
 
     def fit_height(self) -> None:
-        """The table, or a chart, where both would be cut."""
+        """Mark tiny screens."""
         super().fit_height()
         self.set_class(self.size.height < TINY, "-tiny")
 
     def action_chart(self, by: int) -> None:
-        """Another chart alone; where it takes the table's place, the table, too."""
+        """Show the next chart alone; on tiny screens alternate with the table."""
         charted = self.has_class("-charted")
         turns = self.query_one(ChartStack).at_end(by) if charted else True
         if self.has_class("-tiny") and turns:
@@ -419,20 +422,18 @@ class OverviewScreen(WatchScreen):
         if charted or not self.has_class("-tiny"):
             super().action_chart(by)
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """Flow and table."""
-        self.set_class(shown.verdict.health is Health.LOST, "-lost")
+    def show_panels(self, snapshot: Snapshot) -> None:
+        self.set_class(snapshot.verdict.health is Health.LOST, "-lost")
         strip = self.query_one(FindingStrip)
-        strip.show(shown.findings, 1 if self.is_short else MOST_SHOWN)
-        self.query_one(FlowPanel).show(shown)
-        self.query_one(CanaryLine).show(shown)
+        strip.show(snapshot.findings, 1 if self.is_short else MOST_SHOWN)
+        self.query_one(FlowPanel).show(snapshot)
+        self.query_one(CanaryLine).show(snapshot)
         table = self.query_one(LatencyTable)
-        target = shown.slo.target if shown.slo is not None else None
+        target = snapshot.slo.target if snapshot.slo is not None else None
         table.hold_against(target, self._against())
-        table.show(shown.latencies, shown.window)
+        table.show(snapshot.latencies, snapshot.window)
 
     def _against(self) -> ReferenceRows | None:
-        """The latencies of what people chose to hold these against."""
         reference = self.view.reference
         if reference is None:
             return None
@@ -440,7 +441,7 @@ class OverviewScreen(WatchScreen):
         return ReferenceRows(reference.title.partition(" ")[0], rows)
 
     def action_slowest(self) -> None:
-        """To the slowest request, or to all, those first that waited longest."""
+        """Open the slowest request, or the list sorted by TTFT."""
         if self._slow is not None and self._slow.groups:
             self.action_worst()
             return

@@ -1,36 +1,35 @@
-"""The time axis of one request: lanes and charts below each other share it."""
+"""The time axis that all lanes and charts of a request share."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import groupby
 from math import floor, log10
 
 import numpy as np
 
 from collectors.contract.clock import NS_PER_S
-from inferwatch.ui.kit.renderables.text import Line, TextRun
+from inferwatch.ui.kit.renderables.text import Line, TextRun, merged
 from inferwatch.ui.request.moments import Ints, StoryMoments
 
 LABEL_WIDTH = 12
-"""Columns of names to the left of an axis ..."""
+"""Columns of names left of the axis."""
 VALUE_WIDTH = 12
-"""... and of values to the right of it."""
+"""Columns of values right of the axis."""
 TICK_ROOM = 12
-"""Columns; labels stand no nearer to each other."""
+"""Least distance of tick labels in columns."""
 MARGIN = 0.5
-"""Of a phase that is looked at closely, on either side."""
+"""Margin on either side of a zoomed phase, as a share of it."""
 CURSOR = "│"
 CLOCK_STEPS_S = (60.0, 120.0, 300.0, 600.0, 1_800.0, 3_600.0, 10_800.0, 86_400.0)
 
 Cell = tuple[str, str]
-"""A glyph and its ink."""
+"""Glyph and ink."""
 BLANK: Cell = (" ", "")
 
 
 class Zoom(StrEnum):
-    """How much of its time is in sight."""
+    """The time range shown."""
 
     LIFE = "whole life"
     FIRST = "up to the first token"
@@ -38,14 +37,13 @@ class Zoom(StrEnum):
 
     @property
     def next(self) -> "Zoom":
-        """The one after it."""
         every = list(Zoom)
         return every[(every.index(self) + 1) % len(every)]
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A stretch of time in columns; zero is the request's arrival."""
+    """A time range in columns; zero is the arrival of the request."""
 
     start_ns: int
     end_ns: int
@@ -54,20 +52,20 @@ class Axis:
 
     @cached_property
     def edges(self) -> Ints:
-        """The moments between columns, and both ends."""
+        """The boundaries of the columns."""
         return np.linspace(self.start_ns, self.end_ns, self.columns + 1).astype(
             np.int64
         )
 
     def column_at(self, t_ns: int) -> int | None:
-        """The column of a moment; None out of sight."""
+        """Return the column of a moment, None if it is out of range."""
         if not self.start_ns <= t_ns <= self.end_ns:
             return None
         span_ns = max(self.end_ns - self.start_ns, 1)
         return min((t_ns - self.start_ns) * self.columns // span_ns, self.columns - 1)
 
     def moment(self, column: int) -> int:
-        """The middle of a column."""
+        """Return the middle of a column."""
         span_ns = self.end_ns - self.start_ns
         return self.start_ns + (2 * column + 1) * span_ns // (2 * self.columns)
 
@@ -75,7 +73,7 @@ class Axis:
 def axis_of(
     moments: StoryMoments, zoom: Zoom, cursor_ns: int | None, columns: int, gaps: int
 ) -> Axis:
-    """The axis of a zoom; ``gaps`` is how many the strip of gaps has room for."""
+    """Return the axis of a zoom; ``gaps`` is how many columns the gap strip has."""
     start_ns, end_ns = moments.start_ns, moments.end_ns
     stop = None if cursor_ns is None else moments.stop_at(cursor_ns)
     if zoom is Zoom.FIRST:
@@ -95,7 +93,6 @@ def axis_of(
 
 
 def row(label: str, cells: Sequence[Cell], value: str, ink: str = "muted") -> Line:
-    """A name, a row of an axis, a value."""
     return (
         TextRun(f"{label:>{LABEL_WIDTH - 1}} ", ink),
         *merged(cells),
@@ -103,20 +100,8 @@ def row(label: str, cells: Sequence[Cell], value: str, ink: str = "muted") -> Li
     )
 
 
-def merged(cells: Iterable[Cell]) -> Line:
-    """Neighbours of one ink as one run.
-
-    >>> merged([("a", "x"), ("b", "x"), ("c", "")])
-    (TextRun(text='ab', ink='x', action=None), TextRun(text='c', ink='', action=None))
-    """
-    return tuple(
-        TextRun("".join(glyph for glyph, _ in group), ink)
-        for ink, group in groupby(cells, key=lambda cell: cell[1])
-    )
-
-
 def pointed(cells: Sequence[Cell], column: int | None) -> Sequence[Cell]:
-    """The same with the cursor over it; what is drawn there stays in sight."""
+    """Return the cells with the cursor over them; its glyph does not hide others."""
     if column is None:
         return cells
     glyph, ink = cells[column]
@@ -125,7 +110,7 @@ def pointed(cells: Sequence[Cell], column: int | None) -> Sequence[Cell]:
 
 
 def tick_line(axis: Axis, cursor: int | None) -> list[Cell]:
-    """Times since its arrival, at round figures; the cursor's place below them."""
+    """Return ticks at round times since arrival, and the place of the cursor."""
     cells: list[Cell] = [BLANK] * axis.columns
     span_s = (axis.end_ns - axis.start_ns) / NS_PER_S
     step_s = round_step(span_s * TICK_ROOM / axis.columns)
@@ -149,9 +134,9 @@ def tick_line(axis: Axis, cursor: int | None) -> list[Cell]:
 
 
 def round_step(least_s: float) -> float:
-    """The smallest of 1, 2, 5 · 10ⁿ seconds that is not below.
+    """Return the smallest of 1, 2, 5 · 10ⁿ seconds not below ``least_s``.
 
-    From half a minute on it is one that clocks know.
+    From half a minute on it is a step of clocks.
 
     >>> [f"{round_step(each):g}" for each in (0.0012, 0.3, 5, 7, 40, 100, 9_000)]
     ['0.002', '0.5', '5', '10', '60', '120', '10800']
@@ -164,7 +149,7 @@ def round_step(least_s: float) -> float:
 
 
 def tick_text(t_s: float, step_s: float) -> str:
-    """So exact that neighbours differ.
+    """Return a time with enough digits to differ from the next tick.
 
     >>> tick_text(0, 1), tick_text(0.05, 0.01), tick_text(12.35, 0.05)
     ('0', '50 ms', '12.35 s')

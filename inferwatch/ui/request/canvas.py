@@ -1,4 +1,4 @@
-"""The one drawing of a request: it keeps a story, draws it and hears clicks."""
+"""The widget that draws one request and reports clicks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,44 +11,44 @@ from inferwatch.metrics.story.story import RequestStory
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, ruled, width_of
 from inferwatch.ui.request.axis import LABEL_WIDTH, VALUE_WIDTH, Zoom
-from inferwatch.ui.request.body import Body
-from inferwatch.ui.request.company import shortened
 from inferwatch.ui.request.diagnosis import diagnosis
-from inferwatch.ui.request.facts import fact_line, readout
-from inferwatch.ui.request.looking import (
+from inferwatch.ui.request.display import (
     ALL_FROM,
+    DisplayOptions,
     Drawing,
-    Looking,
     ScreenPart,
     part_within,
     parts_within,
 )
+from inferwatch.ui.request.facts import fact_line, readout
+from inferwatch.ui.request.layout import RequestLayout
 from inferwatch.ui.request.moments import GapColumns, StoryMoments
+from inferwatch.ui.request.step_list import shortened
 from inferwatch.ui.requests.phases import STATES
 from inferwatch.visible import visible
 
 READOUT_ROWS = 2
 WIDE_FROM = 100
-"""Columns; with fewer the heading says less, so that the name has room."""
+"""Width below which the heading is shorter, to keep room for the name."""
 
 
 def draw_request(
-    moments: StoryMoments, looking: Looking, width: int, height: int
+    moments: StoryMoments, options: DisplayOptions, width: int, height: int
 ) -> Drawing:
-    """The whole of it, or a part; the first lines are the same everywhere."""
+    """Draw all parts or one; the first lines are always the same."""
     drawing = Drawing()
     room = max(width - LABEL_WIDTH - VALUE_WIDTH, 1)
-    cursor_ns = looking.cursor_ns
+    cursor_ns = options.cursor_ns
     stop = None if cursor_ns is None else moments.stop_at(cursor_ns)
     gap = stop.gap if stop is not None else None
-    close = looking.zoom is Zoom.CURSOR and gap is not None
+    close = options.zoom is Zoom.CURSOR and gap is not None
     drawing.columns = moments.columns(room, gap if close else None)
-    part = part_within(looking.part, height)
-    _add_head(drawing, moments, looking, part, width, height)
+    part = part_within(options.part, height)
+    _add_head(drawing, moments, options, part, width, height)
     foot = readout(moments, stop, width)[: READOUT_ROWS + 1]
     foot = [()] * (READOUT_ROWS - len(foot)) + foot
     left = height - len(drawing.lines) - len(foot)
-    body = Body(drawing, moments, looking, width, room)
+    body = RequestLayout(drawing, moments, options, width, room)
     match part:
         case ScreenPart.ALL:
             body.add_all(left)
@@ -70,17 +70,16 @@ def draw_request(
 def _add_head(
     drawing: Drawing,
     moments: StoryMoments,
-    looking: Looking,
+    options: DisplayOptions,
     part: ScreenPart,
     width: int,
     height: int,
 ) -> None:
-    """Who it is, why it was slow, and the facts in a row."""
     story = moments.story
     glyph, ink = STATES[story.row.state]
     back = (
         TextRun("esc", "accent", "screen.back"),
-        TextRun(f" {looking.back}", "muted", "screen.back"),
+        TextRun(f" {options.back}", "muted", "screen.back"),
     )
     chips = [
         TextRun(
@@ -105,7 +104,7 @@ def _add_head(
 
 
 class RequestCanvas(Panel):
-    """Draws a story; what is not known yet, or at all, is said in its place."""
+    """Draws a request story, or says why there is none."""
 
     DEFAULT_CSS = """
     RequestCanvas { height: 1fr; }
@@ -113,47 +112,46 @@ class RequestCanvas(Panel):
 
     @dataclass
     class MomentClicked(Message):
-        """A moment of the request was pointed at."""
+        """A moment of the request was clicked."""
 
         t_ns: int
 
     moments: StoryMoments | None = None
-    """Of the story that is shown."""
     _remark = ""
-    _looking = Looking()
+    _options = DisplayOptions()
     _drawing = Drawing()
 
-    def show(self, story: RequestStory | None, remark: str, looking: Looking) -> None:
-        """Take a story, what to say where there is none, and how it is looked at."""
+    def show(
+        self, story: RequestStory | None, remark: str, options: DisplayOptions
+    ) -> None:
+        """Set the story, a remark if there is none, and the options."""
         if story is None:
             self.moments = None
         elif self.moments is None or self.moments.story is not story:
             self.moments = StoryMoments(story)
-        self._remark, self._looking = remark, looking
+        self._remark, self._options = remark, options
         self.redraw()
 
     @property
     def columns(self) -> GapColumns | None:
-        """Of the gaps as they are drawn: what the cursor goes by."""
+        """The columns of the gap strip, which the cursor moves by."""
         return self._drawing.columns
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """As much as there is room for."""
         if self.moments is None:
             back = (
                 TextRun("esc", "accent", "screen.back"),
-                TextRun(f" {self._looking.back}", "muted", "screen.back"),
+                TextRun(f" {self._options.back}", "muted", "screen.back"),
             )
             title = (TextRun("request", "muted"),)
             self._drawing = Drawing()
-            told = wrap(visible(self._remark), max(width - 2, 20))
-            said = ((TextRun(f" {line}"),) for line in told)
+            remark_lines = wrap(visible(self._remark), max(width - 2, 20))
+            said = ((TextRun(f" {line}"),) for line in remark_lines)
             return (ruled(title, back, width), (), *said)
-        self._drawing = draw_request(self.moments, self._looking, width, height)
+        self._drawing = draw_request(self.moments, self._options, width, height)
         return self._drawing.lines
 
     def on_click(self, event: events.Click) -> None:
-        """Point at the moment under the mouse."""
         moment = self._drawing.clickable.get(event.y)
         t_ns = None if moment is None else moment(event.x)
         if t_ns is not None:

@@ -1,4 +1,4 @@
-"""Why it was slow, in a sentence; that nothing stands out is an answer too."""
+"""Why a request was slow, in one sentence."""
 
 from collections import Counter
 
@@ -6,28 +6,30 @@ from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import counted, format_duration, format_share
 from inferwatch.metrics.causes.cause import SPOKEN, Cause, Parts
 from inferwatch.metrics.story.story import RequestStory
-from inferwatch.ui.request.words import ESTIMATES, LATE
+from inferwatch.ui.request.styles import ESTIMATES, LATE
 
 ORDINARY = {Cause.API, Cause.QUEUE_STEP, Cause.PREFILL, Cause.SEND}
-"""What every request spends time on, with nobody in its way."""
+"""Causes that every request has."""
 WORTH_TELLING = 0.1
-"""A share of the TTFT; below it a second cause is not named."""
+"""Share of the TTFT from which a second cause is named."""
 STANDS_OUT = 1 / 3
-"""A share of the TTFT that is more than everybody's lot."""
+"""Share of the TTFT from which a cause is unusual."""
 NAMED_CAUSES = 3
-"""Of late tokens; a sentence of all would not be read."""
+"""Most causes of late tokens in the sentence."""
 
 
 def diagnosis(story: RequestStory) -> str:
-    """The largest part of its wait for a first token, and its late tokens by cause."""
+    """Return the main cause of the TTFT, and late tokens by cause."""
     parts = wait_parts(story)
     largest = max(parts, key=lambda part: part[1], default=None)
     late = _late(story)
     if story.row.ttft_s is None:
         waited_s = (story.end_ns - story.row.arrived_ns) / NS_PER_S
-        told = "ended without a token" if not story.row.state.live else "no token yet"
+        outcome = (
+            "ended without a token" if not story.row.state.live else "no token yet"
+        )
         most = f", most of it {_spoken(largest[0])}" if largest else ""
-        return f"{told} after {_short(waited_s)}{most}"
+        return f"{outcome} after {_short(waited_s)}{most}"
     ttft = f"TTFT {_short(story.row.ttft_s)}"
     if largest is None:
         return f"{ttft}, of which no part is known; {late}"
@@ -52,7 +54,7 @@ def diagnosis(story: RequestStory) -> str:
 
 
 def wait_parts(story: RequestStory) -> Parts:
-    """Of the TTFT; while there is none, what the wait went to so far."""
+    """Return the parts of the TTFT, or of the wait so far."""
     if story.ttft_parts:
         return story.ttft_parts
     if story.row.ttft_s is not None:
@@ -65,7 +67,7 @@ def wait_parts(story: RequestStory) -> Parts:
 
 
 def _late(story: RequestStory) -> str:
-    """How many tokens came late, and why."""
+    """Return how many tokens came late, and why."""
     if not story.spikes:
         if len(story.token_ns) < 2:
             return "too few tokens for a gap"

@@ -1,4 +1,4 @@
-"""What is known of a request beside its times, and what is not known."""
+"""Facts about a request besides its times, and what is unknown."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
@@ -13,9 +13,9 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.causes.cause import Cause
 from inferwatch.metrics.story.story import RequestStory, SpanKind
-from inferwatch.ui.kit.renderables.text import Line, TextRun, join, join_whole
+from inferwatch.ui.kit.renderables.text import Line, TextRun, join, join_whole, labelled
 from inferwatch.ui.request.moments import Stop, StoryMoments
-from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE
+from inferwatch.ui.request.styles import CAUSES, ESTIMATES, LANES, LATE
 from inferwatch.visible import visible
 
 HINT = ("← → go by phase and token", "s S by late token", "3 to the steps of that time")
@@ -23,21 +23,21 @@ BETWEEN = "   "
 
 
 def fact_line(story: RequestStory, width: int) -> Line:
-    """The most telling facts, as many as there is room for."""
+    """Return the most important facts that fit."""
     return join_whole(_facts(story), width, BETWEEN)
 
 
 def fact_lines(story: RequestStory, arrived: str, width: int) -> list[Line]:
-    """All of them, in as many rows as they take."""
+    """Return all facts in as many rows as they need."""
     row = story.row
     rest = [
-        _fact("arrived", arrived),
+        labelled("arrived", arrived),
         *_known("temperature", row.temperature, "g"),
         *_known("priority", row.priority, "d"),
-        *([_fact("LoRA", row.lora)] if row.lora else []),
-        *([_fact("header", row.header)] if row.header else []),
-        *([_fact("class", row.class_name)] if row.class_name else []),
-        *([_fact("ended by", row.reason)] if row.reason else []),
+        *([labelled("LoRA", row.lora)] if row.lora else []),
+        *([labelled("header", row.header)] if row.header else []),
+        *([labelled("class", row.class_name)] if row.class_name else []),
+        *([labelled("ended by", row.reason)] if row.reason else []),
         *_client(story),
     ]
     lines = _folded([*_facts(story), *rest], width - 2)
@@ -53,21 +53,21 @@ def _facts(story: RequestStory) -> list[Line]:
     queue, prefill, tpot, longest = (text.strip() for text in texts)
     cached = story.cached_tokens
     cached = row.cached_tokens if cached is None else cached
-    told = [
-        _fact("prompt", _count(row.prompt_tokens)),
-        _fact("cached", _cached(cached, row.prompt_tokens)),
-        _fact("out", _out(row.output_tokens, row.max_tokens)),
-        _fact("TPOT", tpot),
-        _fact("ITL max", longest),
-        _fact("E2EL", format_duration(row.e2el_s).strip()),
-        *([_fact("preempted", f"{row.preemptions}×")] if row.preemptions else []),
+    facts = [
+        labelled("prompt", _count(row.prompt_tokens)),
+        labelled("cached", _cached(cached, row.prompt_tokens)),
+        labelled("out", _out(row.output_tokens, row.max_tokens)),
+        labelled("TPOT", tpot),
+        labelled("ITL max", longest),
+        labelled("E2EL", format_duration(row.e2el_s).strip()),
+        *([labelled("preempted", f"{row.preemptions}×")] if row.preemptions else []),
         *_speculated(story),
-        _fact("queue", queue),
-        _fact("prefill", prefill),
+        labelled("queue", queue),
+        labelled("prefill", prefill),
     ]
     if story.kv_peak_blocks is not None:
-        told.append(_fact("KV peak", counted(story.kv_peak_blocks, "block")))
-    return told
+        facts.append(labelled("KV peak", counted(story.kv_peak_blocks, "block")))
+    return facts
 
 
 def _cached(cached: int | None, prompt: int | None) -> str:
@@ -81,29 +81,25 @@ def _out(output: int | None, most: int | None) -> str:
 
 
 def _speculated(story: RequestStory) -> list[Line]:
-    """Where nothing is drafted, nothing is said."""
+    """Return drafted and accepted tokens; nothing without speculative decoding."""
     if not story.drafted_tokens:
         return []
     share = format_share((story.accepted_tokens or 0) / story.drafted_tokens).strip()
-    told = f"{_count(story.accepted_tokens)} of {_count(story.drafted_tokens)}"
-    return [_fact("drafts accepted", f"{told} ({share})")]
+    counts = f"{_count(story.accepted_tokens)} of {_count(story.drafted_tokens)}"
+    return [labelled("drafts accepted", f"{counts} ({share})")]
 
 
 def _client(story: RequestStory) -> list[Line]:
-    """What the client saw beyond the server's TTFT, where the client is ours."""
-    told = [
+    """Return what our client measured beyond the server's TTFT."""
+    parts = [
         f"{CAUSES[cause].name} {format_duration(seconds).strip()}"
         for cause, seconds in story.client
     ]
-    return [_fact("its client adds", " + ".join(told))] if told else []
+    return [labelled("its client adds", " + ".join(parts))] if parts else []
 
 
 def _known(label: str, value: float | None, how: str) -> list[Line]:
-    return [] if value is None else [_fact(label, format(value, how))]
-
-
-def _fact(label: str, value: str) -> Line:
-    return (TextRun(f"{label} ", "muted"), TextRun(value))
+    return [] if value is None else [labelled(label, format(value, how))]
 
 
 def _count(count: int | None) -> str:
@@ -111,7 +107,7 @@ def _count(count: int | None) -> str:
 
 
 def _folded(facts: Iterable[Line], width: int) -> list[Line]:
-    """None of them cut."""
+    """Wrap facts into rows, none of them cut."""
     lines: list[list[Line]] = [[]]
     for fact in facts:
         longer = [*lines[-1], fact]
@@ -125,7 +121,7 @@ def _folded(facts: Iterable[Line], width: int) -> list[Line]:
 
 
 def _long(label: str, text: str, width: int) -> list[Line]:
-    """A name over as many rows as it takes: here it is whole."""
+    """Return a whole name, wrapped."""
     head = f" {label} "
     text, room = visible(text), max(width - len(head) - 1, 8)
     pieces = wrap(text, room, break_on_hyphens=False) or [""]
@@ -136,18 +132,18 @@ def _long(label: str, text: str, width: int) -> list[Line]:
 
 
 def missing_lines(story: RequestStory, width: int, rows: int) -> list[Line]:
-    """What is not known and why; where there is no room, how much more there is."""
+    """Return what is unknown and why; without room also how much more there is."""
     if rows < 1:
         return []
-    told: list[list[str]] = [
+    texts: list[list[str]] = [
         wrap(visible(each), max(width - 4, 20)) for each in story.missing
     ]
-    whole = [line for lines in told for line in lines]
+    whole = [line for lines in texts for line in lines]
     if len(whole) <= rows:
-        return [line for lines in told for line in _marked(lines)]
+        return [line for lines in texts for line in _marked(lines)]
     kept: list[Line] = []
-    left = len(told)
-    for lines in told:
+    left = len(texts)
+    for lines in texts:
         if len(kept) + len(lines) > rows - 1:
             break
         kept += _marked(lines)
@@ -165,7 +161,7 @@ def _marked(lines: Sequence[str]) -> list[Line]:
 
 
 def readout(moments: StoryMoments, stop: Stop | None, width: int) -> list[Line]:
-    """What is under the cursor, and why; what to press where it is nowhere."""
+    """Return what is under the cursor and why, else which keys to press."""
     if stop is None:
         said = HINT if moments.spikes else (HINT[0], HINT[-1])
         return [(TextRun(f" {', '.join(said)}", "faint"),)]
@@ -222,14 +218,14 @@ def _of_phase(moments: StoryMoments, stop: Stop) -> tuple[list[Line], str]:
     if span.tokens is not None:
         facts.append((TextRun(counted(span.tokens, "token")),))
     if span.cause is not None and CAUSES[span.cause].name != name:
-        told = CAUSES[span.cause]
+        style = CAUSES[span.cause]
         about = " (estimated)" if span.cause in ESTIMATES else ""
-        facts.append((TextRun(f"{told.glyph} {told.name}{about}", told.ink),))
+        facts.append((TextRun(f"{style.glyph} {style.name}{about}", style.ink),))
     return facts, ""
 
 
 def _of_step(moments: StoryMoments, stop: Stop) -> list[Line]:
-    """The step of that moment and how full it was."""
+    """Return the step at the cursor and how full it was."""
     step = moments.step_at(stop.t_ns)
     if step is None:
         return []

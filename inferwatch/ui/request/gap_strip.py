@@ -1,4 +1,4 @@
-"""The gaps between a request's tokens, a column each, with the late ones marked."""
+"""The gaps between the tokens of a request, one column each, late ones marked."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,27 +10,27 @@ from inferwatch.metrics.causes.cause import SPIKE_FACTOR, Cause
 from inferwatch.metrics.story.story import Spike
 from inferwatch.ui.kit.renderables.plot import axis_top, tick_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
+from inferwatch.ui.kit.renderables.time_axis import bars
 from inferwatch.ui.request.axis import BLANK, Cell, pointed, row
 from inferwatch.ui.request.moments import GapColumns, StoryMoments
-from inferwatch.ui.request.words import LATE
+from inferwatch.ui.request.styles import LATE
 from inferwatch.visible import visible
 
-BARS = " ▁▂▃▄▅▆▇█"
 LEVEL = "╌"
 NAMED_FROM = 100
-"""Columns; with fewer the letters alone name causes in the list of late tokens."""
+"""Least width for names of causes in the list of late tokens."""
 EVIDENCE_LEAST = 12
 
 
 def gap_heading(moments: StoryMoments, columns: GapColumns, width: int) -> Line:
-    """How many gaps there are, what a column stands for, and usual gaps at the end."""
-    told = f"{len(moments.gaps):,}"
+    """Return the number of gaps, the gaps per column, and percentiles."""
+    range_text = f"{len(moments.gaps):,}"
     if len(columns.worst) < len(moments.gaps) and columns.fold == 1:
         first, last = columns.first + 1, columns.first + len(columns.worst)
-        told = f"{first:,} to {last:,} of {told}"
+        range_text = f"{first:,} to {last:,} of {range_text}"
     if columns.fold > 1:
-        told += f", the worst of {columns.fold:,} a column"
-    aside = TextRun(f"  {told}", "muted")
+        range_text += f", the worst of {columns.fold:,} a column"
+    aside = TextRun(f"  {range_text}", "muted")
     levels, late = _level_facts(moments), late_legend(moments)
     name = TextRun("gaps between tokens", "strong")
     choices = (
@@ -47,14 +47,14 @@ def gap_heading(moments: StoryMoments, columns: GapColumns, width: int) -> Line:
 
 
 def legend_is_below(moments: StoryMoments, columns: GapColumns, width: int) -> bool:
-    """What the letters of late tokens mean has no room in the heading."""
+    """Return True if the heading has no room for the legend of late tokens."""
     late = late_legend(moments)
     heading = gap_heading(moments, columns, width)
     return bool(late) and not set(late) <= set(heading)
 
 
 def _level_facts(moments: StoryMoments) -> list[Line]:
-    """The gap that half of them stay below, and all but one of a hundred."""
+    """Return median, p99 and maximum of the gaps."""
     story = moments.story
     most_ns = int(moments.gaps.max()) if len(moments.gaps) else None
     levels = (("p50", story.gap_p50_ns), ("p99", story.gap_p99_ns), ("max", most_ns))
@@ -68,23 +68,21 @@ def _level_facts(moments: StoryMoments) -> list[Line]:
 def gap_rows(
     moments: StoryMoments, columns: GapColumns, room: int, rows: int, cursor: int | None
 ) -> list[Line]:
-    """The bars, the uppermost row first, and below them a letter for each late one.
+    """Return the bars from the top, and a letter under each late one.
 
-    They leave room for what would be late. ``cursor`` is the column it stands in.
+    The scale has room for a late gap. ``cursor`` is its column.
     """
     gaps_s = moments.gaps[columns.worst] / NS_PER_S
     usual_s = (moments.median_ns or 0) * SPIKE_FACTOR / NS_PER_S
     top_s = axis_top(max(float(gaps_s.max()), usual_s))
-    eighths = [max(round(gap / top_s * rows * 8), 1) for gap in gaps_s.tolist()]
     late = _late(moments, columns)
     inks = [f"{LATE[late[i]].ink}" if i in late else "decode" for i in range(room)]
     levels = _levels(moments, top_s, rows)
     lines: list[Line] = []
-    for height in reversed(range(rows)):
-        cells: list[Cell] = [
-            (BARS[min(max(each - 8 * height, 0), 8)], inks[i])
-            for i, each in enumerate(eighths)
-        ]
+    for height, text in zip(
+        reversed(range(rows)), bars(gaps_s.tolist(), rows, top_s), strict=True
+    ):
+        cells: list[Cell] = list(zip(text, inks, strict=False))
         named = levels.get(height, "")
         blank = sum(cell[0] == " " for cell in cells)
         if named and blank > len(cells) // 2:  # among bars a line would be but noise
@@ -107,7 +105,7 @@ def gap_rows(
 
 
 def _number(marks: list[Cell], columns: GapColumns) -> None:
-    """The tokens that the first and the last gap end with."""
+    """Number the tokens after the first and the last gap."""
     first, last = columns.first + 2, int(columns.edges[-1]) + 1
     used = len(columns.worst)
     for text, at in ((f"{first:,}", 0), (f"{last:,}", used - len(f"{last:,}"))):
@@ -116,12 +114,12 @@ def _number(marks: list[Cell], columns: GapColumns) -> None:
 
 
 def late_legend(moments: StoryMoments) -> Line:
-    """What the letters mean, and how many there are of each."""
+    """Return the causes of late tokens with their letters and counts."""
     return join(late_entries(moments), "  ")
 
 
 def late_entries(moments: StoryMoments) -> list[Line]:
-    """The same, each by itself; the most frequent first."""
+    """Return the entries of the legend, the most frequent first."""
     counts = Counter(spike.cause for spike in moments.story.spikes)
     return [
         (
@@ -134,7 +132,7 @@ def late_entries(moments: StoryMoments) -> list[Line]:
 
 
 def _late(moments: StoryMoments, columns: GapColumns) -> dict[int, Cause]:
-    """Cause by column; of several the longest."""
+    """Return the cause of the longest late gap by column."""
     worst: dict[int, tuple[int, Cause]] = {}
     for gap, spike in moments.spikes.items():
         column = columns.column_of(gap)
@@ -146,29 +144,29 @@ def _late(moments: StoryMoments, columns: GapColumns) -> dict[int, Cause]:
 
 
 def _levels(moments: StoryMoments, top_s: float, rows: int) -> dict[int, str]:
-    """Names of percentiles by the row they are in."""
-    story, found = moments.story, dict[int, list[str]]()
+    """Return names of percentiles by row."""
+    story, names_by_row = moments.story, dict[int, list[str]]()
     for name, value_ns in (("p50", story.gap_p50_ns), ("p99", story.gap_p99_ns)):
         if value_ns is not None:
             height = min(int(value_ns / NS_PER_S / top_s * rows), rows - 1)
-            found.setdefault(height, []).append(name)
-    return {height: " ".join(names) for height, names in found.items()}
+            names_by_row.setdefault(height, []).append(name)
+    return {height: " ".join(names) for height, names in names_by_row.items()}
 
 
 def late_list(
     moments: StoryMoments, here: int | None, width: int, rows: int
 ) -> Sequence[Line]:
-    """Late tokens one below the other with their evidence, that of the cursor too."""
-    told = [
+    """Return late tokens with their evidence, that of the cursor included."""
+    entries = [
         _late_lines(gap, spike, width, "chosen" if gap == here else "")
         for gap, spike in moments.spikes.items()
     ]
     at = next((i for i, gap in enumerate(moments.spikes) if gap == here), 0)
     first = 0
-    while first < at and sum(map(len, told[first : at + 1])) > rows:
+    while first < at and sum(map(len, entries[first : at + 1])) > rows:
         first += 1
     lines: list[Line] = []
-    for each in told[first:]:
+    for each in entries[first:]:
         if len(lines) + len(each) > rows:
             break
         lines += each
@@ -176,7 +174,6 @@ def late_list(
 
 
 def _late_lines(gap: int, spike: Spike, width: int, chosen: str) -> list[Line]:
-    """One late token, with all that is known of why."""
     look = LATE[spike.cause]
     name = f"{look.name:<13} " if width >= NAMED_FROM else ""
     head = (

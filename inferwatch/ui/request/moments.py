@@ -1,6 +1,6 @@
-"""The moments of one request as arrays, made once a story and asked at every drawing.
+"""The moments of one request as arrays, computed once per story.
 
-A request of a hundred thousand tokens costs what its columns cost.
+Drawing a request of 100,000 tokens costs no more than its columns.
 """
 
 from collections.abc import Sequence
@@ -25,42 +25,41 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Stop:
-    """Where the cursor can stand: at a phase, or at a token that came after a gap."""
+    """A place of the cursor: a phase, or a token after a gap."""
 
     t_ns: int
     span: StorySpan | None = None
     gap: int | None = None
-    """Its number, from zero; the token it ends with is the next but one."""
+    """Index of the gap; it ends with the token two after it."""
 
 
 @dataclass(frozen=True)
 class GapColumns:
-    """Gaps between tokens as columns; each stands for its worst."""
+    """Gaps between tokens as columns; each shows its longest."""
 
     edges: Ints
-    """Number of the first gap of each column, and of the one behind the last."""
+    """Index of the first gap of each column, and one past the last."""
     worst: Ints
-    """Number of the worst gap of each column."""
+    """Index of the longest gap of each column."""
 
     @property
     def first(self) -> int:
-        """Number of the first gap."""
         return int(self.edges[0])
 
     @property
     def fold(self) -> int:
-        """Gaps a column, at most."""
+        """Most gaps in a column."""
         return int(np.diff(self.edges).max(initial=1))
 
     def column_of(self, gap: int) -> int | None:
-        """The column that a gap is in; None outside of them."""
+        """Return the column of a gap, None if it is out of range."""
         column = int(np.searchsorted(self.edges, gap, side="right")) - 1
         return column if 0 <= column < len(self.worst) else None
 
 
 @dataclass(frozen=True, eq=False)
 class Lane:
-    """The spans of one kind, as arrays."""
+    """The spans of one kind as arrays."""
 
     kind: SpanKind
     spans: tuple[StorySpan, ...]
@@ -69,12 +68,11 @@ class Lane:
 
     @property
     def total_s(self) -> float:
-        """All of them together."""
         return float((self.ends - self.starts).sum()) / NS_PER_S
 
 
 def lane_of(kind: SpanKind, spans: Sequence[StorySpan]) -> Lane:
-    """Spans that follow one another, as a lane."""
+    """Return successive spans as a lane."""
     starts = np.array([each.start_ns for each in spans], dtype=np.int64)
     ends = np.array([each.end_ns for each in spans], dtype=np.int64)
     return Lane(kind, tuple(spans), starts, ends)
@@ -88,7 +86,7 @@ class StoryMoments:
         spans = story.spans
         arrived_ns = story.row.arrived_ns
         self.arrived_ns = arrived_ns
-        """Zero on its own axis; what the client did before is to the left of it."""
+        """Zero of its axis; what the client did before is left of it."""
         self.start_ns = min((arrived_ns, *(each.start_ns for each in spans[:1])))
         last_ns = spans[-1].end_ns if spans else arrived_ns
         self.end_ns = max(story.end_ns, last_ns, self.start_ns + 1)
@@ -98,12 +96,11 @@ class StoryMoments:
 
     @cached_property
     def first_token_ns(self) -> int | None:
-        """When the first came out of the engine."""
         return int(self.tokens[0]) if len(self.tokens) else None
 
     @cached_property
     def ttft_end_ns(self) -> int:
-        """The end of its wait for the first token, or of the wait so far."""
+        """End of the wait for the first token, or of the wait so far."""
         ttft_s = self.story.row.ttft_s
         if ttft_s is not None:
             return self.arrived_ns + round(ttft_s * NS_PER_S)
@@ -111,42 +108,44 @@ class StoryMoments:
 
     @cached_property
     def median_ns(self) -> float | None:
-        """Of its gaps."""
         return float(np.median(self.gaps)) if len(self.gaps) else None
 
     @cached_property
     def lanes(self) -> tuple[Lane, ...]:
-        """Those that it has, in the order of their kinds."""
+        """The lanes that have spans, in order of kinds."""
         spans = self.story.spans
-        found = {
+        by_kind = {
             kind: [each for each in spans if each.kind is kind] for kind in SpanKind
         }
-        return tuple(lane_of(kind, told) for kind, told in found.items() if told)
+        return tuple(
+            lane_of(kind, spans_of_kind)
+            for kind, spans_of_kind in by_kind.items()
+            if spans_of_kind
+        )
 
     @cached_property
     def spikes(self) -> dict[int, Spike]:
-        """Late tokens by the number of the gap before each, in order.
+        """Late tokens by the index of the gap before them, in order.
 
-        One that was late only at its client is told of when the engine had made it.
+        A token late only at its client counts when the engine produced it.
         """
         if not len(self.gaps):
             return {}
-        found: dict[int, Spike] = {}
+        spikes: dict[int, Spike] = {}
         for spike in sorted(self.story.spikes, key=lambda each: each.t_ns):
             place = int(np.searchsorted(self.gap_ends, spike.t_ns, side="right")) - 1
-            known = found.get(max(place, 0))
-            if known is None or known.cause is Cause.MERGED:
-                found[max(place, 0)] = spike
-        return dict(sorted(found.items()))
+            earlier = spikes.get(max(place, 0))
+            if earlier is None or earlier.cause is Cause.MERGED:
+                spikes[max(place, 0)] = spike
+        return dict(sorted(spikes.items()))
 
     @cached_property
     def step_ends(self) -> Ints:
-        """Of the steps that are told singly."""
+        """Ends of the steps recorded one by one."""
         return np.array([each.end_ns for each in self.story.steps], dtype=np.int64)
 
     @cached_property
     def phases(self) -> tuple[Stop, ...]:
-        """What it went through up to its first token; a phase is met in its middle."""
         until_ns = self.first_token_ns
         return tuple(
             Stop((each.start_ns + each.end_ns) // 2, span=each)
@@ -156,7 +155,7 @@ class StoryMoments:
         )
 
     def columns(self, room: int, around: int | None = None) -> GapColumns:
-        """All gaps in the room there is; with a gap given, one a column around it."""
+        """Return all gaps in so many columns, or one per column around a gap."""
         count = len(self.gaps)
         if not count or room < 1:
             return GapColumns(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -170,7 +169,7 @@ class StoryMoments:
         return GapColumns(edges, np.array(worst, dtype=np.int64))
 
     def stop_at(self, t_ns: int) -> Stop | None:
-        """The phase or the gap that a moment is in; None outside its life."""
+        """Return the phase or gap at a moment, None outside the request."""
         if not self.start_ns <= t_ns <= self.end_ns:
             return None
         first_ns = self.first_token_ns
@@ -188,18 +187,17 @@ class StoryMoments:
         )
 
     def stop_at_cursor(self, cursor_ns: int | None) -> Stop | None:
-        """The same, where there may be no cursor."""
         return None if cursor_ns is None else self.stop_at(cursor_ns)
 
     @property
     def telling_ns(self) -> int:
-        """The middle of the longest phase before its first token."""
+        """Middle of the longest phase before the first token."""
         if not self.phases:
             return self.end_ns
         return max(self.phases, key=_length_ns).t_ns
 
     def moved(self, cursor_ns: int | None, by: int, columns: GapColumns) -> Stop | None:
-        """The stop so many phases and columns of gaps away; the ends hold."""
+        """Return the stop ``by`` phases and columns away, limited to the ends."""
         count = len(self.phases) + len(columns.worst)
         if not count:
             return None
@@ -211,7 +209,7 @@ class StoryMoments:
         return Stop(int(self.gap_ends[gap]), gap=gap)
 
     def _place(self, t_ns: int, columns: GapColumns) -> int:
-        """Among phases and columns."""
+        """Return the index among phases and columns."""
         stop = self.stop_at(t_ns)
         if stop is not None and stop.gap is not None:
             column = columns.column_of(stop.gap)
@@ -223,7 +221,7 @@ class StoryMoments:
         return next(i for i, each in enumerate(self.phases) if each.span is stop.span)
 
     def late_from(self, cursor_ns: int | None, by: int) -> int | None:
-        """When the late token next to a moment came; from nowhere the first or last."""
+        """Return the moment of the next or previous late token."""
         late_ns = [int(self.gap_ends[gap]) for gap in self.spikes]
         if by > 0:
             here_ns = self.start_ns - 1 if cursor_ns is None else cursor_ns
@@ -232,7 +230,7 @@ class StoryMoments:
         return next((each for each in reversed(late_ns) if each < here_ns), None)
 
     def step_at(self, t_ns: int) -> StoryStep | None:
-        """The step that was under way."""
+        """Return the step running at a moment."""
         place = int(np.searchsorted(self.step_ends, t_ns))
         steps = self.story.steps
         if place < len(steps) and steps[place].start_ns <= t_ns:

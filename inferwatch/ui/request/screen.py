@@ -1,4 +1,4 @@
-"""Why was this one slow? One request, over the screen it was opened from."""
+"""The request screen: why one request was slow."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,18 +21,23 @@ from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.messages import LookAgain, LookAt, OpenRequest
 from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas
-from inferwatch.ui.request.looking import Looking, ScreenPart, part_within, parts_within
+from inferwatch.ui.request.display import (
+    DisplayOptions,
+    ScreenPart,
+    part_within,
+    parts_within,
+)
 from inferwatch.ui.request.moments import StoryMoments
-from inferwatch.ui.request.words import HOW_TO_READ
+from inferwatch.ui.request.styles import HOW_TO_READ
 from inferwatch.ui.view import REQUEST, View
-from inferwatch.ui.widgets.drawers import COST_NUMBERS
-from inferwatch.ui.widgets.limit_words import highest
+from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
+from inferwatch.ui.widgets.limit_texts import highest
 from inferwatch.ui.widgets.status_lines import VerdictLine
 
 TOLD_EVERY_S = 0.4
-"""At the least between two stories of a request that goes on, while time does."""
+"""Least time between two stories of a running request."""
 SETTLED_NS = 5 * NS_PER_S
-"""After its end: what its client met may be told later than that."""
+"""Time after its end in which the client may still report."""
 LOOKING = "looking at what was recorded of it …"
 NOTHING = (
     "nothing single is known of it at this moment: a probe tells requests, steps and "
@@ -41,7 +46,7 @@ NOTHING = (
 
 
 class RequestScreen(WatchScreen):
-    """Shows the story of the request that was opened last; esc leads back."""
+    """Shows the story of the request opened last; escape leads back."""
 
     NAME = REQUEST
     TAB = "requests"
@@ -130,15 +135,14 @@ class RequestScreen(WatchScreen):
         super().__init__(feed, view, tabs)
         self._story: RequestStory | None = None
         self._remark = LOOKING
-        self._asked: tuple[str, int] | None = None
-        """Of which request, as of when, the last story was asked for."""
-        self._asked_s = float("-inf")
-        self._asking = False
-        self._looking = Looking()
+        self._requested: tuple[str, int] | None = None
+        """Key and time of the last story requested."""
+        self._requested_s = float("-inf")
+        self._fetching = False
+        self._options = DisplayOptions()
         self._budget: int | None = None
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No late token, nothing to go to; nobody beside it, nobody to choose."""
         story = self._story
         can = {
             "late": story is not None and bool(story.spikes),
@@ -150,41 +154,39 @@ class RequestScreen(WatchScreen):
         return super().check_action(action, parameters) if can is None else can
 
     def explanations(self) -> Mapping[str, Sequence[str]]:
-        """How bars, lanes and letters are read."""
+        """Add how bars, lanes and letters are read."""
         return {"how to read it": HOW_TO_READ, **super().explanations()}
 
     @property
     def _chosen(self) -> str | None:
-        """Key of the companion that is chosen."""
-        place, story = self._looking.companion, self._story
+        """Key of the selected companion."""
+        place, story = self._options.companion, self._story
         if story is None or place is None or place >= len(story.companions):
             return None
         return story.companions[place].key or None
 
     def compose_panels(self) -> Iterable[Widget]:
-        """One drawing."""
         yield RequestCanvas()
 
     @property
     def key(self) -> str | None:
-        """Of the request that is shown."""
         return self.view.opened[-1] if self.view.opened else None
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """What is known of it; more is asked for where it may have changed."""
+    def show_panels(self, snapshot: Snapshot) -> None:
+        """Show what is known, and ask for more if it may have changed."""
         self.query_one(VerdictLine).display = False  # it is about the server
-        self._budget = _budget(shown, self.key or "", self._story)
-        if self.key is not None and self._is_due(self.key, shown.now_ns):
-            self._asking = True
-            self.run_worker(self._ask(self.key, shown.now_ns), group="story")
+        self._budget = _budget(snapshot, self.key or "", self._story)
+        if self.key is not None and self._is_due(self.key, snapshot.now_ns):
+            self._fetching = True
+            self.run_worker(self._fetch(self.key, snapshot.now_ns), group="story")
         self._draw()
 
     def _is_due(self, key: str, now_ns: int) -> bool:
-        if self._asking:
+        if self._fetching:
             return False
-        if self._asked is None or self._asked[0] != key:
+        if self._requested is None or self._requested[0] != key:
             return True
-        story, before_ns = self._story, self._asked[1]
+        story, before_ns = self._story, self._requested[1]
         if now_ns == before_ns:
             return False
         if story is not None and not story.row.state.live:
@@ -193,23 +195,23 @@ class RequestScreen(WatchScreen):
                 return False
         playback = self.feed.playback
         moves = playback is None or playback.at_live or playback.playing
-        return not moves or monotonic() - self._asked_s >= TOLD_EVERY_S
+        return not moves or monotonic() - self._requested_s >= TOLD_EVERY_S
 
-    async def _ask(self, key: str, now_ns: int) -> None:
-        """Get its story, while the old one stays in sight."""
-        self._asked, self._asked_s = (key, now_ns), monotonic()
+    async def _fetch(self, key: str, now_ns: int) -> None:
+        """Fetch the story, while the old one stays on screen."""
+        self._requested, self._requested_s = (key, now_ns), monotonic()
         if self._story is not None and self._story.row.key != key:
             self._story, self._remark = None, LOOKING
-            self._looking = replace(self._looking, companion=None, zoom=Zoom.LIFE)
+            self._options = replace(self._options, companion=None, zoom=Zoom.LIFE)
             self._draw()
         try:
-            told, remark = await self.feed.recall.request(key), NOTHING
+            story, remark = await self.feed.recall.request(key), NOTHING
         except InferwatchError as error:
-            told, remark = None, str(error)
+            story, remark = None, str(error)
         finally:
-            self._asking = False
+            self._fetching = False
         if key == self.key:
-            self._story, self._remark = told, remark
+            self._story, self._remark = story, remark
             self._draw()
             self.refresh_bindings()
         else:
@@ -221,18 +223,18 @@ class RequestScreen(WatchScreen):
         story = self._story
         back = "back" if len(self.view.opened) > 1 else self.view.opened_from
         arrived = self.feed.wall_text(story.row.arrived_ns, ms=True) if story else ""
-        looking = replace(
-            self._looking,
+        options = replace(
+            self._options,
             cursor_ns=self.view.cursor_ns,
             budget=self._budget,
             arrived=arrived,
             back=back,
         )
-        self.query_one(RequestCanvas).show(story, self._remark, looking)
+        self.query_one(RequestCanvas).show(story, self._remark, options)
 
-    def _look(self, looking: Looking) -> None:
-        """Look at it in another way."""
-        self._looking = looking
+    def _look(self, options: DisplayOptions) -> None:
+        """Change the display options."""
+        self._options = options
         self._draw()
         self.refresh_bindings()
 
@@ -250,7 +252,7 @@ class RequestScreen(WatchScreen):
         return self.query_one(RequestCanvas).moments
 
     def action_move(self, bins: int) -> None:
-        """By phase up to the first token, by columns of gaps from there on."""
+        """Move by phase before the first token, then by columns of gaps."""
         canvas = self.query_one(RequestCanvas)
         if canvas.moments is None or canvas.columns is None:
             return
@@ -259,7 +261,6 @@ class RequestScreen(WatchScreen):
             self._point_to(stop.t_ns)
 
     def action_late(self, by: int) -> None:
-        """To the late token that comes next, or came before."""
         if self._moments is None:
             return
         late_ns = self._moments.late_from(self.view.cursor_ns, by)
@@ -270,69 +271,64 @@ class RequestScreen(WatchScreen):
         self._point_to(late_ns)
 
     def action_zoom(self) -> None:
-        """More or less of its time."""
-        zoom = self._looking.zoom.next
+        zoom = self._options.zoom.next
         moments, cursor_ns = self._moments, self.view.cursor_ns
         stop = None if moments is None else moments.stop_at_cursor(cursor_ns)
         if zoom is Zoom.CURSOR and stop is None:
             zoom = zoom.next
-        self._look(replace(self._looking, zoom=zoom))
+        self._look(replace(self._options, zoom=zoom))
 
     def action_next_part(self, by: int) -> None:
-        """Another part, as far as there is room for all at once: that, too."""
+        """Show the next part, or all parts if there is room."""
         height = self.query_one(RequestCanvas).size.height
         parts = parts_within(height)
-        here = parts.index(part_within(self._looking.part, height))
-        self._look(replace(self._looking, part=parts[(here + by) % len(parts)]))
+        here = parts.index(part_within(self._options.part, height))
+        self._look(replace(self._options, part=parts[(here + by) % len(parts)]))
 
     def action_part(self, name: str) -> None:
-        """A part by its name."""
-        self._look(replace(self._looking, part=ScreenPart(name)))
+        self._look(replace(self._options, part=ScreenPart(name)))
 
     def action_choose(self, by: int) -> None:
-        """The companion below, or above."""
-        story, place = self._story, self._looking.companion
+        story, place = self._story, self._options.companion
         if story is None or not story.companions:
             return
         last = len(story.companions) - 1
         wanted = (0 if by > 0 else last) if place is None else place + by
         chosen = min(max(wanted, 0), last)
-        self._look(replace(self._looking, companion=chosen))
+        self._look(replace(self._options, companion=chosen))
 
     def action_companion(self, place: int) -> None:
-        """Choose a companion; the one that is chosen is opened."""
-        if place == self._looking.companion:
+        """Select a companion, or open it if it is selected."""
+        if place == self._options.companion:
             self.action_open_chosen()
         else:
-            self._look(replace(self._looking, companion=place))
+            self._look(replace(self._options, companion=place))
 
     def action_open_chosen(self) -> None:
-        """The request that is chosen, on this screen."""
         if self._chosen is not None:
             self.post_message(OpenRequest(self._chosen))
 
     def action_steps(self) -> None:
-        """The steps of the moment under the cursor, else of what took the longest."""
+        """Show the steps at the cursor, else at the longest phase."""
         moments = self._moments
         if moments is not None and moments.stop_at_cursor(self.view.cursor_ns) is None:
             self.view.cursor_ns = moments.telling_ns
         self.post_message(LookAt("steps"))
 
     def action_now(self) -> None:
-        """Let the time cursor go."""
         super().action_now()
         self._draw()
 
     def action_back(self) -> None:
-        """To the request before, else to the screen that it was opened from."""
+        """Return to the previous request, else to the screen it was opened from."""
         self.post_message(LookAt(self.view.close_request()))
         self.post_message(LookAgain())
 
 
-def _budget(shown: Snapshot, key: str, story: RequestStory | None) -> int | None:
-    """Tokens that a step of its engine could have then, where that is one number."""
-    own = [each for each in shown.engines if key.startswith(f"{each.source}/")]
+def _budget(snapshot: Snapshot, key: str, story: RequestStory | None) -> int | None:
+    """Return the token budget of a step then, None if it is not one number."""
+    own = [each for each in snapshot.engines if key.startswith(f"{each.source}/")]
     steps = story.steps if story is not None else ()
-    span_ns = (steps[0].start_ns, steps[-1].end_ns) if steps else (shown.now_ns,) * 2
+    span_ns = (steps[0].start_ns, steps[-1].end_ns) if steps else (snapshot.now_ns,) * 2
     source = own[0].source if own else ""
-    return highest(shown, "max_num_batched_tokens", span_ns, source)
+    return highest(snapshot, "max_num_batched_tokens", span_ns, source)

@@ -26,7 +26,7 @@ from inferwatch.metrics.requests.request_groups import model_of
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.ui.kit.renderables.bars import waterfall
-from inferwatch.ui.kit.renderables.text import Line, TextRun, cells_of
+from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of
 from inferwatch.ui.kit.row_filter import NO_WORD, FieldKind, FilterField
 from inferwatch.ui.kit.table import UNBOUNDED, TableColumn
 from inferwatch.ui.requests.phases import (
@@ -36,27 +36,27 @@ from inferwatch.ui.requests.phases import (
     length_s,
     phases,
 )
-from inferwatch.visible import visible
+from inferwatch.ui.widgets.request_names import without_prefix
 
 KEPT_LONGEST = (
     *("ttft", "slo", "queue", "cause", "e2el", "output", "prompt", "tpot", "itl_max"),
     *("prefill", "itl_cause", "reason", "preemptions", "cached", "clock", "itl"),
     *("class", "model", "priority", "header", "max", "temperature", "phases"),
 )
-"""Columns that people chose, in the order in which room is kept for them."""
+"""Optional columns in the order in which they keep their room."""
 
 MISSED = "▲"
-"""It missed an objective."""
+"""Marks a missed objective."""
 
 
 def rank_of(key: str) -> int:
-    """A later one gives way sooner."""
+    """Return the rank: higher ones are left out first."""
     return KEPT_LONGEST.index(key) + 1
 
 
 @dataclass
 class RequestView:
-    """What columns know beside a row: the moment shown, and the scale of the bars."""
+    """What columns know besides a row: the moment shown and the scale of bars."""
 
     now_ns: int = 0
     longest_s: float = 0.0
@@ -68,10 +68,9 @@ class RequestView:
 
 
 def request_columns(view: RequestView) -> Iterable[TableColumn[RequestRow]]:
-    """The columns of the request table, from left to right.
+    """Return the columns of the request table, from left to right.
 
-    Those with a rank can be chosen; the others, and those with room at a width, are
-    shown until people choose.
+    Those with a rank are optional; by default the ones that fit are shown.
     """
 
     def bar(row: RequestRow, width: int) -> Line:
@@ -268,7 +267,7 @@ def _cause(
 
 
 def words_of_cause(cause: Cause) -> str:
-    """A cause as it is typed, without spaces.
+    """Return a cause as typed in filters, without spaces.
 
     >>> words_of_cause(Cause.QUEUE_KV)
     'queue_kv_blocks'
@@ -277,12 +276,11 @@ def words_of_cause(cause: Cause) -> str:
 
 
 def cause_run(cause: Cause | None) -> TextRun:
-    """A cause in a cell."""
     return TextRun(f" {cause or UNKNOWN}", _cause_ink(cause))
 
 
 def _cause_ink(cause: Cause | None) -> str:
-    """As the phases that they are parts of."""
+    """Return the ink of the phase that a cause belongs to."""
     if cause is Cause.RECOMPUTE:
         return "warn"
     if cause in QUEUE_CAUSES:
@@ -351,9 +349,9 @@ def _growing(
     *,
     from_width: int = 0,
 ) -> TableColumn[RequestRow]:
-    """Milliseconds, and while they grow what they will be at least, with a ``+``.
+    """Return a column of milliseconds; while they grow, the time so far with ``+``.
 
-    ``since_ns`` tells since when they grow, None once they do not.
+    ``since_ns`` returns when it began, None once it has ended.
     """
     number = number_of(field)
     known = attrgetter(number.name)
@@ -449,7 +447,7 @@ def _field(
 
 
 def _state(row: RequestRow, _: int) -> TextRun:
-    """What missed its objectives is marked, whatever columns there are."""
+    """Draw the state, marked if objectives were missed."""
     glyph, ink = STATES[row.state]
     if row.missed:
         return TextRun(f" {glyph} {row.state.value} {MISSED}", "warn")
@@ -466,7 +464,7 @@ def _missed(row: RequestRow, _: int) -> TextRun:
 
 
 def missed_words(row: RequestRow) -> str | None:
-    """As filters find it: ``slo:missed``, ``slo:held``, ``slo:ttft``."""
+    """Return the words for filters: ``slo:missed``, ``slo:held``, ``slo:ttft``."""
     if row.missed is None:
         return None
     names = [
@@ -476,24 +474,8 @@ def missed_words(row: RequestRow) -> str | None:
 
 
 def _id(row: RequestRow, width: int) -> TextRun:
-    name = row.name
-    for prefix in ("chatcmpl-", "cmpl-"):
-        name = name.removeprefix(prefix)
-    return TextRun(end_of(name, width - 1), "" if row.state.live else "muted")
-
-
-def end_of(name: str, room: int) -> str:
-    """What tells names apart: they share their beginning, so it goes first."""
-    name, room = visible(name[-LONG:]), max(room, 1)
-    if cells_of(name) <= room:
-        return name
-    while cells_of(name) > room - 1 and name:
-        name = name[max(cells_of(name) - room + 1, 2) // 2 :]
-    return f"…{name}"
-
-
-LONG = 400
-"""Characters; of a longer name only the end can be in sight."""
+    name = end_of(without_prefix(row.name), width - 1)
+    return TextRun(name, "" if row.state.live else "muted")
 
 
 def _ids(row: RequestRow) -> str:

@@ -1,4 +1,4 @@
-"""The table of groups of requests, and its columns."""
+"""The table of request groups."""
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
@@ -15,13 +15,13 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.number import label_of, number_of
 from inferwatch.metrics.requests.request_groups import RequestGroup
-from inferwatch.ui.kit.renderables.text import TextRun
+from inferwatch.ui.kit.renderables.text import TextRun, end_of
 from inferwatch.ui.kit.table import CursorTable, TableColumn
-from inferwatch.ui.requests.columns import cause_run, end_of
+from inferwatch.ui.requests.columns import cause_run
 
 
 def group_columns() -> Iterable[TableColumn[RequestGroup]]:
-    """From left to right; all durations are in milliseconds."""
+    """Return the columns from left to right; durations are in milliseconds."""
     return (
         TableColumn(
             "name",
@@ -75,7 +75,7 @@ def _count(field: object, width: int, ink: str = "") -> TableColumn[RequestGroup
 
 
 def _ttft(name: str, title: str, width: int) -> TableColumn[RequestGroup]:
-    """A percentile, marked where too few requests tell it."""
+    """Return a column of a percentile, marked if it rests on too few samples."""
 
     def write(group: RequestGroup, _: int) -> TextRun:
         seconds: float | None = getattr(group.ttft_s, name)
@@ -116,7 +116,7 @@ def _duration(field: object, width: int, from_width: int) -> TableColumn[Request
 
 
 class GroupTable(CursorTable[RequestGroup]):
-    """Groups in the order they come in, until people sort them."""
+    """Groups in the order given, until the user sorts them."""
 
     DEFAULT_CSS = """
     GroupTable { display: none; height: 2fr; }
@@ -130,9 +130,7 @@ class GroupTable(CursorTable[RequestGroup]):
         super().__init__(group_columns())
 
     def key_of(self, row: RequestGroup) -> str:
-        """Its name."""
         return row.name
 
     def empty_text(self) -> TextRun:
-        """No request that is listed tells what it would be in."""
         return TextRun("no request listed: esc goes back", "muted")

@@ -1,4 +1,4 @@
-"""The phases of a request, as bars and details show them."""
+"""The phases of a request, for bars and details."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ RUNNING = {
     RequestState.PREFILL: "prefill",
     RequestState.DECODE: "decode",
 }
-"""The phase a live request is in: its time goes on."""
+"""Phase of a live request, whose time is still growing."""
 BEFORE_FIRST_TOKEN = (
     RequestState.ARRIVED,
     RequestState.QUEUED,
@@ -35,11 +35,11 @@ PHASE_INKS = {
     "decode": "decode",
 }
 PHASE_GLYPHS = "·░⣿█"
-"""One a phase, as in charts, so that they differ without colour."""
+"""One glyph per phase, so that they differ without colour."""
 
 
 def phases(row: RequestRow, now_ns: int) -> list[Phase]:
-    """The intervals of a request so far, in the order they happened."""
+    """Return the phases so far with their seconds, in order."""
     api_s = None
     if row.ttft_s is not None and row.queue_s is not None and row.prefill_s is not None:
         api_s = max(row.ttft_s - row.queue_s - row.prefill_s, 0.0)
@@ -57,5 +57,4 @@ def phases(row: RequestRow, now_ns: int) -> list[Phase]:
 
 
 def length_s(spent: Sequence[Phase]) -> float:
-    """All of it together."""
     return sum(seconds or 0.0 for _, seconds, _ in spent)

@@ -1,4 +1,4 @@
-"""Why was this one slow?"""
+"""The requests screen: a filterable, groupable table of requests."""
 
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
@@ -20,24 +20,29 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.frame.watch_screen import WatchScreen
 from inferwatch.ui.frame.welcome import is_untouched
 from inferwatch.ui.kit.column_chooser import ColumnChooser
-from inferwatch.ui.kit.filter_bar import FilterBar
+from inferwatch.ui.kit.filter_bar import (
+    REVERSE_BINDING,
+    SORT_BINDING,
+    FilterBar,
+    FilteredList,
+)
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import Phase, waterfall
-from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled
+from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, labelled, ruled
 from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.groups import GroupTable
 from inferwatch.ui.requests.phases import PHASE_GLYPHS, STATES, phases
 from inferwatch.ui.requests.table import RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import ChartStack
-from inferwatch.ui.widgets.counted import counts_only, request_facts
-from inferwatch.ui.widgets.drawers import COST_NUMBERS
+from inferwatch.ui.widgets.counter_facts import counts_only, request_facts
+from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.slow_line import SlowLine
 from inferwatch.ui.widgets.totals import TotalsPanel
 
 
 class RequestDetail(Panel):
-    """The phases and facts of the request pointed at, as last known."""
+    """Phases and facts of the request under the cursor."""
 
     DEFAULT_CSS = """
     RequestDetail { height: 7; display: none; background: $surface; }
@@ -48,13 +53,11 @@ class RequestDetail(Panel):
     _phases: Sequence[Phase] = ()
 
     def show(self, row: RequestRow, arrived: str, now_ns: int) -> None:
-        """Take a request, and when it arrived."""
         self._row, self._arrived = row, arrived
         self._phases = phases(row, now_ns)
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, waterfall with its legend, facts."""
         del height
         if self._row is None:
             return ()
@@ -101,26 +104,30 @@ def _facts(row: RequestRow, arrived: str) -> list[Line]:
     )
     return [
         join(
-            (state, _fact("arrived", arrived), _fact("internal id", row.request_id)),
-            "   ",
-        ),
-        join(
             (
-                _fact("prompt", _known_count(row.prompt_tokens)),
-                _fact("cached", _known_count(row.cached_tokens)),
-                _fact("output", _output(row)),
-                _fact("temperature", _plain(row.temperature)),
-                _fact("preemptions", str(row.preemptions)),
+                state,
+                labelled("arrived", arrived),
+                labelled("internal id", row.request_id),
             ),
             "   ",
         ),
         join(
             (
-                _fact("TTFT", format_duration(row.ttft_s)),
-                _fact("TPOT", format_duration(row.tpot_s)),
-                _fact("ITL last", format_duration(row.itl_last_s)),
-                _fact("ITL max", format_duration(row.itl_max_s)),
-                _fact("E2EL", format_duration(row.e2el_s)),
+                labelled("prompt", _known_count(row.prompt_tokens)),
+                labelled("cached", _known_count(row.cached_tokens)),
+                labelled("output", _output(row)),
+                labelled("temperature", _plain(row.temperature)),
+                labelled("preemptions", str(row.preemptions)),
+            ),
+            "   ",
+        ),
+        join(
+            (
+                labelled("TTFT", format_duration(row.ttft_s)),
+                labelled("TPOT", format_duration(row.tpot_s)),
+                labelled("ITL last", format_duration(row.itl_last_s)),
+                labelled("ITL max", format_duration(row.itl_max_s)),
+                labelled("E2EL", format_duration(row.e2el_s)),
             ),
             "  ",
         ),
@@ -133,10 +140,6 @@ def _output(row: RequestRow) -> str:
 
 def _known_count(count: int | None) -> str:
     return format_count(count).strip()
-
-
-def _fact(label: str, value: str) -> Line:
-    return (TextRun(f"{label} ", "muted"), TextRun(value))
 
 
 def _plain(value: float | None) -> str:
@@ -157,12 +160,12 @@ FIND = (
     "longer than 1k",
     "reason:abort",
 )
-"""What can be looked for, the most useful first."""
+"""Examples of filters, the most useful first."""
 HOW_TO_BEGIN = ": 1 says how to send one, 7 sends a load"
 
 
-class RequestsScreen(WatchScreen):
-    """The live table; where there is room, a preview of the request pointed at."""
+class RequestsScreen(WatchScreen, FilteredList):
+    """The live table of requests, with a preview if there is room."""
 
     NAME = "requests"
     KEY = "2"
@@ -209,12 +212,7 @@ class RequestsScreen(WatchScreen):
     )
     NEEDS_REQUESTS = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "s",
-            "sort",
-            "sort",
-            tooltip="Sort by the next column; clicking a title works too",
-        ),
+        SORT_BINDING,
         Binding(
             "slash",
             "filter",
@@ -230,7 +228,7 @@ class RequestsScreen(WatchScreen):
             tooltip="Group by prompt length, model, priority, class, header or cause",
         ),
         Binding("e", "scope", "all/live", tooltip="List all, live or ended requests"),
-        Binding("S", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        REVERSE_BINDING,
         Binding(
             "W",
             "worst",
@@ -259,24 +257,22 @@ class RequestsScreen(WatchScreen):
     """
 
     AUTO_FOCUS = "RequestTable"
-    """A hidden field can hold the focus, and would swallow every key."""
+    """A hidden input could hold the focus and would take every key."""
 
     WORST_KEY = "W"
-    _shown: Snapshot | None = None
+    _snapshot: Snapshot | None = None
     _by: GroupBy | None = None
-    """What requests are grouped by; one group may be listed."""
+    """Property that requests are grouped by."""
     _grouped = False
-    """The groups are in sight, not requests. A class of the screen would style all of
-    it anew."""
+    """Groups are shown instead of requests; a CSS class would restyle all of it."""
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing to sort or to filter where none is told singly."""
+        """Disable sorting and filters if requests are not reported one by one."""
         if action in OF_THE_LIST and self.has_class("-counted"):
             return False
         return super().check_action(action, parameters)
 
     def compose_panels(self) -> Iterable[Widget]:
-        """What is listed, the table, the detail."""
         table = RequestTable()
         yield SlowLine(self.WORST_KEY)
         yield FilterBar(table.grammar, scope_key="e", examples=FIND)
@@ -286,62 +282,60 @@ class RequestsScreen(WatchScreen):
         yield TotalsPanel(id="counted")
         yield ChartStack((charts.TTFT, charts.BATCH))
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """List, and bring the opened request up to date."""
-        self._shown = shown
-        if counts_only(shown) != self.has_class("-counted"):
-            self.set_class(counts_only(shown), "-counted")
+    def show_panels(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        if counts_only(snapshot) != self.has_class("-counted"):
+            self.set_class(counts_only(snapshot), "-counted")
             self._show_tables()
             self.refresh_bindings()
         if self.has_class("-counted"):
-            title = f"requests of {shown.window.span}"
+            title = f"requests of {snapshot.window.span}"
             aside = "counted by the server, none told singly"
             totals = self.query_one("#counted", TotalsPanel)
-            totals.show(title, aside, request_facts(shown))
+            totals.show(title, aside, request_facts(snapshot))
             return
-        table = self.query_one(RequestTable)
-        table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, shown) else ""
-        table.seen = shown.requests_seen > 0
+        table = self.filtered
+        table.how_to_begin = HOW_TO_BEGIN if is_untouched(self.feed, snapshot) else ""
+        table.seen = snapshot.requests_seen > 0
         if self.view.slowest_first:
             self.view.slowest_first = False
             self._group_by(None)
             table.put_slowest_first()
-        models = {each.source: each.model for each in shown.engines}
+        models = {each.source: each.model for each in snapshot.engines}
         table.know(models, self.feed.wall_text)
         if table.chosen != self.view.request_columns:
             table.choose(self.view.request_columns)
-        table.show(shown.requests, shown.now_ns)
-        self._show_list()
+        table.show(snapshot.requests, snapshot.now_ns)
+        self.show_list()
         self._show_chooser()
 
-    def _show_list(self) -> None:
-        """Whatever hangs on which requests are listed."""
-        if self._shown is None:
+    def show_list(self) -> None:
+        if self._snapshot is None:
             return
         if self._by is not None:
-            groups = self.query_one(RequestTable).groups(self._by)
+            groups = self.filtered.groups(self._by)
             self.query_one(GroupTable).show_rows(groups)
-        self._show_filter(self._shown)
-        self._preview(self._shown)
+        self._show_filter(self._snapshot)
+        self._preview(self._snapshot)
 
-    def _show_filter(self, shown: Snapshot) -> None:
-        table = self.query_one(RequestTable)
-        known, evicted = len(shown.requests), shown.requests_evicted
-        listed, every = _count(len(table.rows)), _count(known + evicted)
-        told = (f"{listed} of {every} requests", f"{listed} of {every}")
+    def _show_filter(self, snapshot: Snapshot) -> None:
+        table = self.filtered
+        latest, evicted = len(snapshot.requests), snapshot.requests_evicted
+        listed, every = _count(len(table.rows)), _count(latest + evicted)
+        texts = (f"{listed} of {every} requests", f"{listed} of {every}")
         if self._grouped:
             count = len(self.query_one(GroupTable).rows)
             groups = counted(count, "group")
-            told = (f"{groups} of the {listed} listed", f"{groups} of {listed} listed")
-        elif not known and shown.requests_seen:
-            told = ("requests come with the next look", "")
+            texts = (f"{groups} of the {listed} listed", f"{groups} of {listed} listed")
+        elif not latest and snapshot.requests_seen:
+            texts = ("requests come with the next look", "")
         elif evicted:
-            of_latest = f"{listed} of the latest {_count(known)}"
-            told = (f"{of_latest} of {every} requests", of_latest)
+            of_latest = f"{listed} of the latest {_count(latest)}"
+            texts = (f"{of_latest} of {every} requests", of_latest)
         if not self._grouped and (sent := _as_sent(table.rows)):
-            told = (f"{told[0]}, {sent}", f"{told[1]}, {sent}")
+            texts = (f"{texts[0]}, {sent}", f"{texts[1]}, {sent}")
         chips = [(scope.value, f" {scope.value} ") for scope in RequestScope]
-        whole, short = (TextRun(f"{each} ", "muted") for each in told)
+        whole, short = (TextRun(f"{each} ", "muted") for each in texts)
         without, group = self._told_without_room(table), self._told_group(table)
         lines: list[Line] = [(*without, whole), (*without, short), (short,)]
         bar = self.query_one(FilterBar)
@@ -358,54 +352,35 @@ class RequestsScreen(WatchScreen):
         return (TextRun("   G ", "accent", click), said)
 
     def _told_without_room(self, table: RequestTable) -> Line:
-        """Chosen columns that are not there: the table is too narrow."""
+        """Return the chosen columns that have no room."""
         names = [each.name for each in table.without_room]
         if not names or self._grouped:
             return ()
         more = f" +{len(names) - 1}" if len(names) > 1 else ""
         return (TextRun(f"no room for {names[0]}{more}  ", "warn", "screen.columns"),)
 
-    def _preview(self, shown: Snapshot) -> None:
-        """The request pointed at, where there is room."""
+    def _preview(self, snapshot: Snapshot) -> None:
         detail = self.query_one(RequestDetail)
         room = self.has_class("-tall") and not self._grouped
-        row = self.query_one(RequestTable).pointed if room else None
+        row = self.filtered.pointed if room else None
         detail.display = row is not None
         if row is not None:
-            detail.show(row, self.feed.wall_text(row.arrived_ns), shown.now_ns)
+            detail.show(row, self.feed.wall_text(row.arrived_ns), snapshot.now_ns)
 
     @property
-    def _table(self) -> RequestTable | GroupTable:
-        """The one in sight."""
-        if self._grouped:
-            return self.query_one(GroupTable)
+    def filtered(self) -> RequestTable:
         return self.query_one(RequestTable)
 
-    def action_sort(self) -> None:
-        """Sort by the next column."""
-        self._table.sort_by_next()
-
-    def action_reverse(self) -> None:
-        """Reverse the order."""
-        self._table.reverse()
-
-    def action_scope(self) -> None:
-        """List all requests, live ones or ended ones."""
-        scopes = list(RequestScope)
-        here = scopes.index(self.query_one(RequestTable).scope)
-        self._list_within(scopes[(here + 1) % len(scopes)])
-
-    def action_filter(self) -> None:
-        """Ask for a filter."""
-        self.query_one(FilterBar).ask()
+    @property
+    def listing(self) -> RequestTable | GroupTable:
+        return self.query_one(GroupTable) if self._grouped else self.filtered
 
     def action_open_request(self) -> None:
-        """The request pointed at, on a screen of its own."""
-        self.query_one(RequestTable).action_open()
+        self.filtered.action_open()
 
     def action_close(self) -> None:
-        """Back to the groups, clear the filter, end grouping, or let the cursor go."""
-        table = self.query_one(RequestTable)
+        """Close the group, else the filter, else the grouping, else the time cursor."""
+        table = self.filtered
         if table.group is not None:
             self._open_group(None)
         elif table.filter.text:
@@ -415,27 +390,10 @@ class RequestsScreen(WatchScreen):
         else:
             self.action_release()
 
-    @on(FilterBar.FilterClosed)
-    def _leave_filter(self) -> None:
-        self._table.focus()
-
-    @on(FilterBar.FilterChanged)
-    def _match(self, message: FilterBar.FilterChanged) -> None:
-        self.query_one(RequestTable).narrow(message.filter)
-        self._show_list()
-
-    @on(FilterBar.ScopeChosen)
-    def _choose_scope(self, message: FilterBar.ScopeChosen) -> None:
-        self._list_within(RequestScope(message.scope))
-
-    def _list_within(self, scope: RequestScope) -> None:
-        self.query_one(RequestTable).within(scope)
-        self._show_list()
-
     @on(RequestTable.RowHighlighted)
     def _follow(self) -> None:
-        if self._shown is not None:
-            self._preview(self._shown)
+        if self._snapshot is not None:
+            self._preview(self._snapshot)
 
     @on(RequestTable.RowSelected)
     def _open(self, message: RequestTable.RowSelected) -> None:
@@ -444,12 +402,10 @@ class RequestsScreen(WatchScreen):
         else:
             self.post_message(OpenRequest(message.key))
 
-    # Groups.
-
     def action_group(self) -> None:
-        """By the next thing that requests tell, or one by one again."""
+        """Group by the next property that requests have, or end grouping."""
         ways = list(GroupBy)
-        table = self.query_one(RequestTable)
+        table = self.filtered
         next_ones = ways[ways.index(self._by) + 1 :] if self._by is not None else ways
         self._group_by(next((by for by in next_ones if table.tells(by)), None))
 
@@ -460,41 +416,38 @@ class RequestsScreen(WatchScreen):
         self._open_group(None)
 
     def _open_group(self, group: tuple[GroupBy, str] | None) -> None:
-        """List one group, or show all of them, or requests where there are none."""
-        table = self.query_one(RequestTable)
+        """List one group; None shows all groups, or requests without grouping."""
+        table = self.filtered
         if group != table.group:
             table.only(group)
         self._close_chooser()
         self._grouped = self._by is not None and group is None
         self._show_tables()
-        self._show_list()
+        self.show_list()
 
     def _show_tables(self) -> None:
-        """One of them, or none; who comes takes the keys before the other goes."""
-        requests, groups = self.query_one(RequestTable), self.query_one(GroupTable)
+        """Show one of the tables, which takes the focus before the other is hidden."""
+        requests, groups = self.filtered, self.query_one(GroupTable)
         here, away = (groups, requests) if self._grouped else (requests, groups)
         here.display = not self.has_class("-counted")
         if away.has_focus:
             self.set_focus(here)
         away.display = False
 
-    # Columns.
-
     def action_columns(self) -> None:
-        """Choose columns under the table, or be done with that."""
         if self.query(ColumnChooser):
             self._close_chooser()
             return
         if self._grouped:
             self.notify("columns are chosen for the list: esc goes back to it")
             return
-        chooser = ColumnChooser(self.query_one(RequestTable).columns)
+        chooser = ColumnChooser(self.filtered.columns)
         self.mount(chooser)
         chooser.focus()
         self._show_chooser()
 
     def _show_chooser(self) -> None:
-        table = self.query_one(RequestTable)
+        table = self.filtered
         for chooser in self.query(ColumnChooser):
             chooser.show(
                 [column.key for column, _ in table.sized_at(table.size.width)],
@@ -505,19 +458,19 @@ class RequestsScreen(WatchScreen):
     @on(ColumnChooser.ColumnsChosen)
     def _choose(self, message: ColumnChooser.ColumnsChosen) -> None:
         self.view.request_columns = message.columns
-        self.query_one(RequestTable).choose(message.columns)
+        self.filtered.choose(message.columns)
         self._show_chooser()
-        self._show_list()
+        self.show_list()
 
     @on(ColumnChooser.ChooserClosed)
     def _close_chooser(self) -> None:
         if self.query(ColumnChooser):
             self.query(ColumnChooser).remove()
-            self._table.focus()
+            self.listing.focus()
 
 
 def _as_sent(rows: Sequence[RequestRow]) -> str:
-    """How many requests the listed are, where some are sequences of one."""
+    """Return how many requests were sent, if some rows are sequences of one request."""
     if all(row.sequence is None for row in rows):
         return ""
     return f"{_count(len({row.sent_key for row in rows}))} as sent"

@@ -26,13 +26,13 @@ PHASE_TITLES = (
     " ░que ⣿pre █dec",
     "░q ⣿p █d",
 )
-"""The legend of the bars; the longest one that there is room for."""
+"""Legends of the bars, longest first."""
 NARROW_ID = 20
-"""Cells; with fewer the title of the id is shorter."""
+"""Width below which the title of the id is shorter."""
 
 
 class RequestScope(StrEnum):
-    """Which requests are listed at all."""
+    """Which requests are listed."""
 
     ALL = "all"
     LIVE = "live"
@@ -40,7 +40,7 @@ class RequestScope(StrEnum):
 
 
 class RequestTable(CursorTable[RequestRow]):
-    """The requests of a snapshot; the newest are in sight until one is chosen."""
+    """Requests of a snapshot; the newest stay in sight until one is selected."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+home", "step(-100000)", "first", show=False),
@@ -61,54 +61,46 @@ class RequestTable(CursorTable[RequestRow]):
     }
 
     def __init__(self) -> None:
-        self.scope = RequestScope.ALL
+        self.scope: StrEnum = RequestScope.ALL
         self.how_to_begin = ""
-        """What can be done while there is none; said behind that."""
+        """Advice shown while there is no request."""
         self.group: tuple[GroupBy, str] | None = None
-        """The one group that is listed, of those that stand for something in common."""
+        """The only group listed, by property and name."""
         self.seen = False
-        """There were requests, whether or not their rows are here yet."""
+        """There were requests, even if their rows are not here yet."""
         self._view = RequestView()
         super().__init__(request_columns(self._view), sorted_by="arrived")
 
     def show(self, rows: Sequence[RequestRow], now_ns: int) -> None:
-        """Take the requests that are known at a moment."""
         self._view.now_ns = now_ns
         self.show_rows(rows)
 
     def know(self, models: Mapping[str, str], wall_text: Callable[[int], str]) -> None:
-        """Take the model of each source, and how a moment is told."""
+        """Set the model of each source and the wall clock."""
         self._view.models, self._view.wall_text = models, wall_text
 
     def put_slowest_first(self) -> None:
-        """The longest wait for a first token on top, and under the cursor."""
+        """Sort by TTFT, longest first, with the cursor on the first row."""
         self.sorted_by, self.descending = "ttft", True
         self.to_first()
 
-    def within(self, scope: RequestScope) -> None:
-        """List only the requests of a scope."""
-        self.scope = scope
-        self.list_again()
-
     def only(self, group: tuple[GroupBy, str] | None) -> None:
-        """List only the requests of a group, or of any."""
+        """List only the requests of a group, None for all."""
         self.group = group
         self.to_first()
         self.list_again()
 
     def groups(self, by: GroupBy) -> Sequence[RequestGroup]:
-        """Those of the requests of the scope and filter, whichever one is open."""
+        """Return the groups within scope and filter."""
         admits = self.filter.admits
         rows = (row for row in self._all_rows if self._in_scope(row) and admits(row))
         return group_requests(rows, by, self._view.models)
 
     def tells(self, by: GroupBy) -> bool:
-        """Any request known has it, so that there are groups."""
         models = self._view.models
         return any(group_of(row, by, models) is not None for row in self._all_rows)
 
     def is_listed(self, row: RequestRow) -> bool:
-        """Whether the request belongs to the scope and group that are listed."""
         if not self._in_scope(row):
             return False
         if self.group is None:
@@ -123,7 +115,6 @@ class RequestTable(CursorTable[RequestRow]):
 
     @property
     def sort_keys(self) -> Sequence[str]:
-        """Of the columns in sight, once any is."""
         keys = super().sort_keys
         if not self.size.width:
             return keys
@@ -131,11 +122,9 @@ class RequestTable(CursorTable[RequestRow]):
         return [key for key in keys if key in seen]
 
     def key_of(self, row: RequestRow) -> str:
-        """The key of the request in the model."""
         return row.key
 
     def words_of(self, row: RequestRow) -> Iterable[str | None]:
-        """Its state, both ids, why it ended, and what it was sent with."""
         return (
             row.state.value,
             row.request_id,
@@ -149,28 +138,26 @@ class RequestTable(CursorTable[RequestRow]):
         )
 
     def recency(self, row: RequestRow) -> float:
-        """The request that arrived last stands first."""
         return row.arrived_ns
 
     def empty_text(self) -> TextRun:
-        """There is none, or none of those that are asked for."""
         if self.filter.text:
             return TextRun("no request matches: esc clears the filter", "muted")
         if self.group is not None:
             return TextRun("none of the group is left: esc goes back", "muted")
         if self.scope is not RequestScope.ALL:
             return TextRun(f"no {self.scope} request: e lists others", "muted")
-        told = "…" if self.seen else f"no request yet{self.how_to_begin}"
-        return TextRun(told, "muted")
+        text = "…" if self.seen else f"no request yet{self.how_to_begin}"
+        return TextRun(text, "muted")
 
     def before_draw(self, seen: Sequence[RequestRow]) -> None:
-        """The longest request in sight has the longest bar."""
+        """Scale bars to the longest request in sight."""
         now_ns = self._view.now_ns
         lengths = (length_s(phases(row, now_ns)) for row in seen)
         self._view.longest_s = max(lengths, default=0.0)
 
     def title_of(self, column: TableColumn[RequestRow], width: int) -> TextRun:
-        """The title of a column; that of the id says how requests stand at first."""
+        """Return a title; that of the id says how rows are sorted at first."""
         if column.key == "arrived" and width < NARROW_ID:
             column = replace(column, title="id, newest")
         if column.key == "phases":

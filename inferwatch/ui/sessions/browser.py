@@ -1,9 +1,10 @@
-"""The recorded sessions, and all that can be done to them except to show them."""
+"""The list of recorded sessions, and the actions on them."""
 
 import asyncio
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -20,7 +21,12 @@ from inferwatch.record.sessions import housekeeping
 from inferwatch.studies.compare.runs.session_before import session_before
 from inferwatch.studies.compare.runs.sides import find_sides
 from inferwatch.ui.kit.dialogs import PromptScreen
-from inferwatch.ui.kit.filter_bar import FilterBar
+from inferwatch.ui.kit.filter_bar import (
+    REVERSE_BINDING,
+    SORT_BINDING,
+    FilterBar,
+    FilteredList,
+)
 from inferwatch.ui.kit.renderables.text import TextRun
 from inferwatch.ui.sessions.index import (
     ListedSession,
@@ -29,35 +35,38 @@ from inferwatch.ui.sessions.index import (
     preview,
 )
 from inferwatch.ui.sessions.preview import PreviewPanel
-from inferwatch.ui.sessions.table import SessionLine, SessionTable, session_columns
+from inferwatch.ui.sessions.table import (
+    SessionLine,
+    SessionScope,
+    SessionTable,
+    session_columns,
+)
 from inferwatch.ui.view import ChosenSessions
-from inferwatch.ui.widgets.drawers import Key
+from inferwatch.ui.widgets.help_drawer import Key
 
-KEPT, BIN = "kept", "bin"
 LOOK_EVERY_S = 2.0
 PreviewKey = tuple[str, int | None]
-"""A session's id, and how many readings it had when it was read."""
+"""Session id and number of readings when it was read."""
 MOST_PREVIEWS = 8
 REST_S = 0.1
-"""After so long on a session, the cursor is thought to stay."""
+"""Time after which the cursor counts as resting."""
 BESIDE, BELOW = 170, 26
-"""Columns and rows from which on there is room for all of a session."""
+"""Width for a preview beside the table, and height for one below."""
 GROWN_EVERY = 5
-"""What is being recorded is summarised anew every so many looks."""
+"""Polls after which sessions being recorded are summarised again."""
 
 
 BROWSER_KEYS: Sequence[Key] = (
     ("click", "twice: replay it; on its left edge: mark it"),
     *(column.help for column in session_columns(()) if column.help),
 )
-"""What the bindings do not say."""
 
 
-class SessionBrowser(Vertical):
-    """The table of the sessions of a file, with a filter above and a summary below.
+class SessionBrowser(Vertical, FilteredList):
+    """The sessions of a file, with a filter above and a preview.
 
-    Renames, tags, deletes and restores; what to replay and what to compare is told to
-    the screen.
+    Renames, tags, deletes and restores; replay and comparison are messages to the
+    screen.
     """
 
     DEFAULT_CSS = """
@@ -94,12 +103,7 @@ class SessionBrowser(Vertical):
             key_display="/",
             tooltip="Filter: model:llama requests>100 state:complete, or any word",
         ),
-        Binding(
-            "s",
-            "sort",
-            "sort",
-            tooltip="Sort by the next column; clicking a title works too",
-        ),
+        SORT_BINDING,
         Binding("R", "rename", "rename", tooltip="Give this session a name"),
         Binding("e", "scope", "bin", tooltip="List the bin, or the kept sessions"),
         Binding(
@@ -112,7 +116,7 @@ class SessionBrowser(Vertical):
             "tag",
             tooltip="Change its tags; the tag keep protects it from pruning",
         ),
-        Binding("S", "reverse", "reverse", show=False, tooltip="Reverse the order"),
+        REVERSE_BINDING,
         Binding(
             "escape",
             "close",
@@ -124,18 +128,18 @@ class SessionBrowser(Vertical):
 
     @dataclass
     class ReplayRequested(Message):
-        """A session is to be replayed."""
+        """A session should be replayed."""
 
         session: ListedSession
 
     @dataclass
     class CompareRequested(Message):
-        """Sessions are to be put side by side, the first against the others."""
+        """Sessions should be compared with the first of them."""
 
         ids: tuple[str, ...]
 
     _deleted: Sequence[int] = ()
-    """By the last deletion, so that it can be undone."""
+    """Session numbers of the last deletion, for undo."""
 
     def __init__(
         self, path: Path, empty: str = "", *, chosen: ChosenSessions | None = None
@@ -145,16 +149,14 @@ class SessionBrowser(Vertical):
         nothing = empty or f"nothing is recorded yet in {path}"
         self._table = SessionTable(nothing, chosen)
         self._looks = 0
-        self._looking = self._wanted = False
+        self._polling = self._wanted = False
         self._previews: dict[PreviewKey, SessionPreview] = {}
-        """The latest few."""
         self._grown: set[PreviewKey] = set()
-        """Previews of what is being recorded that are to be read anew."""
+        """Previews of sessions being recorded, to be read again."""
         self._trouble: str | None = None
-        """Why the last look saw nothing."""
+        """Error of the last poll."""
 
     def compose(self) -> ComposeResult:
-        """What is listed, the table, the session under the cursor."""
         yield FilterBar(self._table.grammar)
         with Container():
             yield self._table
@@ -162,13 +164,13 @@ class SessionBrowser(Vertical):
         yield SessionLine()
 
     def on_mount(self) -> None:
-        """Look at the file now and every few seconds."""
+        """Poll the file now and every few seconds."""
         self._table.focus()
         self.look()
         self.set_interval(LOOK_EVERY_S, self._look_if_seen)
 
     def on_resize(self) -> None:
-        """All of the session under the cursor where there is room: beside, or below."""
+        """Show the preview beside or below the table if there is room."""
         beside = self.size.width >= BESIDE
         self.set_class(beside, "-beside")
         self.set_class(not beside and self.size.height >= BELOW, "-below")
@@ -176,16 +178,15 @@ class SessionBrowser(Vertical):
         self._tell_pointed()
 
     def _share_height(self) -> None:
-        """Above a preview, the table has the rows it needs, up to half of them.
+        """Give the table the rows it needs, up to half, above a preview.
 
-        Those that a filter leaves out count, too: nothing moves while it is typed.
+        Rows hidden by the filter count too, so nothing moves while it is typed.
         """
         rows, most = self._table.count_unfiltered + 1, self.size.height // 2 - 2
         below = self.has_class("-below")
         self._table.styles.height = min(max(rows, 2), most) if below else "1fr"
 
     def on_show(self) -> None:
-        """Back in sight: as it is now."""
         self.look()
 
     def _look_if_seen(self) -> None:
@@ -194,11 +195,11 @@ class SessionBrowser(Vertical):
 
     @work(group="sessions")
     async def look(self) -> None:
-        """Show what is in the file; what takes longer comes bit by bit."""
+        """Read the sessions; slow parts follow one by one."""
         self._wanted = True
-        if self._looking:
+        if self._polling:
             return
-        self._looking = True
+        self._polling = True
         try:
             while self._wanted:
                 self._wanted = False
@@ -210,7 +211,7 @@ class SessionBrowser(Vertical):
         else:
             self._trouble = None
         finally:
-            self._looking = False
+            self._polling = False
 
     async def _look_once(self) -> None:
         self._looks += 1
@@ -229,7 +230,7 @@ class SessionBrowser(Vertical):
     def _list_again(self) -> None:
         self._table.show_rows(self.sessions.listed())
         self._share_height()
-        self._tell_listed()
+        self.show_list()
 
     @on(SessionTable.RowHighlighted)
     @on(SessionTable.MarksChanged)
@@ -242,94 +243,77 @@ class SessionBrowser(Vertical):
         self._preview()
 
     def _preview(self) -> None:
-        """Show the session under the cursor in full; what is not known is read."""
+        """Show the session under the cursor; what is missing is read."""
         if not self.query(PreviewPanel):
             return  # the browser is being taken down
         table, panel = self._table, self.query_one(PreviewPanel)
         here = table.pointed
         first = table.find(f"s{table.marked[0]}") if table.marked else None
         wanted = [each for each in (here, first) if each is not None]
-        known = {each.row.id: self._previews.get(_key_of(each)) for each in wanted}
+        previews = {each.row.id: self._previews.get(_key_of(each)) for each in wanted}
         against = None
         if here is not None and first is not None and first.row.id != here.row.id:
-            against = first.row.id, known[first.row.id]
-        panel.show(here, known[here.row.id] if here else None, against)
+            against = first.row.id, previews[first.row.id]
+        panel.show(here, previews[here.row.id] if here else None, against)
         unknown = [
             each
             for each in wanted
-            if known[each.row.id] is None or _key_of(each) in self._grown
+            if previews[each.row.id] is None or _key_of(each) in self._grown
         ]
         if panel.display and unknown:
             self._read(unknown)
 
     @work(group="preview", exclusive=True)
     async def _read(self, wanted: Sequence[ListedSession]) -> None:
-        """Read what previews say, once the cursor rests."""
+        """Read previews once the cursor rests."""
         await asyncio.sleep(REST_S)
         for each in wanted:
             try:
-                found = await asyncio.to_thread(preview, self.sessions.path, each.row)
+                session_preview = await asyncio.to_thread(
+                    preview, self.sessions.path, each.row
+                )
             except InferwatchError:
                 return  # the list has said so
             while len(self._previews) >= MOST_PREVIEWS:
                 del self._previews[next(iter(self._previews))]
-            self._previews[_key_of(each)] = found
+            self._previews[_key_of(each)] = session_preview
             self._grown.discard(_key_of(each))
         self._preview()
 
-    def _tell_listed(self) -> None:
+    def show_list(self) -> None:
         binned = sum(row.deleted_ns is not None for row in self.sessions.rows)
         kept = len(self.sessions.rows) - binned
-        chips = [(KEPT, f" kept {_count(kept)} "), (BIN, f" bin {_count(binned)} ")]
-        told = []
+        chips = [
+            (SessionScope.KEPT, f" kept {_count(kept)} "),
+            (SessionScope.BIN, f" bin {_count(binned)} "),
+        ]
+        texts = []
         if self._table.filter.text:
-            told.append(f"{_count(len(self._table.rows))} found")
+            texts.append(f"{_count(len(self._table.rows))} found")
         sizes = self.sessions.sizes
         if sizes is not None:
-            told.append(f"file {format_bytes(sizes.file_bytes).strip()}")
+            texts.append(f"file {format_bytes(sizes.file_bytes).strip()}")
             if sizes.free_bytes:
-                told.append(f"{format_bytes(sizes.free_bytes).strip()} of it free")
-        right = (TextRun(" · ".join(told), "muted"), TextRun(" "))
-        scope = BIN if self._table.bin else KEPT
-        self.query_one(FilterBar).show(chips, scope, self._table.filter.text, right)
+                texts.append(f"{format_bytes(sizes.free_bytes).strip()} of it free")
+        right = (TextRun(" · ".join(texts), "muted"), TextRun(" "))
+        bar, table = self.query_one(FilterBar), self._table
+        bar.show(chips, table.scope, table.filter.text, right)
         self._tell_pointed()
 
-    def action_sort(self) -> None:
-        """Sort by the next column."""
-        self._table.sort_by_next()
+    @property
+    def filtered(self) -> SessionTable:
+        return self._table
 
-    def action_reverse(self) -> None:
-        """Reverse the order."""
-        self._table.reverse()
-
-    def action_scope(self) -> None:
-        """List the bin, or the sessions that are kept."""
-        self._table.unmark()
-        self._table.within(bin=not self._table.bin)
-        self._share_height()
-        self._tell_listed()
-        self.refresh_bindings()
-
-    @on(FilterBar.ScopeChosen)
-    def _choose_scope(self, message: FilterBar.ScopeChosen) -> None:
-        if (message.scope == BIN) != self._table.bin:
-            self.action_scope()
-
-    def action_filter(self) -> None:
-        """Ask for a filter."""
-        self.query_one(FilterBar).ask()
-
-    @on(FilterBar.FilterChanged)
-    def _match(self, message: FilterBar.FilterChanged) -> None:
-        self._table.narrow(message.filter)
-        self._tell_listed()
-
-    @on(FilterBar.FilterClosed)
-    def _leave_filter(self) -> None:
-        self._table.focus()
+    def list_within(self, scope: StrEnum) -> None:
+        if scope is not self._table.scope:
+            self._table.unmark()
+            self._table.within(scope)
+            self._share_height()
+            self.show_list()
+            self.refresh_bindings()
 
     def action_close(self) -> None:
-        """Clear the filter, else mark none."""
+        """Clear the filter, else the marks."""
         if self._table.filter.text:
             self.query_one(FilterBar).clear()
         else:
@@ -337,14 +321,12 @@ class SessionBrowser(Vertical):
             self._tell_pointed()
 
     def say(self, error: InferwatchError) -> None:
-        """What went wrong, and what helps."""
         self.notify(str(error), severity="error", timeout=10, markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Nothing to undo, no key for it; what is in the bin is deleted already."""
         can = {
-            "undo": self._table.bin or bool(self._deleted),
-            "delete": not self._table.bin,
+            "undo": self._table.lists_bin or bool(self._deleted),
+            "delete": not self._table.lists_bin,
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
 
@@ -359,7 +341,7 @@ class SessionBrowser(Vertical):
         self.post_message(self.ReplayRequested(session))
 
     def action_compare(self) -> None:
-        """Compare the marked ones; or one with another: that pointed at, the last."""
+        """Compare the marked sessions, or the one under the cursor with another."""
         table = self._table
         numbers = list(table.marked)
         here = table.pointed
@@ -376,7 +358,6 @@ class SessionBrowser(Vertical):
 
     @work
     async def action_compare_sides(self) -> None:
-        """Ask which runs stand on which side."""
         path = self.sessions.path
         marked = " ".join(f"s{number}" for number in self._table.marked)
         hint = (
@@ -390,7 +371,6 @@ class SessionBrowser(Vertical):
 
     @work
     async def action_rename(self) -> None:
-        """Ask for another name of the session."""
         session = self._table.pointed
         if session is None:
             return
@@ -406,7 +386,6 @@ class SessionBrowser(Vertical):
 
     @work
     async def action_tag(self) -> None:
-        """Ask for other tags of the session."""
         session = self._table.pointed
         if session is None:
             return
@@ -423,10 +402,10 @@ class SessionBrowser(Vertical):
             )
 
     def action_delete(self) -> None:
-        """Put those marked, or the one under the cursor, into the bin."""
+        """Move the marked sessions, or the one under the cursor, to the bin."""
         table = self._table
         numbers = table.marked or [each.row.session for each in _one(table.pointed)]
-        if not numbers or self._table.bin:
+        if not numbers or self._table.lists_bin:
             return
         self._deleted = numbers = list(numbers)
         table.unmark()
@@ -437,10 +416,10 @@ class SessionBrowser(Vertical):
         )
 
     def action_undo(self) -> None:
-        """Take the last deleted out of the bin; in the bin, the one pointed at."""
+        """Restore the last deletion; in the bin, the session under the cursor."""
         table = self._table
         numbers = list(self._deleted)
-        if self._table.bin:
+        if self._table.lists_bin:
             numbers = [each.row.session for each in _one(table.pointed)]
         elif numbers:
             table.expect(numbers[0])
@@ -450,7 +429,7 @@ class SessionBrowser(Vertical):
 
     @work(group="change")
     async def _change(self, change: Callable[[Path], object], done: str) -> None:
-        """In a thread: who records may hold the file for a moment."""
+        """Change the file in a thread, as a recorder may lock it for a moment."""
         try:
             await asyncio.to_thread(change, self.sessions.path)
         except InferwatchError as error:
@@ -463,7 +442,7 @@ class SessionBrowser(Vertical):
 
 
 def _key_of(session: ListedSession) -> PreviewKey:
-    """What is being recorded is not read anew whenever it has grown."""
+    """Return the key of a preview, constant while a session is recorded."""
     return session.row.id, None if session.recording else session.row.readings
 
 

@@ -1,4 +1,4 @@
-"""What is known of the sessions of a file: looked up bit by bit, kept in memory."""
+"""The sessions of a file, looked up step by step."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ from inferwatch.studies.compare.reading.requests import ClientRequests
 from inferwatch.studies.compare.reading.session_reader import client_verdict
 
 Known = tuple[int, int]
-"""A session and how many readings it had."""
+"""A session and its number of readings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSession:
-    """A session with what is known of it by now."""
+    """A session and what is known of it so far."""
 
     row: SessionRow
     size_bytes: int | None = None
@@ -40,36 +40,33 @@ class ListedSession:
 
     @property
     def recording(self) -> bool:
-        """It goes on."""
         return self.row.state is SessionState.RECORDING
 
     @property
     def title(self) -> str:
-        """Its name, else how it was begun."""
         return self.row.name or self.row.command
 
     @property
     def model(self) -> str:
-        """Without the folder it lies in."""
+        """The model without its folder."""
         return (self.row.model or "").rstrip("/").rsplit("/", 1)[-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPreview:
-    """What a preview says of a session beyond its row and its summary."""
+    """What a preview shows besides row and summary."""
 
     settings: Configuration = field(default_factory=dict)
     notes: tuple[tuple[int, str], ...] = ()
-    """Moments and texts, bookmarks among them, oldest first."""
+    """Moments and texts, with bookmarks, oldest first."""
     client: ClientVerdict = field(default_factory=ClientVerdict)
     requests: int = 0
-    """Of load runs, as their client told; warm-up left out."""
+    """Requests of load runs, without warm-up."""
     gpus: Mapping[str, float] = field(default_factory=dict)
-    """What the engine's GPUs did, by key of what is compared."""
+    """GPU means by metric."""
 
     @property
     def load(self) -> dict[str, str]:
-        """What the latest load plan asked for, as far as it says."""
         return {
             name.removeprefix(LOAD): value
             for name, value in self.settings.items()
@@ -84,7 +81,7 @@ NOTES = (
 
 
 def preview(path: Path, row: SessionRow) -> SessionPreview:
-    """Takes time: read what a preview says.
+    """Read a preview; slow.
 
     Raises:
         StorageError: the file cannot be read.
@@ -102,7 +99,7 @@ def preview(path: Path, row: SessionRow) -> SessionPreview:
 
 @dataclass
 class SessionIndex:
-    """The sessions of one file. Methods that take time say so: for a thread."""
+    """The sessions of one file. Slow methods say so and belong in a thread."""
 
     path: Path
     rows: list[SessionRow] = field(default_factory=list)
@@ -112,10 +109,10 @@ class SessionIndex:
     _sized: frozenset[Known] | None = None
 
     def look(self) -> None:
-        """Takes time: the sessions as they are in the file now.
+        """Read the sessions of the file; slow.
 
         Raises:
-            StorageError: it cannot be read.
+            StorageError: the file cannot be read.
         """
         if not self.path.exists():
             self.rows, self.sizes = [], None
@@ -127,7 +124,7 @@ class SessionIndex:
             self.damage = f"the file is damaged: {damage.losses}"
 
     def measure(self) -> None:
-        """Takes time: how much each takes, if that can have changed.
+        """Estimate the sizes of sessions if they can have changed; slow.
 
         Raises:
             StorageError: the file cannot be read.
@@ -141,20 +138,20 @@ class SessionIndex:
             self.sizes, self._sized = sizes_in(self.path), ended
 
     def unknown(self) -> Iterator[SessionRow]:
-        """Sessions of which no summary is known, newest first."""
+        """Yield sessions without a summary, newest first."""
         for row in self.rows:
             if row.session not in self._summaries:
                 yield row
 
     def recording(self) -> Iterator[SessionRow]:
-        """Sessions that have grown since they were summarised."""
+        """Yield sessions that have grown since their summary."""
         for row in self.rows:
-            known = self._summaries.get(row.session)
-            if known is not None and known[0] != row.readings:
+            summary = self._summaries.get(row.session)
+            if summary is not None and summary[0] != row.readings:
                 yield row
 
     def summarise(self, row: SessionRow) -> None:
-        """Takes time: look up what its row does not say.
+        """Look up what the row does not have; slow.
 
         Raises:
             StorageError: the file cannot be read.
@@ -162,7 +159,6 @@ class SessionIndex:
         self._summaries[row.session] = row.readings, summarise(self.path, row.session)
 
     def listed(self) -> list[ListedSession]:
-        """All sessions with what is known by now."""
         of = self.sizes.of if self.sizes else {}
         return [
             ListedSession(

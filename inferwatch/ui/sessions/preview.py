@@ -1,7 +1,6 @@
-"""The session under the cursor in full: how it was set up, what happened, what next."""
+"""The preview of a session: settings, results, notes and actions."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from textwrap import wrap
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.formatting import (
@@ -15,10 +14,18 @@ from inferwatch.formatting import (
 from inferwatch.metrics.load.client_verdict import ClientState, client_words
 from inferwatch.studies.compare.reading.configuration import differing
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, ruled, width_of
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    fit,
+    join,
+    ruled,
+    width_of,
+    wrapped,
+)
 from inferwatch.ui.sessions.index import ListedSession, SessionPreview
 from inferwatch.ui.sessions.table import ENOUGH_FOR_P99, state_of
-from inferwatch.ui.widgets.counted import MEAN
+from inferwatch.ui.widgets.counter_facts import MEAN
 
 ENGINE = {
     "engine vllm_version": "vLLM",
@@ -42,16 +49,16 @@ PLAN = {
     "output_tokens": "output tokens",
     "slo": "SLO",
 }
-"""The settings that a preview has room for, and how it calls them."""
+"""Labels of the settings in a preview."""
 GPU_MEANS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "hbm_gbps_mean": (f"HBM {MEAN} GB/s", format_rate),
     "sm_active_mean": ("SM active", format_share),
     "power_w_mean": ("W", format_count),
     "joules_per_token": ("J/token", format_figure),
 }
-"""Of the whole session, seen by its GPUs: how each is called, and written."""
+"""Label and format of GPU means over the whole session."""
 CLOSED, OPEN = ("concurrency",), ("rate_per_s",)
-"""What a load of the other kind does not heed."""
+"""Settings that the other kind of load ignores."""
 NEXT: tuple[tuple[str, str], ...] = (
     ("enter", "replay it"),
     ("m", "mark it, to compare: mark two or more, then press c"),
@@ -67,11 +74,11 @@ MARKS = {
 
 
 Against = tuple[str, SessionPreview | None]
-"""Another session's id, and its preview once it is read."""
+"""Id of another session, and its preview once it is read."""
 
 
 class PreviewPanel(Panel):
-    """Settings, figures, notes and what can be done, as far as there is room."""
+    """Settings, results, notes and possible actions, as far as they fit."""
 
     DEFAULT_CSS = """
     PreviewPanel { height: 1fr; }
@@ -87,7 +94,7 @@ class PreviewPanel(Panel):
         preview: SessionPreview | None,
         against: Against | None,
     ) -> None:
-        """Take what is under the cursor, and another that is marked.
+        """Show a session and the marked one to compare it with.
 
         Previews may come later.
         """
@@ -95,7 +102,7 @@ class PreviewPanel(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """As much of the session as there is room for, then what can be done."""
+        """Draw as much of the session as fits, then the actions."""
         after: list[Line] = [ruled((TextRun("what next", "strong"),), (), width)]
         after += [(TextRun(f" {key:<6}", "accent"), TextRun(do)) for key, do in NEXT]
         if self._session is None:
@@ -126,9 +133,9 @@ def _lines(
     if row.model:
         yield (TextRun(f" {row.model}"),)
     if row.reason:
-        yield from _wrapped(row.reason, width, "muted")
+        yield from wrapped(row.reason, width, "muted")
     if row.imported_from:
-        yield from _wrapped(f"imported from {row.imported_from}", width, "muted")
+        yield from wrapped(f"imported from {row.imported_from}", width, "muted")
     yield from _figures(session, preview)
     if preview is None:
         yield (TextRun(" reading …", "faint"),)
@@ -154,7 +161,7 @@ def _notes(preview: SessionPreview, width: int) -> Iterator[Line]:
 def _differences(
     here: SessionPreview, other: str, there: SessionPreview | None, width: int
 ) -> Iterator[Line]:
-    """What was set up otherwise than in the session that is marked."""
+    """Yield settings that differ from the marked session."""
     if there is None:
         return
     yield ruled((TextRun(f"settings that differ from {other}", "strong"),), (), width)
@@ -174,9 +181,9 @@ def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator
     counts = {"requests": row.requests, "steps": row.steps}
     if preview is not None:
         counts["sent by our load"] = preview.requests
-    told = [(f"{format_count(n).strip()} {what}",) for what, n in counts.items() if n]
-    if told:
-        yield (TextRun(" "), *join([(TextRun(text),) for (text,) in told]))
+    texts = [(f"{format_count(n).strip()} {what}",) for what, n in counts.items() if n]
+    if texts:
+        yield (TextRun(" "), *join([(TextRun(text),) for (text,) in texts]))
     if summary is not None and summary.ttft_mean_s is not None:
         mean = f"TTFT {MEAN} {format_duration(summary.ttft_mean_s).strip()}"
         seen = f"seen by {summary.vantage}, n {format_count(summary.n).strip()}"
@@ -197,7 +204,7 @@ def _figures(session: ListedSession, preview: SessionPreview | None) -> Iterator
 
 
 def _load(preview: SessionPreview, width: int) -> Iterator[Line]:
-    """What was asked of the latest load run, and whether its client kept up."""
+    """Yield the latest load plan, and whether its client kept up."""
     plan = preview.load
     unheeded = OPEN if plan.get("arrivals") == "closed" else CLOSED
     names = {name: said for name, said in PLAN.items() if name not in unheeded}
@@ -206,7 +213,7 @@ def _load(preview: SessionPreview, width: int) -> Iterator[Line]:
         mark, ink = MARKS[preview.client.state]
         why = f": {preview.client.why}" if preview.client.why else ""
         said = f"{mark} {client_words(preview.client.state)}{why}"
-        yield from _wrapped(said, width, ink)
+        yield from wrapped(said, width, ink)
 
 
 def _settings(
@@ -227,8 +234,3 @@ def _settings(
         row.append(fact)
     if row:
         yield (TextRun(" "), *join(row))
-
-
-def _wrapped(text: str, width: int, ink: str) -> Iterator[Line]:
-    for line in wrap(text, max(width - 2, 10), subsequent_indent="  "):
-        yield (TextRun(f" {line}", ink),)

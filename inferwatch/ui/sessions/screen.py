@@ -1,4 +1,4 @@
-"""What happened before?"""
+"""The sessions screen: recorded sessions to replay and compare."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,7 +15,7 @@ from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
 
 
 class SessionsScreen(SessionScreen):
-    """The record: one session is opened, or several are compared."""
+    """Lists the recorded sessions; one is replayed, or several are compared."""
 
     NAME = "sessions"
     KEY = "8"
@@ -29,16 +29,15 @@ class SessionsScreen(SessionScreen):
     AUTO_FOCUS = "SessionTable"
 
     def compose_body(self) -> Iterable[Widget]:
-        """Tabs, then all sessions of the file that is recorded into."""
         yield TabLine(self.tabs, self.NAME, windows=False)
         yield SessionBrowser(self._database, chosen=self.view.sessions)
 
     def on_resize(self) -> None:
-        """Leave out what has no room."""
+        """Mark short screens."""
         self.query_one(SessionBrowser).set_class(self.size.height < SHORT, "-short")
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
-        """Sessions look after themselves."""
+        """Update the tabs; the browser polls by itself."""
         del charts
         self.query_one(TabLine).show(now.window, hidden=self.hidden_tabs)
 

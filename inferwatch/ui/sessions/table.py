@@ -1,6 +1,7 @@
-"""The table of recorded sessions, its columns, and the line below it."""
+"""The table of recorded sessions and the lines below it."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import ClassVar
 
 from textual import events
@@ -24,7 +25,7 @@ from inferwatch.ui.kit.row_filter import FieldKind, FilterField
 from inferwatch.ui.kit.table import CursorTable, TableColumn
 from inferwatch.ui.sessions.index import ListedSession
 from inferwatch.ui.view import ChosenSessions
-from inferwatch.ui.widgets.counted import MEAN
+from inferwatch.ui.widgets.counter_facts import MEAN
 
 ENOUGH_FOR_P99 = 1_000
 MARK_WIDTH = 4
@@ -37,7 +38,7 @@ STATES = {
 
 
 def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSession]]:
-    """The columns of the session table, from left to right; those marked stand out."""
+    """Return the columns from left to right; marked sessions are highlighted."""
 
     def mark(each: ListedSession, _: int) -> Line:
         glyph, _word, ink = state_of(each)
@@ -180,7 +181,6 @@ def session_columns(marked: Collection[int]) -> Iterable[TableColumn[ListedSessi
 
 
 def state_of(each: ListedSession) -> tuple[str, str, str]:
-    """The glyph, word and ink of a session's state."""
     if each.row.deleted_ns is not None:
         return "∅", "in the bin", "muted"
     return STATES[each.row.state]
@@ -196,13 +196,13 @@ def _request_count(each: ListedSession) -> int:
 
 
 def _counted(each: ListedSession) -> int:
-    """Requests that a server counted, where nobody saw them singly."""
+    """Return requests counted by a server without single requests."""
     summary = each.summary
     return summary.n if summary and summary.vantage is Vantage.SCRAPE else 0
 
 
 def _requests(each: ListedSession, _: int) -> TextRun:
-    """``c``: as the client told, no engine did; ``s``: as a server counted."""
+    """Draw the count: ``c`` as seen by the client, ``s`` by scrapes."""
     row, many = each.row, format_count(_request_count(each)).strip()
     seen = " c" if row.client_requests else ""
     seen = seen if row.requests or not _counted(each) else " s"
@@ -218,9 +218,9 @@ WORDS = {
 
 
 def _ttft(each: ListedSession, _: int) -> TextRun:
-    """``~``: too few for a p99; ``f``: seen by the frontend, ``c``: by the client.
+    """Draw the p99: ``~`` if weak, ``f`` by the frontend, ``c`` by the client.
 
-    ``ø``: the mean, of what a server counted: ``s``.
+    ``ø`` is the mean of a server's counters, ``s``.
     """
     return _p99(each, LETTERS)
 
@@ -265,8 +265,15 @@ def _size(each: ListedSession, _: int) -> TextRun:
     return TextRun(f"~{text}" if each.size_bytes is not None else text)
 
 
+class SessionScope(StrEnum):
+    """Which sessions are listed."""
+
+    KEPT = "kept"
+    BIN = "bin"
+
+
 class SessionTable(CursorTable[ListedSession]):
-    """The sessions that are kept, or those in the bin; any of them can be marked."""
+    """Kept sessions or the bin; sessions can be marked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("home", "step(-100000)", "first", show=False),
@@ -277,58 +284,50 @@ class SessionTable(CursorTable[ListedSession]):
     ]
 
     class MarksChanged(Message):
-        """Other sessions are marked now."""
+        """Other sessions are marked."""
 
     def __init__(self, empty: str, chosen: ChosenSessions | None = None) -> None:
         self._chosen = chosen or ChosenSessions()
         self.marked = self._chosen.marked
-        """Sessions by number, in the order they were marked."""
-        self.bin = False
-        """Those in the bin are listed."""
+        """Session numbers in the order they were marked."""
+        self.scope: StrEnum = SessionScope.KEPT
         self._empty = empty
         self._expected = self._chosen.pointed
-        """Is pointed at as soon as it is listed."""
+        """Id of the session to select once it is listed."""
         super().__init__(session_columns(self.marked), sorted_by="began")
 
-    def within(self, *, bin: bool) -> None:
-        """List those in the bin, or those that are kept."""
-        self.bin = bin
-        self.list_again()
+    @property
+    def lists_bin(self) -> bool:
+        return self.scope is SessionScope.BIN
 
     def key_of(self, row: ListedSession) -> str:
-        """Its id in the file, as ``s12``."""
         return row.row.id
 
     def is_listed(self, row: ListedSession) -> bool:
-        """It is kept, or it is in the bin, whichever is asked for."""
-        return (row.row.deleted_ns is not None) == self.bin
+        return (row.row.deleted_ns is not None) == self.lists_bin
 
     @property
     def count_unfiltered(self) -> int:
-        """How many would be listed without a filter."""
         return sum(map(self.is_listed, self._all_rows))
 
     def words_of(self, row: ListedSession) -> Iterable[str | None]:
-        """Who it is, how it was begun and how it ended."""
         each = row.row
         return each.id, each.name, each.command, each.model, each.tags, each.state.value
 
     def recency(self, row: ListedSession) -> float:
-        """The session that was recorded last stands first."""
         return row.row.session
 
     def empty_text(self) -> TextRun:
-        """There is none, or none of those that are asked for."""
         if self.filter.text:
             return TextRun("no session matches: esc clears the filter", "muted")
-        return TextRun("the bin is empty" if self.bin else self._empty, "muted")
+        return TextRun("the bin is empty" if self.lists_bin else self._empty, "muted")
 
     def expect(self, number: int) -> None:
-        """Point at a session as soon as it is listed."""
+        """Select a session once it is listed."""
         self._expected = f"s{number}"
 
     def key_to_keep(self, before: int) -> str | None:
-        """The one expected, else the same; where it is gone, its neighbour."""
+        """Return the expected key, else the same one, else that of its neighbour."""
         keys = [self.key_of(row) for row in self.rows]
         if self._expected in keys:
             key, self._expected = self._expected, None
@@ -339,7 +338,7 @@ class SessionTable(CursorTable[ListedSession]):
         return keys[min(before, len(keys) - 1)] if keys else None
 
     def action_step(self, by: int) -> None:
-        """Move the cursor by rows; where it stands is known when people come back."""
+        """Move the cursor and remember it for the next visit."""
         super().action_step(by)
         self._remember()
 
@@ -348,12 +347,11 @@ class SessionTable(CursorTable[ListedSession]):
         self._chosen.pointed = here.row.id if here is not None else None
 
     def unmark(self) -> None:
-        """Take all marks away."""
         self.marked.clear()
         self.redraw()
 
     def action_mark(self) -> None:
-        """Mark the session under the cursor, or no longer; on to the next."""
+        """Mark or unmark the session under the cursor, and move on."""
         if self.pointed is None:
             return
         number = self.pointed.row.session
@@ -365,7 +363,7 @@ class SessionTable(CursorTable[ListedSession]):
         self.action_step(1)
 
     def click_row(self, event: events.Click) -> None:
-        """Twice opens it, on its left edge marks it."""
+        """Mark on the left edge; a double click opens the session."""
         self._remember()
         if event.x < MARK_WIDTH:
             self.action_mark()
@@ -374,7 +372,7 @@ class SessionTable(CursorTable[ListedSession]):
 
 
 class SessionLine(Panel):
-    """What the table has no room for, of the session under its cursor, in two rows."""
+    """Details of the session under the cursor, in two rows."""
 
     DEFAULT_CSS = """
     SessionLine { height: 2; }
@@ -389,12 +387,10 @@ class SessionLine(Panel):
         marked: Sequence[str],
         damage: str | None,
     ) -> None:
-        """Take what is under the cursor."""
         self._session, self._marked, self._damage = session, marked, damage
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The rows."""
         del height
         if self._damage is not None:
             second: Line = (TextRun(f" ▲ {self._damage}", "bad"),)

@@ -1,4 +1,4 @@
-"""What runs here, what was watched before, what can be started?"""
+"""The start screen: running servers, recorded sessions and what to start."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -37,19 +37,19 @@ from inferwatch.ui.messages import (
 )
 from inferwatch.ui.sessions.browser import BROWSER_KEYS, SessionBrowser
 from inferwatch.ui.view import ChosenSessions
-from inferwatch.ui.widgets.drawers import toggle_help
+from inferwatch.ui.widgets.help_drawer import toggle_help
 
 LOOK_EVERY_S = 3.0
 MOST_PLACES = 9
-"""Each has a key."""
+"""One per number key."""
 TALL = 36
-"""With so many rows there is room for all of them."""
+"""Height from which all servers are listed."""
 FEW_ENGINES, FEW_NAMED, FEW_RECENT = 4, 2, 1
-"""That are shown where there is not."""
+"""Servers listed on a short screen."""
 
 
 class StartPlace(NamedTuple):
-    """Somewhere to attach to."""
+    """A server to attach to."""
 
     what: str
     model: str
@@ -58,7 +58,7 @@ class StartPlace(NamedTuple):
 
 
 class StartScreen(Screen[None]):
-    """Leads to an engine that runs, to a demo, the sample, or what was recorded."""
+    """Leads to a running server, the demo, the sample or a recorded session."""
 
     NAME = "start"
 
@@ -125,7 +125,6 @@ class StartScreen(Screen[None]):
         self._named = named or {}
 
     def compose(self) -> ComposeResult:
-        """What can be done, then what was recorded."""
         yield StartPanel(self._named)
         yield SessionBrowser(
             self._database,
@@ -135,7 +134,7 @@ class StartScreen(Screen[None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        """Look around, and again while it is looked at."""
+        """Search for servers, and again while the screen is visible."""
         self._look_around()
         self.set_interval(LOOK_EVERY_S, self._look_around)
 
@@ -144,29 +143,26 @@ class StartScreen(Screen[None]):
         if not self.is_current:
             return
         recent = await asyncio.to_thread(recent_servers, self._database)
-        found = await self._look()
+        engines = await self._look()
         for panel in self.query(StartPanel):  # none once the screen is being left
-            panel.show(found, recent)
+            panel.show(engines, recent)
 
     def on_resize(self) -> None:
-        """Leave out what has no room."""
         self.query_one(StartPanel).tall = self.size.height >= TALL
         self.query_one(SessionBrowser).set_class(self.size.height < SHORT, "-short")
 
     def action_attach(self, number: int) -> None:
-        """Watch the engine or server of that number."""
         places = self.query_one(StartPanel).places
         if number <= len(places):
             self.post_message(places[number - 1].wish)
 
     def action_fleet(self) -> None:
-        """Watch all servers of the settings file."""
         if self._named:
             self.post_message(OpenServers(urls=tuple(self._named)))
 
     @work
     async def action_attach_to(self) -> None:
-        """Watch a server by its address."""
+        """Ask for an address and watch it."""
         typed = await self.app.push_screen_wait(
             PromptScreen(
                 "Attach to which server?",
@@ -178,15 +174,12 @@ class StartScreen(Screen[None]):
             self.post_message(OpenServers(urls=tuple(typed.split())))
 
     def action_demo(self) -> None:
-        """Start the demo."""
         self.post_message(OpenDemo())
 
     def action_sample(self) -> None:
-        """Replay the sample."""
         self.post_message(OpenSample())
 
     def action_help(self) -> None:
-        """Open or close the explanations."""
         toggle_help(self, "What can I watch?", {HERE: BROWSER_KEYS})
 
     @on(SessionBrowser.ReplayRequested)
@@ -200,7 +193,6 @@ class StartScreen(Screen[None]):
 
 
 def _unusable(text: str) -> str | None:
-    """Why that is no address."""
     if not text.split():
         return "an address, such as gpu1:8000"
     for each in text.split():
@@ -216,34 +208,33 @@ CHOICES = (
     ("D", "demo", "demo", "start a small real vLLM engine; no GPU needed"),
     ("x", "sample", "sample", "replay the session that ships with inferwatch"),
 )
-"""Key, action, name, what it does."""
+"""Key, action, name and description."""
 COMMANDS = (
     ("inferwatch serve MODEL", "start a vLLM engine and watch it"),
     ("inferwatch load URL --rate 5", "load a running server, and measure it"),
 )
-"""What wants more than a key."""
 TITLES = {each.name: each.title for each in FAMILIES}
 
 
 class StartPanel(Panel):
-    """What can be done: engines and servers to attach to, keys, commands to type."""
+    """Servers to attach to, keys and commands."""
 
     DEFAULT_CSS = """
     StartPanel { height: 9; }
     """
 
     _engines: Sequence[NearbyEngine] | None = None
-    """None until somebody looked."""
+    """None before the first search."""
     _recent: Sequence[str] = ()
     tall = False
 
     def __init__(self, named: Mapping[str, str]) -> None:
         super().__init__()
         self._named = named
-        """Addresses of the servers of the settings file, by name."""
+        """Addresses of the servers in the settings file, by name."""
 
     def show(self, engines: Sequence[NearbyEngine], recent: Sequence[str]) -> None:
-        """Take what runs here, and what was watched before."""
+        """Show running and recent servers."""
         self._engines, self._recent = engines, recent
         rows = len(self.places) + len(self._choices())
         self.styles.height = 6 + bool(self.places) + rows
@@ -251,10 +242,9 @@ class StartPanel(Panel):
 
     @property
     def places(self) -> list[StartPlace]:
-        """What can be attached to, as it is numbered."""
         engines = self._engines or ()
-        known = {each.address for each in engines} | set(self._named.values())
-        recent = [each for each in self._recent if each not in known]
+        addresses = {each.address for each in engines} | set(self._named.values())
+        recent = [each for each in self._recent if each not in addresses]
         named = [
             StartPlace("settings", name, _short(address), OpenServers(urls=(name,)))
             for name, address in self._named.items()
@@ -269,7 +259,6 @@ class StartPanel(Panel):
         ]
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The rows."""
         del height
         name = (TextRun(" inferwatch ", "strong"), TextRun(__version__, "muted"))
         places = [
@@ -277,7 +266,7 @@ class StartPanel(Panel):
             for number, each in enumerate(self.places, 1)
         ]
         return (
-            spread(name, (*self._found(), TextRun(" ")), width),
+            spread(name, (*self._engine_count(), TextRun(" ")), width),
             (),
             *places,
             *([()] if places else []),
@@ -293,8 +282,8 @@ class StartPanel(Panel):
         servers = f"watch the {counted(len(self._named), 'server')} of the settings"
         return (("f", "fleet", "fleet", servers), *CHOICES)
 
-    def _found(self) -> Line:
-        """How many engines run here."""
+    def _engine_count(self) -> Line:
+        """Return the number of engines running here."""
         if self._engines is None:
             return (TextRun("◌ looking for engines …", "muted"),)
         if not self._engines:

@@ -1,4 +1,4 @@
-"""Single steps as columns of a picture: pure arithmetic, no widget."""
+"""Single steps as columns: arithmetic without widgets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,28 +10,27 @@ from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 
 ZOOMS = (1, 2, 5, 10, 20, 50, 100)
-"""Steps a column."""
+"""Steps per column."""
 MOST_STEPS = 20_000
-"""As many as can be recalled at once."""
+"""Most steps recalled at once."""
 LONG_S = 0.01
-"""Of a step, where nobody knows."""
+"""Assumed step time if none is known."""
 
 StepKey = tuple[str, int, int]
-"""Source, rank and index: names a step as long as its engine lives."""
+"""Source, rank and index, unique while the engine lives."""
 
 
 def key_of(step: Step) -> StepKey:
-    """The name of a step."""
     return step.source, step.rank, step.index
 
 
 @dataclass(frozen=True, slots=True)
 class StepColumn:
-    """Steps that stand in one column: the longest, and what all of them held."""
+    """The steps of one column: the longest, and sums over all of them."""
 
     longest: Step
     first: int
-    """Place of the first of them among all."""
+    """Index of its first step."""
     count: int
     prefill_tokens: int
     decode_tokens: int
@@ -40,16 +39,16 @@ class StepColumn:
 
     @property
     def decode_share(self) -> float:
-        """Of the tokens computed; a step without any is drawn as one that decodes."""
+        """Share of decode tokens; 1 for a step without tokens."""
         whole = self.prefill_tokens + self.decode_tokens
         return self.decode_tokens / whole if whole else 1.0
 
 
 def columns_of(steps: Sequence[Step], a_column: int, most: int) -> list[StepColumn]:
-    """The latest of them, oldest first.
+    """Return the latest columns, oldest first.
 
-    Columns begin at steps whose index is a multiple of their size, where there is one
-    engine: so a step does not go from column to column while others come.
+    For a single engine columns start at multiples of their size, so that a step stays
+    in its column while others follow.
     """
     if not steps:
         return []
@@ -62,20 +61,20 @@ def columns_of(steps: Sequence[Step], a_column: int, most: int) -> list[StepColu
 
 
 def _column(steps: Sequence[Step], first: int, end: int) -> StepColumn:
-    held = steps[first:end]
+    members = steps[first:end]
     return StepColumn(
-        longest=max(held, key=lambda step: step.duration_ns),
+        longest=max(members, key=lambda step: step.duration_ns),
         first=first,
-        count=len(held),
-        prefill_tokens=sum(step.prefill_tokens for step in held),
-        decode_tokens=sum(step.decode_tokens for step in held),
-        tokens_max=max(step.prefill_tokens + step.decode_tokens for step in held),
-        requests_max=max(step.running for step in held),
+        count=len(members),
+        prefill_tokens=sum(step.prefill_tokens for step in members),
+        decode_tokens=sum(step.decode_tokens for step in members),
+        tokens_max=max(step.prefill_tokens + step.decode_tokens for step in members),
+        requests_max=max(step.running for step in members),
     )
 
 
 def since_ns(line: Timeline, end_ns: int, count: int) -> int:
-    """When so many steps before a moment began, as far as the columns tell."""
+    """Return when ``count`` steps before a moment began, as far as bins tell."""
     last = line.index_at(end_ns)
     if last is None:
         last = len(line.steps) - 1 if end_ns >= line.start_ns else -1
@@ -86,20 +85,19 @@ def since_ns(line: Timeline, end_ns: int, count: int) -> int:
     return line.start_ns + (last - back) * line.bin_ns
 
 
-def usual_ns(shown: Snapshot) -> int:
-    """How long a step takes with what is between two, and a little more.
+def usual_ns(snapshot: Snapshot) -> int:
+    """Return the usual time per step with the gap, and a margin.
 
-    The columns of a window do not reach to a line that stands still while it goes on.
+    It bounds a line that stands still while the window moves on.
     """
-    mean_s = shown.steps.duration_s.mean or LONG_S
+    mean_s = snapshot.steps.duration_s.mean or LONG_S
     return round(1.2 * mean_s * NS_PER_S)
 
 
 def prefilling(step: Step) -> set[int]:
-    """Places of the members that prefilled.
+    """Return the indices of members that were prefilled.
 
-    Steps say how many these were, and not who: they are those who got the most tokens,
-    the latest where others got as many.
+    Steps record only how many: those with the most tokens, the later of equals.
     """
     count = min(step.prefill_requests, len(step.members))
     places = sorted(

@@ -1,4 +1,4 @@
-"""What a batch costs and brings: step time and tokens a second, by batch."""
+"""Step time and throughput by batch size."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from inferwatch.ui.kit.renderables.bars import PARTS
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, ruled
 
 TEXT_WIDTH = 42
-"""Of a row: batch, steps, step time and rate in numbers."""
+"""Cells of the numbers in a row."""
 LEAST_BAR = 6
 
 
 class CurvePanel(Panel):
-    """A row for each batch, largest below; where the engine works is marked."""
+    """A row per batch size, the largest at the bottom; the present one is marked."""
 
     DEFAULT_CSS = """
     CurvePanel { height: 3fr; min-height: 4; }
@@ -32,12 +32,10 @@ class CurvePanel(Panel):
     _span = ""
 
     def show(self, curve: BatchCurve | None, span: str) -> None:
-        """Take it as of a window."""
         self._curve, self._span = curve, span
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, titles, rows."""
         curve = self._curve
         now = _now(curve)
         aside = (TextRun(now, "muted"),) if now else ()
@@ -61,18 +59,17 @@ class CurvePanel(Panel):
 
 @dataclass(frozen=True, slots=True)
 class CurveRow:
-    """Neighbouring points in one row: exact, as if they had been counted together."""
+    """Neighbouring points merged into one row, as exact as single ones."""
 
     first: int
     last: int
-    """Places of the points."""
+    """Indices of the points."""
     steps: int
     spent_s: float
     tokens: float
 
     @classmethod
     def of(cls, points: Sequence[BatchPoint], place: int) -> Self:
-        """One point alone."""
         point = points[place]
         spent_s = point.steps * point.step_mean_s
         tokens = point.output_tokens_per_s * spent_s
@@ -80,16 +77,14 @@ class CurveRow:
 
     @property
     def step_s(self) -> float:
-        """Mean time of a step."""
         return self.spent_s / self.steps
 
     @property
     def tokens_per_s(self) -> float:
-        """While such steps run."""
+        """Throughput while such steps run."""
         return self.tokens / self.spent_s if self.spent_s else 0.0
 
     def and_then(self, other: "CurveRow") -> "CurveRow":
-        """This and the next one."""
         return CurveRow(
             self.first,
             other.last,
@@ -102,9 +97,9 @@ class CurveRow:
 def rows_of(
     points: Sequence[BatchPoint], most: int, here: int | None = None
 ) -> list[CurveRow]:
-    """A row each where there is room; else those with the fewest steps share one.
+    """Return a row per point; without room those with the fewest steps are merged.
 
-    The point where the engine works keeps a row for itself as long as others can.
+    The present batch size keeps its own row as long as possible.
     """
     rows = [CurveRow.of(points, place) for place in range(len(points))]
     while len(rows) > max(most, 1):
@@ -117,7 +112,7 @@ def rows_of(
 
 
 def range_of(points: Sequence[BatchPoint], row: CurveRow) -> str:
-    """The batches of a row, as measured: from its first point up to the next one's."""
+    """Return the batch sizes of a row, up to the next point."""
     begin, last = points[row.first].batch, points[row.last].batch
     end = next((each for each in BATCHES if each > last), last + 1) - 1
     return f"{begin}" if begin == end else f"{begin}–{end}"
@@ -155,15 +150,14 @@ def _legend(width: int) -> Line:
 
 
 def _now(curve: BatchCurve | None) -> str:
-    """Where the engine works."""
     if curve is None:
         return ""
     mixed = f"{counted(curve.prefill_steps, 'step').strip()} with prefill left out"
     if curve.now_batch is None:
         return mixed
     here = point_at(curve, curve.now_batch)
-    told = f"now batch {curve.now_batch:.1f}"
+    text = f"now batch {curve.now_batch:.1f}"
     if here is not None:
         point = curve.points[here]
-        told += f": {format_duration(point.step_mean_s).strip()} a step"
-    return f"{told} · {mixed}"
+        text += f": {format_duration(point.step_mean_s).strip()} a step"
+    return f"{text} · {mixed}"

@@ -1,4 +1,4 @@
-"""What is told of steps in words: totals of a window, and one step."""
+"""Facts about steps: totals of a window, and one step."""
 
 from collections.abc import Sequence
 
@@ -24,18 +24,18 @@ from inferwatch.ui.widgets.hardware_charts import (
 from inferwatch.ui.widgets.totals import Fact
 
 
-def traffic_facts(shown: Snapshot, index: int | None) -> Sequence[Fact]:
-    """What memory moved for a step of this time: readings are longer than steps."""
-    line = shown.timeline
+def traffic_facts(snapshot: Snapshot, index: int | None) -> Sequence[Fact]:
+    """Return memory traffic per step of a bin, as samples are longer than steps."""
+    line = snapshot.timeline
     measured = any(each is not None for each in line.hbm_bytes_per_s)
-    known = measured or any(line.derived_bytes_per_s)
-    if index is None or not line.steps[index] or not known:
+    has_traffic = measured or any(line.derived_bytes_per_s)
+    if index is None or not line.steps[index] or not has_traffic:
         return ()
-    a_step = step_traffic(shown, index)
+    a_step = step_traffic(snapshot, index)
     derived = ("derived", format_bytes(a_step.derived), "")
     if not measured:
         return [("a step reads", "", "mean"), derived]
-    over_s = averaged_over_s(shown)
+    over_s = averaged_over_s(snapshot)
     return [
         ("a step moves", "", "mean"),
         ("HBM", format_bytes(a_step.measured), ""),
@@ -46,7 +46,6 @@ def traffic_facts(shown: Snapshot, index: int | None) -> Sequence[Fact]:
 
 
 def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
-    """What the steps of a window add up to."""
     names = ("mean", "p50", "p95", "p99", "max")
     texts = format_durations(getattr(steps.duration_s, name) for name in names)
     times = [(name, text, "") for name, text in zip(names, texts, strict=True)]
@@ -86,7 +85,7 @@ def total_facts(steps: StepTotals) -> Sequence[Sequence[Fact]]:
 
 
 def _launched(steps: StepTotals) -> Sequence[Sequence[Fact]]:
-    """Shares by graph mode, and padding, where an engine tells of them."""
+    """Return shares by CUDA graph mode and padding, if reported."""
     if not steps.share_by_graph and steps.padded_share is None:
         return ()
     shares = sorted(steps.share_by_graph.items(), key=lambda each: -each[1])
@@ -96,12 +95,10 @@ def _launched(steps: StepTotals) -> Sequence[Sequence[Fact]]:
 
 
 def _mode(name: str) -> str:
-    """As vLLM writes it, but for none."""
     return "no graph" if name == "NONE" else name
 
 
 def step_facts(step: Step | None) -> Sequence[Sequence[Fact]]:
-    """What one step did."""
     if step is None:
         return [[("no step in this time", "", "faint")]]
     decode = _work(step.decode_requests, step.decode_tokens)
@@ -138,7 +135,7 @@ def _blocks(value: int | None) -> str:
 
 
 def _graph(mode: str | None) -> Fact:
-    """NONE is a step without one; unknown is where vLLM says nothing."""
+    """Return the graph mode: NONE is without one, None is unknown."""
     return ("no CUDA graph", "", "") if mode == "NONE" else ("graph", mode or "–", "")
 
 

@@ -1,4 +1,4 @@
-"""One step: what it did, and the requests that were in it."""
+"""One step and the requests in it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,6 @@ from inferwatch.visible import visible
 NARROW = 100
 ID_WIDTH = 40
 FACT_ROWS = 2
-"""Of a step, above its requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,32 +37,31 @@ class Member:
     produced: int
     prefills: bool
     row: RequestRow | None
-    """None where too much happened since: its row is gone."""
+    """None if the row was evicted."""
 
     @property
     def name(self) -> str:
-        """As people know it."""
         if self.row is None:
             return f"#{self.ordinal & ((1 << 40) - 1)}"
         return visible(self.row.name)
 
 
 def members_of(step: Step, rows: Mapping[int, RequestRow]) -> list[Member]:
-    """Those that prefill first, by their tokens; the others as the step has them."""
+    """Return prefilling members by their tokens, then the others in order."""
     first = prefilling(step)
-    found = [
+    members = [
         Member(ordinal, scheduled, produced, place in first, rows.get(ordinal))
         for place, (ordinal, scheduled, produced) in enumerate(
             zip(step.members, step.scheduled, step.produced, strict=False)
         )
     ]
     return sorted(
-        found, key=lambda each: (not each.prefills, -each.scheduled * each.prefills)
+        members, key=lambda each: (not each.prefills, -each.scheduled * each.prefills)
     )
 
 
 class StepPanel(Panel):
-    """Its facts, and a list of its requests in which one is chosen."""
+    """The facts of a step and a list of its requests."""
 
     DEFAULT_CSS = """
     StepPanel { height: 8; }
@@ -71,7 +69,7 @@ class StepPanel(Panel):
 
     @dataclass
     class MemberOpened(Message):
-        """A request was clicked that was chosen already."""
+        """The selected request was clicked again."""
 
     _title = ""
     _aside = ""
@@ -87,7 +85,7 @@ class StepPanel(Panel):
         facts: Sequence[Sequence[Fact]],
         members: Sequence[Member],
     ) -> None:
-        """Take a step; who was chosen stays chosen where it is in it, too."""
+        """Show a step; the selected request stays selected if it is in the step."""
         chosen = self.chosen
         self._title, self._aside, self._facts = title, aside, facts
         self._members = members
@@ -101,17 +99,15 @@ class StepPanel(Panel):
 
     @property
     def chosen(self) -> Member | None:
-        """The request that Enter opens."""
         return self._members[self._at] if self._at < len(self._members) else None
 
     def choose(self, by: int) -> None:
-        """The next one, or the one before."""
         last = max(len(self._members) - 1, 0)
         self._at = min(max(self._at + by, 0), last)
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """Choose the request under the mouse; again: open it."""
+        """Select the request under the mouse, or open it if it is selected."""
         place = event.y - 1 - len(self._fact_rows) - 1 + self._top
         if event.y <= len(self._fact_rows) + 1 or place >= len(self._members):
             return
@@ -125,7 +121,6 @@ class StepPanel(Panel):
         return self._facts[:FACT_ROWS]
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, facts, requests."""
         right = (TextRun(self._aside, "muted"),) if self._aside else ()
         lines = [ruled((TextRun(self._title, "strong"),), right, width)]
         lines += [_fact_line(row, width) for row in self._fact_rows]

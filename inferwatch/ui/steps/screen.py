@@ -1,4 +1,4 @@
-"""What does the scheduler do?"""
+"""The steps screen: charts, single steps and batching efficiency."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall
 from inferwatch.ui.frame.watch_screen import KNOB_BINDINGS, WatchScreen
 from inferwatch.ui.kit.panel import Panel
-from inferwatch.ui.kit.renderables.plot import MARGIN, tick_text
+from inferwatch.ui.kit.renderables.plot import MARGIN, axis_labels, tick_text
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -36,27 +36,29 @@ from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.steps.curve import CurvePanel
 from inferwatch.ui.steps.facts import step_facts, total_facts, traffic_facts
 from inferwatch.ui.steps.members import StepPanel
-from inferwatch.ui.steps.singly import SingleSteps
+from inferwatch.ui.steps.single_steps import SingleSteps
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_BINDINGS, CHART_KEYS, ChartStack
 from inferwatch.ui.widgets.charts import span_of
-from inferwatch.ui.widgets.counted import step_facts as counted_facts
-from inferwatch.ui.widgets.drawers import COST_NUMBERS
-from inferwatch.ui.widgets.hardware_charts import HARDWARE_CHARTS, HARDWARE_NUMBERS
+from inferwatch.ui.widgets.counter_facts import step_facts as counted_facts
+from inferwatch.ui.widgets.hardware_charts import (
+    HARDWARE_CHARTS,
+    HARDWARE_NUMBERS,
+)
+from inferwatch.ui.widgets.help_drawer import COST_NUMBERS
 from inferwatch.ui.widgets.time_chart import TimeChart
 from inferwatch.ui.widgets.totals import ROOMY, TotalsPanel
 from inferwatch.visible import visible
 
 WIDE = 160
-"""Columns; with fewer the evidence of the chosen one stands below the list."""
+"""Width below which the evidence of a stall is under the list."""
 EVIDENCE_ROWS = 2
 NAME_WIDTH = 24
-"""Cells of a request's name: the evidence is what matters here."""
 MOST = 50
 
 
 class StallList(Panel):
-    """One is chosen; Enter or a click puts the time cursor there."""
+    """A list of stalls; Enter or a click moves the time cursor there."""
 
     DEFAULT_CSS = """
     StallList { height: 2fr; min-height: 4; }
@@ -64,7 +66,7 @@ class StallList(Panel):
 
     @dataclass
     class StallChosen(Message):
-        """People want to see what was then."""
+        """A stall was selected to be looked at."""
 
         stall: Stall
 
@@ -77,7 +79,7 @@ class StallList(Panel):
     def show(
         self, stalls: Sequence[Stall], span: str, clock: Callable[[int], str]
     ) -> None:
-        """Take those of a window; the chosen one stays chosen."""
+        """Show the stalls of a window; the selected one stays selected."""
         chosen = self.chosen
         self._stalls, self._span, self._clock = stalls, span, clock
         same = (i for i, each in enumerate(stalls) if _same(each, chosen))
@@ -86,21 +88,18 @@ class StallList(Panel):
 
     @property
     def chosen(self) -> Stall | None:
-        """The one that Enter goes to."""
         return self._stalls[self._at] if self._at < len(self._stalls) else None
 
     def choose(self, by: int) -> None:
-        """The next one, or the one before."""
         self._at = min(max(self._at + by, 0), max(len(self._stalls) - 1, 0))
         self.redraw()
 
     def open(self) -> None:
-        """Go to the chosen one."""
         if self.chosen is not None:
             self.post_message(self.StallChosen(self.chosen))
 
     def on_click(self, event: events.Click) -> None:
-        """Go to the one under the mouse."""
+        """Go to the stall under the mouse."""
         place = event.y - 1 + self._top
         if event.y and place < len(self._stalls) and event.y - 1 < self._room:
             self._at = place
@@ -109,19 +108,19 @@ class StallList(Panel):
 
     @property
     def _room(self) -> int:
-        """Rows of the list itself."""
         below = 0 if self.size.width >= WIDE else EVIDENCE_ROWS
         return max(self.size.height - 1 - below, 1)
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, the list, the evidence of the chosen one where it has no room."""
         del height
         count = len(self._stalls)
-        told = counted(count, "stall").strip() if count else ""
+        count_text = counted(count, "stall").strip() if count else ""
         if count == MOST:
-            told = f"the latest {told}"
+            count_text = f"the latest {count_text}"
         title = (TextRun("stalls", "strong"), TextRun(f" {self._span}", "muted"))
-        lines = [ruled(title, (TextRun(told, "muted"),) if told else (), width)]
+        lines = [
+            ruled(title, (TextRun(count_text, "muted"),) if count_text else (), width)
+        ]
         if not count:
             none = "  none: no gap with work, no slowed decode, nobody starved"
             return [*lines, fit((TextRun(none, "faint"),), width)]
@@ -131,7 +130,9 @@ class StallList(Panel):
         seen = list(enumerate(self._stalls))[self._top : self._top + room]
         lines += [self._line(each, place == self._at, width) for place, each in seen]
         if width < WIDE and self.chosen is not None:
-            lines += [(TextRun(f"  {text}", "muted"),) for text in self._told(width)]
+            lines += [
+                (TextRun(f"  {text}", "muted"),) for text in self._evidence_rows(width)
+            ]
         return lines
 
     def _line(self, stall: Stall, chosen: bool, width: int) -> Line:  # noqa: FBT001
@@ -148,8 +149,7 @@ class StallList(Panel):
             return fit((*line, TextRun(who, "muted")), width)
         return fit((*line, TextRun(_evidence(stall), "muted")), width)
 
-    def _told(self, width: int) -> list[str]:
-        """The evidence of the chosen one, in as many rows as there are for it."""
+    def _evidence_rows(self, width: int) -> list[str]:
         rows, words = [""], _evidence(self._stalls[self._at]).split()
         for word in words:
             if cells_of(f"{rows[-1]} {word}") > width - 3:
@@ -163,7 +163,7 @@ def _evidence(stall: Stall) -> str:
 
 
 def _name(stall: Stall) -> str:
-    """Who starved, as short as can be."""
+    """Return the name of the starved request, shortened."""
     name = visible((stall.key or "").split("/", 1)[-1])
     if cells_of(name) <= NAME_WIDTH:
         return name
@@ -179,13 +179,13 @@ def _same(stall: Stall, other: Stall | None) -> bool:
 
 
 SHADES = ((0.5, "█"), (0.2, "▓"), (0.05, "▒"), (0.01, "░"), (0.0, "·"))
-"""From such a share of a column's steps on."""
+"""Least share of a column's steps for each glyph."""
 DOUBLING = 2
-"""Cells; rows are whole doublings, or several."""
+"""Cells per doubling of the time; rows are whole doublings."""
 
 
 class HeatStrip(Panel):
-    """One column a stretch of time, one row a range of durations."""
+    """Histograms of step times: time across, step time on a log scale upward."""
 
     DEFAULT_CSS = """
     HeatStrip { height: 8; }
@@ -195,16 +195,16 @@ class HeatStrip(Panel):
     _marked: int | None = None
     _end = "now"
 
-    def show(self, shown: Snapshot, cursor_ns: int | None, end: str = "now") -> None:
-        """Take the columns of a snapshot, and what their end is called."""
+    def show(self, snapshot: Snapshot, cursor_ns: int | None, end: str = "now") -> None:
+        """Show the columns of a snapshot, and the label of their end."""
         self._end = end
-        line = shown.timeline
+        line = snapshot.timeline
         width = self.size.width or self.screen.size.width
         axis = shared_axis(
             line.start_ns,
             line.bin_ns,
             len(line.steps),
-            span_of(line, shown.window.value),
+            span_of(line, snapshot.window.value),
             max(width - MARGIN - 1, 1),
         )
         self._axis = axis
@@ -216,13 +216,12 @@ class HeatStrip(Panel):
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """Point at the moment under the mouse."""
         column = event.x - MARGIN
         if self._axis is not None and column >= 0 and event.y:
             self.post_message(TimeChart.BinClicked(self._axis.moment(column)))
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, rows from the longest down, the time."""
+        """Draw the heading, rows from the longest step time down, and the time."""
         lines = [_heading(width)]
         rows = max(height - 2, 1)
         cells = [cell for column in self._columns for cell in column]
@@ -247,7 +246,7 @@ class HeatStrip(Panel):
 
 
 def scale_of(first: int, last: int, rows: int) -> tuple[int, int]:
-    """The lowest cell and the cells a row, so that all have a row.
+    """Return the lowest cell and the cells per row for a number of rows.
 
     >>> scale_of(44, 52, 6), scale_of(41, 67, 6), scale_of(50, 50, 6)
     ((44, 2), (40, 6), (50, 2))
@@ -260,10 +259,10 @@ def scale_of(first: int, last: int, rows: int) -> tuple[int, int]:
 
 def _shade(column: Mapping[int, int], first: int, a_row: int, row: int) -> str:
     begin = first + row * a_row
-    held = sum(column.get(cell, 0) for cell in range(begin, begin + a_row))
-    if not held:
+    count = sum(column.get(cell, 0) for cell in range(begin, begin + a_row))
+    if not count:
         return " "
-    share = held / sum(column.values())
+    share = count / sum(column.values())
     return next(glyph for least, glyph in SHADES if share >= least)
 
 
@@ -284,14 +283,9 @@ def _heading(width: int) -> Line:
 
 def _time(axis: TimeAxis, width: int, end: str) -> str:
     span_s = axis.columns * axis.column_ns / NS_PER_S
-    text = list(" " * width)
-    for share in (0.0, 0.5, 1.0):
-        ago_s = span_s * (1 - share)
-        label = end if share == 1.0 else _ago(ago_s)
-        at = MARGIN + round(share * (axis.columns - 1))
-        start = max(min(at - len(label) // 2, width - len(label)), 0)
-        text[start : start + len(label)] = label
-    return "".join(text)
+    labels = (_ago(span_s), _ago(span_s / 2), end)
+    columns = (MARGIN + round(share * (axis.columns - 1)) for share in (0, 0.5, 1))
+    return axis_labels(zip(columns, labels, strict=True), width)
 
 
 def _ago(seconds: float) -> str:
@@ -303,11 +297,11 @@ def _ago(seconds: float) -> str:
 VIEWS = ("over time", "single steps", "efficiency")
 OVER_TIME, SINGLE, EFFICIENCY = range(len(VIEWS))
 PLAIN_ROWS = 3
-"""Of the totals, where no engine tells of CUDA graphs."""
+"""Rows of the totals without CUDA graphs."""
 
 
 class StepsScreen(WatchScreen):
-    """Three views: charts over time, single steps, what batches cost and stalls."""
+    """Three views: charts over time, single steps, and efficiency with stalls."""
 
     NAME = "steps"
     KEY = "3"
@@ -423,10 +417,8 @@ class StepsScreen(WatchScreen):
     WILL_SHOW = "batch, step time and what limits them, step by step"
 
     _in_view = OVER_TIME
-    """The view, by its place."""
 
     def compose_panels(self) -> Iterable[Widget]:
-        """Totals, and the panels of all views."""
         yield TotalsPanel(id="totals")
         yield ChartStack(
             (
@@ -445,7 +437,7 @@ class StepsScreen(WatchScreen):
             yield StallList()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Each view has keys of its own; servers without steps have one view."""
+        """Disable keys of other views; servers without steps have one view."""
         tells = not self.has_class("-counted")
         singly = tells and self._in_view == SINGLE
         can = {
@@ -460,40 +452,37 @@ class StepsScreen(WatchScreen):
         }.get(action)
         return super().check_action(action, parameters) if can is None else can
 
-    def show_panels(self, shown: Snapshot) -> None:
-        """Totals of the window, and what the view is about."""
-        window = f"steps of {shown.window.span}"
-        if shown.without_steps != self.has_class("-counted"):
-            self.set_class(shown.without_steps, "-counted")
-            self._change_view(OVER_TIME if shown.without_steps else self._in_view)
+    def show_panels(self, snapshot: Snapshot) -> None:
+        window = f"steps of {snapshot.window.span}"
+        if snapshot.without_steps != self.has_class("-counted"):
+            self.set_class(snapshot.without_steps, "-counted")
+            self._change_view(OVER_TIME if snapshot.without_steps else self._in_view)
         totals = self.query_one("#totals", TotalsPanel)
-        if shown.without_steps:
-            told = "counted by the server, none told singly"
-            totals.show(window, told, counted_facts(shown))
+        if snapshot.without_steps:
+            note = "counted by the server, none told singly"
+            totals.show(window, note, counted_facts(snapshot))
             return
-        facts = total_facts(shown.steps)
+        facts = total_facts(snapshot.steps)
         if len(facts) > PLAIN_ROWS:  # once it was told, its row stays
             self.add_class("-launched")
-        totals.show(window, self._others(len(shown.stalls)), facts)
+        totals.show(window, self._others(len(snapshot.stalls)), facts)
         if self._in_view == OVER_TIME:
-            self._show_one_step(shown)
+            self._show_one_step(snapshot)
         elif self._in_view == SINGLE:
-            self.query_one(SingleSteps).show(shown)
+            self.query_one(SingleSteps).show(snapshot)
         else:
-            self._show_efficiency(shown)
+            self._show_efficiency(snapshot)
 
     def _others(self, stalls: int) -> str:
-        """Which view this is of those there are; that there were stalls is news."""
+        """Return the names of the views, and how many stalls there were."""
         names = [f"[{n}]" if i == self._in_view else n for i, n in enumerate(VIEWS)]
         news = f", {counted(stalls, 'stall').strip()}" if stalls else ""
         roomy = self.size.width >= ROOMY
         return "v  " + " · ".join(names) + (news if roomy else "")
 
-    # Charts, and one step.
-
-    def _show_one_step(self, shown: Snapshot) -> None:
-        title, step = self._one_step(shown)
-        traffic = traffic_facts(shown, self.view.bin_of(shown))
+    def _show_one_step(self, snapshot: Snapshot) -> None:
+        title, step = self._one_step(snapshot)
+        traffic = traffic_facts(snapshot, self.view.bin_of(snapshot))
         if traffic:  # once it was there, its row stays
             self.add_class("-traffic")
         self.query_one("#slowest", TotalsPanel).show(
@@ -505,11 +494,11 @@ class StepsScreen(WatchScreen):
             "" if step is None else f"ended {self.feed.wall_text(step.end_ns, ms=True)}"
         )
 
-    def _one_step(self, shown: Snapshot) -> tuple[str, Step | None]:
-        """The one a held view stands at; while time goes on the slowest of late."""
+    def _one_step(self, snapshot: Snapshot) -> tuple[str, Step | None]:
+        """Return the step at a paused view, else the slowest one of the bin."""
         if self.view.cursor_ns is None and self.is_held:
-            return "the step here", shown.latest_step
-        index, line = self.view.bin_of(shown), shown.timeline
+            return "the step here", snapshot.latest_step
+        index, line = self.view.bin_of(snapshot), snapshot.timeline
         span = f"{line.bin_ns / NS_PER_S:g} s"
         if self.view.cursor_ns is None:
             where = f"of the last {span}" + (" before the loss" if line.lost_ns else "")
@@ -521,37 +510,31 @@ class StepsScreen(WatchScreen):
         among = f", of {counted(count, 'step')}" if count else ""
         return f"slowest step {where}{among}", line.slowest_step[index]
 
-    # Batches, spread, stalls.
-
-    def _show_efficiency(self, shown: Snapshot) -> None:
-        span = shown.window.span
-        self.query_one(CurvePanel).show(shown.batch_curve, span)
-        self.query_one(HeatStrip).show(shown, self.view.cursor_ns, self._here(shown))
-        self.query_one(StallList).show(shown.stalls, span, self.feed.wall_text)
+    def _show_efficiency(self, snapshot: Snapshot) -> None:
+        span = snapshot.window.span
+        self.query_one(CurvePanel).show(snapshot.batch_curve, span)
+        self.query_one(HeatStrip).show(
+            snapshot, self.view.cursor_ns, self._here(snapshot)
+        )
+        self.query_one(StallList).show(snapshot.stalls, span, self.feed.wall_text)
 
     @on(StallList.StallChosen)
     def _stall_chosen(self, message: StallList.StallChosen) -> None:
-        """Look at the steps of that time; they end when it was over."""
+        """Show the steps up to the end of the stall."""
         self.query_one(SingleSteps).let_go()
         self.view.cursor_ns = max(message.stall.end_ns, 0)
         self._change_view(SINGLE)
 
-    # Views and lists.
-
     def action_pick(self, by: int) -> None:
-        """Another step."""
         self.query_one(SingleSteps).pick(by)
 
     def action_singly(self) -> None:
-        """The view of single steps."""
         self._change_view(SINGLE)
 
     def action_zoom(self, by: int) -> None:
-        """More steps a column, or fewer."""
         self.query_one(SingleSteps).zoom(by)
 
     def action_view(self, by: int) -> None:
-        """The next view."""
         self._change_view((self._in_view + by) % len(VIEWS))
 
     def _change_view(self, view: int) -> None:
@@ -562,7 +545,7 @@ class StepsScreen(WatchScreen):
         self.post_message(LookAgain())
 
     def action_choose(self, by: int) -> None:
-        """Another request of the step, or another stall."""
+        """Select another request of the step, or another stall."""
         if self._in_view == SINGLE:
             self.query_one(SingleSteps).choose(by)
         else:
@@ -570,7 +553,7 @@ class StepsScreen(WatchScreen):
 
     @on(StepPanel.MemberOpened)
     def action_open(self) -> None:
-        """The request on a screen of its own, or the moment of the stall."""
+        """Open the selected request, or go to the selected stall."""
         if self._in_view == EFFICIENCY:
             self.query_one(StallList).open()
             return
@@ -578,7 +561,7 @@ class StepsScreen(WatchScreen):
         if member is None:
             return
         if member.row is None:
-            told = "of this request nothing is known any more but its number"
-            self.notify(told, severity="warning", timeout=4)
+            message_text = "of this request nothing is known any more but its number"
+            self.notify(message_text, severity="warning", timeout=4)
             return
         self.post_message(OpenRequest(member.row.key))

@@ -1,4 +1,4 @@
-"""The time line of single steps: how long each took, what for, how full it was."""
+"""The time line of single steps: time, phase and batch of each."""
 
 import math
 from collections.abc import Sequence
@@ -13,15 +13,22 @@ from inferwatch.formatting import counted, format_duration
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import BARS, Texture, stack
 from inferwatch.ui.kit.renderables.plot import MARGIN, nice_ceiling, tick_text
-from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
+from inferwatch.ui.kit.renderables.text import (
+    Line,
+    TextRun,
+    join,
+    merged,
+    ruled,
+    width_of,
+)
 from inferwatch.ui.steps.columns import StepColumn, StepKey, columns_of, key_of
 
 LANE_ROWS = 2
-"""Tokens against their budget, and requests against max_num_seqs."""
+"""Token budget and max_num_seqs."""
 LANE_FROM = 8
-"""Rows of all; with fewer there is one row a lane less."""
+"""Height below which there is one lane less."""
 DECADES = 1
-"""The least that the scale covers, in powers of ten."""
+"""Least decades of the scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +43,11 @@ class StepPicture:
     budget: int | None = None
     max_seqs: int | None = None
     end: str = ""
-    """The moment of its right end, as text."""
+    """Wall time of the right end."""
 
 
 class StepLine(Panel):
-    """One column a step, or several; the newest on the right."""
+    """A column per step, or per several; the newest is on the right."""
 
     DEFAULT_CSS = """
     StepLine { height: 1fr; min-height: 6; }
@@ -48,7 +55,7 @@ class StepLine(Panel):
 
     @dataclass
     class StepChosen(Message):
-        """A step was pointed at."""
+        """A step was clicked."""
 
         step: Step
 
@@ -57,27 +64,25 @@ class StepLine(Panel):
 
     @property
     def capacity(self) -> int:
-        """Columns there is room for."""
+        """Columns that fit."""
         return max(self.size.width - MARGIN - 1, 1)
 
     def show(self, picture: StepPicture) -> None:
-        """Take another picture."""
         self._picture = picture
         self.redraw()
 
     def on_click(self, event: events.Click) -> None:
-        """Point at the longest step under the mouse."""
         place = event.x - MARGIN - self._left
         if event.y and 0 <= place < len(self._columns):
             self.post_message(self.StepChosen(self._columns[place].longest))
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, bars, two lanes, and where the chosen step stands."""
+        """Draw heading, bars, two lanes and the selected step."""
         picture = self._picture
         self._columns = columns_of(picture.steps, picture.a_column, self.capacity)
         if not self._columns:
-            told = (TextRun(f"  {picture.why_none}", "faint"),)
-            return [self._heading(width), told]
+            reason = (TextRun(f"  {picture.why_none}", "faint"),)
+            return [self._heading(width), reason]
         lanes = LANE_ROWS if height >= LANE_FROM else LANE_ROWS - 1
         rows = max(height - 2 - lanes, 1)
         lines = [self._heading(width), *self._bars(rows)]
@@ -88,7 +93,7 @@ class StepLine(Panel):
 
     @property
     def _left(self) -> int:
-        """Free columns on the left: the newest step is always in the same place."""
+        """Blank columns on the left: the newest step keeps its place."""
         return max(self.capacity - len(self._columns), 0)
 
     def _heading(self, width: int) -> Line:
@@ -143,28 +148,28 @@ class StepLine(Panel):
         return self._lane("reqs", values, self._picture.max_seqs, "seqs")
 
     def _lane(self, name: str, values: list[int], limit: int | None, ink: str) -> Line:
-        """Shares of a limit in one row; what reaches it is drawn as the limit."""
+        """Draw shares of a limit in one row; what reaches it is highlighted."""
         top = limit or max(values, default=0) or 1
-        runs: list[TextRun] = [_label(name), TextRun(" " * self._left)]
+        cells = [(" ", "")] * self._left
         for value in values:
             full = limit is not None and value >= limit
             glyph = "█" if full else _eighth(value / top)
-            runs.append(TextRun(glyph, "warn" if full else ink))
-        return _joined(runs)
+            cells.append((glyph, "warn" if full else ink))
+        return (_label(name), *merged(cells))
 
     def _axis(self, width: int) -> Line:
-        """What lanes are measured against, and where the chosen step stands."""
+        """Draw the limits of the lanes, and the place of the selected step."""
         picture = self._picture
         place = self._place()
         budget, seqs = _limit(picture.budget), _limit(picture.max_seqs)
-        told = f"tokens of {budget} · requests of {seqs}"
+        limits_text = f"tokens of {budget} · requests of {seqs}"
         until = f"until {picture.end}" if picture.end else ""
         end = f"{until} ┘" if until else ""
         at = None if place is None else MARGIN + self._left + place
         start = MARGIN
-        if at is not None and at <= start + len(told):
+        if at is not None and at <= start + len(limits_text):
             start = at + 2
-        text = f"{'':{start}}{told}"
+        text = f"{'':{start}}{limits_text}"
         stop = width - 1  # where the time of the right end goes: not under the mark
         if at is not None and stop - len(end) - 1 <= at:
             stop, end = at - 1, until
@@ -195,7 +200,7 @@ class StepLine(Panel):
 
 
 def scale_of(durations_ns: Sequence[int]) -> tuple[float, float]:
-    """The ends of a log scale in ns: round, and a decade apart at least.
+    """Return the ends of a log scale in ns: round, at least a decade apart.
 
     >>> scale_of([3_100_000, 9_000_000]), scale_of([3_100_000, 1_200_000_000])
     ((1000000.0, 10000000.0), (1000000.0, 2000000000.0))
@@ -206,7 +211,7 @@ def scale_of(durations_ns: Sequence[int]) -> tuple[float, float]:
 
 
 def _eighth(share: float) -> str:
-    """What is known is seen, however little it is; only a limit fills a cell."""
+    """Return a bar; a known value is visible, and only a limit fills the cell."""
     if share <= 0:
         return " "
     return BARS[min(int(share * len(BARS)), len(BARS) - 1)]
@@ -226,24 +231,9 @@ def _row(
     width: int,
     inks: Sequence[str],
 ) -> Line:
-    runs = []
-    for column in range(width):
-        glyph, layer = cells.get((row, column), (" ", -1))
-        runs.append(TextRun(glyph, inks[layer] if layer >= 0 else ""))
-    return _joined(runs)
-
-
-def _joined(runs: Sequence[TextRun]) -> Line:
-    """Neighbours of one ink as one run."""
-    line: list[TextRun] = []
-    for run in runs:
-        if line and line[-1].ink == run.ink:
-            line[-1] = TextRun(line[-1].text + run.text, run.ink)
-        else:
-            line.append(run)
-    return tuple(line)
+    drawn = (cells.get((row, column), (" ", -1)) for column in range(width))
+    return merged((glyph, inks[layer] if layer >= 0 else "") for glyph, layer in drawn)
 
 
 def took(step: Step) -> str:
-    """How long a step took, as text."""
     return format_duration(step.duration_ns / NS_PER_S)

@@ -1,8 +1,7 @@
-"""What a terminal shows, cell by cell, so that only what changed is written.
+"""The cells of the terminal, to write only those that changed.
 
-Textual writes whole stretches of a line again, each piece with all its colours, however
-few of its cells changed. Over a slow line that is the difference between a picture and
-a wait.
+Textual rewrites whole stretches of a line with all their colours, even for one changed
+cell, which is slow over a slow line.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 
 BRIDGE = 4
-"""Unchanged cells of the same ink are written again where a jump would cost more."""
+"""Up to so many unchanged cells of the same ink are rewritten instead of skipped."""
 ATTRIBUTES = {
     "bold": "1",
     "dim": "2",
@@ -36,11 +35,11 @@ ATTRIBUTES = {
     "overline": "53",
 }
 UNSEEN_ON_BLANK = frozenset("12358") | {"6", ""}
-"""Of the attributes, those that do not show where nothing is written."""
+"""Attributes that are invisible on a blank cell."""
 
 
 class Ink(NamedTuple):
-    """How a cell is drawn, as a terminal is told it; None: it does not matter."""
+    """How a cell is drawn, as escape codes; None does not matter."""
 
     attributes: tuple[str, ...] | None
     foreground: str | None
@@ -49,12 +48,12 @@ class Ink(NamedTuple):
 
 NO_INK = Ink((), "39", "49")
 Piece = tuple[int, int, Strip]
-"""CellRow, column, what stands from there on."""
+"""Row, column and the strip from there."""
 
 
 @lru_cache(maxsize=4096)
 def inks(style: Style | None, system: ColorSystem) -> tuple[Ink, Ink]:
-    """Of a style: that of a letter, and that of a blank."""
+    """Return the ink of a style for letters, and for blanks."""
     if style is None:
         return _same(NO_INK), _same(NO_INK._replace(attributes=None, foreground=None))
     attributes = tuple(
@@ -72,7 +71,7 @@ def inks(style: Style | None, system: ColorSystem) -> tuple[Ink, Ink]:
 
 @lru_cache(maxsize=4096)
 def _same(ink: Ink) -> Ink:
-    """Equal inks are one: comparing them is then cheap."""
+    """Return the same object for equal inks, so that they compare fast."""
     return ink
 
 
@@ -90,7 +89,6 @@ class CellRow:
         self.inks = [NO_INK] * width
 
     def put(self, x: int, other: "CellRow") -> bool:
-        """Put other cells there; whether that changed anything."""
         letters, inked = other.letters, other.inks
         room = len(self.letters) - x
         if len(letters) > room:
@@ -102,7 +100,6 @@ class CellRow:
         return True
 
     def add(self, segments: Iterable[Segment], system: ColorSystem) -> None:
-        """More cells at its end."""
         for text, style, control in segments:
             if control:
                 continue
@@ -130,30 +127,30 @@ class CellRow:
 
 
 class Picture:
-    """What is to be seen, and what the terminal has been told of it."""
+    """The picture wanted, and what the terminal was last sent."""
 
     def __init__(self) -> None:
         self._size = Size(0, 0)
         self._wanted: list[CellRow] = []
-        self._told: list[CellRow] = []
+        self._sent: list[CellRow] = []
         self._changed: set[int] = set()
         self._ink: Ink | None = None
-        """The terminal's; None: unknown."""
+        """The terminal's current ink; None is unknown."""
 
     def forget(self) -> None:
-        """The terminal may show anything: all of it is written next time."""
+        """Forget what the terminal shows, so that all of it is written again."""
         width, height = self._size
-        self._told = [CellRow(width, letter="\0") for _ in range(height)]
+        self._sent = [CellRow(width, letter="\0") for _ in range(height)]
         self._changed = set(range(height))
         self._ink = None
 
     @property
     def differs(self) -> bool:
-        """There is something to tell."""
+        """Whether there are changes to write."""
         return bool(self._changed)
 
     def take(self, update: CompositorUpdate, size: Size, system: ColorSystem) -> bool:
-        """Take what Textual would write; False if it is nothing known."""
+        """Apply an update of Textual; return False if its type is unknown."""
         if not isinstance(update, LayoutUpdate | ChopsUpdate):
             return False
         if size != self._size:
@@ -169,14 +166,14 @@ class Picture:
         return True
 
     def changes(self) -> str:
-        """What makes the terminal show it, of which it is told herewith."""
+        """Return the escape sequence of all changes, and mark them as written."""
         text: list[str] = []
         for y in sorted(self._changed):
-            wanted, told = self._wanted[y], self._told[y]
-            for place, x, end in _runs(wanted, told, y):
+            wanted, sent = self._wanted[y], self._sent[y]
+            for place, x, end in _runs(wanted, sent, y):
                 text.append(place)
                 text.extend(self._written(wanted, x, end))
-            told.letters[:], told.inks[:] = wanted.letters, wanted.inks
+            sent.letters[:], sent.inks[:] = wanted.letters, wanted.inks
         self._changed.clear()
         return "".join(text)
 
@@ -187,7 +184,7 @@ class Picture:
             yield "".join(map(row.letters.__getitem__, cells))
 
     def _dip(self, ink: Ink) -> str:
-        """Change the terminal's ink to this one, as far as it matters."""
+        """Return the codes that change the ink, as far as it matters."""
         before = self._ink
         attributes = ink.attributes
         if before is not None and (
@@ -212,7 +209,7 @@ class Picture:
 
 
 def pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[Piece]:
-    """What an update of Textual's says of each row."""
+    """Yield the strips of an update of Textual."""
     if isinstance(update, LayoutUpdate):
         for y, strips in enumerate(update.strips, update.region.y):
             x = update.region.x
@@ -229,10 +226,10 @@ def pieces(update: LayoutUpdate | ChopsUpdate) -> Iterator[Piece]:
                 yield y, x, chop
 
 
-def _runs(wanted: CellRow, told: CellRow, y: int) -> Iterator[tuple[str, int, int]]:
-    """Stretches to write, each with how the cursor gets there."""
+def _runs(wanted: CellRow, sent: CellRow, y: int) -> Iterator[tuple[str, int, int]]:
+    """Yield stretches to write, with the cursor movement before each."""
     reached: int | None = None
-    for begin, end, plain in _stretches(wanted, told):
+    for begin, end, plain in _stretches(wanted, sent):
         if reached is None:
             yield f"\x1b[{y + 1};{begin + 1}H", begin, end
         elif _bridged(wanted, reached, begin):
@@ -242,23 +239,23 @@ def _runs(wanted: CellRow, told: CellRow, y: int) -> Iterator[tuple[str, int, in
         reached = end if plain else None
 
 
-def _stretches(wanted: CellRow, told: CellRow) -> list[tuple[int, int, bool]]:
-    """Cells in a row that differ; False after one whose width is disputed."""
+def _stretches(wanted: CellRow, sent: CellRow) -> list[tuple[int, int, bool]]:
+    """Return differing stretches; False after one whose width terminals disagree on."""
     letters = wanted.letters
-    cells = zip(letters, told.letters, wanted.inks, told.inks, strict=True)
+    cells = zip(letters, sent.letters, wanted.inks, sent.inks, strict=True)
     differing = [x for x, (a, b, c, d) in enumerate(cells) if a != b or c is not d]
-    found: list[tuple[int, int, bool]] = []
+    stretches: list[tuple[int, int, bool]] = []
     begin, end, plain = 0, 0, False
     for x in differing:
         if x < end:
             continue
         if plain and x == end:
-            found.pop()
+            stretches.pop()
         else:
             begin = _character_at(letters, x)
         end, plain = _character_end(letters, x), _plain(letters[x])
-        found.append((begin, end, plain))
-    return found
+        stretches.append((begin, end, plain))
+    return stretches
 
 
 def _character_at(letters: Sequence[str], x: int) -> int:
@@ -279,7 +276,7 @@ def _right(cells: int) -> str:
 
 
 def _bridged(row: CellRow, begin: int, end: int) -> bool:
-    """It is shorter to write what stands there already."""
+    """Return True if rewriting cells is shorter than a cursor movement."""
     ink = row.inks[begin - 1]
     return end - begin < BRIDGE and all(
         each is ink or (each.attributes is None and each.background == ink.background)
@@ -288,5 +285,5 @@ def _bridged(row: CellRow, begin: int, end: int) -> bool:
 
 
 def _plain(letter: str) -> bool:
-    """Every terminal agrees on its width; after others the cursor is placed anew."""
+    """Return True if every terminal agrees on the width of a letter."""
     return len(letter) == 1 and (letter < "\u0250" or "\u2000" <= letter < "\u2c00")

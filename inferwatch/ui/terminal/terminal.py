@@ -1,8 +1,7 @@
-"""The terminal of this process, which may stall or go away at any time.
+"""The terminal of this process, which may stall or disappear at any time.
 
-Neither may hold anything up: what is watched is recorded on, and leaving is leaving.
-Textual waits for the terminal in the thread that everything else runs in, and reads on
-after its end; both is put right here.
+Recording goes on and the app can be left regardless. Textual writes to the terminal in
+the main thread and reads after its end; both are fixed here.
 """
 
 import asyncio
@@ -41,28 +40,28 @@ from inferwatch.ui.terminal.picture import Picture
 from inferwatch.visible import visible, visible_lines
 
 KEY_PATIENCE_S = 1.0
-"""For what a key began; then the next one goes to whatever is in sight."""
+"""Longest wait for the effects of a key before the next one is handled."""
 AT_ONCE = frozenset({"ctrl+c"})
-"""Leaving waits for nothing."""
+"""Keys that do not wait."""
 
 
 class TypeAheadApp(App[ReturnType]):
-    """An app that takes one key at a time.
+    """An app that handles one key at a time.
 
-    Textual hands out keys as they come, also to a screen that is not made yet or is
-    being taken away. Here the next one waits until the last has been acted upon and
-    whatever that brought stands there: a page, a screen, a dialog with its field.
+    Textual passes keys on at once, even to a screen that is still being built or
+    removed. Here the next key waits until the last one has taken effect: a page, a
+    screen, a dialog with its field.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._typed: deque[events.Key | events.Paste] = deque()
         self._next_key: events.Event | None = None
-        """It has waited, and goes its way."""
+        """The queued event now being handled."""
         self._handing_out: asyncio.Task[None] | None = None
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys one by one; everything else as it comes."""
+        """Queue keys and pass on everything else."""
         if not isinstance(event, (events.Key, events.Paste)):
             await super().on_event(event)
             return
@@ -76,7 +75,7 @@ class TypeAheadApp(App[ReturnType]):
             self._handing_out = asyncio.create_task(self._hand_out())
 
     async def arrived(self) -> None:
-        """When no page is on its way."""
+        """Wait until no page is being switched to."""
 
     async def _hand_out(self) -> None:
         while self._typed and self.is_running:
@@ -92,7 +91,7 @@ class TypeAheadApp(App[ReturnType]):
                 return
 
     async def _acted_upon(self, target: DOMNode) -> None:
-        """Follow a key through the queues it goes through, and what it began."""
+        """Wait for a key and its effects to pass through the message queues."""
         await _reached(self)
         for pump in target.ancestors_with_self:
             await _reached(pump)
@@ -109,7 +108,7 @@ def _at_once(event: events.Event) -> bool:
 
 
 async def _reached(pump: MessagePump) -> None:
-    """When it has handled all it was sent so far; at once if it is no more."""
+    """Wait until a message pump has handled its queue; at once if it is closed."""
     reached = asyncio.Event()
     if pump.call_later(reached.set):
         await reached.wait()
@@ -118,30 +117,30 @@ async def _reached(pump: MessagePump) -> None:
 PIECE_BYTES = 1024
 ESCAPE = b"\x1b"
 ROOM_BYTES = 2048
-"""Of pictures that may be on their way when another is sent after them."""
+"""Most bytes of pictures on the way before another one is sent."""
 PATIENCE_S = 10.0
-"""For an answer that does not come; then we draw without."""
+"""Longest wait for the terminal's answer before drawing without it."""
 SLOW_S = 0.5
-"""A picture that waits longer than this is told of, and ..."""
+"""A picture that waits longer than this makes the line slow."""
 SLOW_FOR_S = 5.0
-"""... so long, if no other has to wait."""
+"""How long the line counts as slow after the last such wait."""
 HOW_FAR = "\x1b[?2026$p"
 LAST_OF_A_PICTURE = "\x1b[0m\x1b[?2026l"
-"""Where one was cut short: ordinary ink, and what is written is seen at once."""
+"""After a picture that was cut: reset the ink and end the synchronized update."""
 DRAIN_S = 1.0
-"""For the terminal to take the last of it, and for the input to be let go."""
+"""Longest wait for the last output, and for the input thread to end."""
 LOOK_MS = 500
-"""A hang-up is told at once; this is for a kernel that forgets to."""
+"""Poll interval, in case the kernel does not report a hang-up."""
 GONE = {errno.EIO, errno.EPIPE, errno.EBADF, errno.ENXIO, errno.ENODEV}
-"""What writing to, or reading from, a terminal fails with that is no more."""
+"""Errors of a terminal that is gone."""
 
 
 class Output:
-    """Writes in a thread of its own: whoever writes never waits and never fails."""
+    """Writes in its own thread, so that callers never wait and never fail."""
 
     def __init__(self, fileno: int, gone: Callable[[], None]) -> None:
         self.emptied: Callable[[], None] = _nobody
-        """Called when the terminal has taken everything."""
+        """Called once everything was written."""
         self._fileno = fileno
         self._gone = gone
         self._changed = Condition()
@@ -153,24 +152,24 @@ class Output:
 
     @property
     def empty(self) -> bool:
-        """The terminal has taken everything."""
+        """Whether everything was written."""
         with self._changed:
             return not (self._waiting or self._writing)
 
     def write(self, data: bytes, *, picture: bool) -> None:
-        """Write it when the terminal can take it."""
+        """Write as soon as the terminal accepts it."""
         with self._changed:
             self._waiting.append((data, picture))
             self._changed.notify_all()
 
     def leave_out_pictures(self) -> None:
-        """Those that wait will not be looked at any more, nor the rest of one."""
+        """Drop waiting pictures, and the rest of the one being written."""
         with self._changed:
             self._waiting = deque(each for each in self._waiting if not each[1])
             self._leaving_out = self._writing
 
     def drained(self, seconds: float) -> bool:
-        """Wait until all is written; no longer than so without any going on."""
+        """Wait until all is written; give up after ``seconds`` without progress."""
         with self._changed:
             while not self.empty:
                 before = self._written
@@ -204,7 +203,7 @@ class Output:
             data = data[end:]
 
     def _write_piece(self, data: bytes) -> None:
-        """Also where somebody made the terminal refuse to wait."""
+        """Write all, even to a descriptor in non-blocking mode."""
         while data:
             try:
                 written = os.write(self._fileno, data)
@@ -218,7 +217,7 @@ class Output:
 
 
 def _piece_end(picture: bytes) -> int:
-    """Where a picture may end early: before a control sequence, never within one."""
+    """Return where a picture may end early: before a control sequence."""
     end = picture.rfind(ESCAPE, 1, PIECE_BYTES)
     if len(picture) <= PIECE_BYTES or end < 0:
         end = picture.find(ESCAPE, PIECE_BYTES)
@@ -226,44 +225,44 @@ def _piece_end(picture: bytes) -> int:
 
 
 class Terminal:
-    """The terminal that this process shows on: its output, and whether it is there."""
+    """The terminal of this process: its output, and whether it still exists."""
 
     def __init__(self, input_fileno: int, output_fileno: int) -> None:
         self.gone = Event()
-        """It hung up, or was closed."""
+        """Set once the terminal hung up or was closed."""
         self.output = Output(output_fileno, self.hung_up)
         self._fileno = input_fileno
         self._lock = threading.Lock()
-        self._told: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
         Thread(target=self._watch, name="terminal-hang-up", daemon=True).start()
 
     def when_gone(self, tell: Callable[[], None]) -> None:
-        """Call this, from another thread, when it is gone; at once if it is."""
+        """Call ``tell`` from another thread once the terminal is gone."""
         with self._lock:
-            self._told.append(tell)
+            self._callbacks.append(tell)
             gone = self.gone.is_set()
         if gone:
             tell()
 
     def forget(self, tell: Callable[[], None]) -> None:
-        """Do not call this any more."""
+        """Remove a callback of :meth:`when_gone`."""
         with self._lock, suppress(ValueError):
-            self._told.remove(tell)
+            self._callbacks.remove(tell)
 
     def say(self, text: str) -> None:
-        """A line for people, where no app shows; it waits no longer than a moment."""
+        """Print a line while no app is shown; waits only briefly."""
         self.output.write(f"{visible_lines(text)}\n".encode(), picture=False)
         self.output.drained(DRAIN_S)
 
     def hung_up(self) -> None:
-        """It is no more: tell everybody, and let nothing keep this process."""
+        """Report that the terminal is gone, and make sure that this process ends."""
         with self._lock:
             if self.gone.is_set():
                 return
             self.gone.set()
-            told = list(self._told)
+            callbacks = list(self._callbacks)
         watchdog.end_within()
-        for tell in told:
+        for tell in callbacks:
             tell()
 
     def _watch(self) -> None:
@@ -276,7 +275,7 @@ class Terminal:
 
 @cache
 def terminal() -> Terminal:
-    """The terminal this process shows on, watched from the first call on."""
+    """Return the terminal of this process, watched from the first call on."""
     stdin, stderr = sys.__stdin__, sys.__stderr__
     return Terminal(
         stdin.fileno() if stdin else 0,
@@ -285,26 +284,25 @@ def terminal() -> Terminal:
 
 
 class DrawingPace:
-    """How fast pictures get through to people, and so how often to draw one.
+    """How fast pictures reach the terminal, and so how often to draw.
 
-    A terminal that tells whether it draws in one go (DECRQM 2026) is asked that after
-    a picture: its answer says that it has come so far, however much lies on the way.
-    Of another we know only whether it takes what is written.
+    A terminal with synchronized output (DECRQM 2026) is queried after a picture; its
+    answer confirms that it came so far. Of others only the write buffer is known.
     """
 
     def __init__(self) -> None:
         self._answers = False
-        """The terminal does tell."""
+        """The terminal answers queries."""
         self._asked_s: float | None = None
         self._asked_bytes = self._more_bytes = 0
-        """On the way: before the question that was not answered yet, and after it."""
+        """Bytes on the way before the pending query, and after it."""
         self._held_since_s: float | None = None
         self._drawn_s = 0.0
         self._slow_until_s = 0.0
         self._every_s = 0.0
 
     def may_draw(self, now_s: float, *, empty: bool) -> bool:
-        """There is room for another picture; if not, one waits from now on."""
+        """Return True if there is room for another picture; otherwise one waits."""
         if self._asked_s is not None and now_s - self._asked_s > PATIENCE_S:
             self._asked_s, self._asked_bytes = None, 0
         room = empty and self._asked_bytes + self._more_bytes <= ROOM_BYTES
@@ -313,7 +311,7 @@ class DrawingPace:
         return room
 
     def drawn(self, size: int, now_s: float) -> bool:
-        """A picture of so many bytes is being written; whether to ask after it."""
+        """Record a picture being written; return True to query after it."""
         if self._held_since_s is not None and now_s - self._held_since_s > SLOW_S:
             self._every_s = now_s - self._drawn_s
             self._slow_until_s = now_s + self._every_s + SLOW_FOR_S
@@ -323,7 +321,7 @@ class DrawingPace:
         return self._asks(now_s)
 
     def answered(self, now_s: float) -> bool:
-        """The terminal has come as far as the question; whether to ask again."""
+        """Record the answer to a query; return True to query again."""
         self._answers = True
         self._asked_s, self._asked_bytes = None, 0
         return self._asks(now_s)
@@ -336,27 +334,27 @@ class DrawingPace:
         return True
 
     def every_s(self, now_s: float) -> float | None:
-        """So often a picture gets through; None: as often as there is one."""
+        """Return the interval of pictures on a slow line, else None."""
         return self._every_s if now_s < self._slow_until_s else None
 
 
 class Changes(CompositorUpdate):
-    """What Textual would write, as far as the terminal does not show it yet."""
+    """An update of Textual, reduced to the cells the terminal does not show yet."""
 
     def __init__(self, driver: "TerminalDriver") -> None:
         self._driver = driver
 
     def render_segments(self, console: Console) -> str:
-        """Called when, and only when, it is written."""
+        """Return the changes; called only when they are written."""
         del console
         return self._driver.drawn()
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's, on a terminal that may be slow, stall or go away.
+    """Textual's driver for a terminal that may be slow, stall or disappear.
 
-    Of Textual's driver it uses what has no underscore. Should another release do it
-    all differently, the watchdog remains.
+    It uses only public names of Textual's driver. Should a release change them, the
+    watchdog still ends the process.
     """
 
     def __init__(
@@ -376,16 +374,15 @@ class TerminalDriver(LinuxDriver):
         self._shows_pictures = False
         self._picture = Picture()
         self._reminder: asyncio.TimerHandle | None = None
-        """To draw although no answer came."""
+        """Draws although no answer came."""
 
     def write(self, data: str) -> None:
-        """Write, and wait for nothing."""
         self._terminal.output.write(
             data.encode("utf-8", "backslashreplace"), picture=self._shows_pictures
         )
 
     def start_application_mode(self) -> None:
-        """Take the terminal, whatever it shows."""
+        """Take over the terminal, whatever it shows."""
         self._picture.forget()
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's
         self._shows_pictures = True
@@ -393,7 +390,7 @@ class TerminalDriver(LinuxDriver):
         self._terminal.when_gone(self._leave)
 
     def take(self, update: CompositorUpdate) -> CompositorUpdate | None:
-        """What to write for it now; None: nothing, or later all in one."""
+        """Return what to write for an update now, None for nothing yet."""
         app = self._shown_by
         system = app.console._color_system or ColorSystem.TRUECOLOR  # noqa: SLF001
         if not self._picture.take(update, app.size, system):
@@ -402,7 +399,7 @@ class TerminalDriver(LinuxDriver):
         return self.changes()
 
     def changes(self) -> CompositorUpdate | None:
-        """What is to be written now; None: nothing, or later all in one."""
+        """Return the changes to write now, None for nothing yet."""
         if not self._picture.differs:
             return None
         empty = self._terminal.output.empty
@@ -413,24 +410,24 @@ class TerminalDriver(LinuxDriver):
         return None
 
     def drawn(self) -> str:
-        """The changes, on their way; with a question, where that is understood."""
+        """Return the changes being sent, with a query if the terminal answers them."""
         text = self._picture.changes()
         asks = self.pace.drawn(len(text), monotonic())
         return text + HOW_FAR if asks else text
 
     def answered(self) -> None:
-        """The terminal has drawn what it was sent."""
+        """Handle the terminal's answer that it has drawn."""
         if self.pace.answered(monotonic()):
             self.write(HOW_FAR)
         self._look_again()
 
     def repaint(self) -> None:
-        """The terminal may show anything: draw all of it."""
+        """Repaint everything, as the terminal may show anything."""
         self._picture.forget()
         self._look_again()
 
     def run_input_thread(self) -> None:
-        """Read until told to stop, or there is nothing to read from."""
+        """Read until told to stop or the terminal is gone."""
         self._input_thread = threading.current_thread()
         try:
             super().run_input_thread()
@@ -440,7 +437,7 @@ class TerminalDriver(LinuxDriver):
             self._terminal.hung_up()
 
     def disable_input(self) -> None:
-        """Read no more; that thread gets no longer than a moment to notice."""
+        """Stop reading; the thread gets a moment to notice."""
         self.exit_event.set()
         if self._input_thread is not None:
             self._input_thread.join(DRAIN_S)
@@ -451,14 +448,14 @@ class TerminalDriver(LinuxDriver):
         super().disable_input()
 
     def stop_application_mode(self) -> None:
-        """Give the terminal back as it was."""
+        """Restore the terminal."""
         self._shows_pictures = False
         self._terminal.output.leave_out_pictures()
         self.write(LAST_OF_A_PICTURE)
         super().stop_application_mode()
 
     def close(self) -> None:
-        """Let go of it; what it does not take in time, it may take later or never."""
+        """Close the terminal; pending output may come later or never."""
         self._terminal.forget(self._leave)
         self._terminal.output.emptied = _nobody
         if not self._terminal.output.drained(DRAIN_S):
@@ -466,13 +463,11 @@ class TerminalDriver(LinuxDriver):
         super().close()
 
     def _leave(self) -> None:
-        """Nobody is there: what is shown ends."""
         self.exit_event.set()
         with suppress(RuntimeError):  # the loop is closed: it has ended
             self._shown_in.call_soon_threadsafe(self._shown_by.exit)
 
     def _emptied(self) -> None:
-        """There is room for what waits."""
         with suppress(RuntimeError):
             self._shown_in.call_soon_threadsafe(self._look_again)
 
@@ -487,38 +482,38 @@ class TerminalDriver(LinuxDriver):
 
 
 def _nobody() -> None:
-    """Nothing waits to be drawn."""
+    """Do nothing."""
 
 
 class TerminalApp(TypeAheadApp[ReturnType]):
-    """An app that stands safely on its terminal.
+    """An app that handles an unreliable terminal.
 
-    Whatever it shows, the terminal obeys none of it: our own widgets make text visible,
-    and this holds for Textual's as well. Whether the terminal stalls or goes, the app
-    can be left.
+    It obeys no control sequence in the text shown: our widgets make it visible, and a
+    line filter does so for Textual's. The app can be left even if the terminal stalls
+    or disappears.
     """
 
     def get_driver_class(self) -> type[Driver]:
-        """Ours in place of Textual's own; whoever names another one gets that."""
-        found = super().get_driver_class()
-        return TerminalDriver if found is LinuxDriver else found
+        """Replace Textual's default driver by ours."""
+        driver_class = super().get_driver_class()
+        return TerminalDriver if driver_class is LinuxDriver else driver_class
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        """Only what changed, and only as fast as the terminal takes it."""
+        """Write only changes, and only as fast as the terminal takes them."""
         driver, update = self._driver, cast("Any", renderable)
         if isinstance(driver, TerminalDriver) and isinstance(update, CompositorUpdate):
             update = driver.take(update)
         super()._display(screen, update)
 
     def show_changes(self) -> None:
-        """Draw what waited for the terminal."""
+        """Draw the changes that waited for the terminal."""
         if isinstance(self._driver, TerminalDriver):
             update: Any = self._driver.changes()
             super()._display(self.screen, update)
 
     @property
     def drawn_every_s(self) -> float | None:
-        """So often a slow line lets us draw; None: as often as there is news."""
+        """Interval of pictures on a slow line; None is no limit."""
         if isinstance(self._driver, TerminalDriver):
             return self._driver.pace.every_s(monotonic())
         return None
@@ -530,13 +525,13 @@ class TerminalApp(TypeAheadApp[ReturnType]):
 
     @on(events.AppFocus)
     def _repaint(self) -> None:
-        """Somebody else may have written over it."""
+        """Repaint, as another program may have written to the terminal."""
         if isinstance(self._driver, TerminalDriver):
             self._driver.repaint()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """What every line of every widget passes on its way to the terminal."""
-        return [*super().get_line_filters(), NOTHING_OBEYED]
+        """Filter every line of every widget."""
+        return [*super().get_line_filters(), CONTROL_CHARACTER_FILTER]
 
     def notify(
         self,
@@ -547,7 +542,7 @@ class TerminalApp(TypeAheadApp[ReturnType]):
         timeout: float | None = None,
         markup: bool = False,
     ) -> None:
-        """Show a message; its words are no markup unless that is said."""
+        """Show a notification, without markup by default."""
         super().notify(
             visible_lines(message),
             title=visible(title),
@@ -557,14 +552,15 @@ class TerminalApp(TypeAheadApp[ReturnType]):
         )
 
 
-class NothingObeyed(LineFilter):
-    """Replaces what should have been made visible and was not.
+class ControlCharacterFilter(LineFilter):
+    """Replaces control characters that a widget left in its text.
 
-    The line is laid out already: what takes a cell leaves a mark, the rest goes.
+    The line is already laid out: characters with a width become a mark, others are
+    removed.
     """
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """The line, safe."""
+        """Return the safe segments."""
         del background
         if all(text.isprintable() for text, _, _ in segments):
             return segments
@@ -581,5 +577,5 @@ def _safe(text: str) -> str:
     return "".join(marks)
 
 
-NOTHING_OBEYED = NothingObeyed()
-"""One for all: lines remember what each filter made of them."""
+CONTROL_CHARACTER_FILTER = ControlCharacterFilter()
+"""A single instance, as lines cache the result of each filter."""

@@ -1,4 +1,4 @@
-"""One setting of a tune: how it stands and why, in a few lines or whole."""
+"""One setting of a tune: its state and why, in short or in full."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -17,7 +17,7 @@ Span = tuple[float, float]
 
 
 class TuneDetail(Panel):
-    """The setting under the cursor; enter shows all of it."""
+    """The setting under the cursor; enter shows it in full."""
 
     DEFAULT_CSS = """
     TuneDetail { height: 5; background: $surface; }
@@ -27,12 +27,10 @@ class TuneDetail(Panel):
     _progress: TuneProgress | None = None
 
     def show(self, row: TuneRow | None, progress: TuneProgress) -> None:
-        """Take a setting."""
         self._row, self._progress = row, progress
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Heading, state, numbers, what makes them doubtful."""
         row, progress = self._row, self._progress
         if row is None or progress is None:
             return ()
@@ -54,7 +52,6 @@ class TuneDetail(Panel):
 
 
 def facts(row: TuneRow, goal: Goal) -> Iterator[str]:
-    """Its numbers, each with its interval, in short phrases."""
     standing, result = row.standing, row.result
     if standing.score is None:
         yield "no number yet" if not row.trials else counted(len(row.trials), "trial")
@@ -88,11 +85,7 @@ def _spanned(goal: Goal, span: Span | None) -> str:
     return f" ({low}–{high})"
 
 
-# The whole of it.
-
-
-def told(row: TuneRow, progress: TuneProgress) -> Iterator[str]:
-    """All that is known of a setting, a line each; an empty one parts."""
+def setting_lines(row: TuneRow, progress: TuneProgress) -> Iterator[str]:
     yield f"--{' --'.join(each.lstrip('-') for each in row.point.command_flags)}"
     yield row.said
     yield from facts(row, progress.goal)
@@ -100,14 +93,14 @@ def told(row: TuneRow, progress: TuneProgress) -> Iterator[str]:
         yield f"! {doubt}"
     for trial in row.trials:
         yield ""
-        yield from trial_told(trial, progress.goal)
+        yield from trial_lines(trial, progress.goal)
     if not row.trials:
         yield ""
         yield "It was not measured yet."
 
 
-def trial_told(trial: Trial, goal: Goal) -> Iterator[str]:
-    """One trial: when, in which session, what came of it."""
+def trial_lines(trial: Trial, goal: Goal) -> Iterator[str]:
+    """Yield a trial: when, in which session, and its result."""
     record = trial.record
     how = "turned while the engine ran" if record.live else "as started"
     yield (

@@ -1,4 +1,4 @@
-"""What else a tune shows: throughput against p99, and the latest sentences."""
+"""Panels of a tune besides its table: head, plot and messages."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
@@ -29,11 +29,11 @@ from inferwatch.ui.kit.renderables.text import (
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 BAR_CELLS = 20
 CLOCK_CELLS = 8
-"""For the seconds behind it."""
+"""Cells of the seconds behind the bar."""
 
 
 class TuneHead(Panel):
-    """The goal and the clock; the stage with its bar; why this is measured now."""
+    """Goal and time; stage and progress; why this setting is measured."""
 
     DEFAULT_CSS = """
     TuneHead { height: 4; }
@@ -44,7 +44,7 @@ class TuneHead(Panel):
     _ending = False
 
     def show(self, progress: TuneProgress, name: str, *, ending: bool) -> None:
-        """Take it as of now; the name is that of what is tuned."""
+        """Show the progress of a tune; ``name`` is the model or server."""
         self._progress, self._name, self._ending = progress, name, ending
         if self.size.width:
             needed = 1 + len(self._body(self.size.width))
@@ -54,7 +54,6 @@ class TuneHead(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The rows."""
         if self._progress is None:
             return ()
         return [self._title(self._progress, width), *self._body(width)][:height]
@@ -105,14 +104,14 @@ class TuneHead(Panel):
 
 
 def _why(now: TuneProgress, width: int) -> Iterator[Line]:
-    """Why this is measured now; how it stands."""
+    """Yield why this setting is measured, and the best so far."""
     why = now.now.why if now.now else "what to measure next is being chosen"
     yield fit((TextRun("   "), TextRun(why, "muted")), width)
     yield from _bulleted(_verdict(now), width, 2, _star(now))
 
 
 def _verdict(now: TuneProgress) -> str:
-    """How sure the best is; the score alone where nobody can tell yet."""
+    """Return the verdict, or the best score while it is open."""
     result = now.result
     if result is None or result.best is None:
         over = now.stage is TuneStage.DONE
@@ -132,7 +131,6 @@ def _bulleted(text: str, width: int, most: int, mark: str) -> Iterator[Line]:
 
 
 def _ended(now: TuneProgress, width: int) -> Iterator[Line]:
-    """The verdict whole, what it costs, and the command line to paste."""
     yield from _bulleted(_verdict(now), width, 3, _star(now))
     result = now.result
     if result is None:
@@ -158,7 +156,7 @@ INKS = {
 
 
 class TunePlot(Panel):
-    """Throughput against p99, the frontier marked, intervals drawn."""
+    """Throughput against p99, with the frontier and intervals."""
 
     DEFAULT_CSS = """
     TunePlot { height: 1fr; min-height: 9; }
@@ -167,12 +165,10 @@ class TunePlot(Panel):
     _progress: TuneProgress | None = None
 
     def show(self, progress: TuneProgress) -> None:
-        """Take what was measured."""
         self._progress = progress
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The plot under its heading."""
         heading = ruled((TextRun("throughput and p99", "muted"),), (), width)
         result = self._progress.result if self._progress else None
         if result is None or width < LEAST_WIDTH or height <= LEAST_HEIGHT:
@@ -187,11 +183,11 @@ class TunePlot(Panel):
         return [heading, *lines][:height]
 
 
-class TuneSaid(Panel):
-    """The latest sentences and trials; how far the machine drifts."""
+class TuneMessages(Panel):
+    """The latest messages and trials, and the drift of the machine."""
 
     DEFAULT_CSS = """
-    TuneSaid { height: 4; }
+    TuneMessages { height: 4; }
     """
 
     _said: Sequence[str] = ()
@@ -199,7 +195,6 @@ class TuneSaid(Panel):
     _drift: float | None = None
 
     def show(self, progress: TuneProgress, drift: float | None) -> None:
-        """Take what was said so far."""
         self._said, self._drift = progress.said[-MOST_SENTENCES:], drift
         self._trials = [
             f"#{each.record.number} {values_text(each.point)}: "
@@ -210,7 +205,7 @@ class TuneSaid(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The newest that there is room for: sentences first, then trials."""
+        """Draw the newest that fit: messages first, then trials."""
         heading = ruled((TextRun("what happened", "muted"),), self._right(), width)
         room = max(height - 1, 0)
         lines: list[Line] = []
@@ -230,7 +225,7 @@ class TuneSaid(Panel):
 
 MOST_SENTENCES, MOST_TRIALS = 2, 20
 DRIFT_WORTH = 0.05
-"""From here on it is more than most settings differ by."""
+"""Drift from which it exceeds most differences between settings."""
 
 
 def _marked(folded: Sequence[str]) -> Iterator[Line]:

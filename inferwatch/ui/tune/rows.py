@@ -1,4 +1,4 @@
-"""Rows of a tune: each setting, how it stands, and why it is so."""
+"""Rows of a tune: settings, their state and the reason."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from inferwatch.studies.tune.trial import Trial, TrialOutcome
 
 
 class RowState(StrEnum):
-    """How a setting stands."""
+    """State of a setting."""
 
     BEST = "best"
     LIKE_BEST = "not told apart"
@@ -52,7 +52,7 @@ class TuneRow:
     point: Point
     state: RowState
     why: str
-    """Of its state, whole; empty where the state says it all."""
+    """Reason of the state; empty if none is needed."""
     standing: PointStanding
     result: PointResult | None
     trials: tuple[Trial, ...]
@@ -62,19 +62,17 @@ class TuneRow:
 
     @property
     def key(self) -> str:
-        """What tells it from all others."""
         return self.point.text
 
     @property
     def said(self) -> str:
-        """Its state with the reason, in one line."""
         if self.state is RowState.DROPPED and self.why:
             return self.why
         return f"{self.state}: {self.why}" if self.why else str(self.state)
 
 
 def rows_of(progress: TuneProgress) -> Sequence[TuneRow]:
-    """All settings: as they stand, then those to come, then those without number."""
+    """Return all settings: ranked ones, those to come, those that failed."""
     space, trials = progress.space, progress.trials
     rules = SearchRules(goal=progress.goal)
     results = {e.point: e for e in progress.result.points} if progress.result else {}

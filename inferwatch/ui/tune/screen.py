@@ -1,4 +1,4 @@
-"""A tune while it goes on: which settings are best so far, and how sure is that?"""
+"""The tune screen: the best settings so far, and how certain that is."""
 
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
@@ -18,11 +18,11 @@ from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.messages import GoBack
 from inferwatch.ui.pages import TunePage
-from inferwatch.ui.tune.detail import TuneDetail, told
-from inferwatch.ui.tune.panels import TuneHead, TunePlot, TuneSaid
+from inferwatch.ui.tune.detail import TuneDetail, setting_lines
+from inferwatch.ui.tune.panels import TuneHead, TuneMessages, TunePlot
 from inferwatch.ui.tune.rows import TuneRow, rows_of
 from inferwatch.ui.tune.table import TuneTable
-from inferwatch.ui.widgets.drawers import Key, toggle_help
+from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help
 from inferwatch.visible import visible, visible_lines
 
 NUMBERS: Mapping[str, Sequence[str]] = {
@@ -84,7 +84,7 @@ NUMBERS: Mapping[str, Sequence[str]] = {
 
 
 class EndTuneScreen(ConfirmScreen):
-    """Ctrl-C a second time means yes: who types it twice wants out."""
+    """Asks before ending a tune; a second ctrl+c means yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "answer(True)", "yes", show=False, priority=True),
@@ -100,7 +100,7 @@ class EndTuneScreen(ConfirmScreen):
 
 
 class SettingScreen(ModalScreen[None]):
-    """All that is known of a setting: numbers, trials, sessions, causes in full."""
+    """A setting in full: numbers, trials, sessions, causes."""
 
     DEFAULT_CSS = """
     SettingScreen { align: center middle; background: $background 60%; }
@@ -121,27 +121,25 @@ class SettingScreen(ModalScreen[None]):
         self._row, self._progress = row, progress
 
     def compose(self) -> ComposeResult:
-        """Its lines, folded where they are long."""
-        text = "\n".join(told(self._row, self._progress))
+        text = "\n".join(setting_lines(self._row, self._progress))
         with VerticalScroll() as scroll:
             scroll.border_title = escape(visible(self._row.point.text))
             yield Static(visible_lines(text), markup=False)
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        """Arrows scroll."""
         self.query_one(VerticalScroll).focus()
 
 
 QUESTION = "Which settings are best, and how sure is that?"
 WIDE, TALL = 150, 34
-"""Columns and rows from which on there is room for the plot."""
+"""Size from which there is room for the plot."""
 LOOK_EVERY_S = 0.5
 KEYS: tuple[Key, ...] = (("click", "on a row: that setting; twice: its details"),)
 
 
 class TuneScreen(Screen[None]):
-    """Looks at a tune twice a second, until it has ended and people leave."""
+    """Polls a tune twice a second, until it has ended and the user leaves."""
 
     NAME = "tune"
     DEFAULT_CSS = """
@@ -153,24 +151,18 @@ class TuneScreen(Screen[None]):
         #settings TunePlot { display: none; }
         &.-tall #settings TunePlot { display: block; }
         &.-tall TuneDetail { height: 6; }
-        &.-tall #settings TuneSaid { height: 6; }
-        &.-low TuneSaid, &.-over TuneSaid { display: none; }
-        &.-over.-tall TuneSaid { display: block; }
+        &.-tall #settings TuneMessages { height: 6; }
+        &.-low TuneMessages, &.-over TuneMessages { display: none; }
+        &.-over.-tall TuneMessages { display: block; }
         &.-low TuneDetail { height: 3; }
         &.-wide #beside { display: block; }
-        &.-wide #settings TunePlot, &.-wide #settings TuneSaid { display: none; }
+        &.-wide #settings TunePlot, &.-wide #settings TuneMessages { display: none; }
         &.-wide #beside TunePlot { height: 2fr; max-height: 30; }
-        &.-wide #beside TuneSaid { height: 1fr; min-height: 4; }
+        &.-wide #beside TuneMessages { height: 1fr; min-height: 4; }
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(
-            "question_mark",
-            "help",
-            "help",
-            key_display="?",
-            tooltip="This help: all keys, and what every number means",
-        ),
+        HELP_BINDING,
         Binding(
             "q",
             "cancel",
@@ -189,48 +181,41 @@ class TuneScreen(Screen[None]):
         self.page = page
         self._rows: dict[str, TuneRow] = {}
         self._judged: tuple[object, ...] | None = None
-        """What rows were last made of."""
+        """What the rows were computed from."""
         self._drift: float | None = None
         self._ending = False
         self._saw_end = False
 
     def compose(self) -> ComposeResult:
-        """What goes on, the settings, the one that is pointed at, what happened."""
         yield TuneHead()
         with Horizontal(id="body"):
             with Vertical(id="settings"):
                 yield TuneTable()
                 yield TunePlot()
                 yield TuneDetail()
-                yield TuneSaid()
+                yield TuneMessages()
             with Vertical(id="beside"):
                 yield TunePlot()
-                yield TuneSaid()
+                yield TuneMessages()
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        """Begin to look."""
         self.query_one(TuneTable).focus()
         self.set_interval(LOOK_EVERY_S, self.look)
         self.look()
 
     def on_resize(self) -> None:
-        """More where there is room."""
         wide, tall = self.size.width >= WIDE, self.size.height >= TALL
         self.set_class(wide, "-wide")
         self.set_class(tall, "-tall")
         self.set_class(self.size.height < 20, "-low")
         self.call_after_refresh(self.look)
 
-    # What is shown.
-
     @property
     def progress(self) -> TuneProgress:
-        """As of now."""
         return self.page.task.progress
 
     def look(self) -> None:
-        """Show the tune as it is now."""
         if not self.is_mounted:
             return
         now = self.progress
@@ -243,18 +228,18 @@ class TuneScreen(Screen[None]):
         self._show_detail(now)
         for plot in self.query(TunePlot):
             plot.show(now)
-        for said in self.query(TuneSaid):
+        for said in self.query(TuneMessages):
             said.show(now, self._drift)
         if self.is_over and not self._saw_end:
             self._saw_end = True
             self._end()
 
     def _judge(self, now: TuneProgress) -> None:
-        """Only where there is something new: it is arithmetic."""
-        made_of = (len(now.trials), now.space, now.now, now.result)
-        if made_of == self._judged:
+        """Compute the rows again if there is something new."""
+        basis = (len(now.trials), now.space, now.now, now.result)
+        if basis == self._judged:
             return
-        self._judged = made_of
+        self._judged = basis
         self._rows = {row.key: row for row in rows_of(now)}
         if any(each.numbers for each in now.trials):
             rules = SearchRules(goal=now.goal)
@@ -275,18 +260,14 @@ class TuneScreen(Screen[None]):
             self.app.push_screen(SettingScreen(row, self.progress))
 
     def action_help(self) -> None:
-        """Open or close the explanations."""
-        toggle_help(self, QUESTION, {HERE: KEYS}, told=NUMBERS)
-
-    # How it ends.
+        toggle_help(self, QUESTION, {HERE: KEYS}, texts=NUMBERS)
 
     @property
     def is_over(self) -> bool:
-        """It has ended; what it came to is shown."""
         return self.page.running.done()
 
     def _end(self) -> None:
-        """A result stays; who ended it, or waits for one that failed, is let go."""
+        """Show the result, or leave if the tune was ended or failed."""
         running = self.page.running
         if self._ending or running.cancelled() or running.exception() is not None:
             self.post_message(GoBack())
@@ -296,17 +277,16 @@ class TuneScreen(Screen[None]):
         self.refresh_bindings()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What goes on can be ended, a result can be left."""
+        """A running tune can be ended, a result can be left."""
         del parameters
         known = {"leave": self.is_over, "cancel": not self.is_over}
         return known.get(action, True)
 
     def action_leave(self) -> None:
-        """Leave the result."""
         self.post_message(GoBack())
 
     def action_cancel(self) -> None:
-        """End what goes on, after asking."""
+        """End the tune, after asking."""
         if not self._ending:
             self._ask()
 

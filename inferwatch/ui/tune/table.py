@@ -1,4 +1,4 @@
-"""The settings of a tune, one row each: how they stand, with their intervals drawn."""
+"""The settings of a tune with their intervals drawn."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
@@ -16,20 +16,20 @@ from inferwatch.ui.tune.rows import GLYPHS, RowState, TuneRow
 
 Span = tuple[float, float]
 NAMES = ("max-num-", "enable-")
-"""Beginnings of flags that headings go without."""
+"""Prefixes of flags that titles leave out."""
 MOST_CELLS = 22
-"""Of a variable's column."""
+"""Widest column of a variable."""
 BAR, POINT = "━", "●"
 FROM_BELOW, BEYOND_IT = "◂", "▸"
-"""Where an interval goes on beyond the scale."""
+"""Ends of an interval beyond the scale."""
 BEYOND = 0.5
-"""Of the extent of the scores: so far intervals widen the scale, and no further."""
+"""Share of the range of scores by which intervals may widen the scale."""
 LEAST_EXTENT = 0.1
-"""Of a score: what differs by less lies close together, as it is."""
+"""Least range of the scale, as a share of a score."""
 
 
 class TuneTable(CursorTable[TuneRow]):
-    """The best first; what is to come after that, what came to nothing last."""
+    """Settings ranked by score, then those to come, then those that failed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -55,12 +55,10 @@ class TuneTable(CursorTable[TuneRow]):
         self._shown: tuple[object, ...] = ()
 
     def show(self, progress: TuneProgress, rows: Sequence[TuneRow]) -> None:
-        """Take them as they stand; the cursor stays on its setting."""
         self.columns = tuple(_columns(progress, rows))
         self.show_rows(rows)
 
     def key_of(self, row: TuneRow) -> str:
-        """Its setting."""
         return row.key
 
 
@@ -90,7 +88,7 @@ def _columns(
 
 
 def heading(flag: str) -> str:
-    """A flag as a column is headed.
+    """Return a flag as the title of a column.
 
     >>> heading("max-num-batched-tokens"), heading("block-size")
     ('batched-tokens', 'block-size')
@@ -150,18 +148,15 @@ def _state(row: TuneRow, width: int) -> Line:
     return spread(fit(said, width), (), width)
 
 
-# Intervals.
-
-
 def _extent(rows: Sequence[TuneRow]) -> Span | None:
-    """Room for all scores, and for intervals as far as that is sensible."""
-    known = [row.standing for row in rows if row.standing.score is not None]
-    scores = [each.score for each in known if each.score is not None]
+    """Return the range of all scores, widened by intervals within limits."""
+    standings = [row.standing for row in rows if row.standing.score is not None]
+    scores = [each.score for each in standings if each.score is not None]
     if not scores:
         return None
     low, high = min(scores), max(scores)
     extent = max(high - low, abs(high) * LEAST_EXTENT) or 1.0
-    ends = [end for each in known for end in each.span or ()]
+    ends = [end for each in standings for end in each.span or ()]
     low = max(min([low, *ends]), low - extent * BEYOND)
     high = min(max([high, *ends]), high + extent * BEYOND)
     pad = (high - low) * 0.02 or extent
@@ -187,7 +182,7 @@ def _bar(extent: Span | None) -> Callable[[TuneRow, int], Line]:
 
 
 def interval_bar(score: float, span: Span | None, extent: Span, width: int) -> Line:
-    """An interval on the scale that all rows share.
+    """Draw an interval on the scale of all rows.
 
     >>> "".join(r.text for r in interval_bar(5, (3, 8), (0, 10), 11))
     '   ━━●━━━  '

@@ -1,18 +1,16 @@
-"""Asks for other settings and shows what they would have made of the last minutes."""
+"""The what-if dialog: predicts the last minutes with other settings."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from textwrap import wrap
-from threading import Event
 from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label
 
 from collectors.contract.clock import NS_PER_S
@@ -25,15 +23,15 @@ from inferwatch.studies.what_if.recorded import RecordedRun
 from inferwatch.studies.what_if.setting import SchedulerSetting, SettingChange, combined
 from inferwatch.studies.what_if.shown import run_shown
 from inferwatch.studies.what_if.table import NOT_TOLD, heads, rows, sentences
-from inferwatch.ui.kit.dialogs import DialogInput
+from inferwatch.ui.kit.dialogs import DialogInput, GivenUpError, TableDialog
 from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AskedField:
-    """One setting that may be other."""
+class SettingField:
+    """A setting that can be changed."""
 
     key: str
     label: str
@@ -41,7 +39,7 @@ class AskedField:
     most: float
     whole: bool = True
     now: Callable[[SchedulerSetting], str]
-    """Its present value."""
+    """Formats the present value."""
 
 
 def _blocks(setting: SchedulerSetting) -> str:
@@ -49,20 +47,20 @@ def _blocks(setting: SchedulerSetting) -> str:
 
 
 FIELDS = (
-    AskedField(
+    SettingField(
         key="max_num_seqs",
         label="max_num_seqs",
         most=65_536,
         now=lambda setting: f"{setting.max_num_seqs:,}",
     ),
-    AskedField(
+    SettingField(
         key="max_num_batched_tokens",
         label="batched tokens",
         most=10_000_000,
         now=lambda setting: f"{setting.max_num_batched_tokens:,}",
     ),
-    AskedField(key="kv_blocks", label="KV blocks", most=1_000_000_000, now=_blocks),
-    AskedField(
+    SettingField(key="kv_blocks", label="KV blocks", most=1_000_000_000, now=_blocks),
+    SettingField(
         key="rate",
         label="arrival rate ×",
         least=0.01,
@@ -74,26 +72,26 @@ FIELDS = (
 
 
 def read_fields(texts: Mapping[str, str]) -> list[SettingChange]:
-    """The changes that are asked for, as typed.
+    """Return the changes typed into the fields.
 
     Raises:
-        UsageError: a text is none of that, or it is too much at once.
+        UsageError: a text is invalid, or there are too many combinations.
     """
-    found = {each.key: _values(each, texts.get(each.key, "")) for each in FIELDS}
-    whole = {each.key: [int(n) for n in found[each.key]] for each in FIELDS}
+    values = {each.key: _values(each, texts.get(each.key, "")) for each in FIELDS}
+    whole = {each.key: [int(n) for n in values[each.key]] for each in FIELDS}
     return combined(
         max_num_seqs=whole["max_num_seqs"],
         max_num_batched_tokens=whole["max_num_batched_tokens"],
         kv_blocks=whole["kv_blocks"],
-        rate=found["rate"],
+        rate=values["rate"],
     )
 
 
-def _values(field: AskedField, text: str) -> list[float]:
+def _values(field: SettingField, text: str) -> list[float]:
     return [_value(field, word) for word in text.replace(",", " ").split()]
 
 
-def _value(field: AskedField, word: str) -> float:
+def _value(field: SettingField, word: str) -> float:
     try:
         value = float(word)
     except ValueError:
@@ -108,62 +106,57 @@ def _value(field: AskedField, word: str) -> float:
 
 
 SPAN_NS = 300 * NS_PER_S
-"""The last minutes are those that are kept in memory."""
+"""The last minutes are kept in memory."""
 
 ROWS_BESIDE = len(FIELDS) + 7
-"""Title, hint, border, footer."""
-
-
-class _GivenUpError(Exception):
-    """Nobody waits for it any more."""
+"""Rows of title, hint, border and footer."""
 
 
 class WhatIfTable(Panel):
-    """Measured, simulated as it was, its error, and what was asked; then sentences."""
+    """Measured, simulated and predicted values, and their explanation."""
 
     DEFAULT_CSS = """
     WhatIfTable { height: auto; min-height: 3; }
     """
 
-    _told: WhatIf | None = None
-    _said = ""
+    _result: WhatIf | None = None
+    _note = ""
 
     def say(self, text: str) -> None:
-        """In place of a table."""
-        self._told, self._said = None, text
+        """Show a text in place of the table."""
+        self._result, self._note = None, text
         self._fit()
 
-    def show(self, told: WhatIf) -> None:
-        """Take what was found."""
-        self._told, self._said = told, ""
+    def show(self, result: WhatIf) -> None:
+        self._result, self._note = result, ""
         self._fit()
 
     def _fit(self) -> None:
         width = self.size.width or 76
-        self.styles.height = max(len(self._told_lines(width)), 3)
+        self.styles.height = max(len(self._all_lines(width)), 3)
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """All of it: what holds it scrolls."""
+        """Draw everything; its container scrolls."""
         del height
-        return [fit(line, width) for line in self._told_lines(width)]
+        return [fit(line, width) for line in self._all_lines(width)]
 
-    def _told_lines(self, width: int) -> list[Line]:
-        if self._told is None:
-            return [(TextRun(each, "muted"),) for each in wrap(self._said, width)]
-        told = self._told
-        lines = _table(told, width)
+    def _all_lines(self, width: int) -> list[Line]:
+        if self._result is None:
+            return [(TextRun(each, "muted"),) for each in wrap(self._note, width)]
+        result = self._result
+        lines = _table(result, width)
         lines.append(())
-        for sentence in sentences(told):
+        for sentence in sentences(result):
             ink = "warn" if "cannot say" in sentence else "muted"
             lines += [(TextRun(each, ink),) for each in wrap(sentence, width)]
         return lines
 
 
-def _table(told: WhatIf, width: int) -> list[Line]:
-    """As many columns as there is room for; the last ones are counted."""
-    body = list(rows(told))
-    titles = ["", "measured", "as it was", "error", *heads(told)]
+def _table(result: WhatIf, width: int) -> list[Line]:
+    """Return the columns that fit; the others are counted."""
+    body = list(rows(result))
+    titles = ["", "measured", "as it was", "error", *heads(result)]
     every = [
         [row.name, row.measured, row.as_was, row.error, *row.predicted] for row in body
     ]
@@ -172,27 +165,27 @@ def _table(told: WhatIf, width: int) -> list[Line]:
     while shown > 4 and sum(widths[:shown]) + 2 * (shown - 1) > width:
         shown -= 1
     lines: list[Line] = [_row(titles[:shown], widths, None)]
-    lines += [_row(row[:shown], widths, told) for row in every]
+    lines += [_row(row[:shown], widths, result) for row in every]
     if shown < len(widths):
         more = len(widths) - shown
         lines.append((TextRun(f"{more} more: a wider terminal shows them", "faint"),))
     return lines
 
 
-def _row(cells: Sequence[str], widths: Sequence[int], told: WhatIf | None) -> Line:
+def _row(cells: Sequence[str], widths: Sequence[int], result: WhatIf | None) -> Line:
     runs = [TextRun(cells[0].ljust(widths[0]), "muted")]
     for place, (cell, width) in enumerate(zip(cells, widths, strict=False)):
         if not place:
             continue
-        ink = "muted" if told is None or place in {2, 3} else "strong"
-        if told is not None and cell == NOT_TOLD:
+        ink = "muted" if result is None or place in {2, 3} else "strong"
+        if result is not None and cell == NOT_TOLD:
             ink = "warn"
         runs.append(TextRun(f"  {cell.rjust(width)}", ink))
     return tuple(runs)
 
 
-class WhatIfScreen(ModalScreen[None]):
-    """The dialog; it looks at the moment that is shown when it opens."""
+class WhatIfScreen(TableDialog):
+    """The dialog; it starts from the moment shown when it opens."""
 
     DEFAULT_CSS = """
     WhatIfScreen {
@@ -220,8 +213,8 @@ class WhatIfScreen(ModalScreen[None]):
         Binding("ctrl+c", "leave", "close", show=False, priority=True),
         Binding("tab,down", "app.focus_next", "next", key_display="tab"),
         Binding("shift+tab,up", "app.focus_previous", "before", show=False),
-        Binding("pagedown", "turn(1)", "scroll", key_display="pgdn", priority=True),
-        Binding("pageup", "turn(-1)", "scroll up", show=False, priority=True),
+        Binding("pagedown", "scroll(1)", "scroll", key_display="pgdn", priority=True),
+        Binding("pageup", "scroll(-1)", "scroll up", show=False, priority=True),
     ]
     HINT = "others, such as 16, 64; enter predicts, esc closes"
 
@@ -229,11 +222,9 @@ class WhatIfScreen(ModalScreen[None]):
         super().__init__()
         self._feed, self._source = feed, source
         self._run: RecordedRun | None = None
-        self._asked: list[SettingChange] = []
-        self._given_up = Event()
+        self._changes: list[SettingChange] = []
 
     def compose(self) -> ComposeResult:
-        """A row a setting, then what was found."""
         with Vertical(id="sheet"):
             yield Label("What if it were set otherwise?", id="title")
             for field in FIELDS:
@@ -249,33 +240,20 @@ class WhatIfScreen(ModalScreen[None]):
         yield KeyFooter()
 
     def on_mount(self) -> None:
-        """Simulate it as it was, at once."""
+        """Simulate the present setting at once."""
         self.query_one(Input).focus()
         self._predict()
 
     def on_resize(self) -> None:
-        """The table has what the fields leave."""
+        """Give the table the rows that the fields leave."""
         left = max(self.size.height - ROWS_BESIDE, 3)
         self.query_one(VerticalScroll).styles.max_height = left
-
-    def on_unmount(self) -> None:
-        """Whoever computes may stop."""
-        self._given_up.set()
-
-    def action_leave(self) -> None:
-        """Back to the screen."""
-        self.dismiss(None)
-
-    def action_turn(self, way: int) -> None:
-        """Through the table, where it is higher than the screen."""
-        scrolled = self.query_one(VerticalScroll)
-        scrolled.scroll_relative(y=way * max(scrolled.size.height - 1, 1))
 
     @on(Input.Submitted)
     def _answer(self) -> None:
         hint = self.query_one("#hint", Label)
         try:
-            self._asked = read_fields({each.key: self._text(each) for each in FIELDS})
+            self._changes = read_fields({each.key: self._text(each) for each in FIELDS})
         except InferwatchError as error:
             hint.update(f"▲ {error}")
             hint.add_class("-wrong")
@@ -284,13 +262,8 @@ class WhatIfScreen(ModalScreen[None]):
         hint.remove_class("-wrong")
         self._predict()
 
-    def _text(self, field: AskedField) -> str:
+    def _text(self, field: SettingField) -> str:
         return self.query_one(f"#field-{field.key}", Input).value
-
-    @property
-    def is_busy(self) -> bool:
-        """It still computes what was asked."""
-        return any(not each.is_finished for each in self.workers if each.node is self)
 
     @work(exclusive=True)
     async def _predict(self) -> None:
@@ -300,16 +273,16 @@ class WhatIfScreen(ModalScreen[None]):
             if self._run is None:
                 self._run = await self._recorded()
                 self._show_present(self._run.setting)
-            told = await asyncio.to_thread(self._computed, self._run, self._asked)
+            result = await asyncio.to_thread(self._computed, self._run, self._changes)
         except InferwatchError as error:
             table.say(f"Cannot say: {error}.")
-        except _GivenUpError:
+        except GivenUpError:
             return
         else:
-            table.show(told)
+            table.show(result)
 
     async def _recorded(self) -> RecordedRun:
-        """The last minutes, up to the moment that is shown."""
+        """Return the last minutes before the moment shown."""
         feed, source = self._feed, self._source
         now_ns = feed.now_ns()
         shown = feed.snapshot(SnapshotQuery(Window.SESSION, client=True, source=source))
@@ -321,7 +294,7 @@ class WhatIfScreen(ModalScreen[None]):
 
     def _heard(self, _: int) -> None:
         if self._given_up.is_set():
-            raise _GivenUpError
+            raise GivenUpError
 
     def _show_present(self, setting: SchedulerSetting) -> None:
         for field in FIELDS:

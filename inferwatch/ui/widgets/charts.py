@@ -1,7 +1,8 @@
-"""The charts there are, each declared once and shown wherever it helps."""
+"""Every chart over time, declared once for all screens."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from itertools import accumulate
 from statistics import fmean
 
@@ -22,19 +23,23 @@ Values = Sequence[float | None]
 Columns = tuple[float | None, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+Limit = Callable[[Snapshot], float | None]
+
+
+@dataclass(frozen=True)
 class Series:
     """One layer of a chart: where its values come from and how it looks."""
 
     label: str
     ink: str
-    texture: Texture
-    values: Callable[[Snapshot], Sequence[float | None]]
+    values: Callable[[Snapshot], Values]
+    texture: Texture = Texture.SOLID
+    _: KW_ONLY
     show: Callable[[float | None], str] = format_duration
-    """Writes one value for the heading; durations of a chart share their unit."""
+    """Formats a value for the heading; durations of a chart share their unit."""
     fold: Fold = fmean
     late: bool = False
-    """It is told some time after it was: until then its last value heads the chart."""
+    """Values arrive late: until then the last one stands in the heading."""
 
 
 def _no_limit(_: Snapshot) -> float | None:
@@ -51,72 +56,71 @@ def _no_other(_: Snapshot) -> "ChartPlan | None":
 
 @dataclass(frozen=True, kw_only=True)
 class ChartPlan:
-    """A chart's heading, its layers from the bottom and its y axis."""
+    """A chart's heading, its layers from the bottom up and its y axis."""
 
     title: str
     note: str
-    """Who measured, and in what."""
+    """Vantage and unit, shown after the title."""
     series: tuple[Series, ...]
     unit: str = ""
     stacked: bool = True
-    """Layers lie on each other; else each is measured from zero, smallest first."""
-    full: Callable[[Snapshot], float | None] = _no_limit
-    """A fixed top of the axis, where there is one."""
+    """Stack the layers; otherwise each starts at zero, the smallest first."""
+    full: Limit = _no_limit
+    """Fixed top of the axis."""
     least: float = 0.0
-    """The axis never shows less than this."""
+    """Lowest top of the axis."""
     lane: Series | None = None
-    """Drawn above the others on an axis of its own."""
-    lane_full: Callable[[Snapshot], float | None] = _no_limit
-    """A fixed top of that axis."""
+    """Series above the others, on an axis of its own."""
+    lane_full: Limit = _no_limit
+    """Fixed top of that axis."""
     lane_unit: str = ""
     trace: Series | None = None
-    """A dotted line over the others, to hold against them."""
-    limit: Callable[[Snapshot], float | None] = _no_limit
-    """What the values cannot exceed, drawn as a ceiling where they come near."""
+    """Dotted line over the layers, to compare them with."""
+    limit: Limit = _no_limit
+    """Highest possible value, drawn as a ceiling if values come near it."""
     limit_label: str = ""
     show_limit: Callable[[float], str] = _as_is
-    told_by: object = None
-    """The column without which it is another chart, where a server tells no steps:"""
-    counted: "ChartPlan | None" = None
-    """that one, of what the server counts."""
-    instead: "Callable[[Snapshot], ChartPlan | None]" = _no_other
-    """Another chart that tells more of this snapshot; None: this one."""
+    needs_column: object = None
+    """Timeline column without which a server without steps gets the fallback."""
+    fallback: "ChartPlan | None" = None
+    """Chart of the server's own counters."""
+    substitute: "Callable[[Snapshot], ChartPlan | None]" = _no_other
+    """A chart that fits this snapshot better; None keeps this one."""
     optional: bool = False
-    """It has no place on the screen before there is a value."""
+    """Hidden until it has a value."""
 
-    def is_told(self, snapshot: Snapshot) -> bool:
-        """There is a value to draw."""
+    def has_value(self, snapshot: Snapshot) -> bool:
         return any(
             value is not None
-            for series in self.of(snapshot).drawn
+            for series in self.of(snapshot).all_series
             for value in series.values(snapshot)
         )
 
     def of(self, snapshot: Snapshot) -> "ChartPlan":
-        """This, or what can be drawn instead."""
-        other = self.instead(snapshot)
+        """Return this chart, or the one to draw in its place."""
+        other = self.substitute(snapshot)
         if other is not None:
             return other
-        if self.counted is None or not snapshot.without_steps:
+        if self.fallback is None or not snapshot.without_steps:
             return self
-        told = getattr(snapshot.timeline, number_of(self.told_by).name)
-        return self if any(each is not None for each in told) else self.counted
+        told = getattr(snapshot.timeline, number_of(self.needs_column).name)
+        return self if any(each is not None for each in told) else self.fallback
 
     @property
-    def drawn(self) -> tuple[Series, ...]:
-        """All that is drawn: the layers, the lane, the trace."""
+    def all_series(self) -> tuple[Series, ...]:
+        """All series in drawing order: layers, lane, trace."""
         over = (each for each in (self.lane, self.trace) if each is not None)
         return (*self.series, *over)
 
     def tops(self, columns: Sequence[Columns]) -> list[list[float]]:
-        """For each column the upper edges of the layers, none in a gap."""
+        """Return the upper edges of the layers per column, empty in a gap."""
         return [self._tops_of(values) for values in zip(*columns, strict=True)]
 
     def texts(self, values: Sequence[float | None]) -> Sequence[str]:
-        """What the heading says: a value for each layer."""
+        """Format one value per series for the heading."""
         if self.unit == "s":
             return format_durations(values)
-        each = zip(self.drawn, values, strict=True)
+        each = zip(self.all_series, values, strict=True)
         return [series.show(value) for series, value in each]
 
     def _tops_of(self, values: Sequence[float | None]) -> list[float]:
@@ -127,7 +131,6 @@ class ChartPlan:
 
 
 def _timeline(field: object) -> Callable[[Snapshot], Values]:
-    """A column of the timeline as it is."""
     name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
@@ -139,7 +142,7 @@ def _timeline(field: object) -> Callable[[Snapshot], Values]:
 
 
 def _per_second(field: object) -> Callable[[Snapshot], Values]:
-    """Counts per bin as a rate; the running bin counts only the time it has had."""
+    """Return counts as a rate; the current bin is divided by the time elapsed in it."""
     name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
@@ -155,7 +158,7 @@ def _per_second(field: object) -> Callable[[Snapshot], Values]:
 
 
 def _per_step(field: object) -> Callable[[Snapshot], Values]:
-    """Counts per bin as a mean over its steps."""
+    """Return counts divided by the steps of their bin."""
     name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
@@ -172,7 +175,7 @@ def _divide(values: Values, by: Sequence[float]) -> Values:
 
 
 def _of_total(field: object) -> Callable[[Snapshot], Values]:
-    """KV blocks as a share of all."""
+    """Return KV blocks as a share of all blocks."""
     name = number_of(field).name
 
     def values(snapshot: Snapshot) -> Values:
@@ -193,65 +196,75 @@ def _mean(value: float | None) -> str:
     return "    –" if value is None else f"{value:5.1f}"
 
 
-def _whole(_: Snapshot) -> float:
+def whole(_: Snapshot) -> float:
     return 1.0
 
 
-def _worst(label: str, field: object) -> Series:
-    return Series(
-        label=label,
-        ink="worst",
-        texture=Texture.DOTTED,
-        values=_timeline(field),
-        fold=max,
+share_series = partial(Series, show=format_share)
+share_chart = partial(ChartPlan, unit="%", full=whole)
+_count_series = partial(Series, fold=max, show=_count)
+_mean_series = partial(Series, show=_mean)
+_block_series = partial(share_series, fold=last)
+
+
+def latency_chart(
+    title: str,
+    note: str,
+    mean: Callable[[Snapshot], Values],
+    most: Callable[[Snapshot], Values],
+) -> ChartPlan:
+    """Return a chart of the maximum over the mean."""
+    return ChartPlan(
+        title=title,
+        note=note,
+        unit="s",
+        stacked=False,
+        series=(
+            Series("mean", "mean", mean),
+            Series("max", "worst", most, Texture.DOTTED, fold=max),
+        ),
     )
 
 
-def _typical(label: str, field: object) -> Series:
-    return Series(
-        label=label,
-        ink="mean",
-        texture=Texture.SOLID,
-        values=_timeline(field),
-    )
+def _latency(
+    vantage: str, title: str, mean: object, most: object, fallback: ChartPlan
+) -> ChartPlan:
+    note = f"{vantage}, worst over mean"
+    chart = latency_chart(title, note, _timeline(mean), _timeline(most))
+    return replace(chart, needs_column=most, fallback=fallback)
 
 
 def _mean_only(title: str, field: object, note: str = "") -> ChartPlan:
-    """What a server's sums and counts tell: exact, but nothing of single requests."""
+    """Return a chart of an exact mean, from a server's sum and count."""
     return ChartPlan(
         title=title,
         note=f"scrape, exact mean{note}",
         unit="s",
-        series=(_typical("mean", field),),
+        series=(Series("mean", "mean", _timeline(field)),),
     )
 
 
-TTFT = ChartPlan(
-    title="TTFT",
-    told_by=Timeline.ttft_max_s,
-    counted=_mean_only("TTFT", Timeline.ttft_mean_s),
-    note="frontend, worst over mean",
-    unit="s",
-    stacked=False,
-    series=(_typical("mean", Timeline.ttft_mean_s), _worst("max", Timeline.ttft_max_s)),
+_TTFT_MEAN = _mean_only("TTFT", Timeline.ttft_mean_s)
+_ITL_MEAN = _mean_only("ITL", Timeline.itl_mean_s)
+TTFT = _latency(
+    "frontend", "TTFT", Timeline.ttft_mean_s, Timeline.ttft_max_s, _TTFT_MEAN
 )
-STEP_TIME = ChartPlan(
-    told_by=Timeline.step_max_s,
-    counted=_mean_only("ITL", Timeline.itl_mean_s, ", about a step's time"),
-    title="step time",
-    note="engine, worst over mean",
-    unit="s",
-    stacked=False,
-    series=(_typical("mean", Timeline.step_mean_s), _worst("max", Timeline.step_max_s)),
+ITL = _latency("engine", "ITL", Timeline.itl_mean_s, Timeline.itl_max_s, _ITL_MEAN)
+STEP_TIME = _latency(
+    "engine",
+    "step time",
+    Timeline.step_mean_s,
+    Timeline.step_max_s,
+    replace(_ITL_MEAN, note=f"{_ITL_MEAN.note}, about a step's time"),
 )
 FLOOR = ChartPlan(
-    told_by=Timeline.step_max_s,
-    counted=STEP_TIME.counted,
+    needs_column=Timeline.step_max_s,
+    fallback=STEP_TIME.fallback,
     title="step time",
     note="engine, mean; its floor derived",
     unit="s",
     series=(
-        _typical("step", Timeline.step_mean_s),
+        Series("step", "mean", _timeline(Timeline.step_mean_s)),
         Series(
             label=label_of(Timeline.gap_mean_s),
             ink="waiting",
@@ -266,43 +279,27 @@ FLOOR = ChartPlan(
         values=_timeline(Timeline.floor_mean_s),
     ),
 )
-"""What steps took, what passed between them, and what hardware would have needed."""
-ITL = ChartPlan(
-    told_by=Timeline.itl_max_s,
-    counted=_mean_only("ITL", Timeline.itl_mean_s),
-    title="ITL",
-    note="engine, worst over mean",
-    unit="s",
-    stacked=False,
-    series=(_typical("mean", Timeline.itl_mean_s), _worst("max", Timeline.itl_max_s)),
-)
-
-_DECODE = Series(
+"""Step time, the gaps between steps and the least time the hardware needs."""
+_DECODE = _mean_series(
     label=label_of(Timeline.batch_decode),
     ink="decode",
-    texture=Texture.SOLID,
     values=_timeline(Timeline.batch_decode),
-    show=_mean,
 )
-_PREFILL = Series(
+_PREFILL = _mean_series(
     label=label_of(Timeline.batch_prefill),
     ink="prefill",
     texture=Texture.DOTTED,
     values=_timeline(Timeline.batch_prefill),
-    show=_mean,
 )
-_WAITING = Series(
+_WAITING = _count_series(
     label=label_of(Timeline.waiting_max),
     ink="waiting",
     texture=Texture.DOTTED,
     values=_timeline(Timeline.waiting_max),
-    fold=max,
-    show=_count,
 )
 
 
 def _max_num_seqs(snapshot: Snapshot) -> float | None:
-    """How many requests a step can have, where all engines say the same."""
     limits = {info.max_num_seqs for info in snapshot.engines}
     return limits.pop() if len(limits) == 1 else None
 
@@ -311,21 +308,18 @@ _REQUESTS = ChartPlan(
     title="requests",
     note="scrape, running, queue above",
     series=(
-        Series(
+        _count_series(
             label=label_of(Timeline.running_max),
             ink="decode",
-            texture=Texture.SOLID,
             values=_timeline(Timeline.running_max),
-            fold=max,
-            show=_count,
         ),
     ),
     lane=_WAITING,
     least=5,
 )
 BATCH = ChartPlan(
-    told_by=Timeline.batch_decode,
-    counted=_REQUESTS,
+    needs_column=Timeline.batch_decode,
+    fallback=_REQUESTS,
     title="batch",
     note="engine, requests per step, queue above",
     series=(_DECODE, _PREFILL),
@@ -337,10 +331,10 @@ BATCH = ChartPlan(
 
 
 def _by_scrape(plan: ChartPlan) -> ChartPlan:
-    """The same, and who else can tell it."""
+    """Return the chart with the same one, by scrape, as its substitute."""
     note = plan.note.replace("engine", "scrape")
     return replace(
-        plan, told_by=Timeline.batch_decode, counted=replace(plan, note=note)
+        plan, needs_column=Timeline.batch_decode, fallback=replace(plan, note=note)
     )
 
 
@@ -354,56 +348,44 @@ WAITING = _by_scrape(
 )
 
 _KV = tuple(
-    Series(
+    _block_series(
         label=label_of(field),
         ink=ink,
         texture=texture,
         values=_of_total(field),
-        fold=last,
-        show=format_share,
     )
     for ink, texture, field in (
         ("kv", Texture.SOLID, Timeline.kv_used_blocks),
         ("cached", Texture.DOTTED, Timeline.kv_cached_blocks),
     )
 )
-KV_FREE = Series(
+KV_FREE = _block_series(
     label=label_of(Timeline.kv_free_blocks),
     ink="rule",
     texture=Texture.EMPTY,
     values=_of_total(Timeline.kv_free_blocks),
-    fold=last,
-    show=format_share,
 )
-KV = ChartPlan(
-    told_by=Timeline.kv_cached_blocks,
-    counted=ChartPlan(
+KV = share_chart(
+    needs_column=Timeline.kv_cached_blocks,
+    fallback=share_chart(
         title="KV cache",
         note="scrape, share of all blocks",
-        unit="%",
         series=(
-            Series(
+            _block_series(
                 label=label_of(Timeline.kv_usage),
                 ink="kv",
-                texture=Texture.SOLID,
                 values=_timeline(Timeline.kv_usage),
-                fold=last,
-                show=format_share,
             ),
         ),
-        full=_whole,
     ),
     title="KV cache",
     note="engine, share of all blocks",
-    unit="%",
     series=(*_KV, KV_FREE),
-    full=_whole,
 )
 
 _OUT = Series(
     label=label_of(Timeline.output_tokens),
     ink="output",
-    texture=Texture.SOLID,
     values=_per_second(Timeline.output_tokens),
     show=format_rate,
 )
@@ -411,37 +393,33 @@ OUTPUT = _by_scrape(
     ChartPlan(title="output", note="engine, tokens per second", series=(_OUT,))
 )
 TOKENS = ChartPlan(
-    told_by=Timeline.batch_decode,
-    counted=OUTPUT.counted,
+    needs_column=Timeline.batch_decode,
+    fallback=OUTPUT.fallback,
     title="tokens",
     note="engine, per step",
     series=(
-        Series(
+        _mean_series(
             label=label_of(Timeline.output_tokens),
             ink="output",
-            texture=Texture.SOLID,
             values=_per_step(Timeline.output_tokens),
-            show=_mean,
         ),
-        Series(
+        _mean_series(
             label=label_of(Timeline.prefill_tokens),
             ink="prefill",
             texture=Texture.DOTTED,
             values=_per_step(Timeline.prefill_tokens),
-            show=_mean,
         ),
     ),
 )
-BOUND_BY = ChartPlan(
-    told_by=Timeline.bound_kv,
-    counted=ChartPlan(
+BOUND_BY = share_chart(
+    needs_column=Timeline.bound_kv,
+    fallback=ChartPlan(
         title="prompts",
         note="scrape, tokens per second",
         series=(
             Series(
                 label=label_of(Timeline.prefill_tokens),
                 ink="prefill",
-                texture=Texture.SOLID,
                 values=_per_second(Timeline.prefill_tokens),
                 show=format_rate,
             ),
@@ -449,15 +427,12 @@ BOUND_BY = ChartPlan(
     ),
     title="bound by",
     note="engine, share of the steps' time",
-    unit="%",
-    full=_whole,
     series=tuple(
-        Series(
+        share_series(
             label=label_of(field),
             ink=cause,
             texture=texture,
             values=_timeline(field),
-            show=format_share,
         )
         for cause, texture, field in (
             ("kv", Texture.SOLID, Timeline.bound_kv),
@@ -474,12 +449,7 @@ PREEMPTIONS = _by_scrape(
         note="engine, requests",
         series=(
             Series(
-                label="sum",
-                ink="warn",
-                texture=Texture.SOLID,
-                values=_timeline(Timeline.preemptions),
-                fold=sum,
-                show=_count,
+                "sum", "warn", _timeline(Timeline.preemptions), fold=sum, show=_count
             ),
         ),
         least=5,
@@ -488,5 +458,5 @@ PREEMPTIONS = _by_scrape(
 
 
 def span_of(timeline: Timeline, window_ns: int | None) -> int:
-    """How much time the charts show: the window, even before it has passed."""
+    """Return the time range of the charts: the window, even before it has passed."""
     return max(window_ns or 0, len(timeline.steps) * timeline.bin_ns)

@@ -1,4 +1,4 @@
-"""What is wrong, a line each, under the verdict; no row where nothing is."""
+"""The findings that hold, one line each, under the verdict."""
 
 from collections.abc import Sequence
 
@@ -9,18 +9,18 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, spread, width
 OPENS = "screen.findings"
 MARK = ("▲", "warn")
 GRAVE = 0.3
-"""Of the SLO or of throughput: from here on it is marked as bad."""
+"""Share of the SLO or of throughput lost from which a finding counts as grave."""
 GRAVE_MARK = ("✖", "bad")
 
 
 def mark_of(finding: Finding) -> TextRun:
-    """How grave it is, by shape and colour."""
+    """Return the glyph for the severity of a finding."""
     glyph, ink = GRAVE_MARK if finding.cost >= GRAVE else MARK
     return TextRun(f" {glyph} ", f"{ink} bold")
 
 
 class FindingStrip(Panel):
-    """At most three findings, what costs most first; the key to all about them."""
+    """Up to three findings, the costliest first, and the key that opens them all."""
 
     DEFAULT_CSS = """
     FindingStrip { height: auto; max-height: 3; display: none; }
@@ -29,7 +29,6 @@ class FindingStrip(Panel):
     _findings: Sequence[Finding] = ()
 
     def show(self, findings: Sequence[Finding], most: int) -> None:
-        """Take those that hold, of which so many have room."""
         shown = findings[:most]
         if len(shown) != len(self._findings[:most]) or self.display != bool(shown):
             self.styles.height = max(len(shown), 1)
@@ -38,7 +37,6 @@ class FindingStrip(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Title and sentence, and what it costs where there is room."""
         lines = []
         for number, each in enumerate(self._findings[:height]):
             more = len(self._findings) - height

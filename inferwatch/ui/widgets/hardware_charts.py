@@ -1,6 +1,8 @@
-"""What the engine's GPUs do over time, beside the charts of its requests and steps."""
+"""Charts of the engine's GPUs, next to those of its requests and steps."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from collectors.contract.clock import NS_PER_S
@@ -8,14 +10,20 @@ from inferwatch.formatting import (
     UNKNOWN,
     format_bytes,
     format_rate,
-    format_share,
 )
 from inferwatch.metrics.hardware.view import Hardware
 from inferwatch.metrics.number import number_of, numbers
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.kit.renderables.bars import Texture
-from inferwatch.ui.widgets.charts import ChartPlan, Series, Values
+from inferwatch.ui.widgets.charts import (
+    ChartPlan,
+    Limit,
+    Series,
+    Values,
+    share_chart,
+    share_series,
+)
 
 GIGA = 1e9
 
@@ -30,31 +38,27 @@ def _of(field: object) -> Callable[[Snapshot], Values]:
     return values
 
 
-def _in_gigabytes(field: object) -> Callable[[Snapshot], Values]:
-    def values(shown: Snapshot) -> Values:
-        return [None if each is None else each / GIGA for each in _of(field)(shown)]
+def in_gigabytes(values: Callable[[Snapshot], Values]) -> Callable[[Snapshot], Values]:
+    def scaled(snapshot: Snapshot) -> Values:
+        return [None if each is None else each / GIGA for each in values(snapshot)]
 
-    return values
+    return scaled
 
 
-def _peak(shown: Snapshot) -> float | None:
-    """Of the engine's GPUs together, in GB/s; None where that of one is not known."""
-    ours = [gpu.info for gpu in shown.gpus if gpu.watched is not False]
+def _peak(snapshot: Snapshot) -> float | None:
+    """Return the total peak of the engine's GPUs in GB/s, None if one is unknown."""
+    ours = [gpu.info for gpu in snapshot.gpus if gpu.watched is not False]
     peaks = [info.peak_bytes_per_s for info in ours]
     known = [peak / GIGA for peak in peaks if peak]
     return sum(known) if known and len(known) == len(peaks) else None
 
 
-def _power_limit(shown: Snapshot) -> float | None:
-    return shown.hardware.power_limit_w
-
-
-def _whole(_: Snapshot) -> float:
-    return 1.0
+def _power_limit(snapshot: Snapshot) -> float | None:
+    return snapshot.hardware.power_limit_w
 
 
 def bytes_per_s_text(value: float | None) -> str:
-    """Nine columns.
+    """Format a rate in nine columns.
 
     >>> bytes_per_s_text(3.61e12), bytes_per_s_text(None)
     ('3.61 TB/s', '        –')
@@ -62,12 +66,44 @@ def bytes_per_s_text(value: float | None) -> str:
     return f"{UNKNOWN:>9}" if value is None else f"{format_bytes(value)}/s"
 
 
-def _watts(value: float | None) -> str:
+def watts(value: float | None) -> str:
     return f"{UNKNOWN:>4} W" if value is None else f"{value:4.0f} W"
 
 
-def _measured(shown: Snapshot) -> bool:
-    return any(each is not None for each in shown.timeline.hbm_bytes_per_s)
+late_share = partial(share_series, late=True)
+
+
+def traffic_chart(
+    title: str,
+    measured: Callable[[Snapshot], Values],
+    derived: Callable[[Snapshot], Values],
+    peak: Limit,
+) -> ChartPlan:
+    """Return a chart of measured memory traffic with the derived one as its trace."""
+    return ChartPlan(
+        title=title,
+        note="gpu, GB/s read and written",
+        series=(
+            Series(
+                "measured", "mean", in_gigabytes(measured), late=True, show=format_rate
+            ),
+        ),
+        trace=Series(
+            "derived",
+            "strong",
+            in_gigabytes(derived),
+            Texture.DOTTED,
+            show=format_rate,
+        ),
+        limit=peak,
+        limit_label="peak",
+        show_limit=format_rate,
+        optional=True,
+    )
+
+
+def _measured(snapshot: Snapshot) -> bool:
+    return any(each is not None for each in snapshot.timeline.hbm_bytes_per_s)
 
 
 TRAFFIC = ChartPlan(
@@ -77,73 +113,29 @@ TRAFFIC = ChartPlan(
     least=1e6,
     series=(
         Series(
-            label="derived",
-            ink="mean",
-            texture=Texture.DOTTED,
-            values=_of(Timeline.derived_bytes_per_s),
+            "derived",
+            "mean",
+            _of(Timeline.derived_bytes_per_s),
+            Texture.DOTTED,
             show=bytes_per_s_text,
         ),
     ),
 )
-MEMORY = ChartPlan(
-    title="HBM",
-    note="gpu, GB/s read and written",
-    series=(
-        Series(
-            label="measured",
-            ink="mean",
-            texture=Texture.SOLID,
-            values=_in_gigabytes(Timeline.hbm_bytes_per_s),
-            late=True,
-            show=format_rate,
-        ),
+MEMORY = replace(
+    traffic_chart(
+        "HBM", _of(Timeline.hbm_bytes_per_s), _of(Timeline.derived_bytes_per_s), _peak
     ),
-    trace=Series(
-        label="derived",
-        ink="strong",
-        texture=Texture.DOTTED,
-        values=_in_gigabytes(Timeline.derived_bytes_per_s),
-        show=format_rate,
-    ),
-    limit=_peak,
-    limit_label="peak",
-    show_limit=format_rate,
-    instead=lambda shown: None if _measured(shown) else TRAFFIC,
-    optional=True,
+    substitute=lambda shown: None if _measured(shown) else TRAFFIC,
 )
-"""Measured, and against it what the steps need; without a GPU that alone."""
-ACTIVITY = ChartPlan(
+"""Measured traffic and, to compare, the derived one; the latter alone without a GPU."""
+ACTIVITY = share_chart(
     title="GPU",
     note="gpu, share of cycles and time, power above",
-    unit="%",
-    series=(
-        Series(
-            label="SM active",
-            ink="output",
-            texture=Texture.SOLID,
-            values=_of(Timeline.sm_active),
-            late=True,
-            show=format_share,
-        ),
+    series=(late_share("SM active", "output", _of(Timeline.sm_active)),),
+    trace=late_share(
+        "throttled", "warn", _of(Timeline.throttled), Texture.DOTTED, fold=max
     ),
-    trace=Series(
-        label="throttled",
-        ink="warn",
-        texture=Texture.DOTTED,
-        values=_of(Timeline.throttled),
-        late=True,
-        show=format_share,
-        fold=max,
-    ),
-    full=_whole,
-    lane=Series(
-        label="power",
-        ink="waiting",
-        texture=Texture.SOLID,
-        values=_of(Timeline.power_w),
-        late=True,
-        show=_watts,
-    ),
+    lane=Series("power", "waiting", _of(Timeline.power_w), late=True, show=watts),
     lane_full=_power_limit,
     lane_unit="W",
     optional=True,
@@ -156,35 +148,35 @@ HARDWARE_NUMBERS = numbers(
     Hardware.joules_per_token,
     Hardware.derived_bytes_per_s,
 )
-"""What the help of a screen with such charts explains."""
+"""Catalog keys for the help of a screen with these charts."""
 HARDWARE_CHARTS: Sequence[ChartPlan] = (MEMORY, ACTIVITY)
 
 
-class MovedByStep(NamedTuple):
-    """What memory moved for each step of a bin, in bytes; None is unknown."""
+class TrafficPerStep(NamedTuple):
+    """Bytes of memory traffic per step."""
 
     measured: float | None
     derived: float | None
 
 
-def step_traffic(shown: Snapshot, index: int) -> MovedByStep:
-    """Of the bin, shared out among its steps: they do not idle while they run."""
-    line = shown.timeline
+def step_traffic(snapshot: Snapshot, index: int) -> TrafficPerStep:
+    """Return the memory traffic of a bin divided by its steps."""
+    line = snapshot.timeline
     began_ns = line.start_ns + index * line.bin_ns
-    passed_ns = min(line.bin_ns, shown.charts_end_ns - began_ns)
+    passed_ns = min(line.bin_ns, snapshot.charts_end_ns - began_ns)
     if not line.steps[index] or passed_ns < line.bin_ns / 2:
-        return MovedByStep(None, None)
+        return TrafficPerStep(None, None)
     each_s = passed_ns / NS_PER_S / line.steps[index]
 
     def of(column: Values) -> float | None:
         rate = column[index] if index < len(column) else None
         return None if rate is None else rate * each_s
 
-    return MovedByStep(of(line.hbm_bytes_per_s), of(line.derived_bytes_per_s))
+    return TrafficPerStep(of(line.hbm_bytes_per_s), of(line.derived_bytes_per_s))
 
 
-def averaged_over_s(shown: Snapshot) -> float | None:
-    """What a reading of the GPUs covers, where that is longer than a bin."""
-    spans = [gpu.span_s for gpu in shown.gpus if gpu.watched is not False]
+def averaged_over_s(snapshot: Snapshot) -> float | None:
+    """Return the averaging time of the GPU samples if it is longer than a bin."""
+    spans = [gpu.span_s for gpu in snapshot.gpus if gpu.watched is not False]
     longest = max((span for span in spans if span is not None), default=0.0)
-    return longest if longest * NS_PER_S > shown.timeline.bin_ns else None
+    return longest if longest * NS_PER_S > snapshot.timeline.bin_ns else None

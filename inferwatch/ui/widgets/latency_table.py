@@ -1,4 +1,4 @@
-"""The latencies of the window, one row each: exact, or what buckets let us know."""
+"""Latencies of the window, one row each: exact, or bracketed by buckets."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
@@ -29,14 +29,14 @@ VALUE_WIDTH = 8
 COUNT_WIDTH = 8
 VANTAGE_WIDTH = 9
 GAP = 2
-"""Between the last number and who saw it."""
+"""Cells between the last number and the vantage."""
 LEAST_TREND = 5
 OVER = "▲"
-"""A value that is surely above the objective; too few that surely met it."""
+"""Marks a value that is surely above its objective."""
 
 
 class Column(NamedTuple):
-    """A number of each row and from which width on there is room for it."""
+    """A column and the table width from which it is shown."""
 
     key: str
     from_width: int
@@ -53,7 +53,7 @@ EXACT = (
     Column("mean", 64),
 )
 GRAFANA = Column("grafana", 100, 13, "Grafana p99")
-"""What a panel makes of the buckets: no measurement, but what others look at."""
+"""What Grafana interpolates from the buckets: no measurement, but well known."""
 BRACKETED = (
     Column("mean", 0),
     Column("p50", 53, 12),
@@ -61,22 +61,22 @@ BRACKETED = (
     Column("p99", 0, 12),
     GRAFANA,
 )
-"""Where any row is known by its buckets: the mean is exact, so it comes first."""
+"""Columns if any latency comes from buckets: the mean is exact and comes first."""
 REFERENCE = "reference"
 OBJECTIVE = (Column("objective_s", 0, 10, "SLO"), Column("met", 0))
 REFERENCE_WIDTH = 10
-"""Of the p99 that is held against this one."""
+"""Cells of the reference p99."""
 LEAST_FOR_REFERENCE = 72
 
 
 class ReferenceRows(NamedTuple):
-    """The latencies that these are held against, and what to call them."""
+    """Earlier latencies to compare with, and their title."""
 
     title: str
     rows: Mapping[str, Latency]
 
     def text(self, latency: Latency, unit: TimeUnit) -> str | None:
-        """Its p99, where that was measured in the same place."""
+        """Return the reference p99 if it has the same vantage."""
         then = self.rows.get(latency.metric)
         if then is None or then.vantage != latency.vantage:
             return None
@@ -88,7 +88,7 @@ class ReferenceRows(NamedTuple):
 
 
 class LatencyTable(Panel):
-    """Each row in one unit; dim and with a ``~`` what rests on too few samples."""
+    """Latencies with one unit a row; dim and with ``~`` if samples are few."""
 
     DEFAULT_CSS = """
     LatencyTable { height: 7; }
@@ -103,31 +103,29 @@ class LatencyTable(Panel):
     def show(
         self, latencies: Sequence[Latency], window: Window, of: str = "latency"
     ) -> None:
-        """Take the latencies of a window, or of something else that is named."""
+        """Show the latencies of a window, or of something named by ``of``."""
         self._latencies, self._window, self._of = latencies, window, of
         self.redraw()
 
     def hold_against(
         self, target: float | None, reference: ReferenceRows | None
     ) -> None:
-        """Take the share that is to meet objectives, and what was before."""
+        """Set the share of requests that must meet objectives, and the reference."""
         self._target = DEFAULT_SHARE if target is None else target
         self._reference = reference
         self.redraw()
 
     @property
     def _over(self) -> str:
-        """What the trend is over."""
         named = self._of != "latency" and self._window is Window.SESSION
         return "the run" if named else self._window.label
 
     @property
     def _bracketed(self) -> set[bool]:
-        """Whether they are known by their buckets alone: all, none or some."""
+        """Which latencies come from buckets: {True} all, {False} none, both some."""
         return {latency.brackets is not None for latency in self._latencies}
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The head and a row per latency."""
         del height
         columns = self._columns(width)
         used = (
@@ -142,7 +140,7 @@ class LatencyTable(Panel):
         return [self._head(columns, vantage, trend), *rows]
 
     def _columns(self, width: int) -> Sequence[Column]:
-        """Those that there is room for, what was promised last."""
+        """Return the columns that fit, objectives and reference last."""
         promised = any(each.objective_s is not None for each in self._latencies)
         more = OBJECTIVE if promised else ()
         room = width - sum(column.width for column in more)
@@ -195,7 +193,6 @@ class LatencyTable(Panel):
         )
 
     def _cell(self, latency: Latency, column: Column, unit: TimeUnit) -> TextRun:
-        """A number as text; what is over the objective stands out."""
         if column.key != REFERENCE:
             return _cell(latency, column, unit, self._target)
         then = self._reference.text(latency, unit) if self._reference else None
@@ -203,7 +200,7 @@ class LatencyTable(Panel):
 
 
 def _unit(latency: Latency) -> TimeUnit:
-    """One for the whole row."""
+    """Return the shared unit of a row."""
     if latency.brackets is None:
         return shared_unit(getattr(latency.quantiles, each.key) for each in EXACT)
     bounds = [
@@ -218,7 +215,7 @@ def _brackets(latency: Latency) -> Iterator[Bracket]:
 
 
 def _cell(latency: Latency, column: Column, unit: TimeUnit, target: float) -> TextRun:
-    """A number as text; what is over the objective stands out."""
+    """Draw a number; one above its objective stands out."""
     key, width = column.key, column.width
     text, over = _text(latency, key, unit, target)
     if text is None:
@@ -235,7 +232,7 @@ def _cell(latency: Latency, column: Column, unit: TimeUnit, target: float) -> Te
 def _text(
     latency: Latency, key: str, unit: TimeUnit, target: float
 ) -> tuple[str | None, bool]:
-    """What a cell says, and whether all it can be is over the objective."""
+    """Return the text of a cell, and whether its value is surely over the objective."""
     brackets, limit_s = latency.brackets, latency.objective_s
     if key == "objective_s":
         return format_objective(limit_s) if limit_s else None, False

@@ -1,4 +1,4 @@
-"""Reads a moment of a session as people type it: ``12:03:40``, ``+90s``, ``50%``."""
+"""Parse a moment of a session as typed: ``12:03:40``, ``+90s``, ``50%``."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from inferwatch.errors import UsageError
 from inferwatch.quantities import TIME_UNIT, in_seconds
 
 UNDERSTOOD = "12:03:40, 1:30 or 90s from the start, +90s or -5m from here, 50%, end"
-"""What to type, in one line."""
+"""The accepted forms, in one line."""
 DAY_S = 24 * 3600
 _PART = rf"(\d+(?:\.\d+)?)\s*({TIME_UNIT}|)"
 _SPAN = re.compile(rf"([+-]?)\s*((?:{_PART}\s*)+)")
@@ -20,21 +20,21 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """What a moment is measured against."""
+    """The range and clock that a typed moment refers to."""
 
     start_ns: int
     end_ns: int
     here_ns: int
-    """What ``+90s`` counts from."""
+    """Origin of ``+90s``."""
     wall_text: Callable[[int], str]
-    """Session time as local clock time, HH:MM:SS."""
+    """Formats session time as local time, HH:MM:SS."""
 
 
 def moment_of(text: str, scale: Scale) -> int:
-    """The moment meant, in session time.
+    """Return the session time of a typed moment.
 
     Raises:
-        UsageError: it is not understood, or not in the session.
+        UsageError: the text is no time, or one outside the session.
     """
     wanted = text.strip().lower()
     meant = list(_meanings(wanted, scale))
@@ -50,7 +50,7 @@ def moment_of(text: str, scale: Scale) -> int:
 
 
 def _meanings(wanted: str, scale: Scale) -> Iterator[int]:
-    """What it can mean, the likeliest first; nothing when it is no time."""
+    """Yield possible session times, the most likely first."""
     if wanted in {"start", "end"}:
         yield scale.start_ns if wanted == "start" else scale.end_ns
     elif share := _SHARE.fullmatch(wanted):
@@ -73,16 +73,16 @@ def _after(scale: Scale, seconds: float) -> int:
 
 
 def _spanned(sign: str, parts: str, scale: Scale) -> int:
-    """So long after the start, or from here."""
-    found = re.findall(_PART, parts)
-    seconds = sum(in_seconds(float(number), unit) for number, unit in found)
+    """Return the time of an offset from the start, or from here if it has a sign."""
+    pairs = re.findall(_PART, parts)
+    seconds = sum(in_seconds(float(number), unit) for number, unit in pairs)
     if not sign:
         return _after(scale, seconds)
     return scale.here_ns + round(seconds * NS_PER_S) * (-1 if sign == "-" else 1)
 
 
 def _on_the_clock(wanted_s: int, scale: Scale) -> Iterator[int]:
-    """Every day that has this clock time in the session, the nearest first."""
+    """Yield each occurrence of a clock time in the session, the nearest first."""
     first_s = (wanted_s - _second_of_day(scale, scale.start_ns)) % DAY_S
     days = range((scale.end_ns - scale.start_ns) // (DAY_S * NS_PER_S) + 1)
     times = [_after(scale, first_s + day * DAY_S) for day in days]

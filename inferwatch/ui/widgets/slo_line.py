@@ -1,4 +1,4 @@
-"""Objectives that are missed, as the verdict of every screen leads with it."""
+"""Missed objectives, as every screen's verdict shows them first."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,22 +18,22 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, age_text
 
 MISSED = "▲ SLO MISSED"
 BURNS = 1.0
-"""From here on the error budget runs out."""
+"""Burn rate from which the error budget is exhausted early."""
 
 
-def missed_lines(shown: Snapshot, wall_text: Callable[[int], str]) -> Sequence[Line]:
-    """That they are missed, since when, and by what most; none while they are met."""
-    state = shown.slo
+def missed_lines(snapshot: Snapshot, wall_text: Callable[[int], str]) -> Sequence[Line]:
+    """Return since when objectives are missed and why; empty while they are met."""
+    state = snapshot.slo
     if state is None or state.missed_since_ns is None:
         return ()
     since_ns = state.missed_since_ns
-    lasts = age_text(max(shown.now_ns - since_ns, 0) / NS_PER_S)
+    lasts = age_text(max(snapshot.now_ns - since_ns, 0) / NS_PER_S)
     head = (
         TextRun(f" {MISSED} ", "warn bold"),
         TextRun(f"{lasts}, since {wall_text(since_ns).strip()}"),
     )
     said = [
-        (TextRun(f" {text}"),) for text in (_worst(state, shown.latencies),) if text
+        (TextRun(f" {text}"),) for text in (_worst(state, snapshot.latencies),) if text
     ]
     if state.share is not None:
         said.append((TextRun(f" {format_nines(state.share)} good"),))
@@ -41,7 +41,7 @@ def missed_lines(shown: Snapshot, wall_text: Callable[[int], str]) -> Sequence[L
 
 
 def _worst(state: SloState, latencies: Sequence[Latency]) -> str | None:
-    """What most of the bad requests missed, and how far its p99 is beyond."""
+    """Return the objective most requests missed, and its p99."""
     missed = state.missed or {}
     metric = max(missed, key=missed.__getitem__, default=None)
     if metric is None:
@@ -59,9 +59,9 @@ def _worst(state: SloState, latencies: Sequence[Latency]) -> str | None:
     return f"{LATENCIES[metric].label} p99 {p99} > {limit}"
 
 
-def share_line(shown: Snapshot) -> Line:
-    """The share of good requests and how fast the error budget burns, for a header."""
-    state = shown.slo
+def share_line(snapshot: Snapshot) -> Line:
+    """Return the share of good requests and the burn rate, for a header."""
+    state = snapshot.slo
     if state is None:
         return ()
     if state.share is None:

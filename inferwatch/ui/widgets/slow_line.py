@@ -1,10 +1,8 @@
-"""The slowest requests of the window by cause, in a line or behind a verdict."""
-
-from collections.abc import Sequence
+"""Causes of the slowest requests, as a line or as part of the verdict."""
 
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.causes.cause import SPOKEN, SlowRequests
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -15,13 +13,13 @@ from inferwatch.ui.kit.renderables.text import (
 
 OPENS = "screen.worst"
 LEAST_SHARE = 0.005
-"""A cause with less would be told as 0%."""
+"""Smaller shares would round to 0%."""
 
 
-class SlowLine(Panel):
+class SlowLine(LinePanel):
     """What made the slowest requests slow; blank while no cause is known.
 
-    It stands in a row that is there anyway, so nothing moves when it comes or goes.
+    The row is always there, so nothing moves when text appears.
     """
 
     _slow: SlowRequests | None = None
@@ -31,13 +29,10 @@ class SlowLine(Panel):
         self._opener = key
 
     def show(self, slow: SlowRequests | None) -> None:
-        """Take the slowest of the window."""
         self._slow = slow
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """How many they are, causes as far as there is room, the key to the worst."""
-        del height
+    def line(self, width: int) -> Line:
         slow = self._slow
         if slow is None or not slow.groups:
             return ()
@@ -52,8 +47,8 @@ class SlowLine(Panel):
             if group.share >= LEAST_SHARE
         )
         head = (TextRun(f" {_which(slow)}: ", "muted"), *first)
-        told = join_whole((head, *rest), width - width_of(opens) - 1, " · ")
-        return (spread(told or head, opens, width),)
+        causes = join_whole((head, *rest), width - width_of(opens) - 1, " · ")
+        return spread(causes or head, opens, width)
 
 
 def _which(slow: SlowRequests) -> str:
@@ -63,7 +58,7 @@ def _which(slow: SlowRequests) -> str:
 
 
 def slow_words(slow: SlowRequests | None, room: int, key: str) -> Line:
-    """What took most of the slowest, as fully as there is room; empty without any."""
+    """Return the main cause of the slowest requests in the longest text that fits."""
     if slow is None or not slow.groups:
         return ()
     share, first = f"{slow.groups[0].share:.0%}", slow.groups[0].cause

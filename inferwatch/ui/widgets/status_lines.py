@@ -1,4 +1,4 @@
-"""The lines of every screen that watches: verdict, values, a lost engine."""
+"""Verdict, values under the cursor and engine loss, on every watching screen."""
 
 from collections.abc import Iterable, Sequence
 from re import sub
@@ -15,7 +15,7 @@ from inferwatch.metrics.causes.cause import SlowRequests
 from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health, Verdict
-from inferwatch.ui.kit.panel import Panel
+from inferwatch.ui.kit.panel import LinePanel, Panel
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
@@ -26,8 +26,8 @@ from inferwatch.ui.kit.renderables.text import (
     spread,
     width_of,
 )
-from inferwatch.ui.widgets.drawers import Key
 from inferwatch.ui.widgets.hardware_charts import bytes_per_s_text
+from inferwatch.ui.widgets.help_drawer import Key
 from inferwatch.ui.widgets.slow_line import slow_words
 from inferwatch.visible import visible
 
@@ -39,13 +39,13 @@ GLYPHS = {
     Health.STALLED: ("■", "bad"),
     Health.LOST: ("✖", "bad"),
 }
-"""Shape, word and colour say the same: colour is never the only signal."""
+"""Shape, word and colour agree, so that colour is never the only signal."""
 GAP = 2
-"""Between what is so now and what made requests slow."""
+"""Cells between the verdict and the slowest requests."""
 
 
-class VerdictLine(Panel):
-    """Is it all right, and if not, what binds: glyph, word, sentence, since when."""
+class VerdictLine(LinePanel):
+    """Health glyph and word, the reason, and since when."""
 
     _verdict: Verdict | None = None
     _now_ns = 0
@@ -61,18 +61,16 @@ class VerdictLine(Panel):
         opener: str = "",
         missed: Sequence[Line] = (),
     ) -> None:
-        """Take the verdict as of now; and the slowest, with the key to the worst.
+        """Show the verdict, and the slowest requests with their key.
 
-        Where objectives are missed, parts of a sentence that says so go first.
+        Parts of a sentence about missed objectives go first.
         """
         self._missed = missed
         self._verdict, self._now_ns = verdict, now_ns
         self._slow, self._opener = slow, opener
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         if self._verdict is None:
             return ()
         glyph, ink = GLYPHS[self._verdict.health]
@@ -80,23 +78,23 @@ class VerdictLine(Panel):
         in_short = sub(r", the oldest for [^:]*| \(.*\)$", "", first_line)
         word = TextRun(f" {glyph} {self._verdict.health.value.upper()} ", f"{ink} bold")
         if self._missed:
-            return (self._after_missed(word, in_short, width),)
+            return self._after_missed(word, in_short, width)
         for text in (first_line, in_short, sub(r", [\d,]+ tok/s$", "", in_short)):
             said = (word, TextRun(f" {text}"))
             room = width - width_of(said) - GAP - 1
             slow = slow_words(self._slow, room, self._opener)
             if slow:
-                return (spread(said, (*slow, TextRun(" ")), width),)
+                return spread(said, (*slow, TextRun(" ")), width)
         if width_of((word,)) + len(first_line) + 1 > width:
             first_line = in_short
         said = (word, TextRun(f" {first_line}"))
         aside = self._aside()
         if width_of(said) + width_of(aside) >= width:
             aside = ()
-        return (spread(said, aside, width),)
+        return spread(said, aside, width)
 
     def _after_missed(self, word: TextRun, text: str, width: int) -> Line:
-        """Health in full, or in a word, as there is room behind what is missed."""
+        """Append the health to missed objectives, in one word if room is short."""
         for health in ((word, TextRun(text)), (word,)):
             line = join((*self._missed, health), " ·")
             if width_of(line) <= width:
@@ -110,30 +108,26 @@ class VerdictLine(Panel):
 
 
 def _lasted(verdict: Verdict, now_ns: int) -> str:
-    """How long it has been so by now."""
     return f"for {age_text(max(now_ns - (verdict.since_ns or 0), 0) / NS_PER_S)}"
 
 
-class ReadoutLine(Panel):
-    """The values of the bin under the time cursor, the same on every screen."""
+class ReadoutLine(LinePanel):
+    """Values of the bin under the time cursor, the same on every screen."""
 
     _when: Line = ()
     _facts: Sequence[Line] = ()
 
     def show(self, when: Line, snapshot: Snapshot, index: int | None) -> None:
-        """Take a time, as text, and its bin."""
         self._when = when
         self._facts = _facts(snapshot, index) if index is not None else ()
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
-        return (join_whole((self._when, *self._facts), width),)
+    def line(self, width: int) -> Line:
+        return join_whole((self._when, *self._facts), width)
 
 
 def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
-    """Only what is on other screens too, in their order and inks."""
+    """Format the values that other screens show too, in the same order and colours."""
     timeline, kv = snapshot.timeline, snapshot.kv
     if snapshot.without_steps:
         return _counted(timeline, index)
@@ -157,7 +151,7 @@ def _facts(snapshot: Snapshot, index: int) -> Sequence[Line]:
 
 
 def _memory(timeline: Timeline, index: int) -> Sequence[Line]:
-    """What memory moved, where anybody knows: measured, else what steps derive."""
+    """Return the memory traffic: measured, else derived, else nothing."""
     for label, after, column in (
         ("HBM", "", timeline.hbm_bytes_per_s),
         ("memory", " derived", timeline.derived_bytes_per_s),
@@ -169,7 +163,7 @@ def _memory(timeline: Timeline, index: int) -> Sequence[Line]:
 
 
 def _counted(timeline: Timeline, index: int) -> Sequence[Line]:
-    """The same, as far as a server that tells no steps counts them."""
+    """Return the values that a server without step readings counts."""
     means = (timeline.ttft_mean_s[index], timeline.itl_mean_s[index])
     ttft, itl = format_durations(means)
     running, usage = timeline.running_max, timeline.kv_usage
@@ -211,7 +205,7 @@ def _kv(used: int | None, total: int | None) -> str:
 
 
 class LostBanner(Panel):
-    """The engine is gone: why, its last words, what to do; no row while all is well."""
+    """Why the engine was lost, its last log lines and keys; hidden while it runs."""
 
     DEFAULT_CSS = """
     LostBanner { display: none; height: 1; background: $error 12%; }
@@ -225,7 +219,7 @@ class LostBanner(Panel):
     def show(
         self, lost: Snapshot | None, at: str = "", keys: Iterable[Key] = ()
     ) -> None:
-        """Take a moment after the loss, when that was, and what can be done."""
+        """Show the loss as of a snapshot after it, or hide it."""
         self.display = lost is not None
         if lost is None:
             return
@@ -238,7 +232,6 @@ class LostBanner(Panel):
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The cause, log lines from the end, keys."""
         if self._verdict is None:
             return ()
         keys = [_keys_line(self._keys)] if self._keys else []
@@ -251,7 +244,6 @@ class LostBanner(Panel):
         return [*cause, *log, *keys]
 
     def _cause(self, width: int) -> list[Line]:
-        """Whole, in as many rows as it takes."""
         head = f" ✖ LOST at {self._at}  "
         aside = (TextRun(f"{self._lasted} ", "muted"),)
         taken = " " * (len(head) + width_of(aside))

@@ -1,4 +1,4 @@
-"""A chart over time: layers stacked on the axis that all charts of a screen share."""
+"""A chart over time: layers on the time axis that all charts of a screen share."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from textual.strip import Strip
 
 from collectors.contract.clock import NS_PER_S
 from inferwatch.metrics.snapshot import Snapshot
-from inferwatch.ui.kit.panel import Inked, Panel
+from inferwatch.ui.kit.panel import Inked, LinePanel
 from inferwatch.ui.kit.renderables.bars import BlockCell, Texture, split, stack
 from inferwatch.ui.kit.renderables.plot import MARGIN, axis_top, ticks
 from inferwatch.ui.kit.renderables.text import Line, TextRun, join, ruled, width_of
@@ -22,28 +22,27 @@ from inferwatch.ui.kit.renderables.time_axis import TimeAxis
 from inferwatch.ui.widgets.charts import ChartPlan, Columns, Series
 
 RESTART = "┊"
-"""A server began anew: what is left and right of it is of two lives."""
 LIMIT, DIVIDER, FRAME = -1, -2, -3
-"""Numbers of lines; those of layers are from 0."""
+"""Layer numbers of lines; series have numbers from 0."""
 LINE_INKS = {LIMIT: "warn", DIVIDER: "rule", FRAME: "faint"}
 TRACED = 1_000
-"""The number of a trace; that of the layer behind it is added, from one."""
+"""Layer number of a trace; the number of the layer behind it, from one, is added."""
 TRACE = "⣀⠤⠒⠉"
-"""From the lower edge of a cell to its upper one."""
+"""From the lower to the upper edge of a cell."""
 LINE = "╌"
 LINES = {LIMIT: LINE, DIVIDER: "─"}
-"""Where two axes meet there is a limit or nothing but a border: they look different."""
+"""Different glyphs: at the border of two axes there is a limit or a plain divider."""
 BLANK = " ", None
 LATE_NS = 10 * NS_PER_S
-"""So long a value may be on its way."""
+"""Longest delay of a late value."""
 FRAMED = 6
-"""Cells of a heading that are neither title nor legend."""
+"""Cells of a heading besides title and legend."""
 Run = tuple[str, int | None]
-"""Text and its number; None: it has no colour of its own."""
+"""Text and its layer number; None has no colour of its own."""
 
 
 class TimeChart(Inked):
-    """Draws a plan; its layers have numbers, the theme gives them colours."""
+    """Draws a ChartPlan; layers have numbers and the theme colours them."""
 
     DEFAULT_CSS = """
     TimeChart { width: 1fr; height: 1fr; min-height: 3; }
@@ -51,7 +50,7 @@ class TimeChart(Inked):
 
     @dataclass
     class BinClicked(Message):
-        """A moment was pointed at."""
+        """A moment was clicked."""
 
         t_ns: int
 
@@ -71,29 +70,35 @@ class TimeChart(Inked):
         self._columns: list[Columns] = []
 
     def show(self, snapshot: Snapshot, axis: TimeAxis) -> None:
-        """Take new values; draws only when a column changed."""
+        """Set new values; redraws only if a column changed."""
         self._plan, before = self._declared.of(snapshot), self._plan
         columns = [
             axis.fold(series.values(snapshot), series.fold)
-            for series in self._plan.drawn
+            for series in self._plan.all_series
         ]
         full, limit = self._plan.full(snapshot), self._plan.limit(snapshot)
         self._lane_full = self._plan.lane_full(snapshot)
-        found = map(axis.column_at, snapshot.timeline.restarts_ns)
-        restarts = tuple(column for column in found if column is not None)
+        restart_columns = map(axis.column_at, snapshot.timeline.restarts_ns)
+        restarts = tuple(column for column in restart_columns if column is not None)
         shown = (columns, axis, full, limit, restarts)
-        known = (self._columns, self._axis, self._full, self._limit, self._restarts)
-        if shown != known or before != self._plan:
+        previous = (
+            self._columns,
+            self._axis,
+            self._full,
+            self._limit,
+            self._restarts,
+        )
+        if shown != previous or before != self._plan:
             self._columns, self._axis, self._full, self._limit = shown[:4]
             self._restarts = restarts
             self._rows = None
             self.refresh()
 
     def head(self, snapshot: Snapshot, index: int | None) -> None:
-        """Head the chart with its values in a bin, which are its legend too."""
+        """Show the values of a bin in the heading, which is the legend too."""
         plan = self._declared.of(snapshot)
-        values = [_value(series, snapshot, index) for series in plan.drawn]
-        legend = list(map(_entry, plan.drawn, plan.texts(values)))
+        values = [_value(series, snapshot, index) for series in plan.all_series]
+        legend = list(map(_entry, plan.all_series, plan.texts(values)))
         if plan.trace is not None:
             *legend, _ = legend
             if any(plan.trace.values(snapshot)):  # else nobody tells it here
@@ -111,7 +116,7 @@ class TimeChart(Inked):
             self.refresh(Region(0, 0, self.size.width, 1))
 
     def mark(self, t_ns: int | None) -> None:
-        """Draw a line at a moment, None for none."""
+        """Draw the cursor at a moment, None for none."""
         column = self._axis.column_at(t_ns) if self._axis and t_ns is not None else None
         if column == self._marked:
             return
@@ -120,13 +125,11 @@ class TimeChart(Inked):
         self._marked = column
 
     def on_click(self, event: events.Click) -> None:
-        """Point at the moment under the mouse."""
         column = event.x - MARGIN
         if self._axis is not None and column >= 0:
             self.post_message(self.BinClicked(self._axis.moment(column)))
 
     def render_line(self, y: int) -> Strip:
-        """The heading, or a row with the marked column over it."""
         width = self.size.width
         if y == 0:
             return self.strip_of(self._heading, width)
@@ -143,20 +146,20 @@ class TimeChart(Inked):
         return strip
 
     def _over(self, strip: Strip, column: int, glyph: str, ink: str) -> Strip:
-        """A row with one column under a line."""
+        """Replace one column of a row by a glyph."""
         at, width = MARGIN + column, self.size.width
         line = Strip([Segment(glyph, self.ink(ink))])
         return Strip.join([strip.crop(0, at), line, strip.crop(at + 1, width)])
 
     def _build(self, width: int, rows: int) -> list[list[Run]]:
-        """Axis and cells; the rows from the top."""
+        """Return the rows from the top: y axis and cells."""
         plan, count = self._plan, len(self._plan.series)
         low, high = split(rows) if plan.lane is not None else (rows, 0)
         tops = plan.tops(self._columns[:count])
         trace = self._columns[-1] if plan.trace and self._columns else ()
         peak = max(_peak(tops), max(filter(None, trace), default=0))
         top = self._full or axis_top(peak, plan.least, self._limit)
-        told = ticks(top, low, plan.unit)
+        labels_by_row = ticks(top, low, plan.unit)
         textures = [series.texture for series in plan.series]
         cells = _cells(tops, top, low, textures)
         cells += _traced(trace, top, low, cells)
@@ -167,23 +170,25 @@ class TimeChart(Inked):
             above = _cells(lane, lane_top, high, [plan.lane.texture])
             cells += [cell._replace(row=base + cell.row, layer=count) for cell in above]
             if base > low:
-                told[-1] = (low, told[-1][1])
+                labels_by_row[-1] = (low, labels_by_row[-1][1])
                 line = LIMIT if top == self._limit else DIVIDER
                 glyph = LINES[line]
                 cells += [
                     BlockCell(column, low, glyph, line) for column in range(len(tops))
                 ]
                 unit = plan.lane_unit or plan.unit
-                told += ticks(lane_top, high, unit, base) if _peak(lane) else []
-        labels = dict(told)
+                labels_by_row += (
+                    ticks(lane_top, high, unit, base) if _peak(lane) else []
+                )
+        labels = dict(labels_by_row)
         drawn = _drawn(cells, width - MARGIN, rows)
         return [[*_axis(labels.get(row)), *drawn[row]] for row in reversed(range(rows))]
 
     def _paint(self, number: int | None) -> Style:
-        """The theme's colours for a number."""
+        """Return the style of a layer number."""
         if number is None:
             return self.ink("")
-        drawn = self._plan.drawn
+        drawn = self._plan.all_series
         if number >= TRACED:
             ink, under = self.ink(drawn[-1].ink), number - TRACED - 1
             back = self.ink(drawn[under].ink).color if under >= 0 else None
@@ -201,7 +206,7 @@ def _cells(
     rows: int,
     textures: Sequence[Texture],
 ) -> list[BlockCell]:
-    """The layers of all columns, on an axis that ends at ``top``."""
+    """Return the cells of all columns on an axis that ends at ``top``."""
     return [
         cell
         for column, edges in enumerate(tops)
@@ -212,29 +217,28 @@ def _cells(
 def _traced(
     values: Columns, top: float, rows: int, cells: Iterable[BlockCell]
 ) -> list[BlockCell]:
-    """A line of dots, on what is drawn already."""
+    """Return a dotted line over the cells."""
     behind = {
         (cell.column, cell.row): cell.layer for cell in cells if cell.glyph == "█"
     }
-    found: list[BlockCell] = []
+    dots: list[BlockCell] = []
     for column, value in enumerate(values):
         if value:  # along the axis it would hide what it is held against
             row, share = divmod(min(value / top * rows, rows - 0.01), 1)
             number = TRACED + 1 + behind.get((column, int(row)), -1)
             glyph = TRACE[int(share * len(TRACE))]
-            found.append(BlockCell(column, int(row), glyph, number))
-    return found
+            dots.append(BlockCell(column, int(row), glyph, number))
+    return dots
 
 
 def _axis(label: str | None) -> list[Run]:
-    """The y axis in one row."""
     if label is None:
         return [(" " * (MARGIN - 1), None), ("│", FRAME)]
     return [(f"{label:>{MARGIN - 2}} ┤", FRAME)]
 
 
 def _drawn(cells: Iterable[BlockCell], width: int, rows: int) -> list[list[Run]]:
-    """The rows from the bottom; of two in one place the later one is seen."""
+    """Return the rows from the bottom; later cells cover earlier ones."""
     grid: list[dict[int, tuple[str, int]]] = [{} for _ in range(rows)]
     for cell in cells:
         if cell.row < rows and cell.column < width:
@@ -251,7 +255,7 @@ def _drawn(cells: Iterable[BlockCell], width: int, rows: int) -> list[list[Run]]
 
 
 def _heading(choices: Iterable[tuple[Line, Sequence[Line]]], width: int) -> Line:
-    """The first title and legend that fit, else the last ones as far as they go."""
+    """Return the first title and legend that fit, else the last, cut off."""
     heading: Line = ()
     for title, entries in choices:
         legend = join(entries, "  ")
@@ -288,8 +292,8 @@ def _entry(series: Series, text: str, sample: str = "") -> Line:
     )
 
 
-class TimeAxisLine(Panel):
-    """Seconds before the moment shown, and where the time cursor stands."""
+class TimeAxisLine(LinePanel):
+    """Seconds before the current moment, and the time under the cursor."""
 
     _axis: TimeAxis | None = None
     _marked: int | None = None
@@ -299,14 +303,12 @@ class TimeAxisLine(Panel):
     def show(
         self, axis: TimeAxis, marked_ns: int | None, label: str, end: str = "now"
     ) -> None:
-        """Take the axis, the cursor with its wall time, and what its end is called."""
+        """Set the axis, the cursor with its wall time, and the label of the end."""
         self._axis, self._label, self._end = axis, label, end
         self._marked = None if marked_ns is None else axis.column_at(marked_ns)
         self.redraw()
 
-    def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The row."""
-        del height
+    def line(self, width: int) -> Line:
         if self._axis is None:
             return ()
         cursor = self._cursor(width)
@@ -322,19 +324,17 @@ class TimeAxisLine(Panel):
                 taken |= cells_
                 text[start : start + len(label)] = label
         if cursor is None:
-            return ((TextRun("".join(text), "muted"),),)
+            return (TextRun("".join(text), "muted"),)
         (span, label), plain = cursor, "".join(text)
         before, after = plain[: span.start], plain[span.stop :]
         return (
-            (
-                TextRun(before, "muted"),
-                TextRun(label, "accent"),
-                TextRun(after, "muted"),
-            ),
+            TextRun(before, "muted"),
+            TextRun(label, "accent"),
+            TextRun(after, "muted"),
         )
 
     def _cursor(self, width: int) -> tuple[range, str] | None:
-        """Where the cursor's own label goes, and it."""
+        """Return the columns of the cursor's label, and its text."""
         if self._marked is None:
             return None
         label, start = f"▲ {self._label}", MARGIN + self._marked

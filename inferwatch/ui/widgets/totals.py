@@ -1,4 +1,4 @@
-"""Rows of labelled numbers: the totals of a screen."""
+"""Rows of labelled numbers for the totals of a screen."""
 
 from collections.abc import Sequence
 from itertools import zip_longest
@@ -15,25 +15,23 @@ from inferwatch.ui.kit.renderables.text import (
 )
 
 Fact = tuple[str, str, str]
-"""Label, value, ink of the label."""
+"""Label, value, colour of the label."""
 
 ROOMY = 100
 
 
 class TotalsPanel(Panel):
-    """A heading and rows of labelled numbers; the screen says which."""
+    """A heading and rows of labelled numbers."""
 
     _title = ""
     _aside = ""
     _rows: Sequence[Sequence[Fact]] = ()
 
     def show(self, title: str, aside: str, rows: Sequence[Sequence[Fact]]) -> None:
-        """Take the facts, already written out."""
         self._title, self._aside, self._rows = title, aside, rows
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """The heading, then a row per group of facts."""
         del height
         right = (TextRun(self._aside, "muted"),) if self._aside else ()
         head = ruled((TextRun(self._title, "strong"),), right, width)
@@ -44,9 +42,9 @@ class TotalsPanel(Panel):
 
 
 def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
-    """The facts of all rows in columns, so that numbers stand under each other.
+    """Pad facts of all rows into columns.
 
-    A fact alone in its row is a sentence, and no column.
+    A fact alone in its row is a sentence and takes no column.
     """
     several = [row for row in rows if len(row) > 1] or rows
     columns = zip_longest(
@@ -65,7 +63,7 @@ def _aligned(rows: Sequence[Sequence[Fact]]) -> Sequence[Sequence[Fact]]:
 
 
 def _row(row: Sequence[Fact], gap: str, width: int) -> Line:
-    """As many whole facts as fit: half a number would be a wrong one."""
+    """Return as many whole facts as fit: half a number would be wrong."""
     facts = [
         (TextRun(f"{label} ", ink or "muted"), TextRun(value))
         for label, value, ink in row

@@ -9,7 +9,7 @@ import pytest
 from inferwatch.metrics.cache.memory import BlockPicture, BlockState
 from inferwatch.ui.kv import block_cells
 from inferwatch.ui.kv.block_cells import (
-    HeldBlocks,
+    BlockHolders,
     Look,
     MapOrder,
     MapScale,
@@ -18,7 +18,7 @@ from inferwatch.ui.kv.block_cells import (
     pointed_cells,
     scale_for,
 )
-from inferwatch.ui.kv.block_map import GLYPHS, first_holder, told_of_blocks
+from inferwatch.ui.kv.block_map import GLYPHS, block_lines, first_holder
 from tests.inferwatch.ui.block_maps import busy, memory_of, pool
 
 TWELVE = pool(12, [(1, 2, 5, 6), (1, 2, 8), (4,)], cached=(3, 10))
@@ -27,12 +27,12 @@ ONE = MapScale(1, 12, 1)
 
 
 def art(picture: BlockPicture, by: MapOrder, scale: MapScale = ONE) -> str:
-    looks = fold(arrange(HeldBlocks(picture), by), scale)
+    looks = fold(arrange(BlockHolders(picture), by), scale)
     return "".join(GLYPHS[Look(look)][0] for look in looks)
 
 
 def ids(picture: BlockPicture, by: MapOrder) -> list[int]:
-    return [int(each) for each in arrange(HeldBlocks(picture), by).order]
+    return [int(each) for each in arrange(BlockHolders(picture), by).order]
 
 
 def test_examples_in_docstrings_are_true() -> None:
@@ -113,7 +113,7 @@ def test_looks_differ_without_colour() -> None:
 
 
 def test_a_cell_with_one_block_of_a_request_stands_out() -> None:
-    held = HeldBlocks(TWELVE)
+    held = BlockHolders(TWELVE)
     blocks = arrange(held, MapOrder.ID)
 
     flags = pointed_cells(blocks, MapScale(4, 3, 1), held.of(1))
@@ -125,7 +125,7 @@ def said(picture: BlockPicture, *blocks: int, tokens: int | None = 16) -> list[s
     names = {
         each.ordinal: each for each in memory_of([picture], "req-{}".format).holders
     }
-    lines = told_of_blocks(HeldBlocks(picture), np.array(blocks), names, tokens)
+    lines = block_lines(BlockHolders(picture), np.array(blocks), names, tokens)
     return [" ".join("".join(run.text for run in line).split()) for line in lines]
 
 
@@ -147,7 +147,7 @@ def test_no_tokens_are_told_of_a_request_whose_blocks_are_not_for_each_once() ->
     slid = memory_of([TWELVE]).holders[0]
     names = {slid.ordinal: replace(slid, tokens=slid.blocks * 16 + 900)}
 
-    _, second = told_of_blocks(HeldBlocks(TWELVE), np.array([5]), names, 16)
+    _, second = block_lines(BlockHolders(TWELVE), np.array([5]), names, 16)
 
     assert "".join(run.text for run in second).endswith("its block 3 of 4")
 
@@ -170,7 +170,7 @@ def test_more_holders_than_there_is_room_for_are_counted() -> None:
 
 
 def test_whoever_holds_most_of_a_cell_is_its_holder() -> None:
-    held = HeldBlocks(TWELVE)
+    held = BlockHolders(TWELVE)
 
     assert first_holder(held, np.array([1, 2, 5])) == 400
     assert first_holder(held, np.array([8])) == 399

@@ -13,7 +13,7 @@ from textual.widgets._footer import FooterKey
 from inferwatch.metrics.series.window import Window
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.dialogs import ConfirmScreen, PromptScreen
-from inferwatch.ui.kit.keys import KeyFooter, KeyPalette, known_keys
+from inferwatch.ui.kit.keys import KeyFooter, KeyPalette, active_keys
 from inferwatch.ui.pages import SessionPage
 
 
@@ -112,7 +112,7 @@ async def test_the_palette_has_every_action_and_screen_once(
     app = InferwatchApp(SessionPage(watched_feed))
     async with app.run_test(size=(120, 60)) as pilot:
         await settle(pilot)
-        keys = [each for each in known_keys(app.screen) if each.name and each.tells]
+        keys = [each for each in active_keys(app.screen) if each.name and each.tells]
         listed = await palette(pilot)
 
         actions = {each.binding.action for each in keys}

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from collectors.contract.readings import LimitChange, LiveLimits
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.ui.app import InferwatchApp
-from inferwatch.ui.widgets.limit_words import highest, limit_words
+from inferwatch.ui.widgets.limit_texts import highest, limit_words
 from tests.inferwatch.metrics.scripted_live_limits import S, live, story
 from tests.inferwatch.ui.conftest import snapshot
 from tests.inferwatch.ui.pictures import Pictures, named

@@ -730,7 +730,7 @@ async def test_a_closed_loop_changes_its_users(bench: Bench) -> None:
             (40, [more] * 2, [44, 48], "a tenth"),
             (44, [less], [40], "and back"),
         ):
-            screen._asked = None  # as when the change before was followed
+            screen._adjustment = None  # as when the change before was followed
             bench.desk.plan = msgspec.structs.replace(closed, concurrency=users)
             bench.desk.asked.clear()
             await bench.go(pilot, *keys)

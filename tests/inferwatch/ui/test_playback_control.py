@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from inferwatch.ui.frame import playback_control
-from inferwatch.ui.frame.playback_control import HeldKey, SeekQueue
+from inferwatch.ui.frame.playback_control import KeyRepeat, SeekQueue
 
 S = 1_000_000_000
 
 
 def steps(pauses_s: list[float], way: int = 1) -> list[int]:
     """What each key press goes, in seconds, with these pauses before it."""
-    key, now_s, went = HeldKey(), 100.0, []
+    key, now_s, went = KeyRepeat(), 100.0, []
     for pause_s in pauses_s:
         now_s += pause_s
         went.append(key.step_ns(way, now_s) // S)
@@ -40,7 +40,7 @@ def test_a_held_key_doubles_its_step_every_few_repeats_up_to_a_limit() -> None:
 
 @pytest.mark.parametrize("way", [1, -1])
 def test_letting_go_or_turning_round_begins_anew(way: int) -> None:
-    key, now_s = HeldKey(), 5.0
+    key, now_s = KeyRepeat(), 5.0
     for _ in range(30):
         now_s += 0.03
         key.step_ns(1, now_s)

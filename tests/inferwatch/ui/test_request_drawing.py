@@ -12,12 +12,17 @@ from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.story.story import SpanKind, Spike
 from inferwatch.ui.kit.renderables.text import Line, width_of
 from inferwatch.ui.request.axis import Axis, Zoom, axis_of, tick_line
-from inferwatch.ui.request.body import ttft_bar, ttft_legend, waterfall
 from inferwatch.ui.request.canvas import draw_request
 from inferwatch.ui.request.diagnosis import diagnosis
-from inferwatch.ui.request.looking import Looking, ScreenPart, part_within, parts_within
+from inferwatch.ui.request.display import (
+    DisplayOptions,
+    ScreenPart,
+    part_within,
+    parts_within,
+)
+from inferwatch.ui.request.layout import ttft_bar, ttft_legend, waterfall
 from inferwatch.ui.request.moments import StoryMoments
-from inferwatch.ui.request.words import CAUSES, LANES, LATE
+from inferwatch.ui.request.styles import CAUSES, LANES, LATE
 from tests.inferwatch.ui import stories
 from tests.inferwatch.ui.stories import ARRIVED_NS, MS, STORIES, S
 
@@ -32,7 +37,7 @@ def text(line: Line) -> str:
 
 
 def drawn(name: str, size: tuple[int, int] = (120, 36), **how: object) -> list[str]:
-    looking = Looking(budget=2_048, arrived="03:11:46.000", back="requests")
+    looking = DisplayOptions(budget=2_048, arrived="03:11:46.000", back="requests")
     looking = replace(looking, **how)  # type: ignore[arg-type]
     return list(
         map(text, draw_request(StoryMoments(STORIES[name]()), looking, *size).lines)
@@ -169,7 +174,7 @@ def test_a_token_late_at_its_client_only_is_told_where_the_engine_had_made_it() 
 
     assert moments.late_from(None, 1) == told.token_ns[40]
     rows = draw_request(
-        moments, Looking(cursor_ns=moments.late_from(None, 1)), 120, 36
+        moments, DisplayOptions(cursor_ns=moments.late_from(None, 1)), 120, 36
     ).lines
     assert "token 41 at the client after 60.0 ms" in text(rows[-2])
 
@@ -419,7 +424,9 @@ def test_it_fits_every_size_and_cuts_no_number(
     for part in parts_within(size[1]):
         for zoom in Zoom:
             for cursor_ns in stops:
-                looking = Looking(part=part, zoom=zoom, cursor_ns=cursor_ns, budget=99)
+                looking = DisplayOptions(
+                    part=part, zoom=zoom, cursor_ns=cursor_ns, budget=99
+                )
                 drawing = draw_request(moments, looking, *size)
                 assert len(drawing.lines) == size[1]
                 assert max(map(width_of, drawing.lines)) <= size[0]
@@ -435,7 +442,7 @@ def test_no_row_is_cut_where_ids_are_short(name: str, size: tuple[int, int]) -> 
 
 def test_a_click_points_at_the_moment_of_its_column() -> None:
     moments = StoryMoments(stories.spiky())
-    drawing = draw_request(moments, Looking(), 120, 36)
+    drawing = draw_request(moments, DisplayOptions(), 120, 36)
     rows = list(map(text, drawing.lines))
     decode = next(i for i, row in enumerate(rows) if row.strip().startswith("decode"))
     marks = next(i for i, row in enumerate(rows) if row.strip().startswith("late"))

@@ -14,13 +14,12 @@ from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kit.column_chooser import ColumnChooser
-from inferwatch.ui.kit.renderables.text import cells_of
+from inferwatch.ui.kit.renderables.text import cells_of, end_of
 from inferwatch.ui.kit.table import fit_chosen
 from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.requests.columns import (
     KEPT_LONGEST,
     RequestView,
-    end_of,
     request_columns,
 )
 from inferwatch.ui.requests.groups import GroupTable

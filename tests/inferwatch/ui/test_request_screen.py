@@ -13,7 +13,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.request.axis import Zoom
 from inferwatch.ui.request.canvas import RequestCanvas, draw_request
-from inferwatch.ui.request.looking import Looking, part_within
+from inferwatch.ui.request.display import DisplayOptions, part_within
 from inferwatch.ui.request.moments import StoryMoments
 from inferwatch.ui.request.screen import RequestScreen
 from inferwatch.visible import visible
@@ -52,7 +52,7 @@ async def test_nothing_known_is_said_and_asked_again_until_its_end_is_told(
         async def asked_later() -> list[str]:
             feed.recall.asked.clear()
             feed.at_ns += 10**9
-            app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
+            app.screen._requested_s = monotonic() - 1  # type: ignore[attr-defined]
             await settle(pilot)
             await app.workers.wait_for_complete()
             await settle(pilot)
@@ -109,7 +109,7 @@ async def test_a_living_request_is_told_again_twice_a_second_at_most_and_at_its_
         await opened(app, pilot, settle, "demo:12")
         feed.recall.asked.clear()
         feed.at_ns += 10**8
-        app.screen._asked_s = monotonic() + 60  # type: ignore[attr-defined]
+        app.screen._requested_s = monotonic() + 60  # type: ignore[attr-defined]
         await settle(pilot)
         assert not feed.recall.asked
 
@@ -117,7 +117,7 @@ async def test_a_living_request_is_told_again_twice_a_second_at_most_and_at_its_
             ended = replace(told(state=state), end_ns=feed.at_ns - 10**9)
             feed.recall.stories["demo:12"] = ended
             feed.at_ns += 10**8
-            app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
+            app.screen._requested_s = monotonic() - 1  # type: ignore[attr-defined]
             await settle(pilot)
             await app.workers.wait_for_complete()
             await settle(pilot)
@@ -125,7 +125,7 @@ async def test_a_living_request_is_told_again_twice_a_second_at_most_and_at_its_
             feed.recall.asked.clear()
 
         feed.at_ns += 10**9  # what is told shortly after its end is seen, too
-        app.screen._asked_s = monotonic() - 1  # type: ignore[attr-defined]
+        app.screen._requested_s = monotonic() - 1  # type: ignore[attr-defined]
         await settle(pilot)
         assert feed.recall.asked == ["request demo:12"]
 
@@ -240,12 +240,12 @@ async def test_tab_shows_one_part_after_the_other(
             height = screen.query_one(RequestCanvas).size.height
             seen = []
             for _ in range(len(parts) + 1):
-                seen.append(part_within(screen._looking.part, height).value)
+                seen.append(part_within(screen._options.part, height).value)
                 await pilot.press("tab")
 
             assert seen == [*parts, parts[0]], size
             await pilot.press("shift+tab", "shift+tab")
-            assert part_within(screen._looking.part, height).value == parts[-1], size
+            assert part_within(screen._options.part, height).value == parts[-1], size
             await pilot.press("tab")
 
 
@@ -257,7 +257,7 @@ async def test_who_was_prefilled_beside_it_is_chosen_and_opened(
         feed.recall.stories["demo:1"] = told("demo:1")
         assert not screen.check_action("open_chosen", ())
         await pilot.press("up")
-        assert screen._looking.companion == 8
+        assert screen._options.companion == 8
         assert screen.check_action("open_chosen", ())
 
         await pilot.press(*["up"] * 7, "enter")
@@ -420,7 +420,7 @@ async def test_a_hundred_thousand_tokens_are_drawn_while_a_key_is_held() -> None
     drawn = 0
     for cursor_ns in moments.gap_ends[::5_000].tolist():
         for zoom in Zoom:
-            looking = Looking(cursor_ns=cursor_ns, zoom=zoom, budget=2_048)
+            looking = DisplayOptions(cursor_ns=cursor_ns, zoom=zoom, budget=2_048)
             draw_request(moments, looking, 200, 56)
             drawn += 1
 

@@ -18,7 +18,7 @@ from inferwatch.ui.app import TABS, InferwatchApp
 from inferwatch.ui.frame.header import HeaderLine
 from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.pages import SessionPage
-from inferwatch.ui.widgets.drawers import HelpDrawer
+from inferwatch.ui.widgets.help_drawer import HelpDrawer
 from inferwatch.ui.widgets.time_chart import TimeChart
 
 SIZE = (120, 40)

@@ -13,7 +13,7 @@ from inferwatch.record.replay.player import Player
 from inferwatch.sample import sample_file
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.steps.screen import StepsScreen
-from inferwatch.ui.steps.singly import SingleSteps
+from inferwatch.ui.steps.single_steps import SingleSteps
 from tests.inferwatch.ui.conftest import app_on
 from tests.inferwatch.ui.pictures import ALL, Pictures, named, soaked
 from tests.inferwatch.ui.scripted_steps import feed_with_steps

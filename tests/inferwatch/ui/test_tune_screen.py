@@ -19,7 +19,7 @@ from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import TunePage
 from inferwatch.ui.tune.screen import EndTuneScreen, SettingScreen, TuneScreen
 from inferwatch.ui.tune.table import TuneTable, interval_bar
-from inferwatch.ui.widgets.drawers import HelpDrawer
+from inferwatch.ui.widgets.help_drawer import HelpDrawer
 from tests.inferwatch.ui.pictures import ALL, Pictures, named
 from tests.inferwatch.ui.scripted_tune import (
     CAUSE,
@@ -67,7 +67,7 @@ def text_of(pilot: Pilot[None], name: str) -> str:
 async def test_what_is_measured_now_and_why_come_first_and_the_latest_last() -> None:
     task = ScriptedTune(middle())
     async with shown(task) as pilot:
-        head, said = text_of(pilot, "TuneHead"), text_of(pilot, "TuneSaid")
+        head, said = text_of(pilot, "TuneHead"), text_of(pilot, "TuneMessages")
         assert "goodput meta-llama/Llama-3.1-8B-Instruct  ttft_s<0.5" in head
         assert "10 min 11 s · about 12 min left · of 2 h" in head
         assert "loading max-num-seqs 64 · max-num-batched-tokens 512  repeat 3" in head
@@ -145,7 +145,7 @@ async def test_before_anything_is_measured_nothing_is_claimed() -> None:
         assert "left" not in head
         assert "★" not in table
         assert table.count("to come") == 8
-        assert "drifts" not in text_of(pilot, "TuneSaid")
+        assert "drifts" not in text_of(pilot, "TuneMessages")
 
 
 async def test_leaving_asks_once_and_ends_with_what_there_is() -> None:

@@ -1,4 +1,4 @@
-"""Bars of block characters: stacked layers, a trend in one row, phases of a request."""
+"""Bars of block characters: stacked layers, sparklines, request phases."""
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -10,7 +10,7 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun
 
 
 class Texture(StrEnum):
-    """How a layer looks without colour: its cells from thin to full."""
+    """Glyphs of a layer from thin to full, to tell layers apart without colour."""
 
     SOLID = "▁▂▃▄▅▆▇█"
     DOTTED = "⣀⣤⣶⣿"
@@ -21,18 +21,18 @@ class Texture(StrEnum):
 
     @property
     def sample(self) -> str:
-        """For legends."""
+        """The glyph for legends."""
         return self[-1].replace(" ", "□")
 
 
 LITTLE = 0.06
-"""Of a cell: what reaches no further into it is not seen there."""
+"""Share of a cell below which a layer is not visible in it."""
 MOST = 0.6
-"""A layer that fills so much of a cell may have it instead of a thin one below."""
+"""A layer that fills this share of a cell replaces a thin one below."""
 
 
 class BlockCell(NamedTuple):
-    """One character of a chart; it belongs to one layer and looks like no other."""
+    """One character of a chart and its layer."""
 
     column: int
     row: int
@@ -41,13 +41,13 @@ class BlockCell(NamedTuple):
 
 
 LANE_FROM = 3
-"""Rows; with fewer there is no lane."""
+"""Least rows of a chart with a lane."""
 DIVIDED_FROM = 4
-"""Rows; with fewer a lane stands right on the chart below it."""
+"""Least rows for a line between chart and lane."""
 
 
 def split(rows: int) -> tuple[int, int]:
-    """Rows of a chart and of the lane above it; what is left is a line between.
+    """Return the rows of a chart and of its lane; one may be left for a divider.
 
     >>> split(2), split(3), split(4), split(8), split(13)
     ((2, 0), (2, 1), (2, 1), (5, 2), (8, 4))
@@ -61,7 +61,7 @@ def split(rows: int) -> tuple[int, int]:
 def stack(
     tops: Sequence[float], textures: Sequence[Texture], column: int, rows: int
 ) -> Iterator[BlockCell]:
-    """The cells of one column, from the bottom.
+    """Yield the cells of one column from the bottom.
 
     ``tops`` are the upper edges of the layers in cells, never falling.
     """
@@ -77,7 +77,7 @@ def stack(
 def _main_layer(
     tops: Sequence[float], textures: Sequence[Texture], row: int
 ) -> int | None:
-    """Whose glyph a cell gets: the lowest there, unless it is thin and covered."""
+    """Return the lowest layer in a cell, or the one above if that is thin."""
     layer = _lowest_above(tops, row)
     if layer is None or textures[layer] is Texture.SOLID or tops[layer] > row + 0.5:
         return layer
@@ -88,9 +88,9 @@ def _main_layer(
 
 
 def _lowest_above(tops: Sequence[float], height: float, after: int = -1) -> int | None:
-    """The first layer that reaches noticeably over a height.
+    """Return the first layer that is visibly higher than ``height``.
 
-    Over zero a little is noticeable: what is known is seen, however little it is.
+    At the bottom every known value is visible, however small.
     """
     least = height + LITTLE if height else 0.0
     for layer in range(after + 1, len(tops)):
@@ -107,11 +107,11 @@ def _glyph(texture: Texture, share: float) -> str | None:
 
 
 BARS = "▁▂▃▄▅▆▇"
-"""Not the full block: rows of trends would flow together."""
+"""Without the full block, which would join sparklines of neighbouring rows."""
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The newest values, scaled from zero to their peak; a gap is a space.
+    """Return the newest values as bars, scaled to their peak; a gap is a space.
 
     >>> sparkline([0, 1, None, 4, 8], 5)
     '▁▁ ▄▇'
@@ -132,7 +132,7 @@ def _bar(value: float | None, peak: float) -> str:
 
 
 def _peaks(values: Sequence[float | None], width: int) -> list[float | None]:
-    """The worst of each group, so that no spike is folded away."""
+    """Return the maximum of each group, so that peaks stay visible."""
     edges = [len(values) * edge // width for edge in range(width + 1)]
     return [_peak(values[low:high]) for low, high in pairwise(edges)]
 
@@ -146,7 +146,7 @@ EMPTY, MARK = "░", "│"
 
 
 def gauge(share: float | None, width: int, ink: str, mark: float | None = None) -> Line:
-    """A share of a whole as a bar, true to an eighth of a cell; a mark over it.
+    """Return a share as a bar, exact to an eighth of a cell, with a mark over it.
 
     >>> "".join(run.text for run in gauge(0.5, 9, "")), gauge(None, 3, "")[0].text
     ('████▌░░░░', '···')
@@ -174,7 +174,7 @@ def gauge(share: float | None, width: int, ink: str, mark: float | None = None) 
 
 
 def split_bar(parts: Sequence[tuple[float, str, str]], width: int) -> Line:
-    """Shares of a whole side by side: how much, glyph, ink; what is left is empty.
+    """Return shares (how much, glyph, ink) side by side; the rest is empty.
 
     >>> "".join(run.text for run in split_bar([(0.5, "█", ""), (0.25, "▒", "")], 8))
     '████▒▒░░'
@@ -194,7 +194,7 @@ Phase = tuple[str, float | None, str]
 
 
 def waterfall(phases: Sequence[Phase], width: int, glyphs: str = "█") -> Line:
-    """One bar of all known phases, true to half a cell.
+    """Return all known phases as one bar.
 
     >>> [run.text for run in waterfall([("a", 1, ""), ("b", 3, "")], 8, "░█")]
     ['░░', '██████']

@@ -1,13 +1,13 @@
-"""What charts by plotext need: where a y axis ends, its ticks, the colours it wrote."""
+"""Axis tops, ticks and colours for charts."""
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 MARGIN = 8
-"""Columns of the y axis: a label, a space and the axis itself; they never move."""
+"""Columns of the y axis: label, space and line."""
 MIDDLE_FROM = 5
-"""Rows; with fewer an axis has no tick between its ends."""
+"""Least rows for a tick between the ends."""
 PREFIXES = (
     (1e12, "T"),
     (1e9, "G"),
@@ -25,7 +25,7 @@ STEPS = (1.0, 2.0, 2.5, 5.0)
 
 
 def nice_ceiling(peak: float) -> float:
-    """The least of 1, 2, 2.5, 5 · 10ⁿ that is not below the peak.
+    """Return the least of 1, 2, 2.5 and 5 · 10ⁿ not below the peak.
 
     >>> [nice_ceiling(peak) for peak in (0.7, 1.3, 0.23, 20, 21, 4500, 0)]
     [1.0, 2.0, 0.25, 20.0, 25.0, 5000.0, 1.0]
@@ -40,11 +40,11 @@ def nice_ceiling(peak: float) -> float:
 
 
 NEAR = 0.25
-"""A share of a limit; a peak above it makes the limit the top of the axis."""
+"""Share of a limit from which a peak makes the limit the top of the axis."""
 
 
 def axis_top(peak: float, least: float = 0.0, limit: float | None = None) -> float:
-    """The top of a y axis; it follows from what is drawn alone, not from before.
+    """Return the top of a y axis, which depends only on the values drawn.
 
     >>> axis_top(4500), axis_top(3, least=5), axis_top(30, 5, limit=32)
     (5000.0, 5.0, 32)
@@ -59,7 +59,7 @@ def axis_top(peak: float, least: float = 0.0, limit: float | None = None) -> flo
 def ticks(
     top: float, rows: int, unit: str = "", base: int = 0
 ) -> list[tuple[int, str]]:
-    """Rows and labels of an axis: zero, the top, a round value between where it fits.
+    """Return rows and labels: zero, the top, and a round value between if it fits.
 
     >>> ticks(0.25, 5, "s")
     [(0, '0'), (2, '100 ms'), (4, '250 ms')]
@@ -70,17 +70,30 @@ def ticks(
     if rows >= MIDDLE_FROM:
         odd = f"{top:e}"[:3] in {"2.5", "5.0"}
         shares.insert(1, 0.4 if odd else 0.5)
-    told: list[tuple[int, str]] = []
+    labels: list[tuple[int, str]] = []
     for share in shares:
         whole = bool(unit) or (share * top).is_integer()
         label = tick_text(share * top, unit)
         if share in {0.0, 1.0} or (whole and len(label) <= MARGIN - 2):
-            told.append((base + min(int(share * rows), rows - 1), label))
-    return told
+            labels.append((base + min(int(share * rows), rows - 1), label))
+    return labels
+
+
+def axis_labels(labels: Iterable[tuple[int, str]], width: int) -> str:
+    """Return labels in one row, each centred at its column.
+
+    >>> axis_labels([(0, "0 s"), (5, "5"), (11, "10 s")], 12)
+    '0 s  5  10 s'
+    """
+    text = list(" " * width)
+    for column, label in labels:
+        start = max(min(column - len(label) // 2, width - len(label)), 0)
+        text[start : start + len(label)] = label
+    return "".join(text)
 
 
 def tick_text(value: float, unit: str = "") -> str:
-    """A value as short as can be.
+    """Return a short label with a metric prefix.
 
     >>> tick_text(0.05, "s"), tick_text(2.5e-3, "s"), tick_text(5000), tick_text(0, "s")
     ('50 ms', '2.5 ms', '5k', '0')
@@ -108,11 +121,11 @@ _COLOUR = re.compile(r"38;5;(\d+)m")
 
 
 def coloured_runs(row: str) -> Iterator[tuple[str, int | None]]:
-    r"""Text and the number of its colour, None for none.
+    r"""Yield text and its colour number, None without a colour.
 
     >>> list(coloured_runs("5┤\x1b[0m\x1b[38;5;17m▄█\x1b[0m "))
     [('5┤', None), ('▄█', 17), (' ', None)]
     """
     for codes, text in _PIECE.findall(row):
-        found = _COLOUR.search(codes)
-        yield text, int(found[1]) if found else None
+        colour = _COLOUR.search(codes)
+        yield text, int(colour[1]) if colour else None

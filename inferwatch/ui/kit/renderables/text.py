@@ -1,6 +1,8 @@
-"""Lines of text as coloured runs, and how they share a width."""
+"""Lines of text as coloured runs, and how to fit them into a width."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, zip_longest
+from textwrap import wrap
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -9,31 +11,31 @@ from inferwatch.visible import visible
 
 
 class TextRun(NamedTuple):
-    """Text in one ink; with an action, clicking it does that."""
+    """Text in one ink, with an optional click action."""
 
     text: str
     ink: str = ""
-    """Names a style of the theme; empty is ordinary text."""
+    """Name of a theme style; empty is plain text."""
     action: str | None = None
 
 
 Line = tuple[TextRun, ...]
-"""What stands in one row."""
+"""One row of text."""
 
 
 def cells_of(text: str) -> int:
-    """Terminal cells a text takes as it is shown; nearly all of ours is plain."""
+    """Return the terminal cells of a text as it is displayed."""
     text = visible(text)
     return len(text) if text.isascii() else cell_len(text)
 
 
 def width_of(line: Iterable[TextRun]) -> int:
-    """Terminal cells a line takes."""
+    """Return the terminal cells of a line."""
     return sum(cells_of(run.text) for run in line)
 
 
 def fit(line: Sequence[TextRun], width: int) -> Line:
-    """The line cut to the width; a cut is shown."""
+    """Return the line cut to a width; a cut is marked."""
     if width <= 0:
         return ()
     if width_of(line) <= width:
@@ -54,15 +56,49 @@ def fit(line: Sequence[TextRun], width: int) -> Line:
 
 
 def spread(left: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Line:
-    """One part at either edge; the left one gives way."""
+    """Put one part at either edge; the left one is cut if need be."""
     room = max(width - width_of(right), 0)
     cut = fit(left, max(room - 1, 0)) if right else fit(left, width)
     gap = " " * (room - width_of(cut))
     return fit((*cut, TextRun(gap), *right), width)
 
 
+def labelled(label: str, value: str, ink: str = "") -> Line:
+    return (TextRun(f"{label} ", "muted"), TextRun(value, ink))
+
+
+def pad(line: Sequence[TextRun], width: int) -> Line:
+    """Return the line cut or padded to exactly this width."""
+    line = fit(line, width)
+    return (*line, TextRun(" " * (width - width_of(line))))
+
+
+def beside(left: Sequence[Line], width: int, right: Sequence[Line]) -> list[Line]:
+    """Return both columns of lines, the left one exactly this wide."""
+    rows = zip_longest(left, right, fillvalue=())
+    return [(*pad(first, width), *second) for first, second in rows]
+
+
+def wrapped(text: str, width: int, ink: str = "") -> Iterator[Line]:
+    """Wrap a text; its later lines are indented."""
+    for line in wrap(text, max(width - 2, 10), subsequent_indent="  "):
+        yield (TextRun(f" {line}", ink),)
+
+
+def merged(cells: Iterable[tuple[str, str]]) -> Line:
+    """Return cells, each a glyph and its ink, as one run for neighbours of one ink.
+
+    >>> merged([("a", "x"), ("b", "x"), ("c", "")])
+    (TextRun(text='ab', ink='x', action=None), TextRun(text='c', ink='', action=None))
+    """
+    return tuple(
+        TextRun("".join(glyph for glyph, _ in group), ink)
+        for ink, group in groupby(cells, key=lambda cell: cell[1])
+    )
+
+
 def join(parts: Iterable[Sequence[TextRun]], between: str = " · ") -> Line:
-    """The parts that say something, with faint marks between."""
+    """Join the parts that are not empty with faint separators."""
     line: list[TextRun] = []
     for part in parts:
         if not part:
@@ -76,7 +112,7 @@ def join(parts: Iterable[Sequence[TextRun]], between: str = " · ") -> Line:
 def join_whole(
     parts: Iterable[Sequence[TextRun]], width: int, between: str = "  "
 ) -> Line:
-    """The first parts that fit, none of them cut."""
+    """Join the first parts that fit whole."""
     line: Line = ()
     for part in parts:
         longer = join((line, part), between)
@@ -87,7 +123,7 @@ def join_whole(
 
 
 def ruled(title: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Line:
-    """A heading on a thin rule: structure that costs no row of its own."""
+    """Return a heading on a thin rule."""
     before, after = (TextRun("─ ", "rule"),), (TextRun(" ─", "rule"),) if right else ()
     end = (TextRun(" "), *right, *after) if right else ()
     start = fit((*before, *title, TextRun(" ")), max(width - width_of(end), 0))
@@ -96,7 +132,7 @@ def ruled(title: Sequence[TextRun], right: Sequence[TextRun], width: int) -> Lin
 
 
 def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> TextRun:
-    """A cell of a table: exactly so wide, cut where it must be."""
+    """Return a table cell of exactly this width."""
     text = visible(text)
     if cells_of(text) > width:
         text = set_cell_size(text, max(width - 1, 0)) + "…"
@@ -104,8 +140,30 @@ def cells(text: str, width: int, ink: str = "", *, right: bool = False) -> TextR
     return TextRun(pad + text if right else text + pad, ink)
 
 
+LONGEST_NAME = 400
+"""Characters of a name that can be visible."""
+
+
+def end_of(name: str, room: int) -> str:
+    """Return the end of a name, where ids differ.
+
+    >>> end_of("load-9e5378-586-0", 12), end_of("7", 12)
+    ('…e5378-586-0', '7')
+    """
+    name, room = visible(name[-LONGEST_NAME:]), max(room, 1)
+    return name if cells_of(name) <= room else f"…{last_letters(name, room - 1)}"
+
+
+def last_letters(text: str, room: int) -> str:
+    """Return the last letters that fit; a wide one is not cut in half."""
+    start = len(text)
+    while start and (room := room - cells_of(text[start - 1])) >= 0:
+        start -= 1
+    return text[start:]
+
+
 def age_text(age_s: float) -> str:
-    """How long ago, no finer than a reader counts.
+    """Return an age in whole seconds, minutes or hours.
 
     >>> age_text(4.2), age_text(192), age_text(7_300)
     ('4 s', '3 min 12 s', '2 h 1 min')

@@ -1,7 +1,7 @@
-"""Time in columns: the axis that all charts share, and a whole session in one width.
+"""Time in columns: the axis of charts, and a whole session in one width.
 
-A column covers a fixed stretch of session time, aligned to multiples of its width,
-so a bar moves left by whole columns and never changes its shape on the way.
+A column covers a fixed time range aligned to multiples of its width, so bars move left
+by whole columns and keep their shape.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from statistics import fmean
 
-from inferwatch.ui.kit.renderables.text import Line, TextRun
+from inferwatch.ui.kit.renderables.text import Line, TextRun, merged
 
 Fold = Callable[[list[float]], float]
-"""How the bins of one column become one value."""
+"""Aggregates the bins of one column."""
 
 
 def last(values: list[float]) -> float:
-    """For levels: the column shows how it ended."""
+    """Aggregate levels: a column shows its last value."""
     return values[-1]
 
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """The latest ``span_ns`` of a timeline's bins as ``columns`` columns of a chart."""
+    """The latest ``span_ns`` of a timeline as ``columns`` columns of a chart."""
 
     bins_start_ns: int
     bin_ns: int
@@ -32,18 +32,18 @@ class TimeAxis:
 
     @cached_property
     def column_ns(self) -> int:
-        """The stretch of time a column covers."""
+        """The time range of a column."""
         return max(self.span_ns // max(self.columns, 1), 1)
 
     @cached_property
     def start_ns(self) -> int:
-        """The left edge; the right one is where the last bin ends."""
+        """The left edge; the right one is the end of the last bin."""
         end_ns = self.bins_start_ns + self.bins * self.bin_ns
         return (-(-end_ns // self.column_ns) - self.columns) * self.column_ns
 
     @cached_property
     def slices(self) -> tuple[tuple[int, int], ...]:
-        """For each column the bins that end in it, at least the one it lies in."""
+        """The bins that end in each column, at least the one that contains it."""
         return tuple(self._slice(column) for column in range(self.columns))
 
     def _slice(self, column: int) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class TimeAxis:
     def fold(
         self, values: Sequence[float | None], how: Fold = fmean
     ) -> tuple[float | None, ...]:
-        """One value a column, None where no bin knows one."""
+        """Return one value per column, None if all its bins are None."""
         folded: list[float | None] = []
         for low, high in self.slices:
             known = [value for value in values[low:high] if value is not None]
@@ -64,17 +64,17 @@ class TimeAxis:
         return tuple(folded)
 
     def column_at(self, t_ns: int) -> int | None:
-        """The column of a moment, None when it is out of sight."""
+        """Return the column of a moment, None if it is out of range."""
         column = (t_ns - self.start_ns) // self.column_ns
         return column if 0 <= column < self.columns else None
 
     def moment(self, column: int) -> int:
-        """The middle of a column in session time."""
+        """Return the middle of a column in session time."""
         return self.start_ns + column * self.column_ns + self.column_ns // 2
 
 
 shared_axis = lru_cache(maxsize=32)(TimeAxis)
-"""The same axis for all charts of one width, so that its slices are found once."""
+"""Returns a cached axis, so that charts of one width compute its slices once."""
 
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -83,7 +83,7 @@ PLAYED, AHEAD, HERE = "━", "─", "●"
 
 @dataclass(frozen=True, slots=True)
 class TimeTrack:
-    """A whole session over ``columns`` columns, from its start to its end."""
+    """A whole session as ``columns`` columns."""
 
     start_ns: int
     end_ns: int
@@ -91,23 +91,23 @@ class TimeTrack:
 
     @property
     def span_ns(self) -> int:
-        """How long the session is; never 0."""
+        """Length of the session, never 0."""
         return max(self.end_ns - self.start_ns, 1)
 
     def column_at(self, t_ns: int) -> int:
-        """The column of a moment, the nearest one for moments outside."""
+        """Return the column of a moment; moments outside are clamped."""
         column = (t_ns - self.start_ns) * self.columns // self.span_ns
         return min(max(column, 0), self.columns - 1)
 
     def moment(self, column: int) -> int:
-        """The first column is the start and the last the end, so both can be had."""
+        """Return the time of a column, from exactly the start to exactly the end."""
         share = min(max(column, 0) / max(self.columns - 1, 1), 1.0)
         return self.start_ns + round(share * self.span_ns)
 
     def fold(
         self, values: Sequence[float | None], start_ns: int, bin_ns: int, how: Fold
     ) -> list[float | None]:
-        """One value a column from bins, None where no bin knows one."""
+        """Return one value per column, None if all its bins are None."""
         return [
             self._value(column, values, start_ns, bin_ns, how)
             for column in range(self.columns)
@@ -130,16 +130,18 @@ class TimeTrack:
         return how(known) if known else None
 
 
-def bars(values: Sequence[float | None], rows: int) -> list[str]:
-    """Bars from zero to their peak, the upper row first; a gap is empty.
+def bars(
+    values: Sequence[float | None], rows: int, top: float | None = None
+) -> list[str]:
+    """Return bars up to ``top`` or their peak, the upper row first; a gap is empty.
 
     >>> bars([0, 1, None, 4, 8], 1)
     ['▁▁ ▄█']
     >>> bars([2, 8], 2)
     [' █', '▄█']
     """
-    peak = max((value for value in values if value is not None), default=0) or 1
-    eighths = [_eighths(value, peak, rows) for value in values]
+    peak = max((value for value in values if value is not None), default=0)
+    eighths = [_eighths(value, top or peak or 1, rows) for value in values]
     return [
         "".join(BARS[min(max(each - 8 * row, 0), 8)] for each in eighths)
         for row in reversed(range(rows))
@@ -147,17 +149,17 @@ def bars(values: Sequence[float | None], rows: int) -> list[str]:
 
 
 def _eighths(value: float | None, peak: float, rows: int) -> int:
-    """How high a bar is; what is known is seen, however little it is."""
+    """Return the height of a bar; a known value is at least one eighth."""
     return 0 if value is None else max(round(value / peak * rows * 8), 1)
 
 
 def two_inks(text: str, at: int, before: str, after: str) -> Line:
-    """What was played, up to the column shown, in one ink; the rest in another."""
+    """Return the text in one ink up to a column, in another after it."""
     return (TextRun(text[: at + 1], before), TextRun(text[at + 1 :], after))
 
 
 def rail(track: TimeTrack, here_ns: int, marks: Iterable[tuple[int, str, str]]) -> Line:
-    """Played and ahead, the marks over it (moment, glyph, ink), the position over all.
+    """Return the track: played and ahead, then marks, then the position on top.
 
     >>> track = TimeTrack(0, 100, 10)
     >>> "".join(run.text for run in rail(track, 55, [(20, "L", ""), (90, "B", "")]))
@@ -165,21 +167,10 @@ def rail(track: TimeTrack, here_ns: int, marks: Iterable[tuple[int, str, str]]) 
     """
     here = track.column_at(here_ns)
     cells = [
-        TextRun(PLAYED, "accent") if column < here else TextRun(AHEAD, "faint")
+        (PLAYED, "accent") if column < here else (AHEAD, "faint")
         for column in range(track.columns)
     ]
     for t_ns, glyph, ink in marks:
-        cells[track.column_at(t_ns)] = TextRun(glyph, ink)
-    cells[here] = TextRun(HERE, "marker")
-    return _merged(cells)
-
-
-def _merged(cells: Sequence[TextRun]) -> Line:
-    """Neighbours of one ink as one run."""
-    line: list[TextRun] = []
-    for cell in cells:
-        if line and line[-1].ink == cell.ink:
-            line[-1] = TextRun(line[-1].text + cell.text, cell.ink)
-        else:
-            line.append(cell)
-    return tuple(line)
+        cells[track.column_at(t_ns)] = (glyph, ink)
+    cells[here] = (HERE, "marker")
+    return merged(cells)

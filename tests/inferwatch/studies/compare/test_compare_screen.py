@@ -28,10 +28,10 @@ from inferwatch.ui.compare.detail import CompareDetail
 from inferwatch.ui.compare.lists import CompareQuality, CompareSetup
 from inferwatch.ui.compare.rows import FoldedRows
 from inferwatch.ui.compare.screen import CompareHead, CompareScreen, swapped
+from inferwatch.ui.compare.styles import verdict_ink
 from inferwatch.ui.compare.table import CompareTable
-from inferwatch.ui.compare.words import verdict_ink
 from inferwatch.ui.pages import ComparePage
-from inferwatch.ui.widgets.drawers import HelpDrawer
+from inferwatch.ui.widgets.help_drawer import HelpDrawer
 
 Piloted = Pilot[None]
 SMALL, USUAL, LARGE = (80, 24), (120, 40), (200, 60)

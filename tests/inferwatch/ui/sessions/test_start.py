@@ -20,7 +20,7 @@ from inferwatch.ui.messages import (
     OpenSession,
 )
 from inferwatch.ui.pages import OpenPage, StartPage
-from inferwatch.ui.widgets.drawers import HelpDrawer
+from inferwatch.ui.widgets.help_drawer import HelpDrawer
 from tests.inferwatch.ui.pictures import ALL, SMALL, USUAL, Pictures, by_width
 from tests.inferwatch.ui.typed_keys import looked_up
 

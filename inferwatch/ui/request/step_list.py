@@ -1,4 +1,4 @@
-"""The steps that a request was in, and who was prefilled in them."""
+"""The steps of a request, and the other requests prefilled in them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,10 +15,13 @@ from inferwatch.ui.kit.renderables.text import (
     TextRun,
     cells,
     cells_of,
+    end_of,
     fit,
     join_whole,
+    last_letters,
 )
 from inferwatch.ui.request.moments import StoryMoments
+from inferwatch.ui.widgets.request_names import without_prefix
 from inferwatch.visible import visible
 
 GAUGE_WIDTH, GAUGE_MOST = 8, 32
@@ -26,8 +29,8 @@ NAME_LEAST = 12
 
 
 @dataclass(frozen=True, slots=True)
-class CompanyColumn:
-    """One column of the list of steps."""
+class StepListColumn:
+    """A column of the list of steps."""
 
     title: str
     width: int
@@ -35,24 +38,24 @@ class CompanyColumn:
 
 
 STEP_COLUMNS = (
-    CompanyColumn("step", 9),
-    CompanyColumn("ended", 9),
-    CompanyColumn("took", 9),
-    CompanyColumn("its own", 9),
-    CompanyColumn("batch", 6),
-    CompanyColumn("tokens", 8),
-    CompanyColumn("of budget", GAUGE_WIDTH + 7),
-    CompanyColumn("prefill", 9),
-    CompanyColumn("waiting", 9),
-    CompanyColumn("  bound by", 11, right=False),
+    StepListColumn("step", 9),
+    StepListColumn("ended", 9),
+    StepListColumn("took", 9),
+    StepListColumn("its own", 9),
+    StepListColumn("batch", 6),
+    StepListColumn("tokens", 8),
+    StepListColumn("of budget", GAUGE_WIDTH + 7),
+    StepListColumn("prefill", 9),
+    StepListColumn("waiting", 9),
+    StepListColumn("  bound by", 11, right=False),
 )
-"""The most telling first: those without room go, from the last on."""
+"""By priority: the last ones are left out first."""
 BUDGET = 6
-"""The place of the column that needs to know the budget."""
+"""Index of the column that needs the token budget."""
 
 
 def steps_title(story: RequestStory, width: int, *, slowest: bool) -> Line:
-    """How many there were, and how full."""
+    """Return how many steps there were and how full."""
     steps = story.steps
     facts: list[Line] = [(TextRun("its steps", "strong"),)]
     facts.append((TextRun(format_count(story.steps_total).strip()),))
@@ -75,7 +78,7 @@ def step_rows(
     width: int,
     rows: int,
 ) -> list[Line]:
-    """Those around the cursor; without one the slowest, in order of time."""
+    """Return the steps around the cursor, else the slowest ones in order of time."""
     steps = moments.story.steps
     if not steps or rows < 2:
         return [(TextRun(" no step of it is told", "muted"),)] if rows > 0 else []
@@ -126,7 +129,6 @@ def _columns_within(width: int, *, with_budget: bool) -> list[int]:
 
 
 def _budget_cell(step: StoryStep, budget: int, width: int) -> Sequence[TextRun]:
-    """How full it was."""
     share = step.tokens / budget
     return (TextRun("  "), *gauge(share, width, "tokens"), TextRun(f"{share:>5.0%}"))
 
@@ -149,7 +151,7 @@ def _step_cell(index: int, step: StoryStep, zero_ns: int) -> TextRun:
 
 
 def _own(step: StoryStep) -> str:
-    """What was scheduled for it, and what came out where that is another number."""
+    """Return the tokens scheduled, and the tokens produced if they differ."""
     if step.produced in {0, step.scheduled}:
         return f"{step.scheduled:,}"
     return f"{step.scheduled:,}→{step.produced:,}"
@@ -158,7 +160,7 @@ def _own(step: StoryStep) -> str:
 def companion_rows(
     companions: Sequence[Companion], chosen: int | None, width: int, rows: int
 ) -> list[Line]:
-    """Who else was prefilled in its steps, most tokens first; each can be opened."""
+    """Return the requests prefilled in the same steps, most tokens first."""
     if rows < 1:
         return []
     if not companions:
@@ -179,9 +181,9 @@ def companion_rows(
         lines.append(
             (
                 TextRun("▸ " if here else "  ", "accent", action),
-                cells(tail_of(each.name, name_width), name_width, ink)._replace(
-                    action=action
-                ),
+                cells(
+                    end_of(without_prefix(each.name), name_width), name_width, ink
+                )._replace(action=action),
                 cells(f"{each.prefill_tokens:,}", 9, ink, right=True),
                 cells(f"{each.steps:,}", 8, ink, right=True),
             )
@@ -190,26 +192,14 @@ def companion_rows(
 
 
 def companions_title(story: RequestStory, width: int) -> Line:
-    """How many prompts were computed beside it."""
+    """Return how many prompts were computed in the same steps."""
     title = (TextRun("prefilled in the same steps", "strong"),)
-    told = (TextRun(f"{len(story.companions):,}", "muted"),)
-    return join_whole((title, told if story.companions else ()), width - 6)
-
-
-def tail_of(name: str, room: int) -> str:
-    """What tells names apart that stand below each other: their ends.
-
-    >>> tail_of("cmpl-load-9e5378-586-0", 12), tail_of("chatcmpl-7", 12)
-    ('…e5378-586-0', '7')
-    """
-    name = visible(name).removeprefix("chatcmpl-").removeprefix("cmpl-")
-    if cells_of(name) <= room:
-        return name
-    return f"…{_end(name, room - 1)}"
+    count = (TextRun(f"{len(story.companions):,}", "muted"),)
+    return join_whole((title, count if story.companions else ()), width - 6)
 
 
 def shortened(name: str, room: int) -> str:
-    """Head and tail of a name: ids share their beginnings, and often their ends.
+    """Return head and tail of a name.
 
     >>> shortened("chatcmpl-0123456789", 12), shortened("short", 12)
     ('chatc…456789', 'short')
@@ -220,15 +210,4 @@ def shortened(name: str, room: int) -> str:
     if cells_of(name) <= room or room < NAME_LEAST // 2:
         return name
     head = set_cell_size(name, (room - 1) // 2).rstrip()
-    return f"{head}…{_end(name, room - 1 - cells_of(head))}"
-
-
-def _end(name: str, room: int) -> str:
-    """The last letters that fit; a wide one is not halved."""
-    tail = ""
-    for letter in reversed(name):
-        room -= cells_of(letter)
-        if room < 0:
-            break
-        tail = letter + tail
-    return tail
+    return f"{head}…{last_letters(name, room - 1 - cells_of(head))}"

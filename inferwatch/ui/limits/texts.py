@@ -1,4 +1,4 @@
-"""What limits are called on the screen, and what is said of them in a sentence."""
+"""Texts about limits."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from textwrap import wrap
@@ -14,7 +14,7 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, join, width_of
 from inferwatch.visible import visible
 
 DECODE, PREFILL = ("◆", "decode"), ("▲", "prefill")
-"""Glyph and ink of steps that only decode, and of those with prompt tokens."""
+"""Glyph and ink of decode-only steps, and of steps with prefill."""
 CHECK = "check clocks, dtype, speculative decoding or the measurement"
 OF_NO_STEPS = (
     (
@@ -25,15 +25,14 @@ OF_NO_STEPS = (
 NOT_YET = ("No step in this window yet: floors come with the first ones.",)
 
 
-def missing(shown: Snapshot) -> Sequence[str]:
-    """Why not more is known."""
-    if shown.limits is None:
-        return OF_NO_STEPS if shown.without_steps else NOT_YET
-    return shown.limits.missing
+def missing(snapshot: Snapshot) -> Sequence[str]:
+    if snapshot.limits is None:
+        return OF_NO_STEPS if snapshot.without_steps else NOT_YET
+    return snapshot.limits.missing
 
 
 def missing_lines(sentences: Iterable[str], width: int, height: int) -> list[Line]:
-    """Folded; the first ones that are whole."""
+    """Wrap sentences; only whole ones, except the first."""
     lines: list[Line] = []
     for sentence in sentences:
         folded = wrap(visible(sentence), max(width - 6, 16), break_on_hyphens=False)
@@ -49,12 +48,12 @@ def missing_lines(sentences: Iterable[str], width: int, height: int) -> list[Lin
 
 
 def reached(point: OperatingPoint) -> float | None:
-    """Of what is possible, 0-1 unless something is wrong: the floor of the time."""
+    """Return the share of what is possible: floor time by step time."""
     return point.floor_s / point.step_s if point.floor_s and point.step_s else None
 
 
 def bound_words(bound: Bound | None) -> str:
-    """What binds.
+    """Return the limit that binds.
 
     >>> bound_words(Bound.MEMORY), bound_words(None)
     ('memory-bound', '–')
@@ -63,7 +62,7 @@ def bound_words(bound: Bound | None) -> str:
 
 
 def points_of(limits: Limits) -> Iterator[tuple[str, str, str, OperatingPoint]]:
-    """Name, glyph, ink and point of each kind of steps that there are."""
+    """Yield name, glyph, ink and point of each kind of steps."""
     if limits.decode is not None:
         yield ("decode", *DECODE, limits.decode)
     if limits.prefill is not None:
@@ -71,12 +70,12 @@ def points_of(limits: Limits) -> Iterator[tuple[str, str, str, OperatingPoint]]:
 
 
 def answer(limits: Limits, width: int) -> Line:
-    """How far, and what binds: as much of it as there is room for."""
+    """Return how far from the limit and what binds, as long as fits."""
     points = [each for each in points_of(limits) if reached(each[3]) is not None]
-    told, briefly, short = (
-        [write(*each) for each in points] for write in (_told, _briefly, _short)
+    full, briefly, short = (
+        [write(*each) for each in points] for write in (_in_full, _briefly, _short)
     )
-    choices = (told, [*told[:1], *briefly[1:]], briefly, short, short[:1])
+    choices = (full, [*full[:1], *briefly[1:]], briefly, short, short[:1])
     lines = [join(each, "   ") for each in choices]
     return next((line for line in lines if width_of(line) <= width), ())
 
@@ -100,14 +99,14 @@ def _briefly(name: str, glyph: str, ink: str, point: OperatingPoint) -> Line:
     )
 
 
-def _told(name: str, glyph: str, ink: str, point: OperatingPoint) -> Line:
+def _in_full(name: str, glyph: str, ink: str, point: OperatingPoint) -> Line:
     step, floor = format_durations((point.step_s, point.floor_s))
     took = f", a step takes {step}, at best {floor}"
     return (*_briefly(name, glyph, ink, point), TextRun(took, "muted"))
 
 
-def impossible_text(found: Impossible) -> str:
-    """A number better than the hardware allows is a mistake, and no success."""
-    than = "than its floor" if found.steps == 1 else "than their floor"
-    steps = counted(found.steps, "step")
-    return f"{steps} faster {than}, the worst {found.worst_ratio:.2f}×: {CHECK}"
+def impossible_text(impossible: Impossible) -> str:
+    """Return the warning about steps faster than the hardware allows."""
+    than = "than its floor" if impossible.steps == 1 else "than their floor"
+    steps = counted(impossible.steps, "step")
+    return f"{steps} faster {than}, the worst {impossible.worst_ratio:.2f}×: {CHECK}"

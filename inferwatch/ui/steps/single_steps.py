@@ -1,4 +1,4 @@
-"""Single steps: their time line, and below it one of them with its requests."""
+"""Single steps: their time line, and one of them with its requests."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ from inferwatch.ui.steps.facts import step_facts
 from inferwatch.ui.steps.members import Member, StepPanel, members_of
 from inferwatch.ui.steps.step_line import StepLine, StepPicture
 from inferwatch.ui.view import View
-from inferwatch.ui.widgets.limit_words import highest
+from inferwatch.ui.widgets.limit_texts import highest
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """The span and source whose single steps are to be fetched."""
+class StepQuery:
+    """A request for the single steps of a time range."""
 
     start_ns: int
     end_ns: int
@@ -40,61 +40,59 @@ class Wish:
     source: str | None = None
 
 
-class RecalledSteps:
-    """Fetches one wish at a time; of those that wait only the newest counts.
+class StepFetcher:
+    """Fetches steps, one request at a time; of those waiting only the newest counts.
 
-    Until the new ones are there, the old ones stay.
+    The old steps stay until the new ones arrive.
     """
 
     def __init__(self, host: Widget, feed: Feed, tell: Callable[[], None]) -> None:
         self._host, self._feed, self._tell = host, feed, tell
-        self._wish: Wish | None = None
-        self._done: Wish | None = None
+        self._query: StepQuery | None = None
+        self._done: StepQuery | None = None
         self._busy = False
         self.steps: Sequence[Step] = ()
         self.failure: str | None = None
-        """Why there are none, where that is known."""
 
     @property
     def busy(self) -> bool:
-        """An answer is awaited."""
         return self._busy
 
     @property
     def any_came(self) -> bool:
-        """The first answer is there, be it empty."""
+        """Whether any request was answered, even with no steps."""
         return self._done is not None
 
-    def want(self, wish: Wish) -> None:
-        """Fetch that, unless it is what there is."""
-        if wish in {self._wish, self._done if not self._busy else None}:
+    def want(self, query: StepQuery) -> None:
+        """Fetch a time range, unless it is loaded or being fetched."""
+        if query in {self._query, self._done if not self._busy else None}:
             return
-        self._wish = wish
+        self._query = query
         if not self._busy:
             self._busy = True
             self._host.run_worker(self._fetch(), group="steps", exit_on_error=False)
 
     async def _fetch(self) -> None:
         try:
-            while (wish := self._wish) is not None and wish != self._done:
-                await self._fetch_one(wish)
+            while (query := self._query) is not None and query != self._done:
+                await self._fetch_one(query)
         finally:
-            self._busy, self._wish = False, None
+            self._busy, self._query = False, None
 
-    async def _fetch_one(self, wish: Wish) -> None:
+    async def _fetch_one(self, query: StepQuery) -> None:
         try:
             recall = self._feed.recall
-            steps = await recall.steps(wish.start_ns, wish.end_ns, wish.source)
+            steps = await recall.steps(query.start_ns, query.end_ns, query.source)
         except InferwatchError as error:
             steps, self.failure = (), str(error)
         else:
             self.failure = None
-        self.steps, self._done = steps[-wish.most :], wish
+        self.steps, self._done = steps[-query.most :], query
         self._tell()
 
 
 class SingleSteps(Vertical):
-    """Follows time; around a step that people chose, the line stands still."""
+    """Follows time, except around a selected step."""
 
     DEFAULT_CSS = """
     SingleSteps { height: 1fr; }
@@ -102,10 +100,10 @@ class SingleSteps(Vertical):
 
     _zoom = 0
     _picked: Step | None = None
-    """The step that the time cursor stands at, as people chose it."""
+    """The selected step, where the time cursor is."""
     _held_end_ns: int | None = None
-    """The right end of the line while one is chosen."""
-    _shown: Snapshot | None = None
+    """Right end of the line while a step is selected."""
+    _snapshot: Snapshot | None = None
 
     def __init__(
         self,
@@ -117,92 +115,92 @@ class SingleSteps(Vertical):
         super().__init__()
         self._feed, self._view = feed, view
         self._one_step, self._is_held = one_step, is_held
-        self._recalled = RecalledSteps(self, feed, self._show_again)
+        self._fetcher = StepFetcher(self, feed, self._show_again)
 
     def compose(self) -> Iterable[Widget]:
-        """The line, and a step."""
         yield StepLine()
         yield StepPanel()
 
     @property
     def chosen(self) -> Member | None:
-        """The request that Enter opens."""
         return self.query_one(StepPanel).chosen
 
     @property
     def reading(self) -> bool:
-        """Other steps than those drawn are on their way."""
-        return self._recalled.busy
+        return self._fetcher.busy
 
     def choose(self, by: int) -> None:
-        """Another request of the step."""
         self.query_one(StepPanel).choose(by)
 
     def let_go(self) -> None:
-        """No step is chosen: the time cursor alone says where to look."""
+        """Clear the selected step; the time cursor alone decides."""
         self._picked = self._held_end_ns = None
 
     def _show_again(self) -> None:
-        """They came: draw them, and nothing else anew."""
-        if self._shown is not None and self.is_attached:
-            self._draw(self._shown)
+        if self._snapshot is not None and self.is_attached:
+            self._draw(self._snapshot)
 
-    def show(self, shown: Snapshot) -> None:
-        """Fetch the steps of its moment, and draw those there are meanwhile."""
-        self._shown = shown
+    def show(self, snapshot: Snapshot) -> None:
+        """Fetch the steps of a moment, and draw those loaded so far."""
+        self._snapshot = snapshot
         line = self.query_one(StepLine)
         if not line.size:  # not laid out yet
             self.call_after_refresh(self.post_message, LookAgain())
         picked = self._picked
         if picked is not None and self._view.cursor_ns != picked.end_ns:
             self.let_go()  # the cursor went elsewhere
-        end_ns = self._line_end_ns(shown)
+        end_ns = self._line_end_ns(snapshot)
         most = self._most
         start_ns = min(
-            since_ns(shown.timeline, end_ns, most), end_ns - most * usual_ns(shown)
+            since_ns(snapshot.timeline, end_ns, most),
+            end_ns - most * usual_ns(snapshot),
         )
-        self._recalled.want(Wish(max(start_ns, 0) - 1, end_ns, most, self._view.source))
-        self._draw(shown)
+        self._fetcher.want(
+            StepQuery(max(start_ns, 0) - 1, end_ns, most, self._view.source)
+        )
+        self._draw(snapshot)
 
-    def _line_end_ns(self, shown: Snapshot) -> int:
-        """The right end: now, or soon after the slowest step under the cursor."""
+    def _line_end_ns(self, snapshot: Snapshot) -> int:
+        """Return the right end: now, or just after the slowest step at the cursor."""
         if self._held_end_ns is not None:
             return self._held_end_ns
-        index = self._view.bin_of(shown)
+        index = self._view.bin_of(snapshot)
         if self._view.cursor_ns is None or index is None:
-            return shown.charts_end_ns
-        line = shown.timeline
-        end_ns = min(line.start_ns + (index + 1) * line.bin_ns - 1, shown.charts_end_ns)
+            return snapshot.charts_end_ns
+        line = snapshot.timeline
+        end_ns = min(
+            line.start_ns + (index + 1) * line.bin_ns - 1, snapshot.charts_end_ns
+        )
         slowest = line.slowest_step[index]
         if slowest is None:
             return end_ns
-        return min(end_ns, slowest.end_ns + self._most // 4 * usual_ns(shown))
+        return min(end_ns, slowest.end_ns + self._most // 4 * usual_ns(snapshot))
 
     @property
     def _most(self) -> int:
-        """Steps there is room for."""
+        """Most steps that fit."""
         capacity = self.query_one(StepLine).capacity
         return min(capacity * ZOOMS[self._zoom], MOST_STEPS)
 
-    def _draw(self, shown: Snapshot) -> None:
-        steps = self._recalled.steps
-        title, step = self._step_of(shown)
-        first_ns = steps[0].start_ns if steps else shown.now_ns
-        span_ns = first_ns, steps[-1].end_ns if steps else shown.now_ns
+    def _draw(self, snapshot: Snapshot) -> None:
+        steps = self._fetcher.steps
+        title, step = self._step_of(snapshot)
+        first_ns = steps[0].start_ns if steps else snapshot.now_ns
+        span_ns = first_ns, steps[-1].end_ns if steps else snapshot.now_ns
         chosen: StepKey | None = None if step is None else key_of(step)
-        end_ns = self._line_end_ns(shown)
+        end_ns = self._line_end_ns(snapshot)
         self.query_one(StepLine).show(
             StepPicture(
                 steps=steps,
-                why_none=self._why_none(shown),
+                why_none=self._why_none(snapshot),
                 a_column=ZOOMS[self._zoom],
                 chosen=chosen,
-                budget=highest(shown, "max_num_batched_tokens", span_ns),
-                max_seqs=highest(shown, "max_num_seqs", span_ns),
+                budget=highest(snapshot, "max_num_batched_tokens", span_ns),
+                max_seqs=highest(snapshot, "max_num_seqs", span_ns),
                 end=self._feed.wall_text(end_ns, ms=True),
             )
         )
-        rows = {} if step is None else self._rows_of(step, shown)
+        rows = {} if step is None else self._rows_of(step, snapshot)
         self.query_one(StepPanel).show(
             title,
             self._ended(step),
@@ -210,36 +208,38 @@ class SingleSteps(Vertical):
             [] if step is None else members_of(step, rows),
         )
 
-    def _why_none(self, shown: Snapshot) -> str:
-        recalled = self._recalled
+    def _why_none(self, snapshot: Snapshot) -> str:
+        recalled = self._fetcher
         if not recalled.any_came:
             return "reading the steps…"
         if recalled.failure is not None:
             return recalled.failure
-        if not shown.steps.count:
-            return f"no step ended in {shown.window.span}"
+        if not snapshot.steps.count:
+            return f"no step ended in {snapshot.window.span}"
         return "single steps of this time were not kept"
 
-    def _step_of(self, shown: Snapshot) -> tuple[str, Step | None]:
-        """The step below the line: the picked one, else the one the moment is about."""
-        steps = self._recalled.steps
+    def _step_of(self, snapshot: Snapshot) -> tuple[str, Step | None]:
+        """Return the selected step, else the one of the moment shown."""
+        steps = self._fetcher.steps
         if self._picked is not None:
             return f"step #{self._picked.index:,}", self._picked
         if self._view.cursor_ns is None and not self._is_held():
             return _slowest_of(steps)
-        title, step = self._one_step(shown)
+        title, step = self._one_step(snapshot)
         if step is None:
             return title, None
         wanted = key_of(step)  # a snapshot tells of steps without their members
-        found = next((each for each in reversed(steps) if key_of(each) == wanted), None)
-        return title, found or step
+        full_step = next(
+            (each for each in reversed(steps) if key_of(each) == wanted), None
+        )
+        return title, full_step or step
 
-    def _rows_of(self, step: Step, shown: Snapshot) -> dict[int, RequestRow]:
-        """What is known of the requests of an engine, by ordinal."""
+    def _rows_of(self, step: Step, snapshot: Snapshot) -> dict[int, RequestRow]:
+        """Return the requests of the step's engine by ordinal."""
         source = f"{step.source}/"
         return {
             row.ordinal: row
-            for row in shown.requests
+            for row in snapshot.requests
             if row.ordinal is not None and row.key.startswith(source)
         }
 
@@ -248,9 +248,9 @@ class SingleSteps(Vertical):
         self._pick(message.step)
 
     def _pick(self, step: Step) -> None:
-        """Put the time cursor at a step; the line stands still around it."""
-        shown, steps = self._shown, self._recalled.steps
-        if shown is None:
+        """Move the time cursor to a step; the line stands still around it."""
+        snapshot, steps = self._snapshot, self._fetcher.steps
+        if snapshot is None:
             return
         if self._held_end_ns is None:
             self._held_end_ns = max(steps[-1].end_ns, step.end_ns)
@@ -259,29 +259,28 @@ class SingleSteps(Vertical):
         self.post_message(LookAgain())
 
     def pick(self, by: int) -> None:
-        """The step before the one below the line, or the one after it."""
-        steps, shown = self._recalled.steps, self._shown
-        if not steps or shown is None:
+        steps, snapshot = self._fetcher.steps, self._snapshot
+        if not steps or snapshot is None:
             return
-        _, step = self._step_of(shown)
+        _, step = self._step_of(snapshot)
         keys = [key_of(each) for each in steps]
         here = None if step is None else key_of(step)
         at = keys.index(here) + by if here in keys else len(steps) - 1
         if not 0 <= at < len(steps):
-            self._scroll(shown, by)
+            self._scroll(snapshot, by)
             return
         self._pick(steps[at])
 
-    def _scroll(self, shown: Snapshot, by: int) -> None:
-        """Past an end of the line: half a line further, if there is more."""
-        steps = self._recalled.steps
+    def _scroll(self, snapshot: Snapshot, by: int) -> None:
+        """Scroll by half a line past an end."""
+        steps = self._fetcher.steps
         span_ns = max(steps[-1].end_ns - steps[0].end_ns, NS_PER_S // 10)
-        end_ns = self._line_end_ns(shown) + by * span_ns // 2
-        self._held_end_ns = min(max(end_ns, 0), shown.charts_end_ns)
+        end_ns = self._line_end_ns(snapshot) + by * span_ns // 2
+        self._held_end_ns = min(max(end_ns, 0), snapshot.charts_end_ns)
         self.post_message(LookAgain())
 
     def zoom(self, by: int) -> None:
-        """More steps a column, or fewer."""
+        """Show more or fewer steps per column."""
         self._zoom = min(max(self._zoom + by, 0), len(ZOOMS) - 1)
         self.post_message(LookAgain())
 
@@ -292,7 +291,7 @@ class SingleSteps(Vertical):
 
 
 def _slowest_of(steps: Sequence[Step]) -> tuple[str, Step | None]:
-    """While time goes on: of those in sight, so that it can be seen."""
+    """Return the slowest visible step while time goes on."""
     slowest = max(steps, key=lambda step: step.duration_ns, default=None)
     among = counted(len(steps), "step").strip()
     return f"slowest of the {among} above", slowest

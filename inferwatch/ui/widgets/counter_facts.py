@@ -1,4 +1,4 @@
-"""Rows of facts that are made of what a server counts, where nobody tells more."""
+"""Facts derived from a server's counters, for servers that report nothing finer."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,23 +22,23 @@ from inferwatch.metrics.steps.flow import Flow
 from inferwatch.ui.widgets.totals import Fact
 
 MEAN, ROUGHLY = "ø", "≈"
-"""Of an exact mean; of what is near to what steps and requests would tell."""
+"""Mark an exact mean, and an estimate of what steps or requests would show."""
 PERCENTILES = ("p50", "p95", "p99")
 
 
-def counts_only(shown: Snapshot) -> bool:
-    """Neither steps nor single requests are told."""
-    return shown.without_steps and shown.via is not Via.TRACES
+def counts_only(snapshot: Snapshot) -> bool:
+    """Return True if neither steps nor single requests are reported."""
+    return snapshot.without_steps and snapshot.via is not Via.TRACES
 
 
-def length_of(shown: Snapshot, metric: str) -> Latency | None:
-    """A length in tokens, where the server counts it."""
-    return next((each for each in shown.lengths if each.metric == metric), None)
+def length_of(snapshot: Snapshot, metric: str) -> Latency | None:
+    """Return the distribution of a token count, if the server reports it."""
+    return next((each for each in snapshot.lengths if each.metric == metric), None)
 
 
-def length_facts(shown: Snapshot, metric: str) -> list[Fact]:
-    """Its mean, exact, and its percentiles as far as buckets tell."""
-    length = length_of(shown, metric)
+def length_facts(snapshot: Snapshot, metric: str) -> list[Fact]:
+    """Return the exact mean, and percentiles as precise as the buckets allow."""
+    length = length_of(snapshot, metric)
     if length is None or not length.quantiles.n:
         return []
     mean = format_rate(length.quantiles.mean).strip()
@@ -53,23 +53,23 @@ def _bracket(bracket: Bracket) -> str:
     return format_counts_bracket(bracket.low, bracket.high)
 
 
-def request_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
-    """How many, how fast, how they ended, how long they were."""
-    flow, ended = shown.flow, sum(shown.flow.ended.values())
+def request_facts(snapshot: Snapshot) -> Sequence[Sequence[Fact]]:
+    """Return how many requests ended, how fast, why, and their lengths."""
+    flow, ended = snapshot.flow, sum(snapshot.flow.ended.values())
     now = known(
         (label_of(Flow.running), flow.running, "decode"),
         (label_of(Flow.waiting), flow.waiting, "waiting"),
         (label_of(Flow.ended), ended, ""),
     )
     rows = [
-        [*now, ("per second", _rate(ended, shown.covered_ns / NS_PER_S), "")],
+        [*now, ("per second", _rate(ended, snapshot.covered_ns / NS_PER_S), "")],
         [
             (reason, f"{format_count(count).strip()} {_share(count, ended)}", "")
             for reason, count in flow.ended.items()
             if count or reason in {"stop", "length"}
         ],
-        length_facts(shown, "prompt_tokens"),
-        length_facts(shown, "output_tokens"),
+        length_facts(snapshot, "prompt_tokens"),
+        length_facts(snapshot, "output_tokens"),
     ]
     return [row for row in rows if row]
 
@@ -83,7 +83,7 @@ def _share(count: int, whole: int) -> str:
 
 
 def known(*facts: tuple[str, float | None, str]) -> list[Fact]:
-    """Counts that are known: what is not is left out."""
+    """Return the counts that are not None as facts."""
     return [
         (label, format_count(value).strip(), ink)
         for label, value, ink in facts
@@ -92,7 +92,7 @@ def known(*facts: tuple[str, float | None, str]) -> list[Fact]:
 
 
 def step_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
-    """Steps as far as tokens and means tell of them."""
+    """Return facts about steps, derived from token counts and means."""
     steps, flow = shown.steps, shown.flow
     told = length_of(shown, "step_tokens")
     count = steps.count or (told.quantiles.n if told else None) or None
@@ -115,17 +115,17 @@ def step_facts(shown: Snapshot) -> Sequence[Sequence[Fact]]:
     return [row for row in (first, length_facts(shown, "step_tokens")) if row]
 
 
-def step_s(shown: Snapshot) -> float | None:
-    """About how long a step takes: as long as a stream waits for its next token."""
-    itl = next((each for each in shown.latencies if each.metric == "itl_s"), None)
+def step_s(snapshot: Snapshot) -> float | None:
+    """Return the approximate step time: the mean inter-token latency."""
+    itl = next((each for each in snapshot.latencies if each.metric == "itl_s"), None)
     return itl.quantiles.mean if itl is not None else None
 
 
-def at_last_reading(shown: Snapshot) -> Flow:
-    """What servers held that answer no more, as of when they last did."""
-    flow, asked = shown.flow, shown.shown_servers
-    gone = [each for each in asked if each.answers is False]
-    if not gone or len(gone) < len(asked):
+def at_last_reading(snapshot: Snapshot) -> Flow:
+    """Return the flow with the last values of servers that no longer answer."""
+    flow, servers = snapshot.flow, snapshot.shown_servers
+    gone = [each for each in servers if each.answers is False]
+    if not gone or len(gone) < len(servers):
         return flow
     usages = [each.kv_usage for each in gone if each.kv_usage is not None]
     return replace(
@@ -142,7 +142,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _said(label: str, value: float | None, ink: str) -> list[Fact]:
-    """A mean: of durations, or of requests."""
+    """Format a mean duration or number of requests."""
     if value is None:
         return []
     text = format_duration(value).strip() if ink == "mean" else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""What slides over a screen: every number and key explained."""
+"""The help drawer: keys and numbers of a screen explained."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
@@ -18,18 +18,24 @@ from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.requests.latencies import LATENCIES
 from inferwatch.metrics.steps.flow import Flow
-from inferwatch.ui.kit.keys import HERE, known_keys
+from inferwatch.ui.kit.keys import HERE, active_keys
 from inferwatch.visible import visible
 
+HELP_BINDING = Binding(
+    "question_mark",
+    "help",
+    "help",
+    key_display="?",
+    tooltip="This help: all keys, and what every number means",
+)
 Key = tuple[str, str]
-"""How a key is written, what it does."""
 KEY_WIDTH = 9
 WIDEST = 71
-"""Cells within the drawer where it has all its width."""
+"""Cells of text at full width."""
 
 
 class HelpDrawer(VerticalScroll, inherit_bindings=False):
-    """Keys and numbers of a screen explained, over its right side until closed."""
+    """A drawer at the right that explains the keys and numbers of a screen."""
 
     DEFAULT_CSS = """
     HelpDrawer {
@@ -48,7 +54,7 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
         Binding("pageup", "page_up", "page up", show=False),
         Binding("pagedown", "page_down", "page down", show=False),
     ]
-    """Not the arrows to the sides: they move the time cursor."""
+    """No left and right arrows: those move the time cursor."""
 
     def __init__(
         self,
@@ -56,22 +62,21 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
         keys: Mapping[str, Sequence[Key]],
         numbers: Iterable[Number] = (),
         window: str = "",
-        told: Mapping[str, Sequence[str]] | None = None,
+        texts: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         super().__init__()
         self.focused_before: Widget | None = None
-        """Who gets the keys back."""
-        self._told = told or {}
+        """Gets the focus back when the drawer closes."""
+        self._texts = texts or {}
         self._question, self._keys = question, keys
         self._numbers, self._window = tuple(numbers), window
         self._width = WIDEST
 
     def compose(self) -> ComposeResult:
-        """The question of the screen, then its keys, then its numbers."""
         yield Static(self._explained(self._width), markup=False)
 
     def on_resize(self) -> None:
-        """Lines that are folded stay under their own text."""
+        """Wrap the text again so that it stays under its own indent."""
         width = self.scrollable_content_region.width
         if width != self._width:
             self._width = width
@@ -91,11 +96,11 @@ class HelpDrawer(VerticalScroll, inherit_bindings=False):
         head = Content.assemble(
             "\n", (self._question, "bold"), ("   esc closes", "$ink-muted")
         )
-        told = [
+        sections = [
             Content("\n").join([_title(title), *(_said(each, width) for each in texts)])
-            for title, texts in self._told.items()
+            for title, texts in self._texts.items()
         ]
-        return Content("\n\n").join([head, *told, *keys, *numbers, Content("")])
+        return Content("\n\n").join([head, *sections, *keys, *numbers, Content("")])
 
 
 def toggle_help(
@@ -104,12 +109,12 @@ def toggle_help(
     more: Mapping[str, Sequence[Key]],
     numbers: Iterable[Number] = (),
     window: str = "",
-    told: Mapping[str, Sequence[str]] | None = None,
+    texts: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Open the explanations over a screen, or close them.
+    """Open the help of a screen, or close it.
 
-    ``more`` is what its bindings do not say, by group: of the mouse, of other times;
-    ``told`` comes before all keys and numbers.
+    ``more`` adds keys by group that its bindings do not cover, such as the mouse;
+    ``texts`` go before all keys and numbers.
     """
     for open_drawer in screen.query(HelpDrawer):
         # before it goes: what goes with the keys leaves them to its neighbour
@@ -118,7 +123,7 @@ def toggle_help(
         return
     keys: dict[str, list[Key]] = {HERE: []}
     listed: set[str] = set()
-    for each in known_keys(screen):
+    for each in active_keys(screen):
         if each.tells and each.key not in listed:
             listed.add(each.key)
             keys.setdefault(each.group, []).append((each.key, each.tells))
@@ -126,7 +131,7 @@ def toggle_help(
         fresh = [each for each in rows if each[0] not in listed]
         keys.setdefault(group, []).extend(fresh)
     shown = {group: rows for group, rows in keys.items() if rows}
-    drawer = HelpDrawer(question, shown, numbers, window, told)
+    drawer = HelpDrawer(question, shown, numbers, window, texts)
     drawer.focused_before = screen.focused
     screen.mount(drawer)
     drawer.focus()
@@ -187,7 +192,7 @@ def _explain(number: Number, window: str) -> Content:
 
 
 def _said(text: str, width: int) -> Content:
-    """A text in lines of its own, the first of them marked."""
+    """Wrap a text behind a bullet."""
     folded = wrap(visible(text), max(width - 2, 20), break_on_hyphens=False)
     first, *rest = folded or [""]
     below = "".join(f"\n  {each}" for each in rest)

@@ -1,4 +1,4 @@
-"""The parts of one request below each other, each in the rows it is given."""
+"""The parts of a request screen, drawn in the rows each is given."""
 
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
@@ -11,9 +11,8 @@ from inferwatch.metrics.story.story import SpanKind
 from inferwatch.ui.kit.renderables.text import (
     Line,
     TextRun,
+    beside,
     cells,
-    cells_of,
-    fit,
     join_whole,
     ruled,
 )
@@ -27,13 +26,8 @@ from inferwatch.ui.request.axis import (
     row,
     tick_line,
 )
-from inferwatch.ui.request.company import (
-    companion_rows,
-    companions_title,
-    step_rows,
-    steps_title,
-)
 from inferwatch.ui.request.diagnosis import wait_parts
+from inferwatch.ui.request.display import DisplayOptions, Drawing
 from inferwatch.ui.request.facts import fact_lines, missing_lines
 from inferwatch.ui.request.gap_strip import (
     gap_heading,
@@ -42,28 +36,33 @@ from inferwatch.ui.request.gap_strip import (
     late_list,
     legend_is_below,
 )
-from inferwatch.ui.request.held import block_rows, gpu_rows
-from inferwatch.ui.request.looking import Drawing, Looking
 from inferwatch.ui.request.moments import Ints, Lane, StoryMoments, lane_of
-from inferwatch.ui.request.words import CAUSES, ESTIMATES, LANES, LATE, CauseStyle
+from inferwatch.ui.request.resources import block_rows, gpu_rows
+from inferwatch.ui.request.step_list import (
+    companion_rows,
+    companions_title,
+    step_rows,
+    steps_title,
+)
+from inferwatch.ui.request.styles import CAUSES, ESTIMATES, LANES, LATE, CauseStyle
 
 LITTLE = 0.25
-"""Of a column; what takes less is drawn as a thin line: it is there all the same."""
+"""Share of a column below which a phase is drawn as a thin line."""
 THIN = "▏"
 BEFORE_QUEUE = {SpanKind.NETWORK, SpanKind.TOKENISE, SpanKind.HANDOVER}
 SECOND_CHUNK = "▓"
-"""Every other chunk, so that they can be told apart ..."""
+"""Glyph of every second prefill chunk."""
 TOLD_APART_FROM = 2.0
-"""... where they are that many columns long."""
+"""Least mean length of chunks in columns for the second glyph."""
 
 
 def waterfall(
     moments: StoryMoments, axis: Axis, cursor: int | None, most_rows: int = 99
 ) -> list[Line]:
-    """The lanes, each with all the time that was spent in it.
+    """Return a line per lane with its total time.
 
-    Where there are rows for some only, what comes before the queue is one lane, and
-    the longest stay.
+    If rows are short, the lanes before the queue are merged and the longest lanes are
+    kept.
     """
     lanes = list(moments.lanes)
     names = {lane.kind: LANES[lane.kind].name for lane in lanes}
@@ -85,7 +84,7 @@ def waterfall(
 
 
 def _merged(lanes: Sequence[Lane]) -> Lane:
-    """Lanes as one, which is called like the first."""
+    """Return one lane of the kind of the first."""
     spans = sorted((s for lane in lanes for s in lane.spans), key=lambda s: s.start_ns)
     return lane_of(lanes[0].kind, spans)
 
@@ -127,13 +126,13 @@ def _cells(lane: Lane, moments: StoryMoments, axis: Axis) -> list[Cell]:
 
 
 def _longest(starts: Ints, ends: Ints, left_ns: int, right_ns: int) -> int:
-    """Of the spans that share a column, which one has most of it."""
+    """Return the span that covers most of a column."""
     within = np.minimum(ends, right_ns) - np.maximum(starts, left_ns)
     return int(within.argmax())
 
 
 def _covered_until(lane: Lane, covered_ns: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """How much of the time before each edge belongs to the lane."""
+    """Return the time covered by the lane before each edge."""
     place = np.searchsorted(lane.ends, edges, side="right")
     begun = np.minimum(place, len(lane.spans) - 1)
     part = np.clip(edges - lane.starts[begun], 0, None)
@@ -141,7 +140,7 @@ def _covered_until(lane: Lane, covered_ns: np.ndarray, edges: np.ndarray) -> np.
 
 
 def _look(lane: Lane, place: int) -> CauseStyle:
-    """A queue looks as what it waited for."""
+    """Return the style of a span; a queue looks like its cause."""
     cause = lane.spans[place].cause
     if lane.kind is SpanKind.QUEUE and cause is not None:
         return CAUSES[cause]
@@ -149,7 +148,7 @@ def _look(lane: Lane, place: int) -> CauseStyle:
 
 
 def _mark_late(cells: list[Cell], moments: StoryMoments, axis: Axis) -> None:
-    """The worst late token of a column by the letter of its cause."""
+    """Mark the longest gap of each column with the letter of its cause."""
     for gap, spike in sorted(moments.spikes.items(), key=lambda each: each[1].gap_ns):
         column = axis.column_at(int(moments.gap_ends[gap]))
         if column is not None:
@@ -163,7 +162,7 @@ GAP = 3
 
 
 def ttft_bar(parts: Parts, width: int) -> Line:
-    """Each part as long as it took; a part too short for a cell is in the legend only.
+    """Return each part at its length; parts shorter than a cell have no glyph.
 
     >>> from inferwatch.metrics.causes.cause import Cause
     >>> parts = ((Cause.API, 1.0), (Cause.QUEUE_KV, 2.0), (Cause.PREFILL, 1.0))
@@ -182,9 +181,9 @@ def ttft_bar(parts: Parts, width: int) -> Line:
 
 
 def ttft_legend(parts: Parts, width: int, most_rows: int = 9) -> list[Line]:
-    """Glyph, cause, seconds and share of each, in as many columns as there is room.
+    """Return glyph, cause, time and share of each part, in columns.
 
-    Where there are rows for some only, the smallest stand together.
+    If rows are short, the smallest parts are added up.
     """
     total_s = sum(seconds for _, seconds in parts)
     if not total_s or most_rows < 1:
@@ -234,43 +233,43 @@ def _row(entries: Sequence[Line]) -> Line:
 
 
 BESIDE_FROM = 110
-"""Columns; with fewer companions stand below the steps."""
+"""Least width for companions beside the steps."""
 COMPANION_WIDTH = 38
 MOST_GAP_ROWS, LEAST_GAP_ROWS = 10, 3
 MOST_BLOCK_ROWS = 4
 LEAST_STEP_ROWS = 3
 
 
-class Body:
-    """Adds the parts, each in the rows it is given."""
+class RequestLayout:
+    """Adds the parts of a request to a drawing."""
 
     def __init__(
         self,
         drawing: Drawing,
         moments: StoryMoments,
-        looking: Looking,
+        options: DisplayOptions,
         width: int,
         room: int,
     ) -> None:
-        self.drawing, self.moments, self.looking = drawing, moments, looking
+        self.drawing, self.moments, self.options = drawing, moments, options
         self.width, self.room = width, room
         columns = drawing.columns
         self.columns = columns if columns is not None else moments.columns(room)
         self.axis: Axis = axis_of(
-            moments, looking.zoom, looking.cursor_ns, room, len(self.columns.worst)
+            moments, options.zoom, options.cursor_ns, room, len(self.columns.worst)
         )
-        here_ns = looking.cursor_ns
+        here_ns = options.cursor_ns
         self.at = None if here_ns is None else self.axis.column_at(here_ns)
         stop = None if here_ns is None else moments.stop_at(here_ns)
         self.gap = stop.gap if stop is not None else None
 
     @property
     def at_gap(self) -> int | None:
-        """The cursor's column among the gaps."""
+        """The cursor's column in the gap strip."""
         return None if self.gap is None else self.columns.column_of(self.gap)
 
     def add_all(self, rows: int) -> None:
-        """Everything; what is left over goes where it tells most."""
+        """Add all parts; spare rows go to the most informative ones."""
         missing = missing_lines(self.moments.story, self.width, 2)
         legend, lanes = len(self._legend(3)), len(self.moments.lanes)
         gpu = gpu_rows(self.moments, self.axis, self.at)
@@ -298,7 +297,6 @@ class Body:
         self.drawing.add(*missing_lines(story, self.width, left))
 
     def add_time(self, rows: int) -> None:
-        """The wait for the first token, and the phases of its life."""
         legend, lanes = len(self._legend()), len(self.moments.lanes)
         gpu = gpu_rows(self.moments, self.axis, self.at)
         titled = bool(legend)
@@ -311,19 +309,18 @@ class Body:
         cut = min(max(-spare, 0), max(legend - 2, 0))
         legend, spare = legend - cut, spare + cut
         lanes -= min(max(-spare, 0), lanes)
-        held = MOST_BLOCK_ROWS if self.moments.story.kv_blocks else 0
-        spare, blocks = _take(spare, held, held)
+        most = MOST_BLOCK_ROWS if self.moments.story.kv_blocks else 0
+        spare, blocks = _take(spare, most, most)
         self._add_ttft(legend, titled=titled)
         gpu = gpu if spare >= len(gpu) else []
         self._add_lanes(lanes, blocks, gpu)
         spare -= len(gpu)
-        facts = fact_lines(self.moments.story, self.looking.arrived, self.width)
+        facts = fact_lines(self.moments.story, self.options.arrived, self.width)
         if spare > len(facts):
             title = (TextRun("what is known", "strong"),)
             self.drawing.add(ruled(title, (), self.width), *facts)
 
     def add_tokens(self, rows: int) -> None:
-        """The gaps, large, and the late ones in words."""
         every = late_list(self.moments, None, self.width, rows)
         listed = min(len(every), max(rows // 2 - 1, 0))
         strip = min(max(rows - listed - 2 - self._late_below, 1), MOST_GAP_ROWS + 8)
@@ -333,21 +330,19 @@ class Body:
             self.drawing.add(*late_list(self.moments, self.gap, self.width, left))
 
     def add_steps(self, rows: int) -> None:
-        """Steps, and who was prefilled in them."""
         self._add_company(rows)
 
     def add_facts(self, rows: int) -> None:
-        """Every fact, memory over time, and what is not known."""
         story = self.moments.story
-        facts = fact_lines(story, self.looking.arrived, self.width)
+        facts = fact_lines(story, self.options.arrived, self.width)
         gpu = gpu_rows(self.moments, self.axis, self.at)
-        known = bool(story.kv_blocks) or bool(gpu)
-        least = len(facts) + 2 + (len(gpu) + 3 if known else 0)
+        has_charts = bool(story.kv_blocks) or bool(gpu)
+        least = len(facts) + 2 + (len(gpu) + 3 if has_charts else 0)
         missing = missing_lines(story, self.width, max(rows - least, 1))
         left = rows - len(facts) - len(gpu) - len(missing) - 3 - bool(missing)
         title = (TextRun("what is known", "strong"),)
         self.drawing.add(ruled(title, (), self.width), *facts)
-        if known:
+        if has_charts:
             head = (TextRun("KV blocks", "strong"), TextRun("  that it held", "muted"))
             self.drawing.add(ruled(head, self._zoomed(), self.width))
             tall = min(max(left, 1), 2 * MOST_BLOCK_ROWS)
@@ -357,14 +352,11 @@ class Body:
             unknown = TextRun("what is not known", "strong")
             self.drawing.add(ruled((unknown,), (), self.width), *missing)
 
-    # The pieces.
-
     def _legend(self, most_rows: int = 9) -> list[Line]:
         parts = wait_parts(self.moments.story)
         return ttft_legend(parts, self.width - 2, most_rows)
 
     def _add_ttft(self, rows: int, *, titled: bool = True) -> None:
-        """A heading, the bar, so many rows of legend."""
         story = self.moments.story
         legend = self._legend(rows)
         if not legend:
@@ -386,12 +378,12 @@ class Body:
 
     @property
     def _span(self) -> str:
-        return self.looking.zoom.value
+        return self.options.zoom.value
 
     def _zoomed(self) -> Line:
         return (
             TextRun("z", "accent", "screen.zoom"),
-            TextRun(f" {self.looking.zoom.next}", "muted", "screen.zoom"),
+            TextRun(f" {self.options.zoom.next}", "muted", "screen.zoom"),
         )
 
     def _ticks(self) -> Line:
@@ -429,52 +421,41 @@ class Body:
     def _add_company(self, rows: int) -> None:
         if rows < 3:
             return
-        story, looking = self.moments.story, self.looking
-        cursor_ns = looking.cursor_ns
+        story, options = self.moments.story, self.options
+        cursor_ns = options.cursor_ns
         at = None if cursor_ns is None else self.moments.step_at(cursor_ns)
         slowest = at is None and bool(story.steps)
         if self.width >= BESIDE_FROM:
             right = COMPANION_WIDTH + max(self.width - 160, 0) // 2
             left = self.width - right - 2
             titled = ruled(steps_title(story, left, slowest=slowest), (), left)
-            beside = ruled(companions_title(story, right), (), right)
-            self.drawing.add((*titled, TextRun("  "), *beside))
+            company_title = ruled(companions_title(story, right), (), right)
+            self.drawing.add((*titled, TextRun("  "), *company_title))
             steps = step_rows(
-                self.moments, looking.cursor_ns, looking.budget, left, rows - 1
+                self.moments, options.cursor_ns, options.budget, left, rows - 1
             )
             company = companion_rows(
-                story.companions, looking.companion, right, rows - 1
+                story.companions, options.companion, right, rows - 1
             )
-            self.drawing.add(*_beside(steps, company, left + 2))
+            self.drawing.add(*beside(steps, left + 2, company))
             return
         beside_rows = min(len(story.companions) + 2, rows // 2)
         self.drawing.add(
             ruled(steps_title(story, self.width, slowest=slowest), (), self.width),
             *step_rows(
                 self.moments,
-                looking.cursor_ns,
-                looking.budget,
+                options.cursor_ns,
+                options.budget,
                 self.width,
                 rows - beside_rows - 1,
             ),
             ruled(companions_title(story, self.width), (), self.width),
             *companion_rows(
-                story.companions, looking.companion, self.width, beside_rows - 1
+                story.companions, options.companion, self.width, beside_rows - 1
             ),
         )
 
 
-def _beside(left: Sequence[Line], right: Sequence[Line], at: int) -> list[Line]:
-    """Two columns of lines; the right one begins at a column."""
-    lines: list[Line] = []
-    for place in range(max(len(left), len(right))):
-        first = fit(left[place], at - 1) if place < len(left) else ()
-        gap = TextRun(" " * (at - sum(cells_of(run.text) for run in first)))
-        lines.append((*first, gap, *(right[place] if place < len(right) else ())))
-    return lines
-
-
 def _take(spare: int, wanted: int, most: int) -> tuple[int, int]:
-    """What is left of the spare rows, and how many were taken."""
     taken = min(max(wanted, 0), most, max(spare, 0))
     return spare - taken, taken

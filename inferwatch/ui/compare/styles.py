@@ -1,4 +1,4 @@
-"""What the screen says of a comparison beside its figures, and in which inks."""
+"""Texts and inks of a comparison."""
 
 from collections import Counter
 
@@ -23,20 +23,20 @@ QUALITY_LOOKS = {
     Quality.UNKNOWN: ("–", "muted"),
     Quality.GOOD: ("✓", "good"),
 }
-"""The glyph and the ink, gravest first."""
+"""Glyph and ink, the gravest first."""
 SAYS_SOMETHING = frozenset((*SHOWN, *PROBABLE))
 VICTORIES = {MetricVerdict.BETTER, MetricVerdict.PROBABLY_BETTER}
 
 
 def verdict_ink(verdict: MetricVerdict, pair: SessionPair) -> str:
-    """Its colour; what is better at another load is no victory."""
+    """Return the ink; better at another load does not count as better."""
     if verdict in VICTORIES and at_another_load(pair):
         return "accent"
     return INKS[verdict]
 
 
 def quality_text(pair: SessionPair) -> str:
-    """``9 good, 1 doubtful: GPU clocks differ``; empty where nothing was checked."""
+    """Return ``9 good, 1 doubtful: GPU clocks differ``; empty without checks."""
     many = Counter(check.quality for check in pair.quality)
     order = (Quality.GOOD, Quality.UNKNOWN, Quality.DOUBTFUL, Quality.VOID)
     counts = ", ".join(f"{many[each]} {each}" for each in order if many[each])

@@ -1,4 +1,4 @@
-"""Between start and the first answer: what the engine is doing."""
+"""The screen of a starting engine."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -17,17 +17,15 @@ LOG_LINES = 12
 
 
 class StartingScreen(SessionScreen):
-    """Stages with the time each took, ticking, and the log's end below."""
+    """Stages with their times, and the end of the log."""
 
     NAME = "starting"
     QUESTION = "What is the engine doing?"
 
     def compose_body(self) -> Iterable[Widget]:
-        """The stages."""
         yield StageList()
 
     def show(self, now: Snapshot, *, charts: bool) -> None:
-        """Stages so far."""
         del charts
         log = self.feed.log_tail(LOG_LINES)
         stages = self.query_one(StageList)
@@ -45,30 +43,28 @@ AHEAD = (
     "health 200",
     "first load",
 )
-"""What an engine goes through, as the launcher calls it; it may tell of others too."""
+"""Stages of an engine, as the launcher names them; it may report others."""
 
 
 class StageList(Panel):
-    """The stages of the engine's start with the time each took, then the log's end."""
+    """The stages of the start with their times, then the end of the log."""
 
     DEFAULT_CSS = """
     StageList { height: 1fr; }
     """
 
     ours = True
-    """It is we who start it; else it runs already, and is asked."""
+    """We start the engine; otherwise we attach to it."""
     _notes: Sequence[Note] = ()
     _log: Sequence[str] = ()
     _now_ns = 0
 
     def show(self, notes: Sequence[Note], now_ns: int, log: Sequence[str]) -> None:
-        """Take the notes so far and the log's end."""
         self._notes = _this_start(notes)
         self._now_ns, self._log = now_ns, log
         self.redraw()
 
     def draw(self, width: int, height: int) -> Sequence[Line]:
-        """Stages in the middle, log lines below."""
         stages = self._stages()
         indent = " " * max((width - STAGE_WIDTH) // 2, 1)
         log_rows = min(len(self._log) + 1, max(height - len(stages) - 4, 0))
@@ -91,7 +87,7 @@ class StageList(Panel):
         return "starting the engine" if self.ours else "waiting for an answer"
 
     def _stages(self) -> list[Line]:
-        """What was reached, what is being worked at, what is still ahead."""
+        """Return stages that were reached, the current one, and those ahead."""
         reached = [note for note in self._notes if note.kind is NoteKind.STAGE]
         began_ns = self._notes[0].t_ns if self._restarted else 0
         edges = [began_ns, *(note.t_ns for note in reached)]
@@ -100,7 +96,7 @@ class StageList(Panel):
             for note, (before_ns, at_ns) in zip(reached, pairwise(edges), strict=True)
         ]
         if not self.ours:
-            return self._asked(reached)
+            return self._awaited(reached)
         text, *ahead = _ahead(reached)
         running_ns = self._now_ns - edges[-1]
         running = _stage(
@@ -108,11 +104,11 @@ class StageList(Panel):
         )
         return [*done, running, *((TextRun(f"· {each}", "faint"),) for each in ahead)]
 
-    def _asked(self, asked: Sequence[Note]) -> list[Line]:
-        """Who was asked, and for how long no answer has come."""
+    def _awaited(self, notes: Sequence[Note]) -> list[Line]:
+        """Return who was asked, and for how long."""
         return [
             _stage(self._spin, "accent", note.text, (self._now_ns - note.t_ns,))
-            for note in asked
+            for note in notes
         ]
 
     @property
@@ -125,13 +121,12 @@ class StageList(Panel):
 
 
 def _ahead(reached: Sequence[Note]) -> Sequence[str]:
-    """The stages that follow the last one reached."""
     last = reached[-1].text if reached else ""
     return AHEAD[AHEAD.index(last) + 1 :] if last in AHEAD else AHEAD
 
 
 def _this_start(notes: Sequence[Note]) -> Sequence[Note]:
-    """The notes since the latest restart."""
+    """Return the notes since the latest restart."""
     for index in range(len(notes) - 1, -1, -1):
         if notes[index].kind is NoteKind.RESTARTED:
             return notes[index:]

@@ -1,6 +1,6 @@
-"""How causes and phases look: a glyph, an ink and a name each, so that none needs two.
+"""Glyph, ink and name of causes and phases.
 
-Glyphs differ where inks cannot be seen.
+Glyphs differ, so that they can be told apart without colour.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from inferwatch.metrics.story.story import SpanKind
 
 
 class CauseStyle(NamedTuple):
-    """How one of them is drawn and called."""
+    """Glyph, ink and name of a cause or phase."""
 
     glyph: str
     ink: str
@@ -44,9 +44,9 @@ CAUSES = {
     Cause.UNKNOWN: CauseStyle("?", "faint", "unknown"),
 }
 LATE = {**CAUSES, Cause.RECOMPUTE: CauseStyle("R", "warn", "preempted")}
-"""As marks of late tokens: a letter each."""
+"""Causes of late tokens, marked by letters."""
 ESTIMATES = {Cause.PREFILL, Cause.PREFILL_SHARED}
-"""Shares of steps by tokens: marked with a ``~``."""
+"""Causes measured as shares of steps, marked with ``~``."""
 LANES = {
     SpanKind.NETWORK: CauseStyle("·", "muted", "network"),
     SpanKind.TOKENISE: CauseStyle("·", "muted", "tokenise"),
@@ -60,7 +60,7 @@ LANES = {
     SpanKind.DECODE: CauseStyle("━", "decode", "decode"),
     SpanKind.SEND: CauseStyle("»", "muted", "send"),
 }
-"""From top to bottom."""
+"""Lanes from top to bottom."""
 
 HOW_TO_READ = tuple(
     " ".join(text.split())
@@ -77,4 +77,3 @@ HOW_TO_READ = tuple(
         around the cursor gives each gap a column of its own.""",
     )
 )
-"""For the help."""
