@@ -22,7 +22,7 @@ from itertools import product
 
 import numpy as np
 
-from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.search.race import (
     EngineLife,
     SearchRules,

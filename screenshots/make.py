@@ -40,8 +40,7 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.record.replay.player import Player
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.studies.compare.runs.selection import ComparisonRequest
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.running.run import TuneRun
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.pages import ComparePage, SessionPage

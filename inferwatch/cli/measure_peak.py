@@ -12,8 +12,7 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S, monotonic_ns, wall_offset_ns
 from collectors.contract.readings import MeasuredPeak
-from collectors.hardware.host import cpu_name
-from collectors.hardware.host_peak import keep_peak, known_peaks
+from collectors.hardware.host import cpu_name, keep_peak, known_peaks
 from inferwatch.cli.say import say_no_more, say_now
 from inferwatch.errors import InferwatchError
 

@@ -44,7 +44,7 @@ from inferwatch.printing.page import write_page
 from inferwatch.printing.text import painter
 from inferwatch.quantities import duration_s
 from inferwatch.record.file.location import default_database
-from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.progress import (
     TuneEnded,
     TuneProgress,

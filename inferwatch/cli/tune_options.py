@@ -20,8 +20,7 @@ from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.studies.tune.answers import PROMPTS, may_change_answers
 from inferwatch.studies.tune.flags import read_variables, split_present
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.space import LIVE_FLAGS, UNSET, Point, Variable, space_of
 
 _ADDRESS = re.compile(r"https?://|[\w.-]+:\d+(/|$)")

@@ -12,13 +12,12 @@ from inferwatch.errors import StorageError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.printing.text import grid
 from inferwatch.record.connections import reading
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.reading.numbers import numbers_of
 from inferwatch.studies.tune.result.tune_result import result_of
 from inferwatch.studies.tune.running.journal import StoredTune, stored_tune
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import SearchRules
 from inferwatch.studies.tune.space import Point, Variable, space_of
 from inferwatch.studies.tune.trial import Trial, TrialOutcome, TrialRecord
 

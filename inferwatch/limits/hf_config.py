@@ -3,8 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inferwatch.limits.config_values import first_number, items
-from inferwatch.limits.families import FAMILIES, LLAMA, VERSIONS, ModelFamily
+from inferwatch.limits.families import (
+    FAMILIES,
+    LLAMA,
+    VERSIONS,
+    ModelFamily,
+    first_number,
+    items,
+)
 from inferwatch.limits.formats import (
     DTYPE_BITS,
     ShapeError,

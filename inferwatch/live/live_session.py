@@ -14,10 +14,10 @@ from collectors.hardware.gpu_collector import GpuCollector
 from collectors.hardware.host import (
     HostSampler,
     Processes,
+    known_peaks,
     short_of_cores,
     usable_cores,
 )
-from collectors.hardware.host_peak import known_peaks
 from inferwatch.formatting import format_nines
 from inferwatch.live.pipeline import Pipeline
 from inferwatch.live.supervision import supervise

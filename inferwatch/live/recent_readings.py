@@ -20,7 +20,7 @@ from collectors.contract.readings import (
     Step,
     TokenTimes,
 )
-from inferwatch.metrics.requests.request_names import request_name
+from inferwatch.metrics.requests.request_row import request_name
 from inferwatch.metrics.story.request_readings import Name
 from inferwatch.record.lookup.record_lookup import LATEST_NS
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import msgspec
 
 from collectors.contract.clock import NS_PER_S, boot_id
-from collectors.hardware.host import usable_cores
-from collectors.hardware.host_peak import known_peaks
+from collectors.hardware.host import known_peaks, usable_cores
 from inferwatch.cli.checks.finding import (
     Check,
     CheckResult,

@@ -11,6 +11,7 @@ import numpy as np
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import EngineInfo, Totals
+from inferwatch.metrics.findings.facts import Around
 from inferwatch.metrics.floor.budget import with_drivers
 from inferwatch.metrics.hardware.gpus import (
     ENERGY,
@@ -29,12 +30,14 @@ from inferwatch.metrics.hardware.hosts import (
     HostTracker,
     SavedHosts,
 )
-from inferwatch.metrics.hardware.view import GpuState, Hardware
+from inferwatch.metrics.hardware.view import GpuState, GpuTimeline, Hardware
+from inferwatch.metrics.load.client import LoadClient
 from inferwatch.metrics.series.curves import Grid, grid_over
 from inferwatch.metrics.series.histograms import Floats
 from inferwatch.metrics.series.saving import Parts, WrittenParts
 from inferwatch.metrics.series.spans import told_of
 from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot
 
 
@@ -354,3 +357,23 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def around_of(
+    now_ns: int,
+    hardware: HardwareTracker,
+    client: LoadClient,
+    engines: Iterable[Any],
+) -> Around:
+    """What is around a tick; costs nothing where there is none of it."""
+    pids: dict[str, set[int]] = {}
+    for each in engines:
+        pids.setdefault(each.source, set()).add(each.pid)
+    window = Window.TEN_SECONDS
+    return Around(
+        gpus=tuple(
+            gpu.state(now_ns, window, GpuTimeline()) for gpu in hardware.gpus.gpus
+        ),
+        hosts=hardware.hosts.states(now_ns, window, pids, None),
+        client_why=client.bound_because,
+    )

@@ -66,10 +66,10 @@ from inferwatch.metrics.load.book import BY_US
 from inferwatch.metrics.load.canary import CanaryTracker
 from inferwatch.metrics.load.client import LoadClient, SavedLoadClient
 from inferwatch.metrics.load.client_run import ClientView
-from inferwatch.metrics.model.around import around_of
 from inferwatch.metrics.model.hardware import (
     HardwareTracker,
     SavedHardware,
+    around_of,
     beside_hardware,
 )
 from inferwatch.metrics.model.server_models import (
@@ -112,7 +112,6 @@ from inferwatch.metrics.servers.server_state import ServerState, Via
 from inferwatch.metrics.servers.traced import SavedTraces, Traces, advice_left, best_of
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.batches import curve_of
-from inferwatch.metrics.steps.catch_up import CATCHING_UP, CatchUp
 from inferwatch.metrics.steps.counter import (
     SavedSteps,
     StepCounter,
@@ -129,7 +128,12 @@ from inferwatch.metrics.steps.flow import (
     kv_state,
     scheduler_state,
 )
-from inferwatch.metrics.steps.health import HealthTracker, SavedHealth
+from inferwatch.metrics.steps.health import (
+    CATCHING_UP,
+    CatchUp,
+    HealthTracker,
+    SavedHealth,
+)
 from inferwatch.metrics.steps.stalls import SavedStalls, StallFinder
 
 MOST_NOTES = 200

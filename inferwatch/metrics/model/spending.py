@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from collectors.contract.readings import Prices
-from inferwatch.limits.price import cost_per_million
+from inferwatch.limits.plan import cost_per_million
 from inferwatch.metrics.objectives.spending_view import Spending
 from inferwatch.metrics.objectives.view import SloState
 from inferwatch.metrics.series.timeline import Timeline

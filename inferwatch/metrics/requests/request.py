@@ -24,8 +24,11 @@ from collectors.contract.readings import RequestEvent, Vantage
 from inferwatch.metrics.causes.cause import Cause, Parts
 from inferwatch.metrics.causes.first_token import Wait, held_up, parts_of, ttft_spent
 from inferwatch.metrics.causes.queue import NO_STEP, PLACE, largest
-from inferwatch.metrics.requests.request_names import sequence_of
-from inferwatch.metrics.requests.request_row import RequestRow, RequestState
+from inferwatch.metrics.requests.request_row import (
+    RequestRow,
+    RequestState,
+    sequence_of,
+)
 
 ORDER = {
     RequestState.ARRIVED: 0,

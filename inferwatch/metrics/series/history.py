@@ -8,9 +8,8 @@ import msgspec
 
 from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import BoundBy, Step
-from inferwatch.metrics.series.heat import Heat, cell_of
 from inferwatch.metrics.series.saving import CHUNK, Parts, WrittenParts
-from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.timeline import Heat, Timeline, cell_of
 from inferwatch.metrics.series.window import Window
 
 Spread = list[int]

@@ -27,7 +27,7 @@ from collectors.contract.readings import (
     Step,
     TokenTimes,
 )
-from inferwatch.metrics.requests.request_names import request_name, sent_id
+from inferwatch.metrics.requests.request_row import request_name, sent_id
 from inferwatch.metrics.story.request_readings import Name
 from inferwatch.record.file.cursor import Cursor
 from inferwatch.record.tables.codec import SELECT_SOURCES

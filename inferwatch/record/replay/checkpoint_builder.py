@@ -22,8 +22,8 @@ from inferwatch.record.replay.replay_state import (
     ReplayOverrides,
     ReplayState,
     restored_state,
+    until_done,
 )
-from inferwatch.record.replay.thread_work import until_done
 from inferwatch.record.sessions.sessions import SessionRow
 from inferwatch.record.tables.codec import ReadingDecoder
 from inferwatch.record.tables.session_state import SessionState

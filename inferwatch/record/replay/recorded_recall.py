@@ -11,8 +11,7 @@ from inferwatch.metrics.story.story import RequestStory
 from inferwatch.metrics.story.telling import tell
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.record_lookup import RecordLookup
-from inferwatch.record.replay.replay_state import UNREADABLE
-from inferwatch.record.replay.thread_work import until_done
+from inferwatch.record.replay.replay_state import UNREADABLE, until_done
 
 INSTRUCTIONS = 50_000
 """SQLite instructions between two checks whether the answer is still wanted."""

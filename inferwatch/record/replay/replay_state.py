@@ -1,5 +1,6 @@
 """The Model at a moment of a recorded session, and the way from there to others."""
 
+import asyncio
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,22 @@ from inferwatch.metrics.model.model import Model
 from inferwatch.record.checkpoints.checkpoints import Checkpoints, Row
 from inferwatch.record.file.cursor import START, Cursor
 from inferwatch.record.tables.codec import ReadingDecoder
+
+
+async def until_done(work: Callable[[], None], give_up: Callable[[], None]) -> None:
+    """Run the work in a thread; when cancelled, call ``give_up`` and wait.
+
+    A thread that went on reading would keep the file open, and the recorder could not
+    leave one plain file behind.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        await asyncio.shield(working)
+    except asyncio.CancelledError:
+        give_up()
+        await asyncio.wait([working])
+        raise
+
 
 UNREADABLE = (
     StorageError,

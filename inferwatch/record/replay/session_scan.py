@@ -21,8 +21,7 @@ from inferwatch.metrics.series.timeline import Timeline
 from inferwatch.record.connections import open_for_reading
 from inferwatch.record.file.sqlite import explain
 from inferwatch.record.replay.marks import ordered_marks, quick_marks, slow_marks
-from inferwatch.record.replay.replay_state import UNREADABLE
-from inferwatch.record.replay.thread_work import until_done
+from inferwatch.record.replay.replay_state import UNREADABLE, until_done
 from inferwatch.record.sessions.sessions import SessionRow, find
 from inferwatch.record.tables.session_state import SessionState
 

@@ -1,9 +1,30 @@
 """What a tune was asked to do: kept as it began, so that it can go on."""
 
+from enum import StrEnum
+
 import msgspec
 
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.studies.tune.goal import Goal
+
+
+class Goal(StrEnum):
+    """What settings are ranked by; each names what is measured of a trial."""
+
+    GOODPUT = "goodput"
+    """Requests per second that meet every objective, at the load asked for."""
+    TOKENS = "tokens"
+    """Output tokens per second."""
+    LATENCY = "latency"
+    """TTFT p99 at the load asked for, in seconds."""
+    COST = "cost"
+    """Price of a million good output tokens; needs a price."""
+    KNEE = "knee"
+    """The highest rate that still meets the objectives, by a search of its own."""
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Seconds and money; all else is to be high."""
+        return self in {Goal.LATENCY, Goal.COST}
 
 
 class TunePlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.tune_result import TuneResult
 from inferwatch.studies.tune.search.race import NextTrial
 from inferwatch.studies.tune.space import Space

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from collectors.contract.readings import AnswerHashes
 from inferwatch.metrics.series.intervals import Estimate
-from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.space import Point
 
 

@@ -21,8 +21,8 @@ from inferwatch.studies.compare.report import (
 )
 from inferwatch.studies.compare.statistics.far_tail import FARTHEST
 from inferwatch.studies.compare.verdicts import MetricVerdict
-from inferwatch.ui.compare.rows import CompareRow, FoldedRows, nearest
 from inferwatch.ui.compare.styles import SAYS_SOMETHING, verdict_ink
+from inferwatch.ui.compare.table import CompareRow, FoldedRows, nearest
 from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.plot import axis_labels, nice_ceiling, tick_text
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join_whole, ruled

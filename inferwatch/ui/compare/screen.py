@@ -36,9 +36,13 @@ from inferwatch.studies.compare.runs.sides import PARTS, grouped
 from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.compare.chart import CompareChart, cdf, over_time, throughput
 from inferwatch.ui.compare.detail import CompareDetail
-from inferwatch.ui.compare.lists import CompareQuality, CompareSetup, ReadingList
 from inferwatch.ui.compare.styles import QUALITY_LOOKS, quality_text, verdict_ink
-from inferwatch.ui.compare.table import CompareTable
+from inferwatch.ui.compare.table import (
+    CompareQuality,
+    CompareSetup,
+    CompareTable,
+    ReadingList,
+)
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.kit.panel import Inked, Panel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, spread

@@ -43,7 +43,7 @@ from inferwatch.record.replay.reference import (
 )
 from inferwatch.record.sessions.sessions import find, list_sessions
 from inferwatch.record.tables.session_state import SessionState
-from inferwatch.studies.compare.runs.session_before import session_before
+from inferwatch.studies.compare.runs.sides import session_before
 from inferwatch.ui.frame.session_screen import SessionScreen
 from inferwatch.ui.kit.dialogs import PromptScreen
 from inferwatch.ui.kit.panel import Panel

@@ -21,7 +21,7 @@ from inferwatch.ui.kit.keys import KeyFooter
 from inferwatch.ui.kit.panel import LinePanel
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.knobs.knob_state import NAMES, KnobState, LimitKnob, knob_state
-from inferwatch.ui.knobs.outlook import Outlook, changed_ns
+from inferwatch.ui.knobs.span_numbers import Outlook, changed_ns
 from inferwatch.ui.knobs.table import (
     KnobTable,
     change_list,

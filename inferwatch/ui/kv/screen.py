@@ -30,8 +30,7 @@ from inferwatch.ui.kit.renderables.text import Line, TextRun, fit
 from inferwatch.ui.kv.bar import KvBar
 from inferwatch.ui.kv.block_cells import MapOrder
 from inferwatch.ui.kv.block_map import BlockMapPanel
-from inferwatch.ui.kv.facts import counted_facts, facts_of
-from inferwatch.ui.kv.holders import HolderTable
+from inferwatch.ui.kv.facts import HolderTable, counted_facts, facts_of
 from inferwatch.ui.messages import LookAgain, OpenRequest
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import CHART_KEYS, ChartStack

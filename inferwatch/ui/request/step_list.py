@@ -19,9 +19,9 @@ from inferwatch.ui.kit.renderables.text import (
     fit,
     join_whole,
     last_letters,
+    without_prefix,
 )
 from inferwatch.ui.request.moments import StoryMoments
-from inferwatch.ui.widgets.request_names import without_prefix
 from inferwatch.visible import visible
 
 GAUGE_WIDTH, GAUGE_MOST = 8, 32

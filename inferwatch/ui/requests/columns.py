@@ -26,7 +26,7 @@ from inferwatch.metrics.requests.request_groups import model_of
 from inferwatch.metrics.requests.request_row import RequestRow, RequestState
 from inferwatch.metrics.requests.slo import FAILED
 from inferwatch.ui.kit.renderables.bars import waterfall
-from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of
+from inferwatch.ui.kit.renderables.text import Line, TextRun, end_of, without_prefix
 from inferwatch.ui.kit.row_filter import NO_WORD, FieldKind, FilterField
 from inferwatch.ui.kit.table import UNBOUNDED, TableColumn
 from inferwatch.ui.requests.phases import (
@@ -36,7 +36,6 @@ from inferwatch.ui.requests.phases import (
     length_s,
     phases,
 )
-from inferwatch.ui.widgets.request_names import without_prefix
 
 KEPT_LONGEST = (
     *("ttft", "slo", "queue", "cause", "e2el", "output", "prompt", "tpot", "itl_max"),

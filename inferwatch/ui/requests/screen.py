@@ -30,9 +30,8 @@ from inferwatch.ui.kit.panel import Panel
 from inferwatch.ui.kit.renderables.bars import Phase, waterfall
 from inferwatch.ui.kit.renderables.text import Line, TextRun, fit, join, labelled, ruled
 from inferwatch.ui.messages import OpenRequest
-from inferwatch.ui.requests.groups import GroupTable
 from inferwatch.ui.requests.phases import PHASE_GLYPHS, STATES, phases
-from inferwatch.ui.requests.table import RequestScope, RequestTable
+from inferwatch.ui.requests.table import GroupTable, RequestScope, RequestTable
 from inferwatch.ui.widgets import charts
 from inferwatch.ui.widgets.chart_stack import ChartStack
 from inferwatch.ui.widgets.counter_facts import counts_only, request_facts

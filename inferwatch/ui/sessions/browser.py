@@ -18,8 +18,7 @@ from textual.message import Message
 from inferwatch.errors import InferwatchError
 from inferwatch.formatting import format_bytes, format_count
 from inferwatch.record.sessions import housekeeping
-from inferwatch.studies.compare.runs.session_before import session_before
-from inferwatch.studies.compare.runs.sides import find_sides
+from inferwatch.studies.compare.runs.sides import find_sides, session_before
 from inferwatch.ui.kit.dialogs import PromptScreen
 from inferwatch.ui.kit.filter_bar import (
     REVERSE_BINDING,

@@ -15,8 +15,7 @@ from collectors.contract.clock import NS_PER_S
 from collectors.contract.readings import Step
 from inferwatch.formatting import counted, format_duration
 from inferwatch.metrics.number import numbers
-from inferwatch.metrics.series.heat import Heat, begins_s, merged
-from inferwatch.metrics.series.timeline import Timeline
+from inferwatch.metrics.series.timeline import Heat, Timeline, begins_s, merged
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.counter import StepTotals
 from inferwatch.metrics.steps.efficiency import BatchCurve, Stall

@@ -7,8 +7,11 @@ from enum import StrEnum
 from inferwatch.formatting import counted
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.result.tune_result import PointResult
-from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import PointStanding, standings
+from inferwatch.studies.tune.search.standings import (
+    PointStanding,
+    SearchRules,
+    standings,
+)
 from inferwatch.studies.tune.space import Point
 from inferwatch.studies.tune.trial import Trial, TrialOutcome
 

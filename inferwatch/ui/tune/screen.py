@@ -12,14 +12,18 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from inferwatch.studies.tune.progress import TuneProgress
-from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import machine_drift
+from inferwatch.studies.tune.search.standings import SearchRules, machine_drift
 from inferwatch.ui.kit.dialogs import ConfirmScreen
 from inferwatch.ui.kit.keys import HERE, KeyFooter
 from inferwatch.ui.messages import GoBack
 from inferwatch.ui.pages import TunePage
-from inferwatch.ui.tune.detail import TuneDetail, setting_lines
-from inferwatch.ui.tune.panels import TuneHead, TuneMessages, TunePlot
+from inferwatch.ui.tune.panels import (
+    TuneDetail,
+    TuneHead,
+    TuneMessages,
+    TunePlot,
+    setting_lines,
+)
 from inferwatch.ui.tune.rows import TuneRow, rows_of
 from inferwatch.ui.tune.table import TuneTable
 from inferwatch.ui.widgets.help_drawer import HELP_BINDING, Key, toggle_help

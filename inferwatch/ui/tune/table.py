@@ -6,7 +6,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 
 from inferwatch.formatting import format_duration, format_rate
-from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.progress import TuneProgress
 from inferwatch.studies.tune.result.scores import HEADS, score_text
 from inferwatch.studies.tune.result.table import PRESENT

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 from collectors.contract.clock import monotonic_ns
 from collectors.contract.readings import MeasuredPeak
-from collectors.hardware import host_peak
-from collectors.hardware.host_peak import keep_peak, known_peaks
+from collectors.hardware import host as host_peak
+from collectors.hardware.host import keep_peak, known_peaks
 from embedded_engine import measure_peak as program
 from inferwatch.cli import measure_peak
 from inferwatch.cli.checks import host

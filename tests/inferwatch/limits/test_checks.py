@@ -19,8 +19,8 @@ from inferwatch.limits.latency import (
     ttft_floor_s,
 )
 from inferwatch.limits.parameters import parameters, weight_bytes
+from inferwatch.limits.plan import cost_per_million, joules_per_token
 from inferwatch.limits.presets import PRESETS
-from inferwatch.limits.price import cost_per_million, joules_per_token
 from inferwatch.limits.roofline import (
     compute_bound_batch,
     is_possible,

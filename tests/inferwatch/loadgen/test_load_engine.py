@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from collectors.contract.readings import LoadEvent, LoadKind, Phase, RequestRecord
 from embedded_engine.engine.launch import Engine
-from inferwatch.loadgen.plan.demo_load import demo_plan
+from inferwatch.live.engine.demo import demo_plan
 from inferwatch.loadgen.plan.lengths import fixed
 from inferwatch.loadgen.plan.plan import LoadPlan
 

@@ -3,7 +3,7 @@ from typing import get_type_hints
 import msgspec
 import pytest
 
-from inferwatch.loadgen.plan.demo_load import demo_plan
+from inferwatch.live.engine.demo import demo_plan
 from inferwatch.loadgen.plan.lengths import Range, fixed
 from inferwatch.loadgen.plan.plan import BOUNDS, FIELDS, LoadPlan, RequestClass
 from inferwatch.loadgen.plan.traces import FORMATS

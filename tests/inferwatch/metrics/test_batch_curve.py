@@ -11,8 +11,8 @@ import pytest
 
 from collectors.contract.readings import BoundBy, Step
 from inferwatch.metrics.model.model import LATELY_NS, Model
-from inferwatch.metrics.series.heat import begins_s, cell_of, merged
 from inferwatch.metrics.series.recent_rows import BLOCK_ROWS
+from inferwatch.metrics.series.timeline import begins_s, cell_of, merged
 from inferwatch.metrics.series.window import Window
 from inferwatch.metrics.snapshot import Snapshot, SnapshotQuery
 from inferwatch.metrics.steps.batches import BATCHES, point_at

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from collectors.contract.readings import EventKind
-from inferwatch.metrics.requests import request_names
+from inferwatch.metrics.requests import request_row as request_names
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.printing.summary.session import summarise, summary_text
 

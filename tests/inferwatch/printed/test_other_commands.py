@@ -52,7 +52,7 @@ from inferwatch.studies.compare.printed import (
     comparison_markdown,
     comparison_text,
 )
-from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.result.as_json import tune_json
 from inferwatch.studies.tune.result.printed import tune_markdown, tune_page, tune_text

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 from collectors.contract.readings import BoundBy, Step
-from inferwatch.metrics.series.heat import cell_of
+from inferwatch.metrics.series.timeline import cell_of
 from inferwatch.metrics.snapshot import Snapshot
 from inferwatch.metrics.steps.efficiency import BatchCurve, BatchPoint, Stall, StallKind
 from tests.inferwatch.ui.conftest import NOW_NS, S, ScriptedFeed, ScriptedRecall

@@ -7,12 +7,11 @@ from random import Random
 from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.metrics.series.intervals import Estimate
 from inferwatch.metrics.series.window import Quantiles
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.progress import TuneProgress, TuneStage
 from inferwatch.studies.tune.result.tune_result import TuneResult, result_of
 from inferwatch.studies.tune.search.race import NextTrial
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import SearchRules
 from inferwatch.studies.tune.space import Point, Space, Variable, space_of
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 

@@ -19,7 +19,7 @@ from inferwatch.metrics.steps.flow import KvState
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.kv.block_cells import MapOrder
 from inferwatch.ui.kv.block_map import BlockMapPanel
-from inferwatch.ui.kv.holders import HolderTable
+from inferwatch.ui.kv.facts import HolderTable
 from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.pages import SessionPage
 from inferwatch.ui.view import View

@@ -14,8 +14,7 @@ from inferwatch.metrics.steps.health import Health, Verdict
 from inferwatch.ui.hardware.gpu_panel import _bars, _facts, _memory
 from inferwatch.ui.hardware.host_panel import _lags, _scheduler
 from inferwatch.ui.hardware.screen import HardwareScreen
-from inferwatch.ui.kv.facts import facts_of
-from inferwatch.ui.kv.holders import HolderTable
+from inferwatch.ui.kv.facts import HolderTable, facts_of
 from inferwatch.ui.kv.screen import KvScreen
 from inferwatch.ui.limits.memory_budget import b_max
 from inferwatch.ui.limits.roofline import numbers_of

@@ -25,7 +25,7 @@ from inferwatch.ui.kit.renderables.text import (
     width_of,
 )
 from inferwatch.ui.kit.renderables.time_axis import TimeAxis, last
-from inferwatch.ui.steps.step_line import scale_of
+from inferwatch.ui.steps.single_steps import scale_of
 
 S = 1_000_000_000
 TWO = [Texture.SOLID, Texture.DOTTED]

@@ -12,7 +12,6 @@ from inferwatch.metrics.requests.request_row import RequestState
 from inferwatch.metrics.story.story import SpanKind, Spike
 from inferwatch.ui.kit.renderables.text import Line, width_of
 from inferwatch.ui.request.axis import Axis, Zoom, axis_of, tick_line
-from inferwatch.ui.request.canvas import draw_request
 from inferwatch.ui.request.diagnosis import diagnosis
 from inferwatch.ui.request.display import (
     DisplayOptions,
@@ -22,6 +21,7 @@ from inferwatch.ui.request.display import (
 )
 from inferwatch.ui.request.layout import ttft_bar, ttft_legend, waterfall
 from inferwatch.ui.request.moments import StoryMoments
+from inferwatch.ui.request.screen import draw_request
 from inferwatch.ui.request.styles import CAUSES, LANES, LATE
 from tests.inferwatch.ui import stories
 from tests.inferwatch.ui.stories import ARRIVED_NS, MS, STORIES, S

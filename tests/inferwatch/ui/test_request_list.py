@@ -22,8 +22,7 @@ from inferwatch.ui.requests.columns import (
     RequestView,
     request_columns,
 )
-from inferwatch.ui.requests.groups import GroupTable
-from inferwatch.ui.requests.table import RequestTable
+from inferwatch.ui.requests.table import GroupTable, RequestTable
 from inferwatch.ui.widgets.slow_line import SlowLine, slow_words
 from inferwatch.ui.widgets.status_lines import VerdictLine
 from tests.inferwatch.ui.conftest import SLOWEST, ScriptedFeed, app_on

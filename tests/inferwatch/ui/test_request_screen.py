@@ -12,10 +12,9 @@ from inferwatch.metrics.story.story import Companion, RequestStory
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.messages import OpenRequest
 from inferwatch.ui.request.axis import Zoom
-from inferwatch.ui.request.canvas import RequestCanvas, draw_request
 from inferwatch.ui.request.display import DisplayOptions, part_within
 from inferwatch.ui.request.moments import StoryMoments
-from inferwatch.ui.request.screen import RequestScreen
+from inferwatch.ui.request.screen import RequestCanvas, RequestScreen, draw_request
 from inferwatch.visible import visible
 from tests.inferwatch.hostile import hostile
 from tests.inferwatch.ui.conftest import NOW_NS, ScriptedFeed, app_on, requests

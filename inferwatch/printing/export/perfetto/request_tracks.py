@@ -4,7 +4,7 @@ import heapq
 from dataclasses import dataclass, field
 
 from collectors.contract.readings import EventKind, RequestEvent, Step, Vantage
-from inferwatch.metrics.requests.request_names import request_name
+from inferwatch.metrics.requests.request_row import request_name
 from inferwatch.printing.export.perfetto.trace_format import Slots, Trace, TrackOrder
 
 

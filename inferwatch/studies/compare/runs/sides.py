@@ -1,7 +1,7 @@
 """From what people type to the sessions it means: sides of one or several runs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -10,6 +10,24 @@ from inferwatch.errors import NoSuchSessionError, StorageError, UsageError
 from inferwatch.formatting import counted
 from inferwatch.record.sessions.sessions import LAST, SessionRow, list_sessions, pick
 from inferwatch.record.tables.session_state import SessionState
+
+
+def session_before(rows: Iterable[SessionRow], row: SessionRow) -> SessionRow | None:
+    """The latest before it of the same model that has ended and saw requests."""
+    going = row.state is SessionState.RECORDING
+    if going or row.deleted_ns is not None or row.model is None:
+        return None
+    earlier = [
+        each
+        for each in rows
+        if each.session < row.session
+        and each.model == row.model
+        and each.state is not SessionState.RECORDING
+        and each.deleted_ns is None
+        and (each.requests or each.client_requests)
+    ]
+    return max(earlier, key=lambda each: each.session, default=None)
+
 
 BETWEEN = " -_.:/#"
 LIKE_AN_ID = re.compile(r"s\d+")

@@ -17,7 +17,7 @@ import numpy as np
 from collectors.contract.readings import RequestRecord
 from inferwatch.errors import UsageError
 from inferwatch.formatting import counted
-from inferwatch.limits.price import cost_per_million
+from inferwatch.limits.plan import cost_per_million
 from inferwatch.live.load.load_points import PointRun
 from inferwatch.live.load.load_session import new_book
 from inferwatch.loadgen.plan.plan import LoadPlan, PlanObjectives, objectives

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.command import (
     flags_line,
     inferwatch_command,

@@ -1,7 +1,7 @@
 """Scores as text: what a goal is called, and a score in its unit."""
 
 from inferwatch.formatting import format_duration, format_figure, format_rate
-from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.trial import Trial
 
 HEADS = {

@@ -15,8 +15,7 @@ from inferwatch.formatting import (
 )
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.studies.compare.report import span_text
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.plot import marks_of
 from inferwatch.studies.tune.result.tune_result import PointResult, TuneResult
 from inferwatch.studies.tune.result.verdict import values_text

@@ -8,12 +8,14 @@ from collectors.contract.readings import BoundBy
 from inferwatch.formatting import format_bytes, format_durations
 from inferwatch.studies.compare.report import short_span
 from inferwatch.studies.tune.answers import AnswerComparison, answers_by_point
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.command import flags_line, inferwatch_command
 from inferwatch.studies.tune.result.verdict import verdict_of
-from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import PointStanding, standings
+from inferwatch.studies.tune.search.standings import (
+    PointStanding,
+    SearchRules,
+    standings,
+)
 from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome
 

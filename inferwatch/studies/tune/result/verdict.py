@@ -6,11 +6,9 @@ from inferwatch.formatting import counted, format_change
 from inferwatch.loadgen.plan.parts import Arrivals
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.requests.slo import DEFAULT_SHARE
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.scores import score_sentence
-from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import PointStanding
+from inferwatch.studies.tune.search.standings import PointStanding, SearchRules
 from inferwatch.studies.tune.space import Point, Space
 
 MOST_NAMES = 3

@@ -52,7 +52,7 @@ from inferwatch.studies.tune.search.race import (
     next_trial,
     trials_left,
 )
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import SearchRules
 from inferwatch.studies.tune.space import Point, Space, Variable, space_of
 from inferwatch.studies.tune.trial import Trial, TrialNumbers, TrialOutcome, TrialRecord
 

@@ -32,8 +32,7 @@ from inferwatch.metrics.requests.slo import DEFAULT_SHARE
 from inferwatch.record.sessions.housekeeping import fitting_name
 from inferwatch.record.writing.recorder import Recorder
 from inferwatch.studies.tune.answers import answer_prompts, ask_answers
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.running.engines import Reached
 from inferwatch.watchdog import before_the_end
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import standings
+from inferwatch.studies.tune.search.standings import SearchRules, standings
 from inferwatch.studies.tune.space import LIVE_FLAGS, Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialOutcome
 

@@ -22,10 +22,10 @@ from inferwatch.metrics.requests.slo import Limit, Slo
 from inferwatch.record.connections import reading
 from inferwatch.record.lookup.recorded_readings import chosen_readings
 from inferwatch.record.sessions.sessions import find
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.search.standings import (
     PointStanding,
+    SearchRules,
     neighbours,
     standings,
 )

@@ -22,8 +22,11 @@ from hashlib import blake2b
 from math import ceil, log, sqrt
 
 from inferwatch.studies.tune.search.lives import EngineLife, life_for
-from inferwatch.studies.tune.search.rules import SearchRules
-from inferwatch.studies.tune.search.standings import PointStanding, standings
+from inferwatch.studies.tune.search.standings import (
+    PointStanding,
+    SearchRules,
+    standings,
+)
 from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialOutcome
 

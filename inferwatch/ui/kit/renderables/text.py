@@ -10,6 +10,15 @@ from rich.cells import cell_len, set_cell_size
 from inferwatch.visible import visible
 
 
+def without_prefix(name: str) -> str:
+    """Return an id without what vLLM puts before all of them.
+
+    >>> without_prefix("chatcmpl-7"), without_prefix("cmpl-load-9e5378-586-0")
+    ('7', 'load-9e5378-586-0')
+    """
+    return name.removeprefix("chatcmpl-").removeprefix("cmpl-")
+
+
 class TextRun(NamedTuple):
     """Text in one ink, with an optional click action."""
 

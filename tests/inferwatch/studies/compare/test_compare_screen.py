@@ -25,11 +25,14 @@ from inferwatch.studies.compare.verdicts import MetricVerdict
 from inferwatch.ui.app import InferwatchApp
 from inferwatch.ui.compare.chart import MARK, CompareChart
 from inferwatch.ui.compare.detail import CompareDetail
-from inferwatch.ui.compare.lists import CompareQuality, CompareSetup
-from inferwatch.ui.compare.rows import FoldedRows
 from inferwatch.ui.compare.screen import CompareHead, CompareScreen, swapped
 from inferwatch.ui.compare.styles import verdict_ink
-from inferwatch.ui.compare.table import CompareTable
+from inferwatch.ui.compare.table import (
+    CompareQuality,
+    CompareSetup,
+    CompareTable,
+    FoldedRows,
+)
 from inferwatch.ui.pages import ComparePage
 from inferwatch.ui.widgets.help_drawer import HelpDrawer
 

@@ -10,8 +10,7 @@ from collectors.contract.clock import SessionClock
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.record.writing.recorder import Recorder
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.progress import TuneStage
 from inferwatch.studies.tune.running.engines import (
     EngineNews,
@@ -22,7 +21,7 @@ from inferwatch.studies.tune.running.run import TuneParts, TuneRun
 from inferwatch.studies.tune.running.trial_load import TrialFailedError, TrialTask
 from inferwatch.studies.tune.search.lives import EngineLife
 from inferwatch.studies.tune.search.pruning import LeftOut
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import SearchRules
 from inferwatch.studies.tune.space import Point, Space
 from inferwatch.studies.tune.trial import Trial, TrialNumbers
 

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from inferwatch.loadgen.plan.plan import LoadPlan
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.reading.numbers import numbers_of
 
 COMMAND = [sys.executable, "-P", "-m", "inferwatch.cli", "load"]

@@ -10,14 +10,13 @@ import pytest
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.printing.destination import Destination
 from inferwatch.printing.page import write_page
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.as_json import tune_json
 from inferwatch.studies.tune.result.plot import PlotStyle
 from inferwatch.studies.tune.result.printed import tune_markdown, tune_text
 from inferwatch.studies.tune.result.printed import tune_page as page
 from inferwatch.studies.tune.result.tune_result import TuneResult, result_of
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import SearchRules
 from inferwatch.studies.tune.space import Point, Space, Variable, space_of
 from inferwatch.studies.tune.trial import Trial, TrialOutcome
 from tests.inferwatch.printing.export.parsed_page import (

@@ -12,9 +12,9 @@ from inferwatch import sample
 from inferwatch.metrics.requests.slo import parse_slo
 from inferwatch.metrics.series.intervals import Estimate
 from inferwatch.record.sessions.sessions import list_sessions
-from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.search.pruning import LeftOut, cannot_win, run_of_trial
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import SearchRules
 from inferwatch.studies.tune.space import Point, Space, Variable
 from inferwatch.studies.tune.trial import Trial, TrialNumbers
 from inferwatch.studies.what_if.outcome import measured_outcome

@@ -10,11 +10,10 @@ from collectors.contract.readings import AnswerHashes, BoundBy
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.metrics.series.intervals import Estimate
 from inferwatch.metrics.series.window import Quantiles
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.result.printed import ANSWERS, tune_text
 from inferwatch.studies.tune.result.tune_result import TuneResult, result_of
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import SearchRules
 from inferwatch.studies.tune.space import Point, Space, Variable, space_of
 from inferwatch.studies.tune.trial import Trial, TrialOutcome
 from tests.inferwatch.studies.tune.scripted_trials import (

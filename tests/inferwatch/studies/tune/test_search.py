@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.tune_search import World, cliff, flat, peak, plateau, tune, twins
-from inferwatch.studies.tune.goal import Goal
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.search.race import (
     EngineLife,
     SearchRules,

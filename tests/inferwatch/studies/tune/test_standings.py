@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.plan import Goal
 from inferwatch.studies.tune.search.standings import (
     PointStanding,
+    SearchRules,
     machine_drift,
     neighbours,
     standings,

@@ -19,12 +19,11 @@ from inferwatch.loadgen.plan.file import make_plan
 from inferwatch.loadgen.plan.plan import LoadPlan
 from inferwatch.loadgen.scenarios.scenario import with_scenario
 from inferwatch.record.writing.recorder import Recorder
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.reading.numbers import numbers_of
 from inferwatch.studies.tune.result.printed import tune_text
 from inferwatch.studies.tune.result.tune_result import result_of
-from inferwatch.studies.tune.search.rules import SearchRules
+from inferwatch.studies.tune.search.standings import SearchRules
 from tests.inferwatch.studies.tune.scripted_trials import of_scores, seqs, space_of_seqs
 from tests.inferwatch.studies.tune.test_numbers import MS, run_of, tune_plan
 

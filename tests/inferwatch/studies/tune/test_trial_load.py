@@ -14,8 +14,7 @@ from inferwatch.loadgen.plan.plan import Arrivals, LoadPlan, TraceRow
 from inferwatch.loadgen.target_server import TargetServer
 from inferwatch.record.lookup.recorded_readings import RecordedReadings
 from inferwatch.record.sessions.sessions import find
-from inferwatch.studies.tune.goal import Goal
-from inferwatch.studies.tune.plan import TunePlan
+from inferwatch.studies.tune.plan import Goal, TunePlan
 from inferwatch.studies.tune.reading.numbers import numbers_of
 from inferwatch.studies.tune.running.engines import Reached
 from inferwatch.studies.tune.running.trial_load import (
