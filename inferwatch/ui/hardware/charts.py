@@ -166,12 +166,12 @@ SM = share_chart(
     stacked=False,
     series=(
         late_share(
-            label=label_of("gpu.tensor_active"),
+            label=label_of(GpuState.tensor_active),
             ink="prefill",
             values=_gpu("tensor_active"),
         ),
         late_share(
-            label=label_of("gpu.sm_active"),
+            label=label_of(GpuState.sm_active),
             ink="output",
             texture=Texture.DOTTED,
             values=_gpu("sm_active"),
