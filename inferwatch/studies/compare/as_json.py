@@ -1,4 +1,4 @@
-"""A comparison as one JSON object; None is unknown."""
+"""A comparison as one JSON object; unknown values are None."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 def comparison_json(comparison: Comparison) -> Object:
-    """What ``inferwatch compare --json`` prints."""
+    """The object that ``inferwatch compare --json`` prints."""
     rules = comparison.rules
     return {
         "sessions": [_session(each) for each in comparison.sessions],
@@ -115,7 +115,7 @@ def _result(result: MetricResult) -> Object:
 
 
 def _span(span: Interval | None) -> tuple[float, float | None] | None:
-    """An end that is not known is null."""
+    """The interval as JSON; an open upper end becomes None (null)."""
     if span is None or span[1] < FARTHEST:
         return span
     return span[0], None

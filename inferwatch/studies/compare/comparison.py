@@ -1,4 +1,4 @@
-"""Sessions compared: each with the first, all metrics, one family of verdicts."""
+"""Compares sessions: each side with the first, over all metrics at once."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ from inferwatch.studies.compare.verdicts import (
 from inferwatch.studies.compare.where.places import CHANGED, PlaceFinder
 
 MOST_TIMES = 100
-"""Beyond that an estimate of how much longer it takes is no estimate."""
+"""With an estimate above this factor no number of extra requests is given."""
 TOO_SHORT = "is too short for how much it varies"
 
 
@@ -65,15 +65,15 @@ class ComparisonRules:
     seed: int = 0
     draws: int = DRAWS
     places: bool = True
-    """Look for when and for whom it changed; simulations do not."""
+    """Whether to look for when and for which requests a metric changed."""
     conditions: tuple[Condition, ...] = ()
     inconclusive_fails: bool = False
-    """A condition that cannot be told is a failure, too."""
+    """Whether an inconclusive ``--fail-if`` condition counts as failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricResult:
-    """One metric of two sessions and the verdict on it; None is unknown."""
+    """One metric of two sides and the verdict on it; unknown values are None."""
 
     metric: JudgedMetric
     a: float | None
@@ -88,27 +88,27 @@ class MetricResult:
     adjusted_p: float | None = None
     verdict: MetricVerdict = MetricVerdict.OPEN
     more_requests: int | None = None
-    """About so many more in each session would tell."""
+    """About how many more requests in each session would settle the verdict."""
     more_runs: int | None = None
-    """Where runs are repeated: about so many more of each side would tell."""
+    """With repeated runs: about how many more runs of each side would settle it."""
     why: str | None = None
-    """What else there is to say of the verdict."""
+    """An explanation of the verdict, if there is one."""
     client_alone: bool = False
-    """It tells of a client that was too slow, and not of the server."""
+    """Whether the value reflects a client that was too slow, not the server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionCheck:
-    """A ``--fail-if`` condition, and whether it holds."""
+    """A ``--fail-if`` condition and its outcome."""
 
     condition: Condition
     outcome: ConditionOutcome
     span: Interval | None
-    """Of the ratio, or of the difference, at the level of the check."""
+    """The interval of the ratio or of the difference, at the check's level."""
     why: str | None = None
-    """Why it cannot be told, where the metric could not be judged."""
+    """Why the outcome is open, if the metric could not be judged."""
     open_fails: bool = False
-    """Not to be told counts as a failure."""
+    """Whether an open outcome counts as failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,28 +120,28 @@ class SessionPair:
     results: tuple[MetricResult, ...]
     checks: tuple[ConditionCheck, ...] = ()
     quality: tuple[QualityCheck, ...] = ()
-    """Can the two be compared at all, and how well?"""
+    """The checks whether the two sides can be compared."""
     places: tuple[ChangedPart, ...] = ()
-    """When and for whom the change is largest, of the metrics that changed."""
+    """When and for which requests the changed metrics changed most."""
 
     @property
     def pairing(self) -> Pairing | None:
-        """Which requests both answered; None: they were not sent the same."""
+        """The requests that both sides answered; None if the sides are not paired."""
         return None if self.is_repeated else self.b.first.pairing
 
     @property
     def unpaired_because(self) -> str | None:
-        """Fit to stand in brackets behind ``not paired``; None where they are."""
+        """Why the sides are not paired, to stand in brackets; None if they are."""
         return self.b.unpaired_because
 
     @property
     def is_repeated(self) -> bool:
-        """A side has several runs: what differs between runs is in the intervals."""
+        """Whether a side has several runs; intervals then cover how runs vary."""
         return self.a.is_repeated or self.b.is_repeated
 
     @property
     def about_runs(self) -> str:
-        """What intervals hold of how runs of one setting differ; said beside them."""
+        """Whether the intervals cover the variation between runs, in words."""
         if not self.is_repeated:
             return (
                 "one run a side: what differs between runs of one setting is not in "
@@ -155,7 +155,7 @@ class SessionPair:
 
     @property
     def void(self) -> str | None:
-        """Why nothing can be said of the two, where that is so."""
+        """Why no verdict may be given; None if one may."""
         return void(self.quality)
 
     def of(self, verdict: MetricVerdict) -> list[MetricResult]:
@@ -169,7 +169,7 @@ class Comparison:
     sides: tuple[ComparedSide, ...]
     pairs: tuple[SessionPair, ...]
     settings: tuple[DifferingSetting, ...]
-    """That differ."""
+    """Settings that differ between the sessions."""
     rules: ComparisonRules = field(default_factory=ComparisonRules)
 
     @property
@@ -186,7 +186,7 @@ class Comparison:
 
     @property
     def inconclusive(self) -> bool:
-        """None holds, one cannot be told, and that counts."""
+        """Whether no condition failed, but an open one counts as a failure."""
         opens = [e for e in self._checks if e.outcome is ConditionOutcome.OPEN]
         return any(each.open_fails for each in opens) and not self.failed
 
@@ -216,7 +216,7 @@ def compare(sides: Sequence[ComparedSide], rules: ComparisonRules) -> Comparison
 
 
 def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
-    """Where what changed did; and what could not be told, if it did for a time."""
+    """The pair with the places of its changes, also of temporary unclear ones."""
     if pair.void or not rules.places:
         return pair
     changed = [each.metric for each in pair.results if each.verdict in CHANGED]
@@ -228,26 +228,26 @@ def _with_places(pair: SessionPair, rules: ComparisonRules) -> SessionPair:
 
 
 class _Drawing:
-    """A session and its draws, made once for each number of blocks."""
+    """One side and its resamplings, made once for each number of blocks."""
 
     def __init__(self, place: int, side: ComparedSide, rules: ComparisonRules) -> None:
         self.side, self.place = side, place
         self.numbers = side.first
-        """Of a single run."""
+        """The numbers of the side's first run; all there is for a single run."""
         self._rules = rules
         self._draws: dict[tuple[int, int], Draws] = {}
         self._drawn: dict[str, Resampled] = {}
         self._parts: dict[str, Floats] = {}
 
     def drawn(self, metric: JudgedMetric) -> Resampled:
-        """By its own blocks; the same for every session it is compared with."""
+        """The metric resampled with this side's own blocks, cached for all pairs."""
         if metric.key not in self._drawn:
             long = self.numbers.memories(metric)
             self._drawn[metric.key] = self.drawn_with(metric, self.place, long)
         return self._drawn[metric.key]
 
     def drawn_with(self, metric: JudgedMetric, place: int, long: float) -> Resampled:
-        """By the blocks that the session of another place is drawn by, too."""
+        """The metric resampled with the same blocks as the side at ``place``."""
         blocks = place, blocks_for(long, MEMORIES_MADE_UP_FOR)
         if blocks not in self._draws:
             seed = (self._rules.seed, *blocks)
@@ -262,7 +262,7 @@ class _Drawing:
 
 
 class _Pairing:
-    """Two sessions while they are judged: differences first, verdicts together."""
+    """Two sides while they are judged: first differences, then verdicts."""
 
     def __init__(
         self, first: _Drawing, other: _Drawing, rules: ComparisonRules
@@ -318,7 +318,7 @@ class _Pairing:
         )
 
     def _far_apart(self, metric: JudgedMetric) -> TailDifference | None:
-        """Two p99 that differ although too few values measure them."""
+        """The difference of two p99 that too few values measure, if it is certain."""
         a, b = self._a.value_of(metric), self._b.value_of(metric)
         nearer = nearer_than(metric)
         if self._repeated or nearer is None or a is None or b is None:
@@ -330,7 +330,7 @@ class _Pairing:
         return found if found.holds else None
 
     def _memories(self, metric: JudgedMetric) -> float:
-        """How many memories the shorter one is long; of pairs, their ratio."""
+        """Length of the shorter session in autocorrelation times, or of the ratio."""
         if metric.key not in self._long:
             self._long[metric.key] = self._measured_memories(metric)
         return self._long[metric.key]
@@ -345,7 +345,7 @@ class _Pairing:
         return memories(np.where(np.isfinite(ratios), ratios, np.nan))
 
     def judge(self, adjusted: Sequence[float], pairs: int) -> SessionPair:
-        """The verdicts, once it is known how many there are."""
+        """The verdicts, given the p-values adjusted for all metrics."""
         by_key = dict(zip(self._found, adjusted, strict=True))
         alpha = ALPHA / max(len(self._rules.conditions) * pairs, 1)
         return SessionPair(
@@ -447,14 +447,14 @@ class _Pairing:
         return too_short(self._memories(metric), metric.share)
 
     def _more_for_percentile(self, metric: JudgedMetric) -> int | None:
-        """Requests until there are enough values."""
+        """How many more requests would give enough values for the percentile."""
         n = min(self._a.n_of(metric), self._b.n_of(metric))
         if not n:
             return None
         return self._more(max(metric.least_n / n, self._too_short(metric)))
 
     def _more(self, times: float) -> int | None:
-        """Requests until there are so many times as many; None: out of reach."""
+        """How many more requests make ``times`` as many; None if out of reach."""
         if times > MOST_TIMES:
             return None
         return _round_up(self._requests * (times - 1))
@@ -481,7 +481,7 @@ class _Pairing:
 
 
 def _round_up(number: float) -> int:
-    """To two digits: it is an estimate."""
+    """Round up to two digits, as the number is an estimate."""
     if number < 1:
         return 1
     unit = int(10 ** max(math.floor(math.log10(number)) - 1, 0))

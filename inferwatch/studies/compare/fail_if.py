@@ -23,29 +23,29 @@ _CONDITION = re.compile(
 
 
 class ConditionOutcome(StrEnum):
-    """Whether a condition failed the comparison, held, or cannot be told."""
+    """Whether a condition failed the comparison, held, or cannot be decided."""
 
     FAILED = "failed"
     """The whole interval is beyond the threshold."""
     HELD = "held"
-    """The whole interval is on this side of it."""
+    """The whole interval is within the threshold."""
     OPEN = "cannot tell"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What ``--fail-if`` asks: a metric, a direction and a threshold."""
+    """A ``--fail-if`` condition: a metric, a direction and a threshold."""
 
     text: str
     metric: JudgedMetric
     above: bool
-    """Fails above the threshold, else below."""
+    """Whether it fails above the threshold rather than below."""
     change: float
     relative: bool
-    """The change is a share of A's value, else in the metric's unit."""
+    """Whether the change is a share of A's value rather than in the metric's unit."""
 
     def outcome(self, found: AnyDifference | None, alpha: float) -> ConditionOutcome:
-        """By the interval of so many percent; nothing known is nothing shown."""
+        """Decide by the interval at level ``alpha``; open if no difference is known."""
         if found is None:
             return ConditionOutcome.OPEN
         span, threshold = found.span(alpha), self.change
@@ -64,7 +64,7 @@ class Condition:
 
 
 def parse_condition(text: str) -> Condition:
-    """Read it.
+    """Parse a condition such as ``ttft_p99_s > +5%``.
 
     Raises:
         UsageError: it makes no sense; the message says what would.

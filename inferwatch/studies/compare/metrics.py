@@ -1,4 +1,4 @@
-"""What is judged of two sessions: names as in ``--json`` and in ``--fail-if``."""
+"""The metrics that a comparison judges, named as in ``--json`` and ``--fail-if``."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from inferwatch.metrics.steps.counter import StepTotals
 
 STATISTICS = {"p50": 0.50, "p90": 0.90, "p99": 0.99}
 LEAST_N = {0.90: 100, 0.99: 500}
-"""Values that a percentile needs: the p99 five beyond it."""
+"""How many values a percentile needs; 500 put five beyond the p99."""
 LEAST_N_ELSE = 20
 MEAN = "mean"
 CLIENT = tuple(CLIENT_LATENCIES)
@@ -30,29 +30,29 @@ HEADLINE = frozenset(
         *("itl_p50", "itl_p99", "e2el_p50", "output_tokens_per", "goodput_per"),
     )
 )
-"""What a comparison is asked for, at any vantage."""
+"""The metrics that people look at first, from any vantage."""
 HEADLINE_WEIGHT = 6.0
 NEGLIGIBLE_S = 100e-6
-"""Nobody waits for a tenth of a millisecond."""
+"""A smaller difference in latency is not noticed by anybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedMetric:
-    """One number of a session, to be compared with the same of another."""
+    """One number of a session that can be compared with that of another session."""
 
     key: str
-    """``ttft_p99_s``, ``output_tokens_per_s``."""
+    """For example ``ttft_p99_s`` or ``output_tokens_per_s``."""
     of: str
-    """What it is a statistic of: the distribution, or the rate itself."""
+    """The distribution that this is a statistic of, or the key of the rate itself."""
     statistic: str | None
-    """p50, p90, p99 or mean of a distribution; None of a rate."""
+    """p50, p90, p99 or mean of a distribution; None for a rate."""
     name: str
-    """For tables: ``TTFT``."""
+    """The label in tables, for example ``TTFT``."""
     unit: Unit
     better: Better
     vantage: Vantage
     negligible: float = 0.0
-    """A smaller difference is none."""
+    """A smaller difference counts as none."""
 
     @property
     def share(self) -> float | None:
@@ -60,17 +60,17 @@ class JudgedMetric:
 
     @property
     def weight(self) -> float:
-        """In the family: what people ask about first may be shown first."""
+        """Weight among all metrics; headline metrics are easier to show."""
         return HEADLINE_WEIGHT if self.key.removeprefix("client.") in HEADLINE else 1.0
 
     @property
     def needs_length(self) -> bool:
-        """In a short span its interval is not to be trusted: a far tail's."""
+        """Whether short sessions give unreliable intervals, as for a p99."""
         return self.share is not None and self.share > 0.95
 
     @property
     def least_n(self) -> int:
-        """So many values on either side; of fewer its interval is no interval."""
+        """How many values each side needs for a reliable interval."""
         return LEAST_N.get(self.share or 0.0, LEAST_N_ELSE)
 
 

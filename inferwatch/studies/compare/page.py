@@ -1,6 +1,6 @@
-"""A comparison as a page: verdicts first, then both sides over each other.
+"""A comparison as an HTML page: verdicts first, then charts of both sides.
 
-Each change is drawn as a dot and its interval as a bar, all on one axis of ratios.
+Changes are drawn as dots and their intervals as bars, on one axis of ratios.
 """
 
 import math
@@ -70,31 +70,32 @@ from inferwatch.visible import as_html
 
 HEIGHT, MIDDLE = 30, 15
 FARTHEST = math.log(2)
-"""What lies beyond is an arrow: a change of a tenth must still be seen beside it."""
+"""Largest log ratio on the axis; larger ones become arrows, to keep small ones visible.
+"""
 LEAST = 2.5
-"""Times what matters are seen on either side."""
+"""The axis reaches at least this many times the change that matters, on either side."""
 ROOM = 1.1
 APART = 0.15
-"""Of the axis, between two marks."""
+"""Least distance between two tick labels, as a share of the axis."""
 MARKS = (
     *(1.0, 2.0, 0.5, 1.5, 0.75, 1.2, 0.8, 3.0, 0.33),
     *(1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.01, 0.99),
 )
-"""Ratios, the most telling first."""
+"""Ratios to label on the axis, the most useful first."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForestAxis:
-    """From one ratio to another, in logarithms, with no change in between."""
+    """The logarithmic axis of ratios, with "no change" inside it."""
 
     low: float
     high: float
     matters: float
-    """So large a change on either side of none is drawn as a band."""
+    """A band is drawn for changes up to this share, up or down."""
 
     @classmethod
     def of(cls, results: Iterable[MetricResult], matters: float) -> "ForestAxis":
-        """Room for their intervals, as far as that is sensible."""
+        """An axis that covers the intervals of the results, within limits."""
         ends = [each.ratio_span for each in results if each.ratio_span is not None]
         least = LEAST * math.log1p(matters)
         low = min((_log(low) for low, _ in ends), default=0.0)
@@ -124,7 +125,7 @@ class ForestAxis:
 
 
 def forest(axis: ForestAxis, result: MetricResult) -> str:
-    """The row of one metric; empty where nothing is known of its change."""
+    """The drawing of one metric's change; empty if the change is unknown."""
     if result.ratio is None or result.ratio_span is None:
         return ""
     low, high = result.ratio_span
@@ -149,7 +150,7 @@ def forest(axis: ForestAxis, result: MetricResult) -> str:
 
 
 def _end(axis: ForestAxis, ratio: float, x: float) -> str:
-    """A stroke across where the interval ends, an arrow where the axis does."""
+    """A tick where the interval ends, or an arrow if that is off the axis."""
     if axis.holds(ratio):
         return path("tip", f"M{x:.1f} {MIDDLE - 5}v10")
     inward = 12 if _log(ratio) < axis.low else -12
@@ -170,13 +171,13 @@ QUALITY_GLYPHS = {
     Quality.VOID: "✗",
     Quality.UNKNOWN: "?",
 }
-"""Beside the word and the colour."""
+"""Shown beside the word and the colour."""
 OUTCOMES = {
     ConditionOutcome.FAILED: Quality.VOID,
     ConditionOutcome.HELD: Quality.GOOD,
     ConditionOutcome.OPEN: Quality.UNKNOWN,
 }
-"""By whose sign and colour each is told."""
+"""Which glyph and colour each outcome uses."""
 SHARES = (
     "How many of all (upwards) took at most so long (to the right): the further left a "
     "line, the faster. Time is logarithmic, and the axis of shares gives room to both "
@@ -253,7 +254,7 @@ def _listed(heading: str, items: Sequence[Item]) -> Iterator[Block]:
 
 
 def _quality(pair: SessionPair) -> Iterator[Item]:
-    """Whether the two can be compared: doubts in full, what is good in one line."""
+    """The quality checks: doubts in full, good results in one line."""
     for doubt in doubts(pair.quality):
         yield _item(doubt.quality, doubt.sentence, of=doubt.subject)
     good = [each for each in pair.quality if each.quality is Quality.GOOD]
@@ -282,7 +283,7 @@ def _item(
 
 
 def _changes(pair: SessionPair, matters: float) -> Iterator[Block]:
-    """What says something first; what cannot tell is folded under it."""
+    """The rows that show something first; the inconclusive ones folded below."""
     found = in_order(pair)
     still_open = found.pop(MetricVerdict.OPEN, [])
     told = [each for results in found.values() for each in results]
@@ -319,7 +320,7 @@ def _drawn(pair: SessionPair, groups: Sequence[RowGroup]) -> Table:
 def _group(
     pair: SessionPair, verdict: MetricVerdict, results: Results, axis: ForestAxis
 ) -> RowGroup:
-    """Rows of one verdict, with the marks of the axis above them."""
+    """The rows of one verdict, with the axis labels above them."""
     drawn = any(each.ratio_span is not None for each in results)
     is_open = verdict is MetricVerdict.OPEN
     return RowGroup(

@@ -1,6 +1,6 @@
-"""A comparison as text in 80 columns, and as a summary for pull requests.
+"""A comparison as text in 80 columns, and as Markdown for pull requests.
 
-Both say what changed first; of the summary the rest is folded away.
+Both show what changed first; the Markdown folds the rest away.
 """
 
 from collections import Counter
@@ -70,7 +70,7 @@ def of_many(verdict: MetricVerdict, results: Results) -> str:
 
 
 def _doubts(pair: SessionPair) -> Items:
-    """But for what the first sentence says: that they cannot be compared."""
+    """The doubts, but not those that make the comparison void, as they come first."""
     return Items(
         items=[
             Item(text=each.sentence, is_doubt=True)
@@ -106,7 +106,7 @@ MOST_WHYS = 3
 def comparison_text(
     comparison: Comparison, paint: Paint = plain, *, every_row: bool = False
 ) -> str:
-    """Verdicts, doubts, tables, settings, method; what others named is visible.
+    """Verdicts, doubts, tables, settings and method, as text.
 
     Args:
         comparison: What was found.
@@ -182,7 +182,7 @@ def _groups(
 
 
 def _rows(pair: SessionPair, results: Results, matters: float) -> Iterator[PrintedRow]:
-    """Notes that several rows share stand under the last."""
+    """The rows; notes that several rows share stand under the last of them."""
     for notes, alike in groupby(results, lambda e: list(_notes(e, pair, matters))):
         *others, last = alike
         yield from (PrintedRow(cells=_cells(each)) for each in others)
@@ -227,7 +227,7 @@ def _folded(pair: SessionPair, results: Results) -> Iterator[str]:
 
 
 def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
-    """What changed on the way is why nothing can be told of the whole: that first."""
+    """Changes limited to a time, which explain why the whole is inconclusive."""
     places = {each.metric.key: each for each in pair.places}
     said: set[str] = set()
     for each in sorted(results, key=lambda e: -e.metric.weight):
@@ -237,7 +237,7 @@ def _for_a_time(pair: SessionPair, results: Results) -> Iterator[str]:
 
 
 def _needs(pair: SessionPair, results: Results) -> str:
-    """Of the metrics people ask about first; the nearest first."""
+    """How much more data would settle the metrics that people look at first."""
     known = [each for each in results if each.more_requests or each.more_runs]
     known.sort(key=lambda e: (-e.metric.weight, e.more_runs or 0, e.more_requests or 0))
     said = [f"{whose(each)} {more_text(each, pair)}" for each in known[:MOST_NEEDS]]
@@ -267,7 +267,7 @@ MOST_SETTINGS = 30
 
 
 def comparison_markdown(comparison: Comparison) -> str:
-    """What people are to see first, then the rest, as much as there is room for."""
+    """The comparison as Markdown: first the changes, then the rest, as room allows."""
     blocks: list[Block] = [
         PrintedHeading(f"inferwatch compare: {_headline(comparison)}", level=3)
     ]
@@ -301,7 +301,7 @@ def _list(texts: Iterable[str]) -> Items:
 
 
 def _shown(comparison: Comparison, pair: SessionPair) -> Iterator[Block]:
-    """Verdict, conditions, doubts, and the rows that say something."""
+    """The verdict, conditions, doubts, and the rows that show a change."""
     yield Sentence(text=f"{sentence(pair)}.", is_lead=True)
     yield Items(items=[Item(text=check_text(e), alarm="FAILED") for e in pair.checks])
     said = [*_list(_about_pairs(pair)).items, *_doubts(pair).items]

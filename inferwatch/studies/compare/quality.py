@@ -1,7 +1,7 @@
-"""Can two sides be compared at all, and how well? Said before any number.
+"""Whether two sides can be compared, and how well.
 
-Each check, a subject a function, is called by
-:mod:`inferwatch.studies.compare.checks.every`.
+:mod:`inferwatch.studies.compare.checks.every` calls the checks, one function per
+subject.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,32 +12,32 @@ NOT_RECORDED = "not recorded"
 
 
 class Quality(StrEnum):
-    """What one check found."""
+    """The result of one check."""
 
     GOOD = "good"
     DOUBTFUL = "doubtful"
-    """Compared all the same; the sentence says what to keep in mind."""
+    """Compared nevertheless; the sentence says what to keep in mind."""
     VOID = "void"
-    """No verdict may be given."""
+    """The sides cannot be compared, so no verdict is given."""
     UNKNOWN = "unknown"
-    """It was not recorded, or cannot be told from what was."""
+    """It was not recorded, or the recording is not enough to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QualityCheck:
-    """One subject: the model, the GPU, the load, drift."""
+    """The result of the check on one subject, such as the model, the GPU or drift."""
 
     subject: str
-    """``load``, ``drift``; also the name in JSON."""
+    """For example ``load`` or ``drift``; also the name in JSON."""
     quality: Quality
     sentence: str
-    """What was found, in full, with what to do where something can be done."""
+    """What was found, and what to do about it if something can be done."""
 
 
 def judged(
     subject: str, doubts: Sequence[str], good: str | None, *, void: bool = False
 ) -> QualityCheck:
-    """All doubts of a subject, else what is good; nothing to say of it is unknown."""
+    """The check's result: its doubts if any, else ``good``, else unknown."""
     if doubts:
         quality = Quality.VOID if void else Quality.DOUBTFUL
         said = " ".join(dict.fromkeys(doubts))
@@ -49,7 +49,7 @@ def judged(
 
 
 def doubts(checks: Iterable[QualityCheck]) -> list[QualityCheck]:
-    """What must be kept in mind, what makes it void first."""
+    """The doubts, with those that make the comparison void first."""
     found = [
         each for each in checks if each.quality in {Quality.VOID, Quality.DOUBTFUL}
     ]
@@ -57,13 +57,13 @@ def doubts(checks: Iterable[QualityCheck]) -> list[QualityCheck]:
 
 
 def void(checks: Iterable[QualityCheck]) -> str | None:
-    """Why no verdict may be given; None: one may."""
+    """Why no verdict may be given; None if one may."""
     found = [each.sentence for each in checks if each.quality is Quality.VOID]
     return " ".join(found) or None
 
 
 def not_recorded(checks: Iterable[QualityCheck]) -> str | None:
-    """All that is unknown: ``not recorded: clocks, host; cannot tell: drift``."""
+    """What is unknown, as ``not recorded: clocks, host; cannot tell: drift``."""
     unknown = [each for each in checks if each.quality is Quality.UNKNOWN]
     absent = [each.subject for each in unknown if NOT_RECORDED in each.sentence.lower()]
     untold = [each.subject for each in unknown if each.subject not in absent]

@@ -1,4 +1,4 @@
-"""The words and figures of a comparison, for whoever shows one: screen, text, page."""
+"""Wording and number formats of a comparison, shared by screen, text and page."""
 
 import math
 import shlex
@@ -47,7 +47,7 @@ WORDS = {
     MetricVerdict.DIFFERS: "different",
     MetricVerdict.PROBABLY_DIFFERS: "probably different",
 }
-"""In a sentence that goes on with "in"."""
+"""Wording in a sentence that continues with "in"."""
 GLYPHS = {
     MetricVerdict.WORSE: "▼",
     MetricVerdict.BETTER: "▲",
@@ -58,17 +58,17 @@ GLYPHS = {
     MetricVerdict.SAME: "=",
     MetricVerdict.OPEN: "?",
 }
-"""Beside the word and the colour; in the order in which rows are worth reading."""
+"""Shown beside the word and the colour, in the order in which rows are shown."""
 MOST_NAMED = 3
 NONE_AT_ALL = 0.001
-"""Of two chances below, which is smaller says nothing."""
+"""Below this p-value, which of two is smaller means nothing."""
 ENERGY = "joules_per_token"
 MORE = "+N req: about that many more requests in each session would settle it."
 A_PEAK = "one observation, so not judged"
 
 
 def values_text(result: MetricResult) -> tuple[str, str]:
-    """Before and after, in one unit, nine columns at most."""
+    """A's and B's value in one unit, at most nine columns each."""
     before, after = _texts((result.a, result.b), result.metric.unit)
     return before, after
 
@@ -81,19 +81,19 @@ def _texts(values: Iterable[float | None], unit: Unit) -> tuple[str, ...]:
 
 
 def change_text(ratio: float | None) -> str:
-    """Of a ratio, six columns at most: ``+38%``, ``×12.5``."""
+    """A ratio as a change, at most six columns: ``+38%``, ``×12.5``."""
     return format_change(ratio)
 
 
 def span_text(span: Interval | None) -> str:
-    """Of ratios: ``+22% … +57%``."""
+    """An interval of ratios: ``+22% … +57%``."""
     if span is None:
         return UNKNOWN
     return _one_sided(span) or f"{change_text(span[0])} … {change_text(span[1])}"
 
 
 def short_span(span: Interval | None) -> str:
-    """Of ratios, in a sentence: ``+22 … +57%``."""
+    """An interval of ratios for use in a sentence: ``+22 … +57%``."""
     if span is None:
         return UNKNOWN
     if said := _one_sided(span):
@@ -110,7 +110,7 @@ def _one_sided(span: Interval) -> str | None:
 
 
 def verdict_text(result: MetricResult) -> str:
-    """The word, and what it would take; MORE explains it."""
+    """The verdict, and how much more data would settle it; MORE explains that."""
     if result.client_alone:
         return f"{result.verdict}: client"
     if result.verdict is MetricVerdict.OPEN and result.more_runs:
@@ -122,7 +122,7 @@ def verdict_text(result: MetricResult) -> str:
 
 
 def more_text(result: MetricResult, pair: SessionPair) -> str | None:
-    """Of each side: ``+400 requests (27 s)``, ``+2 runs``; None: out of reach."""
+    """What more each side needs: ``+400 requests (27 s)``, ``+2 runs``, or None."""
     if result.more_runs:
         return f"+{counted(result.more_runs, 'run')}"
     if not result.more_requests:
@@ -136,14 +136,14 @@ def more_text(result: MetricResult, pair: SessionPair) -> str | None:
 
 
 def title(result: MetricResult) -> str:
-    """``TTFT p99``, ``tokens/s``."""
+    """For example ``TTFT p99`` or ``tokens/s``."""
     if result.metric.statistic is None:
         return result.metric.name
     return f"{result.metric.name} {result.metric.statistic}"
 
 
 def sentence(pair: SessionPair) -> str:
-    """The verdict over all metrics, first of all."""
+    """The overall verdict on all metrics."""
     names = f"{pair.b.name} against {pair.a.name}"
     if pair.void:
         return f"{names} cannot be compared: {pair.void.removesuffix('.')}"
@@ -152,7 +152,7 @@ def sentence(pair: SessionPair) -> str:
 
 
 def at_another_load(pair: SessionPair) -> bool:
-    """The sides were given different work, so no number is better by itself."""
+    """Whether the sides got different loads, so that no number is better by itself."""
     return any(check.subject == LOAD.strip() for check in doubts(pair.quality))
 
 
@@ -182,7 +182,7 @@ def _said(pair: SessionPair) -> str:
 
 
 def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
-    """What is not there is news only beside its opposite."""
+    """Say "nothing better" or "nothing worse", but only beside its opposite."""
     worse = counts[MetricVerdict.WORSE], counts[MetricVerdict.PROBABLY_WORSE]
     better = counts[MetricVerdict.BETTER], counts[MetricVerdict.PROBABLY_BETTER]
     if worse[0] and not any(better):
@@ -192,7 +192,7 @@ def _nothing(counts: Mapping[MetricVerdict, int]) -> Iterator[str]:
 
 
 def _named(found: Sequence[MetricResult]) -> str:
-    """One of each name, what people ask about first, with its interval."""
+    """The largest change of each metric name, headline metrics first."""
     first: dict[str, MetricResult] = {}
     for each in sorted(found, key=_asked_first):
         first.setdefault(each.metric.name, each)
@@ -209,14 +209,14 @@ def _change(result: MetricResult) -> str:
 
 
 def _asked_first(result: MetricResult) -> tuple[float, float]:
-    """Headline rows first, of them the largest change."""
+    """Sort key: headline metrics first, then the largest change."""
     ratio = result.ratio
     change = abs(math.log(ratio)) if ratio else math.inf
     return -result.metric.weight, -change
 
 
 def whose(result: MetricResult) -> str:
-    """``client TTFT p99``: a server's is called as it is."""
+    """For example ``client TTFT p99``; server metrics have no prefix."""
     client = result.metric.vantage is Vantage.CLIENT
     return f"{'client ' if client else ''}{title(result)}"
 
@@ -232,7 +232,7 @@ def meaning(verdict: MetricVerdict, matters: float) -> str:
 
 
 def in_order(pair: SessionPair) -> dict[MetricVerdict, list[MetricResult]]:
-    """By verdict, what says something first; within it the surest first."""
+    """Results by verdict, changes first; within a verdict the surest first."""
     found = {verdict: pair.of(verdict) for verdict in GLYPHS}
     for verdict in (*SHOWN, *PROBABLE):
         found[verdict].sort(key=_surest)
@@ -240,7 +240,7 @@ def in_order(pair: SessionPair) -> dict[MetricVerdict, list[MetricResult]]:
 
 
 def _surest(result: MetricResult) -> tuple[float, float, float]:
-    """By the chance of an alarm over the table; where there is none, as people ask."""
+    """Sort key: the adjusted p-value, the metric's weight, its own p-value."""
     known = (result.adjusted_p, result.p_value)
     shared, own = (1.0 if each is None else each for each in known)
     own = max(own, NONE_AT_ALL)
@@ -248,7 +248,7 @@ def _surest(result: MetricResult) -> tuple[float, float, float]:
 
 
 def pairing_sentence(pair: SessionPair) -> str:
-    """Were both sent the same requests? If not, why, and how to get there."""
+    """Whether the sides are paired; if not, why, and how to pair them."""
     if pair.is_repeated:
         return pair.about_runs
     if pair.pairing is not None:
@@ -264,7 +264,7 @@ def pairing_sentence(pair: SessionPair) -> str:
 
 
 def why_unpaired(pair: SessionPair) -> str | None:
-    """As far as settings tell; None: it is paired, or runs are repeated."""
+    """Why sides are not paired, from load settings; None if paired or repeated."""
     if pair.is_repeated or pair.pairing is not None:
         return None
     if pair.unpaired_because not in {None, OTHER_REQUESTS}:
@@ -283,7 +283,7 @@ def why_unpaired(pair: SessionPair) -> str | None:
 
 
 def _again(run: SessionNumbers) -> str:
-    """How to send the same; what another tool recorded may lack what it takes."""
+    """How to repeat the load; empty for imported sessions, which may lack the data."""
     if run.row.imported_from is not None:
         return ""
     again = f"`inferwatch load --like {shlex.quote(run.row.name or run.row.id)}`"
@@ -291,7 +291,7 @@ def _again(run: SessionNumbers) -> str:
 
 
 def by_side(comparison: Comparison, setting: DifferingSetting) -> list[str]:
-    """The value of each side; of runs that differ among themselves, each once."""
+    """The setting's value on each side; all values if runs of a side differ."""
     values = iter(setting.values)
     sides = [[next(values) for _ in side.runs] for side in comparison.sides]
     return [
@@ -301,7 +301,7 @@ def by_side(comparison: Comparison, setting: DifferingSetting) -> list[str]:
 
 
 def too_small(result: MetricResult, matters: float) -> str | None:
-    """Why an interval that is wide, or clear of zero, shows no difference."""
+    """Why a wide interval, or one that excludes zero, still shows no difference."""
     seconds, ratios = result.difference_span, result.ratio_span
     if result.verdict is not MetricVerdict.SAME or not seconds or not ratios:
         return None
@@ -338,7 +338,7 @@ def check_text(check: ConditionCheck) -> str:
 
 
 def _spread(span: Interval, condition: Condition) -> str:
-    """Of ratios, or in the metric's unit; the end of a far tail may not be known."""
+    """The interval as ratios or in the metric's unit; its upper end may be open."""
     if condition.relative:
         return span_text(span)
     known = [each for each in span if each < FARTHEST]

@@ -1,8 +1,8 @@
-"""What may be said of a metric of two sessions, so that a false alarm stays rare.
+"""The verdict on a metric of two sessions.
 
-Many metrics are judged at once, and one in twenty would differ by chance: what is said
-outright holds over all of them (:mod:`inferwatch.studies.compare.statistics.family`),
-what is probable holds of a metric by itself.
+Many metrics are judged at once, and one in twenty would differ by chance. Definite
+verdicts hold over all of them (:mod:`inferwatch.studies.compare.statistics.family`);
+"probably" means that they hold only for the metric by itself.
 """
 
 import math
@@ -14,23 +14,23 @@ from inferwatch.studies.compare.metrics import JudgedMetric
 from inferwatch.studies.compare.statistics.significance import AnyDifference
 
 SHARED = 2.0
-"""About so much farther out is the 5% that many metrics share."""
+"""How much wider, roughly, an interval is when all metrics share the 5%."""
 MATTERS = 0.10
-"""A relative difference that should have been found, had it been there."""
+"""The relative difference that a comparison should be able to detect."""
 
 NEGLIGIBLE_SHARE = 0.005
-"""So small a change is none: as many tokens come out as were asked for."""
+"""A smaller relative change counts as none."""
 
 
 class MetricVerdict(StrEnum):
-    """What is said of a metric of session B against that of A."""
+    """The verdict on a metric of session B compared with A."""
 
     BETTER = "better"
     WORSE = "worse"
     DIFFERS = "differs"
-    """Shown, and neither good nor bad by itself."""
+    """Significant, but neither good nor bad by itself."""
     PROBABLY_BETTER = "probably better"
-    """Its own interval leaves zero out, as that of one in twenty does by chance."""
+    """Its own interval excludes zero, as happens by chance once in twenty metrics."""
     PROBABLY_WORSE = "probably worse"
     PROBABLY_DIFFERS = "probably differs"
     SAME = "no difference shown"
@@ -47,7 +47,7 @@ PROBABLY = {
 def direction(
     metric: JudgedMetric, difference: float, *, sure: bool = True
 ) -> MetricVerdict:
-    """Which way is good, its ``Number`` says."""
+    """Better or worse, by the metric's ``better`` direction."""
     said = MetricVerdict.DIFFERS
     if metric.better is not Better.NEITHER:
         higher = difference > 0
@@ -57,20 +57,20 @@ def direction(
 
 
 def is_negligible(metric: JudgedMetric, found: AnyDifference) -> bool:
-    """Sure or not, nobody would care: several runs may agree to a thousandth."""
+    """Whether the difference is too small to matter, even if it is significant."""
     least = max(metric.negligible, NEGLIGIBLE_SHARE * abs(found.a))
     return abs(found.difference) <= least
 
 
 def is_clear(metric: JudgedMetric, found: AnyDifference) -> bool:
-    """By itself it is no chance, nor does the interval beside it say that it may be."""
+    """Whether the metric's own p-value and interval both exclude chance."""
     low, high = found.ratio_span() or (math.inf, math.inf)
     shown = low > 1 or high < 1
     return shown and found.p_value <= ALPHA and not is_negligible(metric, found)
 
 
 def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> float:
-    """Half the interval's width, measured in what matters: above 1 is too coarse."""
+    """Half the interval's width relative to ``matters``; above 1 is too wide."""
     low, high = found.span()
     if max(abs(low), abs(high)) <= metric.negligible:
         return 0.0
@@ -84,7 +84,7 @@ def coarseness(metric: JudgedMetric, found: AnyDifference, matters: float) -> fl
 
 
 def uncertainty(found: AnyDifference) -> float:
-    """The interval toward zero, widened to be shown among others, by the distance."""
+    """The interval's width toward zero relative to the difference, for all metrics."""
     low, high = found.span()
     toward = found.difference - low if found.difference > 0 else high - found.difference
     away = abs(found.difference)

@@ -1,4 +1,4 @@
-"""How latencies of both sides are distributed, over each other."""
+"""Charts of the cumulative latency distributions of both sides, one over the other."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -30,22 +30,22 @@ LATENCIES = (
     *(name for each in CLIENT for name in (each, each.removeprefix("client."))),
     "queue_s",
 )
-"""Each as both vantages saw it, side by side."""
+"""Latencies that get a chart: for each, the client's and the server's view."""
 BOTTOM, TOP, FEW_TOP = 0.01, 0.999, 0.99
 MANY = 1000
-"""Values, from which on there is a p99.9 to be drawn."""
+"""With at least this many values the share axis goes up to p99.9."""
 POINTS = 240
 MOST_DECADES = 4
 LEAST_DECADES = 0.2
 STEPS = {1.35: (1, 2, 3, 5), 2.3: (1, 2, 5), math.inf: (1,)}
-"""Of each power of ten, by how many of them the axis holds."""
+"""Tick steps within each power of ten, by how many powers of ten the axis spans."""
 NARROW_DECADES = 0.7
 EVEN = (1, 2, 5, 10, 20, 50, 100)
 MOST_MARKS = 7
 APART = 0.11
-"""Of the axis, between two marks."""
+"""Least distance between two tick labels, as a share of the axis."""
 APART_AT_EDGE = 0.18
-"""After a mark that stands to the right of its place, to be seen whole."""
+"""Least distance after a tick at the left edge, whose label extends to the right."""
 MARKED = {"p1": 0.01, "p10": 0.10, **STATISTICS, "p99.9": 0.999}
 HOVERED = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 0.999)
 NORMAL = NormalDist()
@@ -53,18 +53,18 @@ NORMAL = NormalDist()
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """The axis of shares: as normal paper has it, so that both tails have room."""
+    """The y axis: shares on a normal probability scale, giving room to both tails."""
 
     top: float
 
     def y(self, share: float) -> float:
-        """From the top, 0 to 1."""
+        """Vertical position of a share: 0 is the top, 1 the bottom."""
         low, high = NORMAL.inv_cdf(BOTTOM), NORMAL.inv_cdf(self.top)
         return 1 - (NORMAL.inv_cdf(share) - low) / (high - low)
 
     @property
     def drawn(self) -> list[float]:
-        """Shares at equal distances on the axis."""
+        """The shares at which curves are drawn, equally spaced on the axis."""
         low, high = NORMAL.inv_cdf(BOTTOM), NORMAL.inv_cdf(self.top)
         steps = (low + (high - low) * i / POINTS for i in range(POINTS + 1))
         return [NORMAL.cdf(each) for each in steps]
@@ -79,14 +79,14 @@ class _Shares:
 
 @dataclass(frozen=True, slots=True)
 class _Durations:
-    """The axis of durations, in logarithms."""
+    """The x axis: durations on a logarithmic scale."""
 
     low: float
     high: float
 
     @classmethod
     def of(cls, values_s: Floats, marked_s: Sequence[float]) -> "_Durations":
-        """Room for all values, but for what is far too short; for what is marked."""
+        """An axis that covers all values and marks, except extremely short values."""
         high = math.log10(values_s.max())
         low = max(math.log10(values_s.min()), high - MOST_DECADES)
         low = min([low, *(math.log10(each) for each in marked_s if each > 0)])
@@ -94,7 +94,7 @@ class _Durations:
         return cls(low - spare, high + spare)
 
     def x(self, value_s: float) -> float:
-        """From the left, 0 to 1; what is shorter stands at its beginning."""
+        """Horizontal position, 0 to 1 from the left; shorter values are cut to 0."""
         if value_s <= 0:
             return 0.0
         return min(max((math.log10(value_s) - self.low) / (self.high - self.low), 0), 1)
@@ -117,7 +117,7 @@ class _Durations:
         return [each for each in found if self.low <= math.log10(each) <= self.high]
 
     def _even(self) -> list[float]:
-        """At equal distances of time, where there is not a mark to each power."""
+        """Ticks at equal time steps, where the axis is too narrow for powers of ten."""
         low, high = 10**self.low, 10**self.high
         power = 10.0 ** (math.floor(math.log10(high - low)) - 1)
         step = next(
@@ -169,14 +169,14 @@ def _metric(of: str) -> JudgedMetric:
 
 
 def _quantiles(values: CountedValues, shares: Sequence[float]) -> Floats:
-    """Nearest rank, as everywhere."""
+    """Quantiles by nearest rank, as everywhere in inferwatch."""
     upto = np.cumsum(values.counts.sum(axis=0))
     ranks = np.maximum(np.ceil(np.array(shares) * upto[-1] - 1e-9), 1)
     return np.asarray(values.values_s[np.searchsorted(upto, ranks)], np.float64)
 
 
 def _together(runs: Sequence[Floats]) -> Floats:
-    """Of several runs the geometric mean of each quantile, as in the table."""
+    """The geometric mean of each quantile over several runs, as in the table."""
     if len(runs) == 1:
         return runs[0]
     return np.asarray(np.exp(np.log(np.maximum(runs, 1e-9)).mean(axis=0)), np.float64)
@@ -201,7 +201,7 @@ def _marks(
     shares: _Shares,
     across: _Durations,
 ) -> Iterator[str]:
-    """Dots at the percentiles of the table, and how far one moved."""
+    """Dots at the table's percentiles, and lines from A's value to B's."""
     for result in results:
         share = result.metric.share
         if share is None:

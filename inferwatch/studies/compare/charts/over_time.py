@@ -1,4 +1,4 @@
-"""When the sides differed: both over the time since their loads began."""
+"""Charts of both sides over the time since their loads began."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,9 +36,11 @@ from inferwatch.studies.compare.verdicts import MetricVerdict
 
 COLUMNS = 60
 CHOICES = (60, 30, 20, 15, 12, 10, 6)
-"""Stretches of whole pieces."""
+"""How many stretches a latency chart may have; each divides the span's pieces evenly.
+"""
 LEAST_VALUES = 20
-"""In a stretch, on average: for a median and a p90 that say something."""
+"""Least mean number of values per stretch, so that its median and p90 are meaningful.
+"""
 MEDIAN, TAIL = 0.5, 0.9
 MOST_CHARTS = 4
 CLIENT_PREFIX = "client."
@@ -53,7 +55,7 @@ OPEN = {MetricVerdict.OPEN, MetricVerdict.SAME}
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Columns of equal length since the load began, up to the later end."""
+    """The shared time axis: equal columns from the load's start to the last end."""
 
     end_s: float
 
@@ -76,13 +78,13 @@ class _Grid:
         return [AxisTick(each / self.end_s, self.time(each)) for each in moments]
 
     def time(self, moment_s: float) -> str:
-        """Hours where there are any."""
+        """Minutes and seconds, with hours only if the axis is at least an hour long."""
         text = clock(moment_s)
         return text if self.end_s >= HOUR_S else text.removeprefix("0:")
 
 
 def over_time(pair: SessionPair) -> list[str]:
-    """Throughput, TTFT, and whatever else of requests is said to have changed."""
+    """Charts of throughput, TTFT and other request latencies that changed."""
     runs = [run for side in (pair.a, pair.b) for run in side.runs]
     grid = _Grid(max((run.span.to_s for run in runs), default=0.0))
     if grid.end_s <= 0:
@@ -93,7 +95,7 @@ def over_time(pair: SessionPair) -> list[str]:
 
 
 def _wanted(pair: SessionPair) -> list[str]:
-    """Each by one vantage: as people met it, where that is known."""
+    """Latencies to chart, each as clients saw it where both sides have that."""
     told = [each.metric.of for each in pair.results if each.verdict not in OPEN]
     by_name: dict[str, str] = {}
     for of in ("ttft_s", *told):
@@ -119,7 +121,7 @@ def _throughput(pair: SessionPair, grid: _Grid) -> str:
 
 
 def _rates(of: Throughput, grid: _Grid) -> Floats:
-    """So that no token is lost between columns of another length."""
+    """Output tokens per second in each column; no token is lost between bin widths."""
     edges = np.arange(len(of.per_s) + 1) * of.bin_s
     tokens = np.concatenate(([0.0], np.cumsum(np.array(of.per_s) * of.bin_s)))
     upto = np.interp(grid.edges, edges, tokens, right=np.nan)
@@ -155,7 +157,7 @@ def _latency(pair: SessionPair, of: str, grid: _Grid) -> str:
 def _quantile(
     run: SessionNumbers, of: str, share: float, count: int, grid: _Grid
 ) -> Floats:
-    """Of each stretch; between their middles on a straight line."""
+    """The quantile per stretch, interpolated linearly between stretch midpoints."""
     values = run.counted[of]
     pieces = values.counts.reshape(count, PIECES // count, -1).sum(axis=1)
     found = np.array([_of_stretch(values, each, share) for each in pieces])
@@ -178,7 +180,7 @@ def _of_stretch(values: CountedValues, counts: Ints, share: float) -> float:
 
 
 def _mean(runs: Sequence[Floats]) -> Floats:
-    """Of the runs that went on so long; not a number where none did."""
+    """The mean per column over runs that lasted that long; NaN where none did."""
     if not runs:
         return np.full(COLUMNS, np.nan)
     known = np.isfinite(runs)
@@ -189,7 +191,7 @@ def _mean(runs: Sequence[Floats]) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Lines:
-    """What is drawn of two sides, a value a column; not a number is a gap."""
+    """One chart's lines for both sides, one value per column; NaN leaves a gap."""
 
     title: str
     unit: str
@@ -198,7 +200,7 @@ class _Lines:
     thin: Sequence[Floats] = ()
 
     def chart(self, pair: SessionPair, grid: _Grid) -> str:
-        """Empty where nothing is known."""
+        """The chart as HTML; empty if no value is known."""
         drawn = [*self.thick, *self.thin]
         known = np.concatenate([each[np.isfinite(each)] for each in drawn])
         if not known.size:
@@ -228,7 +230,7 @@ def _left_out(pair: SessionPair, grid: _Grid) -> Iterator[str]:
 
 
 def _lines(sides: Sequence[Floats], top: float, thin: str = "") -> Iterator[str]:
-    """Broken where nothing is known."""
+    """One line per side, broken where the value is unknown."""
     for side, values in zip(SIDES, sides, strict=False):
         yield from broken_lines([*map(_known, values)], top, kind=f"{side}{thin}")
 

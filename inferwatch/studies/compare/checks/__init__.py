@@ -1,1 +1,1 @@
-"""What makes a comparison doubtful or void: a file an area, a check a subject."""
+"""Checks whether two sides can be compared, one file per area."""

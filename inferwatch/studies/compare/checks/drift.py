@@ -1,4 +1,4 @@
-"""Did a session change while it ran? Then its numbers are of no one setting."""
+"""Checks whether a session's latencies drifted while it ran."""
 
 import math
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ from inferwatch.studies.compare.statistics.trend import Trend, trend_of
 
 SUBJECT = "drift"
 MATTERS = 0.05
-"""From the first third to the last; less is no more than what a comparison finds."""
+"""Smallest relative change from the first third to the last that counts as drift."""
 LATENCIES = {
     "TPOT": ("tpot_s", "client.tpot_s"),
     "TTFT": ("ttft_s", "client.ttft_s"),
     "step time": (STEP,),
 }
-"""Each by the first vantage there is."""
+"""Where to find each latency; the first source with values is used."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tested:
-    """A latency of one run; no trend: it cannot be told."""
+    """One latency of one run and its trend; None if the trend cannot be determined."""
 
     run: SessionNumbers
     name: str
@@ -38,7 +38,7 @@ class _Tested:
 
 
 def check_drift(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """All latencies of all runs share the 5% of a false alarm (Bonferroni)."""
+    """Test every latency of every run for a trend, at 5% in total (Bonferroni)."""
     tested = [each for run in (*a.runs, *b.runs) for each in _tests(run)]
     alpha = ALPHA / max(len(tested), 1)
     said = [words for each in tested if (words := _said(each, alpha))]
@@ -77,7 +77,7 @@ def _told(run: SessionNumbers, told: list[_Tested]) -> bool:
 
 
 def _said(tested: _Tested, alpha: float) -> str | None:
-    """``TPOT of before rose by 14% from its first to its last third``."""
+    """For example ``TPOT of before rose by 14% from its first to its last third``."""
     trend = tested.trend
     if trend is None or trend.p_value > alpha or not _matters(trend):
         return None
@@ -95,7 +95,7 @@ def _matters(trend: Trend) -> bool:
 
 
 def _with_load(run: SessionNumbers) -> str:
-    """Whether more came, too: then the load did it, and not the machine."""
+    """A remark if the arrival rate drifted as well, which would explain the latency."""
     arrivals = _arrivals(run)
     trend = trend_of(arrivals, np.ones(BINS)) if arrivals.any() else None
     if trend is None or trend.p_value > ALPHA or not _matters(trend):
@@ -104,7 +104,7 @@ def _with_load(run: SessionNumbers) -> str:
 
 
 def _arrivals(run: SessionNumbers) -> Floats:
-    """Requests by bin: each is counted when it came."""
+    """Requests per bin, each counted at its arrival."""
     names = chain(LATENCIES["TTFT"], ("e2el_s", "client.e2el_s"))
     known = (run.counted[each] for each in names if each in run.counted)
     return next((each.bins for each in known if each.n), np.zeros(BINS))

@@ -1,4 +1,4 @@
-"""All that is looked at before two sides are compared, in the order it is said."""
+"""All checks before two sides are compared, in the order in which they are shown."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -27,7 +27,7 @@ LENGTH_TOLERANCE = 0.25
 
 
 def check_length(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """A short session of a pair leaves its numbers to chance."""
+    """Check that the compared parts are about equally long."""
     runs = (*a.runs, *b.runs)
     longest = max(runs, key=lambda run: run.span.length_s)
     shortest = min(runs, key=lambda run: run.span.length_s)
@@ -53,7 +53,7 @@ def _several(run: SessionNumbers) -> Iterator[str]:
 
 
 def check_warm_up(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """What was left out of each, and whether what is left is steady."""
+    """Say how much warm-up was cut from each run, and whether the rest is steady."""
     runs = (*a.runs, *b.runs)
     doubts = [
         f"{run.name} never settles, so its means say little about another run."
@@ -72,7 +72,7 @@ MOST_SETTINGS = 4
 
 
 def check_model(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Of another model even tokens need not be the same."""
+    """Check that all runs served the same model and tokenizer."""
     models = _values(MODEL, a, b)
     doubts = []
     if len(models) > 1:
@@ -85,7 +85,10 @@ def check_model(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def _tokenizer(a: ComparedSide, b: ComparedSide) -> Iterator[str]:
-    """Which one cut a prompt is not recorded; what became of the same prompts is."""
+    """A doubt if the same plan gave prompts of other lengths: the tokenizer differs.
+
+    The tokenizer is not recorded, but the same plan and seed send the same text.
+    """
     plans = [load_settings(run) for run in (*a.runs, *b.runs)]
     if not plans[0].get(SEED) or any(plan != plans[0] for plan in plans):
         return
@@ -105,7 +108,7 @@ def _differ(before: float, after: float) -> bool:
 
 
 def check_engine(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """A version may be what is compared, so it is named and no doubt."""
+    """Name vLLM's versions; a difference is no doubt, as it may be what is compared."""
     versions = _values(VERSIONS[0], a, b)
     good = _both("ran on vLLM", versions, VERSIONS[0], a, b)
     if len(versions) > 1:
@@ -136,7 +139,7 @@ def check_gpu(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def check_settings(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """What people change is what they compare: it is listed further down."""
+    """Name differing engine settings; no doubt, as they may be what is compared."""
     both = [run.configuration for run in (*a.runs, *b.runs)]
     if not all(any(each.values()) for each in both):
         return judged("settings", [], None)
@@ -163,7 +166,7 @@ def _some(names: list[str]) -> str:
 
 
 def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
-    """Each there is, once, in order; what is unknown is left out."""
+    """The distinct known values of a setting over all runs, in order."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
     return list(dict.fromkeys(each for each in every if each is not None))
 
@@ -171,7 +174,7 @@ def _values(name: str, a: ComparedSide, b: ComparedSide) -> list[str]:
 def _both(
     did: str, values: Iterable[str], name: str, a: ComparedSide, b: ComparedSide
 ) -> str | None:
-    """None where it is not known of all."""
+    """A sentence that all runs agree; None if the value is unknown for any run."""
     every = (run.configuration.get(name) for run in (*a.runs, *b.runs))
     return f"Both {did} {', '.join(values)}." if None not in set(every) else None
 
@@ -180,7 +183,7 @@ MOST_NAMED = 3
 
 
 def check_recording(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Readings that are missing, engines that died, clocks that stepped."""
+    """Check for missing readings, engine restarts and clock steps."""
     runs = (*a.runs, *b.runs)
     doubts = [said for run in runs for said in _doubts(run)]
     is_ours = all(run.row.imported_from is None for run in runs)
@@ -210,7 +213,7 @@ def _doubts(run: SessionNumbers) -> Iterator[str]:
 
 
 def check_order(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
-    """None for single runs: one of them must come first."""
+    """Check that A's and B's runs alternated; None for single runs."""
     if not (a.is_repeated or b.is_repeated):
         return None
     began = sorted(
@@ -235,7 +238,7 @@ SUBJECT = "limits"
 
 
 def check_limits(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
-    """None where no engine lets anybody: nothing can have been."""
+    """Check that no limit changed during a run; None if no engine has live limits."""
     runs = (*a.runs, *b.runs)
     if not any(run.conditions.limits for run in runs):
         return None
@@ -277,6 +280,6 @@ CHECKS: tuple[Callable[[ComparedSide, ComparedSide], QualityCheck | None], ...] 
 
 
 def quality_of(a: ComparedSide, b: ComparedSide) -> tuple[QualityCheck, ...]:
-    """Every check that applies, whatever it found: people see what was looked at."""
+    """The results of all checks that apply, including those that found nothing."""
     found = (check(a, b) for check in CHECKS)
     return tuple(each for each in found if each is not None)

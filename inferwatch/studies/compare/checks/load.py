@@ -1,4 +1,4 @@
-"""Did both sides get the same load, from the same tool?"""
+"""Checks whether both sides got the same load from the same tool."""
 
 import shlex
 from collections.abc import Callable, Iterator
@@ -13,7 +13,9 @@ from inferwatch.studies.compare.reading.session_numbers import (
 )
 
 TOLERANCE = 0.05
-"""Of means and rates; two seeds of one plan differ by less, if they are long enough."""
+"""For means and rates. Two seeds of one plan differ by less if the runs are long
+enough.
+"""
 BURSTINESS_TOLERANCE = 0.25
 ARRIVALS, SEED = f"{LOAD}arrivals", f"{LOAD}seed"
 ONE_CLOSED_LOOP = (
@@ -29,7 +31,7 @@ FACTS: dict[str, Callable[[LoadFacts], float | None]] = {
 
 
 def check_load(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Rate, lengths, burstiness; whether each request of one was sent to the other."""
+    """Compare request rate, lengths and burstiness, unless requests are paired."""
     if is_one_closed_loop(a, b):
         return judged("load", [], ONE_CLOSED_LOOP)
     paired = _is_paired(a, b)
@@ -45,10 +47,10 @@ def check_load(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def is_one_closed_loop(a: ComparedSide, b: ComparedSide) -> bool:
-    """Both got the same users, of one plan, and hardly anything else.
+    """Whether all runs used the same closed-loop plan and got few other requests.
 
-    How many requests these came to send, and so their rate and mean lengths, is what
-    the engine did.
+    How many requests a closed loop sends, and so their rate and mean lengths, depends
+    on the engine.
     """
     plans = [load_settings(run) | {SEED: None} for run in (*a.runs, *b.runs)]
     is_closed = plans[0].get(ARRIVALS) == Arrivals.CLOSED
@@ -62,13 +64,13 @@ def load_settings(run: SessionNumbers) -> dict[str, str | None]:
 
 
 def _is_paired(a: ComparedSide, b: ComparedSide) -> bool:
-    """However that came: a load that repeats another has its moments from a trace."""
+    """Whether both sides were sent the same requests at the same times."""
     shared = b.first.pairing
     return shared is not None and shared == a.first.pairing
 
 
 def _again(a: ComparedSide) -> str:
-    """How to send the same; what another tool recorded may lack what it takes."""
+    """How to repeat the load; empty for imported sessions, which may lack the data."""
     row = a.first.row
     if row.imported_from is not None:
         return ""
@@ -113,7 +115,7 @@ def _alike(a: ComparedSide, b: ComparedSide) -> str | None:
 
 
 def check_tool(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Load generators do not all mean the same by a TTFT."""
+    """Check that one load generator measured both, as definitions of TTFT differ."""
     before, after = (_tools(each) for each in (a, b))
     doubts = []
     if before != after:

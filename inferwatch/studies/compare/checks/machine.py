@@ -1,4 +1,4 @@
-"""Did GPUs keep their clocks, and was the host left to what was measured?"""
+"""Checks of the machine: GPU clocks, and other work on the hosts."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,16 +12,16 @@ from inferwatch.studies.compare.reading.session_numbers import (
 
 CLOCK_TOLERANCE = 0.03
 HELD_TOLERANCE = 0.05
-"""Of the time; more held down on one side than on the other."""
+"""How much longer, as a share of time, clocks may be throttled on one side."""
 HEAT = ("software thermal", "hardware thermal", "power brake", "hardware slowdown")
-"""Reasons that come and go with the room and the supply, and not with the load."""
+"""Throttle reasons that depend on cooling and power supply, not on the load."""
 OTHERS_TOLERANCE = 0.10
-"""Of a host's cores, where the engine computes on GPUs."""
+"""Share of a host's cores that other work may take when the engine runs on GPUs."""
 QUOTA_TOLERANCE = 0.05
 
 
 def check_clocks(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
-    """The slowest GPU of each: a step ends with the last of them. None without any."""
+    """Compare each side's slowest GPU, as each step waits for it; None on CPU only."""
     before, after = _clocks(a), _clocks(b)
     devices = {r.configuration.get("engine device") for r in (*a.runs, *b.runs)}
     if not before and not after and devices == {"cpu"}:
@@ -41,7 +41,7 @@ def check_clocks(a: ComparedSide, b: ComparedSide) -> QualityCheck | None:
 
 
 def _clocks(side: ComparedSide) -> list[GpuClocks]:
-    """Of all runs; none where one of them knows none."""
+    """The GPUs of all runs; empty if any run has no known GPU clocks."""
     found = [[g for g in run.conditions.gpus if _is_known(g)] for run in side.runs]
     return [gpu for gpus in found for gpu in gpus] if all(found) else []
 
@@ -74,7 +74,7 @@ def _held(
     b: ComparedSide,
     after: Sequence[GpuClocks],
 ) -> Iterator[str]:
-    """One side more than the other; by heat, either."""
+    """Doubts about a side throttled more than the other, or by heat or power."""
     for side, gpus, others in ((a, before, after), (b, after, before)):
         why, share = _most_held(gpus)
         apart = share - _most_held(others)[1]
@@ -93,7 +93,7 @@ def _most_held(gpus: Sequence[GpuClocks]) -> tuple[str, float]:
 
 
 def check_host(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """The same processor, left to what was measured."""
+    """Check that hosts are alike and did little other work."""
     runs = (*a.runs, *b.runs)
     doubts = [*_hardware(a, b), *_others(runs)]
     for run in runs:
@@ -123,7 +123,7 @@ def _of(run: SessionNumbers) -> str:
 
 
 def _others(runs: Sequence[SessionNumbers]) -> Iterator[str]:
-    """Of each run its busiest host."""
+    """Doubts about other work, by the busiest host of each run."""
     busiest = [max(map(_busy, run.conditions.hosts), default=0.0) for run in runs]
     said = [
         f"{share:.0%} in {run.name}"

@@ -1,4 +1,4 @@
-"""Were requests answered, and was the client that timed them fast enough?"""
+"""Checks whether requests succeeded and whether the client was fast enough."""
 
 from inferwatch.formatting import counted
 from inferwatch.metrics.load.client_verdict import ClientState
@@ -12,11 +12,11 @@ from inferwatch.studies.compare.reading.session_numbers import (
 
 FAILED_TOLERANCE = 0.01
 FAILED_MOST = 0.5
-"""Of a side's requests: what is left of more tells of no load that anybody meant."""
+"""With a larger share of failed requests a side no longer represents its load."""
 
 
 def check_requests(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """Void where most failed: latencies are of those answered."""
+    """Check failures; void if most requests failed, as latencies omit those."""
     if reasons := [why for side in (a, b) if (why := _void(side))]:
         return judged("requests", reasons, None, void=True)
     shares = [_failed_share(each.load) for each in (a, b)]
@@ -36,7 +36,7 @@ def check_requests(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def more_failed(a: ComparedSide, b: ComparedSide) -> bool:
-    """A larger share of the second side's requests, by more than is tolerated."""
+    """Whether B's share of failed requests exceeds A's by more than the tolerance."""
     return _failed_share(b.load) > _failed_share(a.load) + FAILED_TOLERANCE
 
 
@@ -65,7 +65,7 @@ def _unended(run: SessionNumbers) -> str:
 
 
 def check_client(a: ComparedSide, b: ComparedSide) -> QualityCheck:
-    """What a client that was too slow measured is not judged, row by row."""
+    """Check that the load generators kept up; latencies of slow ones are not judged."""
     runs = (*a.runs, *b.runs)
     states = {run.client.state for run in runs}
     doubts = [_too_slow(r) for r in runs if r.client.state is ClientState.CLIENT_BOUND]
@@ -77,7 +77,7 @@ def check_client(a: ComparedSide, b: ComparedSide) -> QualityCheck:
 
 
 def _in_bursts(run: SessionNumbers) -> str | None:
-    """What the server was sent is not what was planned: all it measured is of that."""
+    """A doubt if the client sent in bursts, which affects the server's numbers too."""
     planned, sent = run.load.burstiness, run.load.sent_burstiness
     if planned is None or sent is None or sent - planned <= BURSTINESS_TOLERANCE:
         return None

@@ -1,1 +1,1 @@
-"""One session in numbers: which part of it, and what was measured there."""
+"""Reads one session into numbers: which part of it counts, and what was measured."""

@@ -1,11 +1,11 @@
-"""How far two runs of one setting may differ, where one run a side cannot know.
+"""How far two runs of one setting may differ on a CPU, where each side has one run.
 
 An engine that computes on the CPU shares cores, caches and memory with whatever else
-runs, on this host and, where it is a virtual one, beside it; each step waits for its
-slowest thread. Runs of one setting on real vLLM differed by 1% to 7% on an idle host,
-by 15% where others took 4% of two cores, and by up to 20% where they took 37%. So much
-two single runs may differ before anything is said of the setting. Repeated runs have
-it in their intervals.
+runs on this host and, for a virtual host, beside it; each step waits for its slowest
+thread. Runs of one setting on real vLLM differed by 1% to 7% on an idle host, by 15%
+where other work took 4% of two cores, and by up to 20% where it took 37%. Single runs
+must differ by more than this before a setting is blamed. Repeated runs have the
+variation in their intervals.
 """
 
 from collections.abc import Iterable
@@ -15,10 +15,10 @@ from inferwatch.studies.compare.statistics.significance import Interval
 
 IDLE = 0.05
 BESIDE_OTHERS = 0.20
-"""On a host that did other work; or half of what that took, where it is more."""
+"""On a host with other work; half of the share that this took, if that is more."""
 OF_THE_SHARE = 0.5
 LEAST = 0.03
-"""Others that take less of its cores leave a host idle."""
+"""Other work below this share of the cores leaves a host idle."""
 SHARED = (
     "two runs of one setting may differ as much on a CPU: repeat runs by turns, A B A B"
 )
@@ -29,7 +29,7 @@ BUSY = (
 
 
 def allowance(runs: Iterable[SessionNumbers]) -> float:
-    """How far single runs may differ by themselves, as a share."""
+    """How far single runs may differ without any change of setting, as a share."""
     return max((_of(run) for run in runs), default=0.0)
 
 
@@ -49,7 +49,7 @@ def why(allowed: float) -> str:
 
 
 def may_be_why(span: Interval | None, allowed: float) -> bool:
-    """The interval of a ratio does not lie beyond what is allowed for."""
+    """Whether variation between runs could explain an interval of ratios."""
     if span is None or not allowed:
         return False
     low, high = span

@@ -1,6 +1,6 @@
-"""Under which conditions a session was measured: clocks, hosts, what went missing.
+"""The conditions of a measurement: GPU clocks, other work, missing readings.
 
-Read a row at a time: of a session of days no more than a few numbers stay.
+Rows are read one by one, so memory stays small however long the session was.
 """
 
 import sqlite3
@@ -22,49 +22,49 @@ from inferwatch.studies.compare.reading.span import ComparedSpan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuClocks:
-    """What the clocks of one GPU did in a span; None is unknown."""
+    """The clocks of one GPU in a span; unknown values are None."""
 
     median_mhz: int | None
     held: Mapping[str, float]
-    """Share of the time for which they were held down, by reason in words."""
+    """Share of the time the clocks were throttled, by reason in words."""
     hottest_c: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """What a host did besides what was measured, in a span; None is unknown."""
+    """Other work on one host in a span; unknown values are None."""
 
     name: str
-    """Empty: where inferwatch ran."""
+    """Empty for the host where inferwatch ran."""
     hardware: str | None
-    """Its processor and cores."""
+    """Processor model and number of cores."""
     others: float | None = None
-    """Share of its cores that processes kept busy which are not ours."""
+    """Share of its cores used by processes that do not belong to the measurement."""
     throttled: Mapping[str, float] = field(default_factory=dict)
-    """Share of the time for which a CPU quota held a process, by its role."""
+    """Share of the time a CPU quota throttled a process, by the process's role."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingGaps:
-    """What is not in the record of a span, or not of one engine's life."""
+    """What a span's recording lacks, and restarts of its engines."""
 
     dropped: int = 0
-    """Readings that were lost on their way."""
+    """Readings lost on the way to the recorder."""
     lives: tuple[str, ...] = ()
-    """Engines that were lost or started anew, as the notes say it."""
+    """Notes about engines that were lost or restarted."""
     stepped_s: tuple[float, ...] = ()
-    """By how much the wall clock stepped, or how long the host slept."""
+    """Steps of the wall clock, or how long the host slept, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """All that is known of them; empty where nothing was recorded."""
+    """All known conditions of a span; empty where nothing was recorded."""
 
     gpus: tuple[GpuClocks, ...] = ()
     hosts: tuple[HostLoad, ...] = ()
     gaps: RecordingGaps = field(default_factory=RecordingGaps)
     limits: tuple[Values, ...] = ()
-    """Of the engine, one after the other; none where nobody may change them."""
+    """The engine's live limits in order; empty if they cannot be changed."""
 
 
 def conditions(
@@ -89,7 +89,7 @@ GPU_ROWS = (
 
 @dataclass(slots=True)
 class _Counter:
-    """A counter that only rises, until it begins anew."""
+    """A counter that only rises, except when it restarts."""
 
     t_ns: int
     value: float
@@ -110,7 +110,7 @@ class _Counter:
 
 
 class _GpuSpan:
-    """One GPU while its samples are read."""
+    """Accumulates the samples of one GPU."""
 
     def __init__(self) -> None:
         self._clocks: dict[int, int] = defaultdict(int)
@@ -145,7 +145,7 @@ class _GpuSpan:
         )
 
     def _held(self) -> dict[str, float]:
-        """Where the time is counted, that is better than a look."""
+        """Throttled share by reason, from time counters or else from samples."""
         looks = sum(self._bits.values())
         found = {}
         for bit, why in BITS.items():
@@ -172,7 +172,7 @@ def _gpus(
 
 
 def _median(counts: Mapping[int, int]) -> int | None:
-    """The lower one of two."""
+    """The median; the lower of the two middle values."""
     left = (sum(counts.values()) + 1) // 2
     for value in sorted(counts):
         left -= counts[value]
@@ -191,7 +191,7 @@ HOST_ROWS = (
 
 
 class _HostSpan:
-    """One host while its samples are read."""
+    """Accumulates the samples of one host."""
 
     def __init__(self) -> None:
         self._busy: _Counter | None = None
@@ -288,7 +288,7 @@ def _gaps(
 def _steps(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
 ) -> Iterator[float]:
-    """Anchors are recorded anew only where the clocks have parted."""
+    """Clock steps in the span; an anchor is recorded anew only after a step."""
     rows = connection.execute(
         "SELECT source, boot_id, t_ns, wall_ns FROM clock_anchors "
         "WHERE session = ? ORDER BY source, boot_id, t_ns",

@@ -17,13 +17,13 @@ from inferwatch.studies.compare.reading.live_limits import limits_turned
 from inferwatch.studies.compare.reading.span import ComparedSpan
 
 OF_THE_RUN = {"run_id", "url", "uds", "model", "headers"}
-"""Of a plan: where and as which run, not what."""
+"""Fields of a plan that say where and as which run it went, not what it sent."""
 
 CACHE_SALT = "cache_salt"
-"""Keeps prompts out of each other's prefix cache, whatever it is."""
+"""Separates the prefix caches of runs; its value does not matter."""
 LOAD = "load "
 FLAG = "flag "
-"""What an engine is set to, by the name of vLLM's flag."""
+"""Prefix of engine settings, named as vLLM's flags."""
 TOLD_ANYWAY = {
     *ENGINE_FIELDS,
     "block_size",
@@ -35,12 +35,12 @@ TOLD_ANYWAY = {
 """Flags that the engine's own fields repeat."""
 NOTHING: tuple[object, ...] = (None, (), [], {})
 Configuration = Mapping[str, str | None]
-"""By name; None is unknown, which differs from nothing."""
+"""Setting values by name; None is unknown, and "none" means not set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferingSetting:
-    """A setting that is not the same in all sessions, with the value of each."""
+    """A setting that differs between sessions, with each session's value."""
 
     name: str
     values: tuple[str | None, ...]
@@ -49,7 +49,7 @@ class DifferingSetting:
 def configuration(
     connection: sqlite3.Connection, row: SessionRow, span: ComparedSpan | None = None
 ) -> Configuration:
-    """What the record knows of it; limits are those in force in the span."""
+    """The recorded settings; limits are those in force during ``span``."""
     return {
         "inferwatch": row.inferwatch_version,
         **_engine(connection, row.session),
@@ -74,14 +74,14 @@ def differing(each: Sequence[Configuration]) -> list[DifferingSetting]:
 
 
 def _as_ever_or_unknown(name: str, values: Sequence[str | None]) -> bool:
-    """Nobody said anything of that setting of the load: no news."""
+    """Whether all sessions that know this load setting have its default."""
     field = name.removeprefix(LOAD)
     ever = _text(_as_ever().get(field)) if field != name else None
     return ever is not None and set(values) == {None, ever}
 
 
 def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
-    """The latest life's."""
+    """The settings of the last engine that the session saw."""
     row = connection.execute(
         f"SELECT {', '.join(ENGINE_FIELDS)} FROM engines WHERE session = ? "  # noqa: S608  our own names
         "ORDER BY ordinal DESC LIMIT 1",
@@ -96,13 +96,13 @@ def _engine(connection: sqlite3.Connection, session: int) -> dict[str, str | Non
 def _limits(
     connection: sqlite3.Connection, session: int, span: ComparedSpan | None
 ) -> dict[str, str | None]:
-    """One that was turned to is as good as one that the engine was started with."""
+    """Limits that were changed at run time, as if the engine had started with them."""
     turned = limits_turned(connection, session, span)
     return {f"engine {name}": text for name, text in turned.items()}
 
 
 def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
-    """The latest; one that is not set is none, which is known."""
+    """The last recorded flags; a flag that is not set is "none"."""
     row = connection.execute(
         "SELECT settings FROM engine_settings WHERE session = ? "
         "ORDER BY ordinal DESC LIMIT 1",
@@ -117,7 +117,7 @@ def _flags(connection: sqlite3.Connection, session: int) -> dict[str, str | None
 
 
 def _ranks(connection: sqlite3.Connection, session: int) -> int:
-    """Of one engine: ranks that share no experts are told that each is the only one."""
+    """Data-parallel ranks: independent ranks each report a data_parallel of 1."""
     (highest,) = connection.execute(
         "SELECT max(rank) FROM engines WHERE session = ?", (session,)
     ).fetchone()
@@ -133,9 +133,9 @@ def _count(connection: sqlite3.Connection, session: int) -> int:
 
 
 def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
-    """The UUIDs of those that engines run on; none where nobody knows.
+    """UUIDs of the GPUs that engines run on; empty if unknown.
 
-    As the engines say, else those of whose memory their processes have some.
+    As reported by the engines, else the GPUs on which their processes use memory.
     """
     rows = connection.execute("SELECT gpus FROM engines WHERE session = ?", (session,))
     told = {uuid for (uuids,) in rows for uuid in json.loads(uuids)}
@@ -158,7 +158,7 @@ def engine_gpus(connection: sqlite3.Connection, session: int) -> set[str]:
 
 
 def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]:
-    """Of those that the engines run on; of all where nobody knows which these are."""
+    """Models and drivers of the engines' GPUs, or of all GPUs if those are unknown."""
     rows = connection.execute(
         "SELECT uuid, name, profile, driver FROM gpus "
         "WHERE session = ? AND name IS NOT NULL ORDER BY ordinal",
@@ -183,7 +183,7 @@ def _gpus(connection: sqlite3.Connection, session: int) -> dict[str, str | None]
 def _power_limits(
     connection: sqlite3.Connection, session: int, ours: set[str]
 ) -> str | None:
-    """Each there was: one that somebody lowered on the way is two."""
+    """All power limits during the session, so that a changed one shows as two."""
     rows = connection.execute(
         "SELECT DISTINCT name, power_limit_w FROM gpu_samples "
         "JOIN sources USING (session, source) "
@@ -195,7 +195,7 @@ def _power_limits(
 
 
 def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | None]:
-    """As recorded; what a plan of ours leaves out has its default."""
+    """The recorded load plan; fields missing in a plan of ours have their default."""
     plans = load_plans(connection, row.session)
     try:
         plan = json.loads(plans[-1].plan) if plans else None
@@ -217,7 +217,7 @@ def _plan(connection: sqlite3.Connection, row: SessionRow) -> dict[str, str | No
 
 @cache
 def _as_ever() -> dict[str, object]:
-    """What a plan asks for that does not say otherwise."""
+    """The default of each field of a load plan."""
     told = {
         each.encode_name: msgspec.to_builtins(_default(each))
         for each in msgspec.structs.fields(LoadPlan)

@@ -1,6 +1,6 @@
-"""Requests that hold every limit at once, bin by bin.
+"""Goodput: requests that meet all of their objectives, by bin of time.
 
-Each is judged as everywhere: by :meth:`Slo.missed`.
+Requests are judged by :meth:`Slo.missed`, as everywhere in inferwatch.
 """
 
 import sqlite3
@@ -27,7 +27,7 @@ from inferwatch.studies.compare.reading.token_gaps import TokenGaps
 from inferwatch.studies.compare.statistics.resampling import BINS
 
 Objectives = Mapping[str, Slo]
-"""By class of requests; those of all other requests under the empty name."""
+"""Objectives by request class; the empty name holds for all other requests."""
 
 
 def server_goodput(
@@ -37,7 +37,7 @@ def server_goodput(
     objectives: Objectives,
     span: ComparedSpan,
 ) -> RatioSums | None:
-    """As front end and engine saw each request; once all gaps of these were read."""
+    """Goodput as front end and engine saw it; read all of ``tokens``' gaps first."""
     columns, n = requests.columns, len(requests)
     longest_ns, seen = tokens.longest()
     measured = {
@@ -75,7 +75,7 @@ def client_goodput(
     objectives: Objectives,
     span: ComparedSpan,
 ) -> RatioSums | None:
-    """As the client saw each request, by the objectives of its class."""
+    """Goodput as the client saw it, by the objectives of each request's class."""
     answered = list(client.answered())
     told = dict(_classes_and_gaps(connection, session))
     ordinals = client.columns["ordinal"].tolist()
@@ -103,9 +103,9 @@ def _sums(
     ended_ns: Ints,
     span: ComparedSpan,
 ) -> RatioSums | None:
-    """Of those that came in the span, whenever they ended.
+    """Good requests per bin, for requests that arrived in the span.
 
-    None where nobody can tell of one of them: a part of the good is not their rate.
+    None if any of them cannot be judged, as the count would be too low.
     """
     place = span.bin_of(came_ns)
     rows = np.flatnonzero((place >= 0) & (ended_ns != UNKNOWN))
@@ -123,7 +123,7 @@ def _sums(
 def _classes_and_gaps(
     connection: sqlite3.Connection, session: int
 ) -> Iterator[tuple[int, tuple[str, list[int]]]]:
-    """By the ordinal of a request: its class and its longest gap."""
+    """Each request's ordinal, class and longest gap between tokens."""
     rows = connection.execute(
         "SELECT ordinal, coalesce(class_name, ''), gaps_ns FROM client_requests "
         "LEFT JOIN (SELECT external_id AS id, gaps_ns FROM token_times "
@@ -135,6 +135,6 @@ def _classes_and_gaps(
 
 
 def _longest_ns(blob: bytes | None) -> list[int]:
-    """Of the gaps only the longest, if any: it is all that is judged."""
+    """The longest gap only, if any, as the limit is on that."""
     gaps_ns = msgspec.json.decode(zlib.decompress(blob)) if blob else []
     return [max(gaps_ns)] if gaps_ns else []

@@ -1,8 +1,8 @@
-"""What the engine's GPUs did in a span, together and bin by bin.
+"""What the engine's GPUs did in a span, summed over GPUs and by bin of time.
 
-A sample tells of the time up to it, and samples of two GPUs never end together: what
-each tells is spread evenly over the bins it covers, and only time in which all of them
-were measured counts.
+A sample covers the time before it, and samples of two GPUs never end together. So each
+is spread evenly over the bins it covers, and only time in which all GPUs were measured
+counts.
 """
 
 import sqlite3
@@ -20,13 +20,13 @@ from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
 from inferwatch.studies.compare.statistics.resampling import BINS, Floats
 
 BEYOND_NS = 60 * NS_PER_S
-"""Samples that come so long after a span may tell of its end."""
+"""Samples up to this long after a span may cover its end."""
 LONGEST_NS = 10 * NS_PER_S
-"""Between two readings of the power without knowing the energy: else it is a gap."""
+"""Longest gap between two power readings that is still interpolated."""
 LEAST_S = 5.0
-"""Energy is counted in steps of a tenth of a second; fewer seconds say too little."""
+"""Energy is counted in steps of 0.1 s, so fewer seconds are too inaccurate."""
 WHOLE = 0.999
-"""Of a bin: what rounding leaves of one that was measured throughout."""
+"""Share of a bin's time that must be measured; allows for rounding."""
 
 COLUMNS = (
     "t_ns",
@@ -41,19 +41,19 @@ T, SPAN, HBM, SM, POWER, ENERGY = range(len(COLUMNS))
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What one GPU, or all, did of a thing in each bin, and how much of it is known."""
+    """A quantity of one or all GPUs per bin, and how many seconds of it are known."""
 
     amounts: Floats
     seconds: Floats
     n: int
-    """How many readings tell it, of the GPU with the fewest."""
+    """The number of readings, of the GPU with the fewest."""
     gpus: int = 1
 
 
 def gpu_sums(
     connection: sqlite3.Connection, session: int, span: ComparedSpan, tokens: Floats
 ) -> dict[str, RatioSums]:
-    """Means over the span, and energy by output token; what was not measured is absent.
+    """Means over the span, and energy per output token, where they were measured.
 
     Args:
         connection: Reads the file.
@@ -94,7 +94,7 @@ def gpu_sums(
 def gpu_means(
     connection: sqlite3.Connection, session: int, duration_ns: int
 ) -> dict[str, float]:
-    """The same numbers over a whole session, warm-up and rest included."""
+    """The same means over a whole session, including its warm-up."""
     first = "SELECT 1 FROM gpu_samples WHERE session = ? LIMIT 1"
     if connection.execute(first, (session,)).fetchone() is None:
         return {}  # steps may be many, and nothing would come of reading them
@@ -115,7 +115,7 @@ def gpu_means(
 def tokens_over(
     connection: sqlite3.Connection, session: int, start_ns: int, length_ns: int
 ) -> Floats:
-    """Output tokens of the steps that ended in such a time, one a bin."""
+    """Output tokens per bin, from steps that ended within the given time."""
     rows = connection.execute(
         "SELECT (end_ns - ?1) * ?2 / ?3 AS bin, sum(output_tokens) FROM steps "
         "WHERE session = ?4 AND end_ns >= ?1 AND end_ns < ?1 + ?3 GROUP BY bin",
@@ -134,7 +134,7 @@ def _mean(told: _Told, scale: float = 1.0) -> RatioSums:
 def _samples(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
 ) -> dict[str, Floats]:
-    """Of each GPU, in order of time; a reading that is not there is NaN."""
+    """The samples of each GPU in time order; a missing reading is NaN."""
     rows = connection.execute(
         f"SELECT name, {', '.join(COLUMNS)} FROM gpu_samples "  # noqa: S608  our own names
         "JOIN sources USING (session, source) "
@@ -150,7 +150,7 @@ def _samples(
 def _scraped(
     connection: sqlite3.Connection, session: int, span: ComparedSpan
 ) -> _Told | None:
-    """Output tokens as servers that tell no steps count them."""
+    """Output tokens per bin from the servers' counters, where no steps are recorded."""
     rows = connection.execute(
         "SELECT source, rank, model, t_ns, output_tokens FROM engine_samples "
         "JOIN sample_layouts USING (session, layout) "
@@ -166,7 +166,7 @@ def _scraped(
 
 
 def _risen(counted: Floats, span: ComparedSpan) -> _Told:
-    """By how much a counter rose from moment to moment, unless it began anew."""
+    """Increases of a counter, spread over bins; restarts of the counter are skipped."""
     starts, ends, rise = counted[:-1, 0], counted[1:, 0], np.diff(counted[:, 1])
     goes_on = (rise >= 0) & (ends > starts)
     starts, ends, rise = starts[goes_on], ends[goes_on], rise[goes_on]
@@ -174,9 +174,10 @@ def _risen(counted: Floats, span: ComparedSpan) -> _Told:
 
 
 def _together(told: Sequence[_Told], *, every: bool) -> _Told | None:
-    """All GPUs, in the time in which each of them was measured.
+    """The sum over GPUs, for the time in which each of them was measured.
 
-    None where there is no such time, or where one never was although every one counts.
+    None if there is no such time, or if ``every`` GPU is needed and one was not
+    measured.
     """
     each = [one for one in told if one.n]
     if not each or (every and len(each) < len(told)):
@@ -193,7 +194,7 @@ def _together(told: Sequence[_Told], *, every: bool) -> _Told | None:
 
 
 def _averages(rows: Floats, column: int, span: ComparedSpan) -> _Told:
-    """Of averages, each over the time up to its sample that it says it covers."""
+    """Averages, each spread over the time that its sample covers."""
     known = rows[np.isfinite(rows[:, column]) & (rows[:, SPAN] > 0)]
     ends = known[:, T]
     starts = ends - known[:, SPAN]
@@ -202,7 +203,7 @@ def _averages(rows: Floats, column: int, span: ComparedSpan) -> _Told:
 
 
 def _energy(rows: Floats, span: ComparedSpan) -> _Told:
-    """Joules: by the board's counter, else by what power it drew from time to time."""
+    """Joules, from the energy counter if there is one, else from the power readings."""
     counted = rows[np.isfinite(rows[:, ENERGY])][:, [T, ENERGY]]
     if len(counted):
         return _risen(counted / (1.0, 1e3), span)
@@ -216,7 +217,7 @@ def _energy(rows: Floats, span: ComparedSpan) -> _Told:
 def _spread(
     starts_ns: Floats, ends_ns: Floats, per_s: Floats, span: ComparedSpan
 ) -> _Told:
-    """Rates over stretches of time, which do not overlap, as amounts in bins."""
+    """Rates over time ranges that do not overlap, as amounts per bin."""
     lasted_s = (ends_ns - starts_ns) / NS_PER_S
     edges = np.linspace(span.start_ns, span.end_ns, BINS + 1)
     at_ns = np.column_stack((starts_ns, ends_ns)).ravel()

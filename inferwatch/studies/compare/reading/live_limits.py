@@ -1,4 +1,4 @@
-"""Under which limits a session went, where they may be changed while it runs."""
+"""The limits an engine ran under, where they can be changed at run time."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from inferwatch.studies.compare.reading.span import ComparedSpan
 
 MOST_NAMED = 4
 LIMITS = ("max_num_seqs", "max_num_batched_tokens")
-"""In the order of their values, by the names of vLLM's flags."""
+"""In the order of the values in ``Values``, named as vLLM's flags."""
 Values = tuple[int, int]
 TOLD = """
 SELECT t_ns, max_num_seqs, max_num_batched_tokens, start_max_num_seqs,
@@ -17,13 +17,13 @@ WHERE session = ?1 AND (source, rank) = (
   SELECT source, rank FROM live_limits WHERE session = ?1 ORDER BY ordinal DESC LIMIT 1)
 ORDER BY ordinal
 """
-"""Of one rank: they are changed together."""
+"""Of one rank only, as limits of all ranks are changed together."""
 
 
 def limits_held(
     connection: sqlite3.Connection, session: int, span: ComparedSpan | None = None
 ) -> tuple[Values, ...]:
-    """Those in force in a span, else in all of it, in order; none without control."""
+    """The limits in force in a span, in order; empty if they cannot be changed."""
     held = [(seqs, tokens) for _, seqs, tokens, *_ in _rows(connection, session, span)]
     return tuple(held[:1] + [now for was, now in pairwise(held) if now != was])
 
@@ -31,9 +31,9 @@ def limits_held(
 def limits_turned(
     connection: sqlite3.Connection, session: int, span: ComparedSpan | None = None
 ) -> dict[str, str]:
-    """By its name what a limit was that was lower than at start, as text.
+    """Limits that were below their value at start, as text by name.
 
-    What was never lowered the engine told as it was typed.
+    A limit that was never lowered is in the engine's settings, as the user typed it.
     """
     rows = _rows(connection, session, span)
     held = [(seqs, tokens) for _, seqs, tokens, *_ in rows]
@@ -47,10 +47,10 @@ def limits_turned(
 def _rows(
     connection: sqlite3.Connection, session: int, span: ComparedSpan | None
 ) -> list[tuple[int, ...]]:
-    """When limits were told, these, and those at start.
+    """Time, limits and limits at start, for each report in the span.
 
-    An engine tells them when it is born, or when it is first listened to: so the
-    first told were in force before.
+    An engine reports its limits when it starts or is first watched, so the first report
+    also holds for the time before it.
     """
     told: list[tuple[int, ...]] = connection.execute(TOLD, (session,)).fetchall()
     if span is None:
@@ -61,7 +61,7 @@ def _rows(
 
 
 def limit_text(held: Sequence[Values], name: str) -> str | None:
-    """What a limit was: ``8``, or ``32 → 8`` where it was changed on the way."""
+    """A limit as text: ``8``, or ``32 → 8`` if it changed."""
     each = [values[LIMITS.index(name)] for values in held]
     changed = each[:1] + [now for was, now in pairwise(each) if now != was]
     if len(changed) > MOST_NAMED:

@@ -1,8 +1,8 @@
-"""Were sessions sent the same requests at the same times? Then they are paired.
+"""Finds out whether sessions were sent the same requests at the same times.
 
-A load of the same plan and seed, or one that repeats another, is the same to the
-microsecond: bursts and long prompts come to both sessions at the same places, and what
-they do to one they do to the other.
+A load with the same plan and seed, or one that repeats another, is the same to the
+microsecond: bursts and long prompts come to both sessions at the same times and affect
+both alike. Such sessions are compared request by request ("paired").
 """
 
 from collections.abc import Sequence
@@ -22,32 +22,32 @@ from inferwatch.studies.compare.reading.span import ComparedSpan, WarmupCut
 Truths = npt.NDArray[np.bool_]
 
 LEAST_SHARED = 0.9
-"""Of the requests of either; some may not have been sent before it was stopped."""
+"""Share of the requests that both must have; a stopped load may lack the last ones."""
 LEAST_ALIKE = 0.95
-"""Of those shared: as many prompt tokens."""
+"""Share of the shared requests whose prompt tokens must be equal."""
 NEAR_NS = 100_000
-"""Moments of a schedule are exact; those told by other tools need not be."""
+"""Tolerance for schedule times; those of other tools may be inexact."""
 FIRST = 64
-"""One of so many at the beginning of each is the same request."""
+"""One of the first requests of each session must be the same request."""
 TRIED = 200
-"""Requests by which it is told which."""
+"""How many requests are matched to find the offset of two schedules."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedRequests:
-    """What a load generator meant to send, its warm-up left out; one row a request."""
+    """What a load generator planned to send, without warm-up; one row per request."""
 
     number: Ints
-    """Of the request in its load run, which may count a warm-up as well."""
+    """The request's number in its load run, which may count warm-up requests."""
     due_ns: Ints
-    """In session time, ascending."""
+    """Session time, ascending."""
     prompt_tokens: Ints
     done: Truths
-    """It was answered."""
+    """Whether the request was answered."""
 
     @classmethod
     def of(cls, client: ClientRequests) -> "PlannedRequests | None":
-        """None where there is none, or where there were several loads."""
+        """The plan, or None if no load or more than one load was recorded."""
         columns = client.columns
         if not len(client) or len(np.unique(columns["source"])) > 1:
             return None
@@ -64,20 +64,20 @@ class PlannedRequests:
 
 @dataclass(frozen=True, slots=True)
 class SharedSchedule:
-    """What several sessions were sent alike."""
+    """The requests that several sessions have in common."""
 
     numbers: tuple[Ints, ...]
-    """Of the requests that all were sent, as each session numbers them."""
+    """The common requests, by the numbers that each session gives them."""
     late_ns: tuple[int, ...]
-    """By how much each session's schedule stands later than that of the first."""
+    """How much later each session's schedule is than the first's."""
     answered: Truths
-    """By all of them."""
+    """Whether all sessions answered the request."""
     due_ns: Ints
-    """In the first's session time."""
+    """In the first session's time."""
 
 
 def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None:
-    """None where they were sent different things, or at different times."""
+    """The common requests; None if sessions were sent others or at other times."""
     known = [each for each in schedules if each is not None]
     if len(known) < len(schedules) or len(known) < 2:
         return None
@@ -104,10 +104,10 @@ def shared(schedules: Sequence[PlannedRequests | None]) -> SharedSchedule | None
 
 
 def _late(first: PlannedRequests, other: PlannedRequests) -> int:
-    """By how much the other's moments come later, if they are the same moments.
+    """How much later the other's schedule is, if it is the same schedule.
 
-    Either may begin with requests that the other lacks: what repeats a session knows
-    nothing of those that were never answered.
+    Either may begin with requests that the other lacks: a load that repeats a session
+    does not know requests that were never answered.
     """
     due, tried = first.due_ns, other.due_ns[:TRIED]
     candidates = [*(tried[0] - due[:FIRST]), *(tried[:FIRST] - due[0])]
@@ -123,9 +123,9 @@ def _near(due: Ints, moments: Ints) -> Truths:
 
 
 def _same_moments(first: PlannedRequests, other: PlannedRequests, late_ns: int) -> Ints:
-    """The other's row of each request of the first; -1 where it has none.
+    """For each request of the first, the other's row, or -1 if it has none.
 
-    One after the other, as several may be due at one moment.
+    Matched in order, as several requests may be due at one moment.
     """
     rows = np.full(len(first.due_ns), -1)
     theirs = (other.due_ns - late_ns).tolist()
@@ -147,7 +147,7 @@ def _alike(tokens: Ints, others: Ints) -> bool:
 def common_spans(
     spans: Sequence[ComparedSpan], late_ns: Sequence[int]
 ) -> list[ComparedSpan] | None:
-    """The same part of the schedule of each; None where they share none."""
+    """The same part of each schedule; None if there is no common part."""
     starts = [s.start_ns - late for s, late in zip(spans, late_ns, strict=True)]
     ends = [s.end_ns - late for s, late in zip(spans, late_ns, strict=True)]
     start_ns, end_ns = max(starts), min(ends)

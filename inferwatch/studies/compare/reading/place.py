@@ -1,4 +1,4 @@
-"""When, and for whom, a metric changed most."""
+"""The part of the requests in which a metric changed most."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from inferwatch.studies.compare.statistics.significance import Interval
 
 
 class Cut(StrEnum):
-    """By what requests are told apart."""
+    """The property by which requests are grouped."""
 
     TIME = "schedule time"
     PROMPT = "prompt tokens"
@@ -18,12 +18,12 @@ class Cut(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangedPart:
-    """A part of the requests of two sides in which a metric changed the most."""
+    """A part of both sides' requests in which a metric changed most."""
 
     metric: JudgedMetric
     cut: Cut
     part: str
-    """Which: ``from 00:40``, ``over 1k``, the name of a class."""
+    """The part in words: ``from 00:40``, ``over 1k``, or the name of a class."""
     a: float
     b: float
     n_a: int
@@ -31,12 +31,12 @@ class ChangedPart:
     ratio: float
     ratio_span: Interval | None = None
     rest_ratio: float | None = None
-    """Of all other requests; None where there are too few."""
+    """The ratio for all other requests; None if they are too few."""
     statistic: str | None = None
-    """What a and b are, where the part is too small for the metric's own."""
+    """The statistic of a and b, where the part is too small for the metric's own."""
     is_all: bool = False
-    """Elsewhere no change is shown; else most of it is here."""
+    """Whether the rest shows no change; otherwise most of the change is here."""
     also: "ChangedPart | None" = None
-    """The same change in time, where this one says for whom."""
+    """When the change happened, if this part says which requests it affected."""
     sentence: str = ""
-    """Fit to stand behind the name of the metric."""
+    """To be shown after the name of the metric."""

@@ -1,7 +1,7 @@
-"""Of which kind each request was: how long its prompt, its class, its turn.
+"""The kind of each request: prompt length, class, and turn of a conversation.
 
-Kinds are numbers, so that latencies can be counted by kind, time and size at one go:
-what is kept of a session grows with its kinds, and not with its requests.
+Kinds are integers, so that latencies can be counted by kind, time and size at once.
+What is kept of a session grows with the number of kinds, not of requests.
 """
 
 import sqlite3
@@ -28,11 +28,11 @@ from inferwatch.studies.compare.statistics.resampling import (
 )
 
 NOT_KNOWN = 0
-"""The label of what has none."""
+"""The label of requests without a known kind."""
 PROMPTS, CLASSES, TURNS = 64, 64, 32
-"""Labels of a cut; what goes beyond is not told apart."""
+"""How many labels each property has; the rest share one label."""
 FINER = 8
-"""Cells of a duration that are counted together: half a percent wide then."""
+"""This many histogram cells are merged; the merged cell is half a percent wide."""
 COARSE = CELLS // FINER + 1
 ASKED = (
     "SELECT ordinal, external_id, coalesce(class_name, ''), coalesce(turn, 0) "
@@ -46,7 +46,7 @@ NAMED = "SELECT ordinal, external_id FROM requests WHERE session = ?"
 
 
 def prompt_label(tokens: Ints) -> Ints:
-    """1 of a single token, 2 up to two, 3 up to four; by powers of two."""
+    """Label prompt lengths by powers of two: 1 for 1 token, 2 up to 2, 3 up to 4."""
     known = tokens > 0
     power = np.ceil(np.log2(np.where(known, tokens, 1))).astype(np.int64)
     return np.where(known, np.minimum(power + 1, PROMPTS - 1), NOT_KNOWN)
@@ -58,18 +58,18 @@ def most_tokens(label: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KindCounts:
-    """A latency's values counted by kind of request, piece of time, and size."""
+    """Counts of a latency's values by kind of request, time and size."""
 
     labels: Mapping[Cut, Ints]
-    """One of each cell that holds something, as are the next three."""
+    """One entry per non-empty cell, as in the next three fields."""
     pieces: Ints
     cells: Ints
     counts: Ints
     classes: tuple[str, ...]
-    """What the labels of classes stand for; the first is of those without one."""
+    """Class names by label; label 0 is for requests without a class."""
 
     def in_blocks(self, block_of: Ints) -> "KindCounts":
-        """By other stretches of time: one for each piece, or -1 to leave it out."""
+        """Regroup the counts by block; pieces whose block is -1 are dropped."""
         blocks = block_of[self.pieces]
         kept = blocks >= 0
         return KindCounts(
@@ -83,7 +83,7 @@ class KindCounts:
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """The kind of each request of a table, in its order."""
+    """The kind of each request of a table, in the table's order."""
 
     numbers: Ints
     classes: tuple[str, ...]
@@ -101,7 +101,7 @@ class Kinds:
         return [self.classes[label] for label in labels.tolist()]
 
     def counted(self, place: Ints, timed: TimedValues) -> KindCounts:
-        """By the bin that the request of each value came in."""
+        """Count the values by kind, size and the bin in which their request arrived."""
         inside = (place >= 0) & (place < BINS)
         piece = place[inside] // (BINS // PIECES)
         cell = cells_of(timed.values_ns[inside]) // FINER
@@ -124,12 +124,12 @@ class Kinds:
 
 
 def middle_of_coarse(cells: Ints) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """What a cell's durations are taken for, in ns."""
+    """The duration that stands for each coarse cell, in ns."""
     return np.asarray(middle_of(cells * FINER + FINER // 2), np.float64)
 
 
 class KindReader:
-    """Asks a session once of what class and turn its requests were."""
+    """Reads the class and turn of each request of a session."""
 
     def __init__(self, connection: sqlite3.Connection, session: int) -> None:
         self._connection, self._session = connection, session
@@ -158,7 +158,7 @@ class KindReader:
         return self._kinds(client.columns["prompt_tokens"], found)
 
     def of_server(self, requests: ServerRequests) -> Kinds:
-        """Classes and turns by the client's name for each."""
+        """The kinds of server requests; the client's records give class and turn."""
         known: dict[int, tuple[int, int]] = {}
         if self._by_name:
             for ordinal, name in self._connection.execute(NAMED, (self._session,)):

@@ -1,4 +1,4 @@
-"""Requests of a session as arrays of integers, and the latencies they make."""
+"""A session's requests as integer arrays, and latencies computed from them."""
 
 import sqlite3
 import zlib
@@ -19,7 +19,7 @@ from inferwatch.metrics.load.request_latencies import (
 from inferwatch.metrics.series.quantiles import Ints
 
 UNKNOWN = -(1 << 62)
-"""NULL: no moment and no count is so small."""
+"""Stands for NULL; no time and no count is this small."""
 STRETCH = 50_000
 
 
@@ -30,7 +30,7 @@ def stretches(
     session: int,
     where: str = "",
 ) -> Iterator[Ints]:
-    """Some rows of a session at a time, a column of the array for each column."""
+    """Rows in batches, one array column per column of the table."""
     known = ", ".join(f"coalesce({column}, {UNKNOWN})" for column in columns)
     query = f"SELECT {known} FROM {table} WHERE session = ? {where}"  # noqa: S608  our own names
     with closing(connection.execute(query, (session,))) as cursor:
@@ -52,7 +52,7 @@ def whole(
 
 
 def between(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
-    """Moments of the end, and durations, of what has both."""
+    """End times and durations, for rows where both times are known."""
     known = (begin_ns != UNKNOWN) & (end_ns != UNKNOWN)
     return end_ns[known], end_ns[known] - begin_ns[known]
 
@@ -66,7 +66,7 @@ def between(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
 # the engine, the client's by :mod:`inferwatch.metrics.load.request_latencies`.
 
 PROPER = "coalesce(reason, '') NOT IN ('abort', 'error')"
-"""A finish that is an end of the request's own: stop, length, repetition."""
+"""True for requests that ended normally: stop, length or repetition."""
 ENGINE_PROPER = "coalesce(engine_reason, '') NOT IN ('abort', 'error')"
 STARTED = "AND phase != 'warmup'"
 REQUEST_COLUMNS = (
@@ -105,21 +105,21 @@ CLIENT_LATENCIES: dict[str, Callable[[Answered], int | None]] = {
     "e2el_s": e2el_ns,
     "tpot_s": tpot_ns,
 }
-"""A client's."""
+"""The client's latencies."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimedValues:
-    """Durations, and the moment at which the request of each came."""
+    """Durations, each with the time at which its request arrived."""
 
     at_ns: Ints
     values_ns: Ints
     rows: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Which request of its table each is of; none where they are not of one each."""
+    """Each value's row in its table; empty if values are not one per request."""
 
 
 class ServerRequests:
-    """The requests of a session as front end and engine reported them."""
+    """A session's requests as front end and engine reported them."""
 
     def __init__(self, connection: sqlite3.Connection, session: int) -> None:
         self.columns = whole(connection, "requests", REQUEST_COLUMNS, session)
@@ -129,13 +129,13 @@ class ServerRequests:
 
     @property
     def came_ns(self) -> Ints:
-        """When each came: at the front end, else in the engine, else unknown."""
+        """Arrival times: at the front end, else in the engine, else UNKNOWN."""
         arrived, added = self.columns["arrived_ns"], self.columns["added_ns"]
         return np.where(arrived != UNKNOWN, arrived, added)
 
     @property
     def ended_ns(self) -> Ints:
-        """When each ended, however: at the front end, else in the engine."""
+        """End times, normal or not: at the front end, else in the engine."""
         front, engine = self.columns["finished_ns"], self.columns["engine_finished_ns"]
         return np.where(front != UNKNOWN, front, engine)
 
@@ -144,7 +144,7 @@ class ServerRequests:
         return self._between(self.columns["arrived_ns"], first_ns)
 
     def e2el(self) -> TimedValues:
-        """Front end, of those that finished properly."""
+        """End-to-end latency at the front end, of requests that ended normally."""
         ended_ns = np.where(
             self.columns[PROPER] == 1, self.columns["finished_ns"], UNKNOWN
         )
@@ -160,7 +160,7 @@ class ServerRequests:
 
 
 class ClientRequests:
-    """What the load generator saw of each of its requests, warm-up left out."""
+    """A load generator's records of its requests, without warm-up."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class ClientRequests:
         session: int,
         only: Ints | None = None,
     ) -> None:
-        """Latencies are only of these, by their numbers; None: of all."""
+        """Limit latencies to the request numbers in ``only``; None means all."""
         self.columns = whole(
             connection, "client_requests", CLIENT_COLUMNS, session, STARTED
         )
@@ -179,7 +179,7 @@ class ClientRequests:
 
     @property
     def came_ns(self) -> Ints:
-        """When each was due."""
+        """When each request was due."""
         return self.columns["intended_ns"]
 
     @property
@@ -188,7 +188,7 @@ class ClientRequests:
 
     @property
     def last_ns(self) -> Ints:
-        """The last token of those that succeeded, unknown of others."""
+        """When the last token came; UNKNOWN for requests that failed."""
         done = self.columns[CLIENT_DONE] == 1
         return np.where(done, self.columns["last_token_ns"], UNKNOWN)
 
@@ -201,12 +201,12 @@ class ClientRequests:
         return TimedValues(self.came_ns[known], values_ns[known], rows)
 
     def latency_ns(self, latency: str) -> Ints:
-        """A latency of each, in the order of the columns."""
+        """A latency in ns of each request, in the order of the columns."""
         found = map(CLIENT_LATENCIES[latency], self.answered())
         return np.fromiter((UNKNOWN if v is None else v for v in found), np.int64)
 
     def answered(self) -> Iterator[Answered]:
-        """Each as what tells latencies, in the order of the columns."""
+        """The requests as rows for latency functions, in the order of the columns."""
         columns = self.columns
         numbers = (_known(columns[name]) for name in AnsweredRow._fields[:-1])
         failures = (None if done else "failed" for done in columns[CLIENT_DONE])
@@ -216,7 +216,7 @@ class ClientRequests:
 def per_token(
     first_ns: Ints, last_ns: Ints, tokens: Ints, came_ns: Ints
 ) -> TimedValues:
-    """Time per token after the first; unknown below two."""
+    """Time per output token after the first; needs at least two tokens."""
     known = (first_ns != UNKNOWN) & (last_ns != UNKNOWN) & (tokens > 1)
     spans = (last_ns[known] - first_ns[known]) / (tokens[known] - 1)
     values_ns = spans.round().astype(np.int64)
@@ -230,7 +230,7 @@ def _known(column: Ints) -> Iterator[int | None]:
 def client_gaps(
     connection: sqlite3.Connection, session: int, only: Ints | None = None
 ) -> Iterator[TimedValues]:
-    """Between the chunks of a request, of one after the other; warm-up left out."""
+    """Gaps between a request's chunks, one request at a time, without warm-up."""
     query = (
         "SELECT number, came_ns, gaps_ns FROM token_times JOIN (SELECT external_id "
         "AS id, min(intended_ns) AS came_ns, min(number) AS number "

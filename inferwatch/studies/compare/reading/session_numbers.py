@@ -1,4 +1,4 @@
-"""One session, ready to be compared: everything by block of time."""
+"""The numbers of one session that a comparison needs, by bin of time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -29,16 +29,16 @@ from inferwatch.studies.compare.statistics.significance import Resampled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatioSums:
-    """A rate or a mean: sums above and below the line, one a bin."""
+    """A rate or a mean as sums of numerator and denominator, one per bin."""
 
     above: Floats
     below: Floats
     n: int
-    """How many requests or steps it stands on."""
+    """The number of requests or steps behind it."""
 
     @property
     def means(self) -> Floats:
-        """One a bin; not a number where nothing is known."""
+        """One mean per bin; NaN where nothing is known."""
         found = np.full(len(self.above), np.nan)
         np.divide(self.above, self.below, out=found, where=self.below > 0)
         return found
@@ -46,30 +46,29 @@ class RatioSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadFacts:
-    """The load that a session got; None is unknown."""
+    """The load that a session got; unknown values are None."""
 
     requests: int
     per_s: float | None
     prompt_tokens: float | None
-    """Mean, of the requests that came in the span; as is the next."""
+    """Mean over the requests that arrived in the span; likewise ``output_tokens``."""
     output_tokens: float | None
     burstiness: float | None
-    """Coefficient of variation of the gaps between arrivals: 1 is Poisson.
-
-    Between the moments that a load planned, where nobody else sent anything.
+    """Coefficient of variation of the gaps between arrivals: 1 is Poisson. Uses the
+    planned times if nobody else sent requests.
     """
     failed: int
     unended: int = 0
-    """Of those that came in the span, when the recording ended."""
+    """Requests in the span that had not ended when the recording did."""
     sent_burstiness: float | None = None
-    """Of the gaps between the sends of that load; None where its cap held some back."""
+    """Burstiness of the actual sends; None if the concurrency limit delayed some."""
     ours: bool = False
-    """That load sent nearly all of them."""
+    """Whether the load generator sent nearly all requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """Tokens per second over time, from the origin of the span on."""
+    """Output tokens per second over time, starting at the span's origin."""
 
     bin_s: float
     per_s: tuple[float, ...]
@@ -80,9 +79,9 @@ class Pairing:
     """Sessions that were sent the same requests at the same times."""
 
     requests: int
-    """That all of them have answered."""
+    """How many requests all of them answered."""
     of: int
-    """That were due in the compared part of the schedule."""
+    """How many requests were due in the compared part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,27 +95,27 @@ class SessionNumbers:
     counted: Mapping[str, CountedValues] = field(default_factory=dict)
     sums: Mapping[str, RatioSums] = field(default_factory=dict)
     kinds: Mapping[str, KindCounts] = field(default_factory=dict)
-    """Latencies again, by kind of request."""
+    """The latencies again, by kind of request."""
     kv_peak: float | None = None
-    """Share of the blocks, 0-1."""
+    """Peak share of KV cache blocks in use, 0-1."""
     throughput: Throughput | None = None
     client: ClientVerdict = field(default_factory=ClientVerdict)
-    """On its load generator: that of the worst of its runs."""
+    """The verdict on the load generator; the worst one if there were several."""
     pairing: Pairing | None = None
-    """With the others that have the same one: bins are of one schedule."""
+    """Equal among paired sessions, whose bins are of the same schedule."""
     label: str | None = None
-    """Tells it from another one of its name."""
+    """A name that tells it from other sessions with the same name."""
     conditions: Conditions = field(default_factory=Conditions)
-    """Under which it was measured."""
+    """The conditions during the measurement."""
     priced: bool = False
-    """Somebody said what time or energy costs."""
+    """Whether prices of time or energy are recorded."""
 
     @property
     def name(self) -> str:
         return self.label or self.row.name or self.row.id
 
     def client_alone(self, metric: JudgedMetric) -> bool:
-        """The number tells of a client that was too slow, and not of the server."""
+        """Whether the number reflects a client that was too slow, not the server."""
         bound = self.client.state is ClientState.CLIENT_BOUND
         return bound and metric.vantage is Vantage.CLIENT
 
@@ -126,7 +125,7 @@ class SessionNumbers:
         return self.counted[metric.of].n if metric.of in self.counted else 0
 
     def value_of(self, metric: JudgedMetric) -> float | None:
-        """The number as it was; None when nothing is known."""
+        """The value as measured; None if unknown."""
         if not self.n_of(metric):
             return None
         if metric.share is not None:
@@ -135,16 +134,16 @@ class SessionNumbers:
         return float(above.sum() / below.sum()) if below.sum() else None
 
     def memories(self, metric: JudgedMetric) -> float:
-        """How many times its memory the number's own series is long."""
+        """Length of the metric's time series in integrated autocorrelation times."""
         return memories(self.means(metric))
 
     def means(self, metric: JudgedMetric) -> Floats:
-        """Over time: a mean for each bin; not a number where nothing is known."""
+        """The mean of each bin; NaN where nothing is known."""
         of_rate = metric.statistic is None
         return (self.sums if of_rate else self.counted)[metric.of].means
 
     def drawn(self, metric: JudgedMetric, draws: Draws, long: float) -> Resampled:
-        """The number as it was and as it might have been; it must be known.
+        """The value as measured, and resampled; the value must be known.
 
         Args:
             metric: What.
@@ -161,15 +160,15 @@ class SessionNumbers:
         )
 
     def as_many_blocks(self, metric: JudgedMetric, blocks: int) -> float:
-        """How many blocks would say as much if each held as much."""
+        """The effective number of blocks, allowing for blocks with few values."""
         of_rate = metric.statistic is None
         held = self.sums[metric.of].below if of_rate else self.counted[metric.of].bins
         return as_many_blocks(merged(held, blocks))
 
     def parts(self, metric: JudgedMetric) -> Floats:
-        """What each of its blocks adds to the number, as a share of it or of values.
+        """Each block's contribution to the value, as a share of it.
 
-        Of a quantile by how many of its values are beyond: Hampel's influence curve.
+        For a quantile, the share of values beyond it: Hampel's influence curve.
         """
         if metric.share is not None:
             counted = self.counted[metric.of]
@@ -187,7 +186,7 @@ class SessionNumbers:
         return draws.ratios(*lines)
 
     def line(self, metric: JudgedMetric) -> tuple[Floats, Floats]:
-        """What is above and below the line of a rate or a mean, one a bin each."""
+        """Numerator and denominator of a rate or a mean, per bin."""
         if metric.statistic == MEAN:
             values = self.counted[metric.of]
             return values.sums_s, values.bins
@@ -197,11 +196,11 @@ class SessionNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSide:
-    """One side of a comparison: the runs of one setting, mostly a single one."""
+    """One side of a comparison: the runs of one setting, often a single one."""
 
     runs: tuple[SessionNumbers, ...]
     label: str | None = None
-    """What people call them together."""
+    """A common name for the runs."""
     unpaired_because: str | None = None
     """Why it is not compared with the first side request by request."""
 
@@ -219,12 +218,12 @@ class ComparedSide:
 
     @property
     def is_repeated(self) -> bool:
-        """There are several runs, so how much runs differ is known."""
+        """Whether there are several runs, so that their variation is known."""
         return len(self.runs) > 1
 
     @property
     def load(self) -> LoadFacts:
-        """Of all runs: counts together, the rest on average."""
+        """The load of all runs: counts summed, other values averaged."""
         if not self.is_repeated:
             return self.first.load
         loads = [run.load for run in self.runs]
@@ -245,12 +244,12 @@ class ComparedSide:
         return max(peaks) if len(peaks) == len(self.runs) else None
 
     def n_of(self, metric: JudgedMetric) -> int:
-        """Values of all runs; 0 where one of them has none."""
+        """The number of values in all runs; 0 if any run has none."""
         counts = [run.n_of(metric) for run in self.runs]
         return sum(counts) if all(counts) else 0
 
     def value_of(self, metric: JudgedMetric) -> float | None:
-        """Of several runs the geometric mean, as ratios are what is compared."""
+        """The geometric mean over several runs, as comparisons are of ratios."""
         values = [run.value_of(metric) for run in self.runs]
         known = [each for each in values if each is not None]
         if len(known) < len(values):

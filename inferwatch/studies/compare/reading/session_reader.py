@@ -1,4 +1,4 @@
-"""Reads a session into numbers bin by bin; the whole never stands in memory."""
+"""Reads a session into numbers by bin, without loading all of it into memory."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
@@ -70,11 +70,11 @@ from inferwatch.studies.compare.statistics.resampling import (
 )
 
 ProgressListener = Callable[[str], None]
-"""Hears what is being read, and may raise to stop it."""
+"""Called with what is being read; may raise to cancel."""
 STEPS_OF_READING = 3
-"""How often one session tells."""
+"""How many progress messages one session gives."""
 NEARLY_ALL = 0.95
-"""Of the requests of a server: then they are those of the load."""
+"""A load with this share of the server's requests accounts for all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,30 +83,30 @@ class SessionQuery:
 
     choice: SpanChoice = field(default_factory=SpanChoice)
     objectives: Objectives | None = None
-    """What its requests should hold; None: nothing is known of that."""
+    """The objectives of its requests; None if there are none."""
     paired: "PairedPart | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedPart:
-    """What of a session is compared with the same of others."""
+    """The part of a session that is compared request by request."""
 
     span: ComparedSpan
     numbers: Ints
-    """Of the requests that all have answered."""
+    """The numbers of the requests that all sessions answered."""
     pairing: Pairing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What must be known of sessions before it is decided how to read them."""
+    """What must be known about sessions before they can be paired and read."""
 
     span: ComparedSpan
     schedule: PlannedRequests | None
     loads: int
-    """Whose requests are in it."""
+    """The number of load generators whose requests it holds."""
     closed: bool
-    """One of them was a closed loop: it has no schedule."""
+    """Whether one of its loads was a closed loop, which has no schedule."""
 
 
 class _SessionReader:
@@ -189,7 +189,7 @@ class _SessionReader:
         return [self._client.timed("ttft_s"), self._client.timed("e2el_s")]
 
     def _seen_ns(self) -> tuple[int, int]:
-        """From the first arrival to the last thing that happened."""
+        """The time of the first arrival and of the last event."""
         source = self._requests if len(self._requests) else self._client
         ended_ns = int(source.ended_ns.max(initial=0))
         (last_step,) = self._connection.execute(
@@ -229,7 +229,7 @@ class _SessionReader:
         }
 
     def _sums(self, tokens: TokenGaps, span: ComparedSpan) -> dict[str, RatioSums]:
-        """Of the client, and what was good; what nobody can tell is left out."""
+        """Client throughput and goodput; what cannot be determined is left out."""
         found: dict[str, RatioSums | None] = {}
         objectives = self._ask.objectives or {}
         if len(self._client):
@@ -264,7 +264,7 @@ class _SessionReader:
 def survey(
     connection: sqlite3.Connection, row: SessionRow, choice: SpanChoice
 ) -> Survey:
-    """Which part would be compared, and what was sent.
+    """The part that would be compared, and the planned requests.
 
     Raises:
         UsageError: there is nothing in it to compare.
@@ -278,7 +278,7 @@ def read_session(
     ask: SessionQuery,
     tell: ProgressListener = lambda _: None,
 ) -> SessionNumbers:
-    """Everything that is compared of a session.
+    """All numbers of a session.
 
     Raises:
         UsageError: there is nothing in it to compare.
@@ -315,14 +315,14 @@ COLUMNS = (
 
 
 class SessionStepSums:
-    """Sums over the steps of a span, read a stretch at a time."""
+    """Sums over the steps of a span, read in batches."""
 
     def __init__(self, span: ComparedSpan) -> None:
         self._span = span
         self._counter = ValueCounter()
         self._steps, self._members = np.zeros(BINS), np.zeros(BINS)
         self.tokens = np.zeros(BINS)
-        """Output tokens, one a bin."""
+        """Output tokens per bin."""
         self._most_used: int | None = None
 
     def read(self, connection: sqlite3.Connection, session: int) -> None:
@@ -343,7 +343,7 @@ class SessionStepSums:
         return self._counter.counted()
 
     def sums(self) -> dict[str, RatioSums]:
-        """TokenGaps per second and mean batch; nothing without steps."""
+        """Output tokens per second and mean batch size; empty without steps."""
         n = int(self._steps.sum())
         if not n:
             return {}
@@ -368,7 +368,7 @@ class SessionStepSums:
 def load_facts(
     requests: ServerRequests, client: ClientRequests, span: ComparedSpan
 ) -> LoadFacts:
-    """By the server where it was watched, else by the client."""
+    """The load as the server saw it, else as the client did."""
     if len(requests):
         columns, came_ns = requests.columns, requests.came_ns
         unended = requests.ended_ns == UNKNOWN
@@ -425,9 +425,9 @@ def throughput(
     client: ClientRequests,
     span: ComparedSpan,
 ) -> Throughput | None:
-    """Output tokens per second from the origin on: engine's, else client's.
+    """Output tokens per second since the origin, by the engine, else the client.
 
-    None where the client does not know the tokens of an answer.
+    None if the client does not know the number of tokens.
     """
     length_ns = max(span.end_ns - span.origin_ns, 1)
     tokens = tokens_over(connection, session, span.origin_ns, length_ns)
@@ -453,7 +453,7 @@ GENERATORS = "SELECT source, name FROM sources WHERE session = ?"
 
 @dataclass(frozen=True, slots=True)
 class SentRow:
-    """A request of a load, as far as what held it back needs to be known."""
+    """A request's times, as needed to find sends delayed by a concurrency limit."""
 
     index: int
     intended_ns: int
@@ -466,9 +466,9 @@ def client_verdict(
     client: ClientRequests,
     span: ComparedSpan | None = None,
 ) -> ClientVerdict:
-    """That of the worst run, of those that sent in the span.
+    """The worst verdict of the load generators that sent requests in the span.
 
-    Unknown where no generator told of itself.
+    Unknown if no generator reported its own state.
     """
     names = SourceNames(connection.execute(GENERATORS, (session,)).fetchall())
     books: dict[str, LoadBook] = {}
@@ -498,7 +498,7 @@ def sent_burstiness(
     client: ClientRequests,
     span: ComparedSpan,
 ) -> float | None:
-    """Of the requests due in the span; None where a plan itself held some back."""
+    """Burstiness of sends in the span; None if a concurrency limit delayed some."""
     names = SourceNames(connection.execute(GENERATORS, (session,)).fetchall())
     most = _most_in_flight(connection, session)
     for number, run in names.items():
@@ -513,7 +513,7 @@ def sent_burstiness(
 def _most_in_flight(
     connection: sqlite3.Connection, session: int
 ) -> dict[str, int | None]:
-    """By run; None where nothing holds a request back."""
+    """The concurrency limit of each load run; None if it has none."""
     facts = (plan_facts(planned) for planned in load_plans(connection, session))
     return {each.run_id: each.most_in_flight for each in facts if each is not None}
 
@@ -531,7 +531,7 @@ def _gap_p50_s(connection: sqlite3.Connection, session: int) -> float | None:
 
 
 def _waits(columns: dict[str, Ints], source: int, most: int | None) -> dict[str, Any]:
-    """How late a run's requests left, and how long they waited from there on."""
+    """Send lag and median time to first token of one load run."""
     due, sent, first, end = _moments(columns, source).values()
     counted_in = sent != UNKNOWN
     counted_in[_held_back(due, end, most)] = False
@@ -544,7 +544,7 @@ def _waits(columns: dict[str, Ints], source: int, most: int | None) -> dict[str,
 
 
 def _moments(columns: dict[str, Ints], source: int) -> dict[str, Ints]:
-    """Of a run's requests, in the order in which they were due."""
+    """A load run's request times, in order of their due times."""
     ours = columns["source"] == source
     order = np.argsort(columns["intended_ns"][ours], kind="stable")
     names = ("intended_ns", "sent_ns", "first_token_ns", "end_ns")
@@ -552,7 +552,7 @@ def _moments(columns: dict[str, Ints], source: int) -> dict[str, Ints]:
 
 
 def _held_back(due_ns: Ints, end_ns: Ints, most: int | None) -> list[int]:
-    """Rows of those that left late because the plan said so."""
+    """Rows of requests that the plan's concurrency limit delayed."""
     if most is None:
         return []
     moments = zip(due_ns.tolist(), end_ns.tolist(), strict=True)

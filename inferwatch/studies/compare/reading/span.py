@@ -1,4 +1,4 @@
-"""Which part of a session is compared: from the end of its warm-up, if it has one."""
+"""Which part of a session is compared; by default what follows its warm-up."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from inferwatch.studies.compare.statistics.resampling import BINS, Floats
 
 
 class WarmupCut(StrEnum):
-    """Why the compared part begins where it does."""
+    """How the start of the compared part was chosen."""
 
     DETECTED = "detected (MSER-5)"
     UNSETTLED = "none: it never settles (MSER-5)"
@@ -26,35 +26,37 @@ class WarmupCut(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanChoice:
-    """Which part of a session people asked for, in seconds since its load began."""
+    """The part of a session to compare, in seconds since its load began."""
 
     warmup_s: float | None = None
-    """Cut so much; None: detect it."""
+    """How much warm-up to cut; None detects it."""
     from_s: float | None = None
-    """Begin here, whatever the warm-up."""
+    """Where to begin, regardless of any warm-up."""
     to_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSpan:
-    """The part of a session that is compared, in session time."""
+    """The compared part of a session, in session time."""
 
     origin_ns: int
-    """When the load began, its own warm-up over; else when the first request came."""
+    """When the load began after its own warm-up, else the first arrival."""
     start_ns: int
     end_ns: int
-    """What came before belongs to it, however late it ended; so do steps until then."""
+    """Requests that arrived before it count, even if they ended later; steps must end
+    before it.
+    """
     cut: WarmupCut
     load_runs: int
 
     @property
     def from_s(self) -> float:
-        """Since the origin, as is the end."""
+        """Start of the span in seconds since the origin."""
         return (self.start_ns - self.origin_ns) / NS_PER_S
 
     @property
     def to_s(self) -> float:
-        """When the load stopped sending, unless chosen."""
+        """End of the span in seconds since the origin; by default the last send."""
         return (self.end_ns - self.origin_ns) / NS_PER_S
 
     @property
@@ -62,7 +64,7 @@ class ComparedSpan:
         return (self.end_ns - self.start_ns) / NS_PER_S
 
     def bin_of(self, at_ns: Ints) -> Ints:
-        """Which of equal bins a moment lies in; -1 outside."""
+        """The bin of each moment, of BINS equal ones; -1 outside the span."""
         length_ns = max(self.end_ns - self.start_ns, 1)
         place = (at_ns - self.start_ns) * BINS // length_ns
         inside = (at_ns >= self.start_ns) & (at_ns < self.end_ns)
@@ -81,7 +83,7 @@ class LoadTimes:
 def load_times(
     connection: sqlite3.Connection, session: int, seen_ns: tuple[int, int]
 ) -> LoadTimes:
-    """By its own events, else by what was seen: first arrival, last end."""
+    """From the load's events, else from the first arrival and the last end."""
     rows = connection.execute(
         "SELECT t_ns, kind FROM load_events WHERE session = ? ORDER BY ordinal",
         (session,),
@@ -100,7 +102,7 @@ def load_times(
 def span_of(
     load: LoadTimes, choice: SpanChoice, series: list[TimedValues], name: str
 ) -> ComparedSpan:
-    """The part to compare.
+    """The part of a session to compare.
 
     Raises:
         UsageError: nothing is left of the session.
@@ -158,13 +160,13 @@ def _within(series: TimedValues, start_ns: int, end_ns: int) -> TimedValues:
 BATCH = 5
 FEWEST = 10 * BATCH
 LATEST = 0.5
-"""Of the batches: a cut beyond is no warm-up."""
+"""A cut beyond this share of the batches is not a warm-up."""
 AT_THE_END = 0.4
-"""From here on the cut runs into the limit: still changing."""
+"""A cut beyond this share is near the limit: the series is still changing."""
 
 
 def settled_ns(series: Iterable[TimedValues], start_ns: int) -> int | None:
-    """The moment from which on every series is steady; None when one never is."""
+    """The moment from which all series are steady; None if one never is."""
     settled = start_ns
     for each in series:
         order = np.argsort(each.at_ns, kind="stable")
@@ -180,7 +182,7 @@ def settled_ns(series: Iterable[TimedValues], start_ns: int) -> int | None:
 
 
 def mser5(values: Floats) -> int | None:
-    """How many batches of five to cut; None when the best cut is none."""
+    """How many batches of five to cut; None if the series never becomes steady."""
     ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
     count = len(values) // BATCH
     means = ranks[: count * BATCH].reshape(count, BATCH).mean(axis=1)

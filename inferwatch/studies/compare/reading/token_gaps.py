@@ -1,7 +1,7 @@
-"""Every gap between two tokens of a request, from steps and who was in them.
+"""All gaps between two tokens of each request, from the members of recorded steps.
 
-A blob of members at a time, each with numpy: what is kept is the moment of each
-request's first and latest token, so the memory does not grow with the tokens.
+Members are read in blobs and processed with numpy. Only the times of each request's
+first and latest token are kept, so memory does not grow with the number of tokens.
 """
 
 import sqlite3
@@ -26,13 +26,13 @@ from inferwatch.studies.compare.reading.requests import (
 
 FIRST_ROOM = 1024
 LIVES = 1 << 20
-"""More than one engine can have."""
+"""More than the number of times any engine restarts."""
 BLOBS = 64
-"""That are worked on together."""
+"""How many blobs are processed together."""
 
 
 class EngineLives:
-    """Tells which life of an engine a reading belongs to: member numbers start anew."""
+    """Finds the engine start a reading belongs to; member numbers restart with it."""
 
     def __init__(self, connection: sqlite3.Connection, session: int) -> None:
         rows = whole(connection, "engines", ("source", "ordinal"), session)
@@ -52,14 +52,14 @@ class EngineLives:
 
 
 class _LifeTokens:
-    """Token times of the requests of one engine life, by their member number."""
+    """Token times between two engine starts, by request member number."""
 
     def __init__(self, members: Ints, came_ns: Ints) -> None:
-        """Of these members it is known when they came."""
+        """``came_ns`` are the known arrival times of ``members``."""
         self.first_ns = np.full(FIRST_ROOM, UNKNOWN, np.int64)
         self.last_ns, self.came_ns = self.first_ns.copy(), self.first_ns.copy()
         self.longest_ns = self.first_ns.copy()
-        """Gap; unknown of a single token."""
+        """The longest gap; UNKNOWN with a single token."""
         self.tokens = np.zeros(FIRST_ROOM, np.int64)
         self.make_room(int(members.max(initial=0)))
         self.came_ns[members] = came_ns
@@ -76,7 +76,7 @@ class _LifeTokens:
             self.tokens = np.concatenate([self.tokens, np.zeros(more, np.int64)])
 
     def take(self, members: Ints, end_ns: Ints, produced: Ints) -> TimedValues:
-        """Steps in order of time; the gaps that they end."""
+        """Add steps in time order; returns the gaps that they end."""
         self.make_room(int(members.max()))
         order = np.argsort(members, kind="stable")
         members, end_ns, produced = members[order], end_ns[order], produced[order]
@@ -100,7 +100,7 @@ class _LifeTokens:
 
 
 class TokenGaps:
-    """Every gap between two tokens of a session; afterwards what each request had."""
+    """All gaps between tokens of a session, and token times of each request."""
 
     def __init__(
         self, connection: sqlite3.Connection, session: int, requests: ServerRequests
@@ -116,7 +116,7 @@ class TokenGaps:
         self._lives: dict[int, _LifeTokens] = {}
 
     def gaps(self) -> Iterator[TimedValues]:
-        """One gap a step and request, as vLLM counts, some blobs at a time."""
+        """One gap per step and request, as vLLM counts, in batches."""
         blobs = self._connection.execute(
             "SELECT members FROM step_members WHERE session = ? ORDER BY ordinal",
             (self._session,),
@@ -146,7 +146,7 @@ class TokenGaps:
         return self._lives[number]
 
     def _steps(self, ordinals: Ints) -> tuple[Ints, Ints]:
-        """When each of these steps ended, and in which life."""
+        """The end time and engine start of each step."""
         span = f"AND ordinal BETWEEN {ordinals.min()} AND {ordinals.max()}"
         columns = ("ordinal", "source", "end_ns")
         rows = whole(self._connection, "steps", columns, self._session, span)
@@ -155,7 +155,7 @@ class TokenGaps:
         return rows["end_ns"][place], self._engines.of(sources, ordinals)
 
     def tpot(self) -> TimedValues:
-        """Of requests that ended properly in the engine; once all gaps were read."""
+        """Time per output token of requests that ended normally; read gaps first."""
         ended = self._requests["engine_finished_ns"] != UNKNOWN
         ended &= self._requests[ENGINE_PROPER] == 1
         parts = [
@@ -169,9 +169,9 @@ class TokenGaps:
         )
 
     def longest(self) -> tuple[Ints, Ints]:
-        """Each request's longest gap and the tokens of which that is known.
+        """Each request's longest gap, and how many tokens were seen.
 
-        In the order of the requests; once all gaps were read.
+        In the order of the requests; read all gaps first.
         """
         longest_ns = np.full(len(self._came_ns), UNKNOWN, np.int64)
         seen = np.zeros(len(self._came_ns), np.int64)
@@ -215,7 +215,7 @@ class _MembersBlob:
 
 
 class _BlobLists(msgspec.Struct, gc=False):
-    """What is needed of a blob; the rest is skipped."""
+    """The fields of a blob that are needed; others are skipped."""
 
     ordinals: list[int]
     members: list[list[int]]

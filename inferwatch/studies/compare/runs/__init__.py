@@ -1,1 +1,1 @@
-"""Which runs are compared: what people type, and who was sent the same."""
+"""Finds the runs to compare from what the user typed, and pairs them."""

@@ -1,4 +1,4 @@
-"""Which runs are compared request by request, which part, and why others are not."""
+"""Which runs are compared request by request, and why others are not."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ NOTHING_SHARED = "no request is in the compared part of all"
 
 @dataclass(frozen=True, slots=True)
 class SurveyedRun:
-    """What a run was sent, and which part of it is wanted."""
+    """A run's planned requests, and which part of the run to compare."""
 
     name: str
     choice: SpanChoice
@@ -29,17 +29,17 @@ class SurveyedRun:
 
 @dataclass(frozen=True, slots=True)
 class Matched:
-    """What is paired, run by run of each side."""
+    """The paired part of each run of each side."""
 
     parts: tuple[tuple[PairedPart | None, ...], ...]
     because: tuple[str | None, ...]
-    """Why a side is not paired with the first; None where it is, and of the first."""
+    """Why each side is not paired with the first; None if it is, and for the first."""
 
 
 def matched(sides: Sequence[Sequence[SurveyedRun]]) -> Matched:
-    """Each side with the first, where all runs of both were sent the same.
+    """Pair each side with the first if all of their runs were sent the same.
 
-    Those that are paired are so together: one part of the schedule, the same requests.
+    All paired sides use one part of the schedule and the same requests.
     """
     first, *others = sides
     because = [_why_not([*first, *side]) for side in others]
@@ -61,7 +61,7 @@ def matched(sides: Sequence[Sequence[SurveyedRun]]) -> Matched:
 
 
 def _why_not(runs: Sequence[SurveyedRun]) -> str | None:
-    """What keeps these runs from being paired; fit to stand in brackets."""
+    """Why these runs cannot be paired, to stand in brackets; None if they can."""
     if any(run.choice != runs[0].choice for run in runs):
         return OTHER_PART
     for run in runs:
@@ -82,7 +82,7 @@ def _shared(runs: Sequence[SurveyedRun]) -> SharedSchedule | None:
 
 
 def _parts(runs: Sequence[SurveyedRun]) -> list[PairedPart] | None:
-    """The same part of each; None where they share none."""
+    """The common part of all runs; None if there is none."""
     same = _shared(runs)
     if same is None:
         return None

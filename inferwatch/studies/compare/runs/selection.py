@@ -1,4 +1,4 @@
-"""From what people type to sessions that have been read."""
+"""Finds, reads and compares the sessions that the user named."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
@@ -41,20 +41,21 @@ class ComparisonRequest:
 
     database: Path
     sessions: tuple[str, ...]
-    """Ids, names, ``last``, files, ``FILE:SESSION``, ``tag:x``, directories. Each is a
-    side, unless ``--`` stands between sides of several runs."""
+    """Ids, names, ``last``, files, ``FILE:SESSION``, ``tag:x`` or directories. Each is
+    a side, unless ``--`` separates sides of several runs.
+    """
     choices: tuple[SpanChoice, ...] = ()
-    """One a side; those that are missing are as they come."""
+    """One per side; missing ones use the default."""
     slo: Slo | None = None
     rules: ComparisonRules = field(default_factory=ComparisonRules)
     results: ResultFiles | None = None
-    """Reads files of other tools; None: they are no sessions."""
+    """Imports result files of other tools; None if such files are not accepted."""
 
 
 def run_comparison(
     wanted: ComparisonRequest, tell: ProgressListener = lambda _: None
 ) -> Comparison:
-    """Find, read and judge.
+    """Find, read and compare the sessions.
 
     Raises:
         UsageError: they cannot be compared.
@@ -94,7 +95,7 @@ def run_comparison(
 
 
 def find_all(wanted: ComparisonRequest) -> list[FoundSide]:
-    """The sessions of each side, none of them read yet.
+    """Find the sessions of each side without reading their numbers.
 
     Raises:
         UsageError: they cannot be compared.
@@ -121,7 +122,7 @@ def _read(
 
 
 def _plan_objectives(found: FoundSession) -> Objectives:
-    """Of the session's latest load plan."""
+    """The objectives in the session's last load plan."""
     with closing(open_for_reading(found.path)) as connection:
         plans = load_plans(connection, found.row.session)
     facts = plan_facts(plans[-1]) if plans else None
@@ -129,7 +130,7 @@ def _plan_objectives(found: FoundSession) -> Objectives:
 
 
 def _watched_objectives(found: FoundSession) -> Objectives:
-    """Of the session's watch, where the same limits are for all requests."""
+    """The objectives the session was watched with, if the same for all requests."""
     with closing(open_for_reading(found.path)) as connection:
         rows = connection.execute(WATCHED, (found.row.session,)).fetchall()
     with suppress(UsageError):  # what a later version wrote
@@ -140,5 +141,5 @@ def _watched_objectives(found: FoundSession) -> Objectives:
 
 
 def _common(plans: Sequence[Mapping[str, Slo]]) -> Objectives | None:
-    """What all of them wanted, if they wanted the same."""
+    """The objectives that all sessions share; None if they differ or have none."""
     return plans[0] if plans[0] and all(each == plans[0] for each in plans) else None

@@ -1,4 +1,4 @@
-"""From what people type to the sessions it means: sides of one or several runs."""
+"""Finds the sessions of each side from the words that the user typed."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,7 +13,7 @@ from inferwatch.record.tables.session_state import SessionState
 
 
 def session_before(rows: Iterable[SessionRow], row: SessionRow) -> SessionRow | None:
-    """The latest before it of the same model that has ended and saw requests."""
+    """The latest earlier session of the same model that has ended and had requests."""
     going = row.state is SessionState.RECORDING
     if going or row.deleted_ns is not None or row.model is None:
         return None
@@ -34,7 +34,7 @@ LIKE_AN_ID = re.compile(r"s\d+")
 
 
 def label_of(runs: Sequence[str], said: str | None = None) -> str:
-    """A name of its own, or what the names of its runs begin with; and how many.
+    """A side's label: its only run's name, or the common start of names and a count.
 
     Args:
         runs: Their names, each another.
@@ -46,7 +46,7 @@ def label_of(runs: Sequence[str], said: str | None = None) -> str:
 
 
 def distinct(labels: Sequence[str], runs: Sequence[Sequence[str]]) -> list[str]:
-    """The labels; where two are the same, from the first to the last of their runs."""
+    """The labels; equal ones are replaced by the names of their first and last run."""
     return [
         label
         if list(labels).count(label) == 1
@@ -60,7 +60,7 @@ def _ends(runs: Sequence[str]) -> str:
 
 
 def _common(runs: Sequence[str]) -> str | None:
-    """``before`` of before1 and before2; None where words would be cut."""
+    """``before`` for before1 and before2; None if that would cut a word."""
     if any(LIKE_AN_ID.fullmatch(run) for run in runs):
         return None
     begun = _alike(runs)
@@ -79,27 +79,27 @@ def _alike(runs: Sequence[str]) -> str:
 
 
 PARTS = "--"
-"""Between two sides; without it every word is a side."""
+"""Separates two sides; without it every word is a side."""
 TAG = "tag:"
 MOST_RUNS = 50
-"""On a side: each is read whole, and more say little about how much runs differ."""
+"""Most runs on one side; each is read completely, and more add little."""
 MOST_SIDES = 50
-"""More are runs whose sides nobody parted."""
+"""More sides than this usually mean that ``--`` was forgotten."""
 SESSION_FILES = frozenset({".db", ".sqlite", ".sqlite3"})
 RESULT_FILES = frozenset({".json", ".jsonl"})
 SQLITE = b"SQLite format 3\0"
 AIPERF_SUMMARY = "_aiperf.json"
-"""Of a folder with one of these only they are results; the rest stands beside them."""
+"""In a folder with files named like this, only they are results."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSession:
-    """A session and the file it is in."""
+    """A session and the file that holds it."""
 
     path: Path
     row: SessionRow
     result: Path | None = None
-    """The file of another tool that it was made of."""
+    """The other tool's file from which it was imported."""
 
     @property
     def name(self) -> str:
@@ -107,25 +107,25 @@ class FoundSession:
 
     @property
     def key(self) -> tuple[Path, int]:
-        """The same session has the same, however it was named."""
+        """Identifies the session, however the user named it."""
         return self.path.resolve(), self.row.session
 
 
 @dataclass(frozen=True, slots=True)
 class FoundSide:
-    """The runs of a setting, none of them read yet."""
+    """The runs of one setting, found but not yet read."""
 
     runs: tuple[FoundSession, ...]
     label: str
     labels: tuple[str, ...]
-    """Of its runs."""
+    """The labels of its runs."""
 
 
 class ResultFiles(Protocol):
-    """Makes sessions of other tools' results, for as long as they are compared."""
+    """Imports other tools' results as sessions, kept while they are compared."""
 
     def sessions_in(self, path: Path) -> list[FoundSession]:
-        """One a run that stands in the file; the same when asked again.
+        """One session per run in the file; repeated calls give the same sessions.
 
         Raises:
             UsageError: no tool we know wrote it, or without its requests.
@@ -134,15 +134,15 @@ class ResultFiles(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """What one word means."""
+    """The sessions that one typed word stands for."""
 
     runs: list[FoundSession]
     label: str | None = None
-    """What people call them together."""
+    """A common name for the runs."""
 
 
 def grouped(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """The words of each side.
+    """Group the words by side.
 
     Raises:
         UsageError: there are not two sides, or nothing stands on one.
@@ -181,7 +181,7 @@ def _in_short(words: Sequence[str]) -> str:
 def find_sides(
     words: Sequence[str], database: Path, results: ResultFiles | None = None
 ) -> list[FoundSide]:
-    """What the words mean.
+    """Find the sessions that the words stand for.
 
     Raises:
         UsageError: they cannot be compared.
@@ -228,7 +228,7 @@ def _refuse(runs: Sequence[FoundSession]) -> None:
 
 
 def _run_labels(sides: Sequence[Sequence[FoundSession]]) -> list[list[str]]:
-    """Names; where two are the same, with what tells them apart."""
+    """Names of the runs; equal names get a folder, a file name or an id."""
     runs = [run for side in sides for run in side]
     ways = (
         [run.name for run in runs],
@@ -241,12 +241,12 @@ def _run_labels(sides: Sequence[Sequence[FoundSession]]) -> list[list[str]]:
 
 
 def _with_folder(run: FoundSession) -> str:
-    """Of results: all that a tool writes may be called the same."""
+    """The name with its folder, as a tool's result files may all have one name."""
     return f"{run.result.parent.name}/{run.name}" if run.result else run.name
 
 
 class _Finder:
-    """Finds what words mean; of each file the sessions are listed once."""
+    """Finds sessions by word; lists the sessions of each file once."""
 
     def __init__(self, database: Path, results: ResultFiles | None) -> None:
         self._database = database
@@ -254,7 +254,7 @@ class _Finder:
         self._listed: dict[Path, list[SessionRow]] = {}
 
     def find(self, word: str) -> _Word:
-        """Sessions of the usual file, or of files that are named."""
+        """Sessions in the default database, or in files that the word names."""
         path, _, tag = word.rpartition(f":{TAG}")
         if word.startswith(TAG):
             return self._tagged(self._database, word.removeprefix(TAG))
@@ -311,7 +311,7 @@ class _Finder:
         return _Word([FoundSession(database, row) for row in reversed(found)], tag)
 
     def _folder(self, folder: Path, word: str) -> _Word:
-        """All runs in a folder; a session of that name in the record comes in doubt."""
+        """All runs in a folder; an error if a session has that name as well."""
         if "/" not in word and self._is_named(word):
             raise UsageError(
                 f"{word} is a session of {self._database} and a directory: write "
@@ -339,7 +339,7 @@ class _Finder:
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
-    """Its files that may hold runs, in order of their names.
+    """Files in the folder that may hold runs, by name.
 
     Raises:
         UsageError: it cannot be read, or there are too many.
@@ -361,7 +361,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 def _is_result(path: Path) -> bool:
-    """It is no session file of ours, and does not claim to be one."""
+    """Whether the file is neither a session file nor named like one."""
     if path.suffix in SESSION_FILES:
         return False
     try:

@@ -1,1 +1,1 @@
-"""How sure a difference is: of one row, of repeated runs, of all rows."""
+"""Statistics: significance of one metric, of repeated runs, and of all metrics."""

@@ -1,10 +1,10 @@
-"""Verdicts on many metrics that hang together, so that a false alarm stays rare.
+"""Adjusts p-values for many correlated metrics, so that false alarms stay rare.
 
-A table of forty rows is a few facts seen many ways: when TTFT is late by chance, its
-mean and its p90 are, too, at every vantage. Westfall and Young's step-down holds the
-chance of even one false alarm to 5% and pays only for what is new in a row
-(Westfall and Young 1993, Resampling-Based Multiple Testing, min-P). How rows hang
-together is taken from the same blocks of time: what each block adds to a row.
+A table of forty rows shows a few facts in many ways: if TTFT is high by chance, so are
+its mean and its p90, at every vantage. Westfall and Young's step-down keeps the chance
+of even one false alarm at 5%, and correlated rows cost little (Westfall and Young 1993,
+Resampling-Based Multiple Testing, min-P). Correlations are taken from the same blocks
+of time: what each block contributes to a row.
 
 The rows people look at first get a larger share of the 5% (weighted min-P; Westfall,
 Kropf and Finos 2004, Weighted FWE-controlling methods in high-dimensional situations).
@@ -20,22 +20,22 @@ from inferwatch.studies.compare.statistics.resampling import Floats
 
 DRAWS = 12_000
 CHUNK = 4_000
-"""Draws at a time."""
+"""How many draws are made at a time."""
 NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True)
 class FamilyMember:
-    """One row: how sure it is by itself, what it weighs, what blocks add to it."""
+    """One row: its own p-value, its weight, and each block's contribution."""
 
     p_value: float
     weight: float
     parts: Floats | None
-    """Of every block of every session; None or all alike: it stands alone."""
+    """For every block of every session; None or constant means it is uncorrelated."""
 
 
 def adjusted(members: Sequence[FamilyMember], seed: int) -> list[float]:
-    """p-values that are at most alpha in all true rows together so often.
+    """p-values adjusted so that any false alarm has at most probability alpha.
 
     Args:
         members: The family, each with as many parts as the others.
@@ -63,7 +63,7 @@ def adjusted(members: Sequence[FamilyMember], seed: int) -> list[float]:
 
 
 def _chances(members: Sequence[FamilyMember], seed: int) -> "list[Floats]":
-    """p-values of rows between which there is no difference, hanging together so."""
+    """Draws of p-values under the null hypothesis, correlated like the rows."""
     random = np.random.default_rng((seed, len(members)))
     spreads, axes = np.linalg.eigh(_together(members))
     mixing = (axes * np.sqrt(np.maximum(spreads, 0.0))).T
@@ -74,11 +74,11 @@ def _chances(members: Sequence[FamilyMember], seed: int) -> "list[Floats]":
 
 
 def _together(members: Sequence[FamilyMember]) -> Floats:
-    """How rows hang together: correlations, as far as blocks are sure of them.
+    """Correlations between rows, shrunk to allow for the few blocks.
 
-    Twenty blocks find rows alike by a fifth that have nothing in common, which would
-    make alarms too many. The third power leaves of that almost nothing, of rows that
-    are one fact all, and what comes out still is a correlation matrix (Schur 1911).
+    Twenty blocks give unrelated rows a correlation of about 0.2 by chance, which would
+    raise too many alarms. The third power reduces that to almost nothing but keeps
+    correlations near 1, and the result is still a correlation matrix (Schur 1911).
     """
     most = max((len(e.parts) for e in members if e.parts is not None), default=1)
     parts = np.zeros((most, len(members)))
@@ -100,6 +100,6 @@ _BEYOND = np.array(
 
 
 def _beyond(deviates: Floats) -> Floats:
-    """How often a normal goes as far, on either side: from a fine table."""
+    """Two-sided normal tail probabilities, from a fine table."""
     near = np.minimum(np.abs(deviates), _FARTHEST) / _STEP
     return np.asarray(_BEYOND[np.rint(near).astype(np.intp)], np.float64)

@@ -1,9 +1,9 @@
-"""A p99 that few requests cannot measure may still be told from another.
+"""Decides between two p99 even if one has too few requests for an interval.
 
 A p99 is never below its p90, which far fewer requests measure well. Where the p90 of
 one session lies beyond the p99 of the other, their p99 differ, however wide the
 interval of the first would be: an engine that let one request in ten wait is told from
-one that let none. By how much at most stays unknown; by how much at least is known.
+one that let none. The difference has a lower bound but no upper one.
 """
 
 import math
@@ -17,18 +17,18 @@ from inferwatch.studies.compare.statistics.significance import (
 )
 
 FARTHEST = math.exp(MOST_LOG)
-"""What an end is that is not known."""
+"""Stands for the unknown end of an interval."""
 
 
 def nearer_than(metric: JudgedMetric) -> JudgedMetric | None:
-    """The p90 of what that is a p99 of; None of other numbers."""
+    """The p90 of the same distribution as this p99; None for other metrics."""
     if not metric.needs_length:
         return None
     return KEYS[metric.key.replace("p99", "p90")]
 
 
 class TailDifference:
-    """How two p99 differ at least: as :class:`Difference`, and open on one side.
+    """A lower bound of the difference of two p99, with an interval open on one side.
 
     Args:
         tails: One p99 and the other.
@@ -51,22 +51,22 @@ class TailDifference:
 
     @property
     def p_value(self) -> float:
-        """How often chance alone would take even the p90 so far."""
+        """The p-value of the difference between the one's p99 and the other's p90."""
         return self._apart.p_value
 
     @property
     def holds(self) -> bool:
-        """The p90 of the higher one does lie beyond, and by more than chance."""
+        """Whether the higher side's p90 is significantly beyond the other's p99."""
         same_way = self._apart.difference * self.difference > 0
         return same_way and self.p_value <= ALPHA
 
     def span(self, alpha: float = ALPHA) -> Interval:
-        """The interval of the difference; its far end is not known."""
+        """The interval of the difference, open at the far end."""
         low, high = self._apart.span(alpha)
         return (low, FARTHEST) if self.difference > 0 else (-self.a, high)
 
     def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
-        """The interval of the ratio; its far end is not known."""
+        """The interval of the ratio, open at the far end."""
         span = self._apart.ratio_span(alpha)
         if span is None:
             return None

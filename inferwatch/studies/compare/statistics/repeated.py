@@ -1,12 +1,13 @@
-"""Several runs of a setting: what differs between runs is seen, and counted.
+"""Compares sides with several runs each, so that run-to-run variation counts.
 
-A machine drifts between runs: how much, only runs can tell, so each is one observation
-and Welch's t judges the logarithms of what the runs measured (Welch 1947). Drawing
-requests again within runs on top would count their noise twice. Runs are not paired by
-their order: of three pairs two degrees of freedom are left, and where the machine
-drifts steadily and A always comes first, pairs cover the truth in 71%, not 95%.
+A machine drifts between runs, and only repeated runs show how much. So each run is one
+observation, and Welch's t test compares the logarithms of what the runs measured (Welch
+1947). Resampling requests within runs on top would count their noise twice. Runs are
+not paired by their order: three pairs leave two degrees of freedom, and where the
+machine drifts steadily and A always comes first, intervals of pairs cover the truth in
+71%, not 95%.
 
-Where one side has a single run, how much its runs would differ is taken from the other.
+Where one side has a single run, the other side's variance is used for it.
 """
 
 import math
@@ -25,16 +26,16 @@ from inferwatch.studies.compare.statistics.significance import (
 )
 
 FINEST = 3e-4
-"""Of a value: counted to a thousandth, runs may be equal and yet not be the same."""
+"""Values are rounded to a thousandth, so runs with equal values may still differ."""
 MOST_RUNS = 30
-"""More on a side are out of reach."""
+"""With more runs than this no estimate of further runs is given."""
 
 
 class RunDifference:
-    """How one number differs between the runs of two sides; as :class:`Difference`."""
+    """The difference of one number between sides of several runs each."""
 
     def __init__(self, a: Sequence[float], b: Sequence[float]) -> None:
-        """What each run measured; one side has two or more."""
+        """``a`` and ``b`` are what each run measured; one needs two or more runs."""
         self.runs = len(a), len(b)
         self._logs = min(*a, *b) > 0
         self.a, self.b = self._middle(a), self._middle(b)
@@ -47,7 +48,7 @@ class RunDifference:
         self._away = float(values[1].mean() - values[0].mean())
 
     def _middle(self, values: Sequence[float]) -> float:
-        """As :meth:`Side.value_of` makes one number of several runs."""
+        """The mean of a side's runs, as :meth:`ComparedSide.value_of` computes it."""
         return geometric_mean(values) if self._logs else fmean(values)
 
     @property
@@ -56,18 +57,18 @@ class RunDifference:
 
     @property
     def ratio(self) -> float | None:
-        """B / a; None where a is nothing."""
+        """B / a; None if a is 0."""
         return self.b / self.a if self.a else None
 
     def span(self, alpha: float = ALPHA) -> Interval:
-        """The interval of the difference: where there is a ratio, what it says of a."""
+        """The interval of the difference, derived from the ratio's if there is one."""
         if (ratios := self.ratio_span(alpha)) is not None:
             return self.a * (ratios[0] - 1), self.a * (ratios[1] - 1)
         reach = t_beyond(alpha, self._freedom) * self._error
         return self.difference - reach, self.difference + reach
 
     def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
-        """The interval of the ratio; None where a run measured nothing."""
+        """The interval of the ratio; None if a run measured 0."""
         if not self._logs:
             return None
         reach = t_beyond(alpha, self._freedom) * self._error
@@ -77,13 +78,13 @@ class RunDifference:
 
     @property
     def p_value(self) -> float:
-        """How often chance alone would make them differ as much."""
+        """The two-sided p-value."""
         if not self._error:
             return 1.0
         return beyond_t(abs(self._away) / self._error, self._freedom)
 
     def more_runs(self, times: float) -> int | None:
-        """A side, until the interval is so many times narrower; None: too many."""
+        """Further runs per side to narrow the interval ``times``-fold, or None."""
         fewest = min(self.runs)
         now = t_beyond(ALPHA, self._freedom) * self._error
         spread = self._error / math.sqrt(sum(1 / runs for runs in self.runs))
@@ -95,14 +96,14 @@ class RunDifference:
 
 
 def _spreads(values: Sequence[Floats], least: float) -> list[float]:
-    """Variances of runs; that of a single run is the other side's."""
+    """Variances of the runs; a side with one run uses the other side's."""
     known = [float(v.var(ddof=1)) if len(v) > 1 else None for v in values]
     other = next(each for each in known if each is not None)
     return [max(other if v is None else v, least**2) for v in known]
 
 
 def _freedom(parts: Sequence[float], runs: tuple[int, int]) -> float:
-    """Welch's, or of the one side that tells; rounded down to a tenth."""
+    """Welch's degrees of freedom, rounded down to a tenth."""
     if min(runs) == 1:
         return max(runs) - 1.0
     below = sum(p * p / (n - 1) for p, n in zip(parts, runs, strict=True))

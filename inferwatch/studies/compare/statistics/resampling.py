@@ -1,11 +1,11 @@
-"""Blocks of a session's time, and the session drawn anew from them.
+"""Block bootstrap: a session's time in blocks, and resamplings of those blocks.
 
-A block must be long against the memory of the series, or blocks are not independent;
-few long blocks cost little, as ten to thirty batches say nearly all there is to say
-(Schmeiser 1982, Batch size effects in the analysis of simulation output; Law and
-Kelton, Simulation Modeling and Analysis, "batch means"). The memory is the integrated
-autocorrelation time, summed over the initial positive sequence (Geyer 1992, Practical
-Markov chain Monte Carlo).
+A block must be long compared with the autocorrelation time ("memory") of the series, or
+blocks are not independent. A few long blocks cost little, as ten to thirty batches say
+nearly all there is to say (Schmeiser 1982, Batch size effects in the analysis of
+simulation output; Law and Kelton, Simulation Modeling and Analysis, "batch means"). The
+memory is the integrated autocorrelation time, summed over the initial positive sequence
+(Geyer 1992, Practical Markov chain Monte Carlo).
 """
 
 from dataclasses import dataclass
@@ -21,25 +21,25 @@ from inferwatch.metrics.series.quantiles import CELL_SHIFT, Ints
 Floats = npt.NDArray[np.float64]
 
 BINS = 240
-"""Of a span: fine enough for its memory, and for a chart."""
+"""Bins per span: fine enough for its autocorrelation time and for a chart."""
 PIECES = 60
-"""Of a span, by which values are counted; blocks are made of them."""
+"""Pieces per span for which values are counted; blocks consist of whole pieces."""
 CHOICES = (30, 20, 15, 12, 10, 6)
-"""Blocks of whole pieces."""
+"""Possible numbers of blocks; each divides PIECES."""
 CHANCES = 20
-"""Blocks by which metrics are told to hang together: the same of all metrics."""
+"""Number of blocks for correlations between metrics, the same for all of them."""
 MEMORIES_A_BLOCK = 10
 MEMORIES_MADE_UP_FOR = 5
-"""Of shorter ones, where what they understate is made up for: more tell more."""
+"""For shorter blocks, whose understated spread is corrected by :func:`left_over`."""
 LEAST_MEMORIES = {0.99: 20, 0.90: 20}
-"""A span of fewer says too little of that quantile."""
+"""Shortest span for a quantile, in autocorrelation times."""
 LEAST_MEMORIES_ELSE = 10
 LEAST_BLOCKS = 3.0
-"""Fewer of them that hold anything are no sample."""
+"""Fewest effective blocks for an interval."""
 
 
 def memories(values: Floats) -> float:
-    """How many times its memory a series is long; unknown bins are passed over."""
+    """Length of a series in autocorrelation times; unknown bins are interpolated."""
     known = np.isfinite(values)
     if known.sum() < 10:
         return float(len(values))
@@ -48,7 +48,7 @@ def memories(values: Floats) -> float:
 
 
 def _autocorrelation_time(values: Floats) -> float:
-    """In bins; 1 when they are independent."""
+    """The integrated autocorrelation time in bins; 1 if bins are independent."""
     covariance = autocovariance(values)
     if covariance[0] <= 0:
         return 1.0
@@ -59,7 +59,7 @@ def _autocorrelation_time(values: Floats) -> float:
 
 
 def blocks_for(long: float, each: float = MEMORIES_A_BLOCK) -> int:
-    """How many blocks to cut a span into that is so many memories long.
+    """How many blocks to cut a span into, given its length in autocorrelation times.
 
     Args:
         long: So many.
@@ -69,23 +69,24 @@ def blocks_for(long: float, each: float = MEMORIES_A_BLOCK) -> int:
 
 
 def too_short(long: float, share: float | None) -> float:
-    """How many times as long it should be; up to 1 it is long enough."""
+    """How many times longer the span should be; at most 1 if it is long enough."""
     least = LEAST_MEMORIES.get(share or 0.0, LEAST_MEMORIES_ELSE)
     return least / long
 
 
 def left_over(long: float, blocks: int) -> float:
-    """Blocks that still resemble their neighbours vary too little: by this factor.
+    """Factor by which correlated blocks understate the standard error.
 
-    Of a first-order process the variance of a block's mean lacks memory / 2 lengths.
+    For a first-order process the variance of a block's mean is too small by memory / 2
+    block lengths.
     """
     return float(1 / np.sqrt(1 - min(blocks / long / 2, 0.75)))
 
 
 def as_many_blocks(amounts: Floats) -> float:
-    """How many blocks with as much in each would say as much: fewer than there are.
+    """The effective number of blocks, given the amount in each.
 
-    Of a load that sends all at once it is one, whatever the length of the session.
+    It is 1 for a load that sends all requests at once, however long the session is.
     """
     squares = float((amounts**2).sum())
     return float(amounts.sum()) ** 2 / squares if squares else 0.0
@@ -103,12 +104,12 @@ def merged(pieces: Floats, blocks: int) -> Floats:
 # is fixed whatever the session.
 
 BUFFERED = 500_000
-"""Values that are gathered before they are counted at one go."""
+"""Values are buffered up to this number before they are counted."""
 FEW = 5_000
-"""So many are counted as they are."""
+"""Up to this many values are counted exactly."""
 FIRST_CELL = int(np.float64(1.0).view(np.int64)) >> CELL_SHIFT
 LAST_CELL = int(np.float64(1e14).view(np.int64)) >> CELL_SHIFT
-"""A day and more, in ns."""
+"""The upper limit is more than a day, in ns."""
 CELLS = LAST_CELL - FIRST_CELL + 1
 
 
@@ -119,11 +120,11 @@ class CountedValues:
     counts: Ints
     """Pieces of the span by cells."""
     values_s: Floats
-    """What a cell's values are taken for, ascending."""
+    """The value that stands for each cell, ascending."""
     sums_s: Floats
-    """Exact, one a bin."""
+    """Exact sums, one per bin."""
     bins: Floats
-    """How many values, one a bin."""
+    """The number of values in each bin."""
 
     @property
     def n(self) -> int:
@@ -131,14 +132,14 @@ class CountedValues:
 
     @property
     def means(self) -> Floats:
-        """One a bin; not a number where there is no value."""
+        """The mean of each bin; NaN where there is no value."""
         found = np.full(BINS, np.nan)
         np.divide(self.sums_s, self.bins, out=found, where=self.bins > 0)
         return found
 
     @cached_property
     def upto(self) -> Ints:
-        """How many values are as small as a cell's, or smaller."""
+        """The cumulative count of values, by cell."""
         return np.cumsum(self.counts.sum(axis=0))
 
     @cached_property
@@ -146,14 +147,14 @@ class CountedValues:
         return {}
 
     def upto_in(self, blocks: int) -> Floats:
-        """The same in each of so many blocks: cells by blocks."""
+        """The cumulative count within each block; shape is cells by blocks."""
         if blocks not in self._upto_by_blocks:
             counts = merged(self.counts.astype(np.float64), blocks).T
             self._upto_by_blocks[blocks] = np.cumsum(counts, axis=0)
         return self._upto_by_blocks[blocks]
 
     def quantile_s(self, share: float) -> float:
-        """Nearest rank, as everywhere; there must be a value."""
+        """The quantile by nearest rank, as everywhere; needs at least one value."""
         return float(self.values_s[self.cell_of(share)])
 
     def cell_of(self, share: float) -> int:
@@ -171,7 +172,7 @@ class ValueCounter:
         self._buffered = 0
 
     def add(self, place: Ints, values_ns: Ints) -> None:
-        """Values and the bin each is in; those out of range are left out."""
+        """Add values with their bins; those outside the span are dropped."""
         within = (place >= 0) & (place < BINS)
         self._waiting.append((place[within], values_ns[within]))
         self._buffered += len(place)
@@ -202,20 +203,20 @@ class ValueCounter:
 
 
 def cells_of(values_ns: Ints) -> Ints:
-    """Below a nanosecond is one cell, too."""
+    """The histogram cell of each value; values below 1 ns share the first cell."""
     bits = np.maximum(values_ns, 1).astype(np.float64).view(np.int64)
     return np.asarray(np.minimum((bits >> CELL_SHIFT) - FIRST_CELL, CELLS - 1))
 
 
 def middle_of(cells: Ints) -> Floats:
-    """The middle of each, in ns; whole below a thousand."""
+    """The middle of each cell in ns; whole numbers below 1024."""
     bits = ((cells + FIRST_CELL) << CELL_SHIFT) + (1 << (CELL_SHIFT - 1))
     middles = bits.view(np.float64)
     return np.where(middles < 1024, np.floor(middles), middles)
 
 
 def counted(place: Ints, values_ns: Ints) -> CountedValues:
-    """Of values that are there at once: exact, unless they are many."""
+    """Count values that are all in memory: exactly, unless there are many."""
     within = (place >= 0) & (place < BINS)
     place, values_ns = place[within], values_ns[within]
     if len(values_ns) > FEW:
@@ -246,10 +247,10 @@ DRAWS = 4000
 
 @dataclass(frozen=True, slots=True)
 class Draws:
-    """How often each block of time was drawn in each resampling of a session."""
+    """How often each block of time occurs in each resampling of a session."""
 
     weights: Floats
-    """Draws by blocks."""
+    """Shape: draws by blocks."""
 
     @property
     def blocks(self) -> int:
@@ -257,24 +258,24 @@ class Draws:
 
     @classmethod
     def make(cls, blocks: int, seed: tuple[int, ...], draws: int = DRAWS) -> "Draws":
-        """Always the same for a seed."""
+        """Draws that are the same for the same seed."""
         random = np.random.default_rng(seed)
         equal = np.full(blocks, 1 / blocks)
         return cls(random.multinomial(blocks, equal, size=draws).astype(np.float64))
 
     @classmethod
     def each_left_out(cls, blocks: int) -> "Draws":
-        """The session without one of its blocks, for each of them (jackknife)."""
+        """Leave out one block at a time (jackknife)."""
         return cls(np.ones((blocks, blocks)) - np.eye(blocks))
 
     def ratios(self, above: Floats, below: Floats) -> Floats:
-        """Of sums over blocks: a mean, or a rate; unknown where below is nothing."""
+        """The ratio of block sums in each draw; NaN if the denominator is 0."""
         divisor = self.weights @ below
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray((self.weights @ above) / divisor, np.float64)
 
     def quantiles(self, values: CountedValues, share: float) -> Floats:
-        """One for each draw, nearest rank: halved until it is found."""
+        """The quantile in each draw by nearest rank, found by bisection."""
         upto = values.upto_in(self.blocks)
         ranks = np.ceil(share * (self.weights @ upto[-1]) - 1e-6)
         low = np.zeros(len(ranks), np.int64)

@@ -1,14 +1,14 @@
-"""How two sessions differ in one number, and how sure that is.
+"""The difference of one number between two sessions, with interval and p-value.
 
-The interval is the expanded percentile interval: quantiles of the resampled
-differences at levels a little further out, so that few blocks make it as wide as
-Student's t would (Hesterberg 2015, What Teachers Should Know About the Bootstrap,
-The American Statistician 69). It follows the skew of a p99, which mean ± 2 s.e. cannot.
+The interval is the expanded percentile interval: quantiles of the resampled differences
+at levels a little further out, so that few blocks make it as wide as Student's t would
+(Hesterberg 2015, What Teachers Should Know About the Bootstrap, The American
+Statistician 69). It follows the skew of a p99, which mean ± 2 s.e. cannot.
 
 Levels so far out that few draws lie there are not read off the draws: six blocks can be
-drawn in so few ways that the outermost draws say nothing of one chance in a thousand.
-There the interval and the p-value go on as a normal distribution would, on each side
-from the last level that enough draws support.
+drawn in so few ways that the outermost draws say nothing about one chance in a
+thousand. There the interval and the p-value continue as a normal distribution would, on
+each side from the last level that enough draws support.
 """
 
 import math
@@ -24,29 +24,29 @@ from inferwatch.studies.compare.statistics.resampling import Floats
 
 NORMAL = NormalDist()
 FEWEST_BEYOND = 10
-"""With fewer draws on the other side of zero their share is no probability."""
+"""With fewer draws on the other side of zero, their share is not used as p-value."""
 DUST = 1e-12
-"""Of a number: what sums of floats leave of no difference."""
+"""Relative rounding error of float sums, below which a difference is zero."""
 MOST_LOG = 700.0
-"""Of a ratio: beyond, it is no number of a computer's."""
+"""Limit of log ratios, so that their exponential is a finite float."""
 
 Interval = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Resampled:
-    """One number of one session as measured, and as it might have been by chance."""
+    """One number of one session, as measured and in each resampling."""
 
     value: float
     draws: Floats
     blocks: float
-    """That hold as much: see :func:`resampling.as_many_blocks`."""
+    """The effective number of blocks; see :func:`resampling.as_many_blocks`."""
     left_over: float = 1.0
-    """By how much blocks that are too short understate the spread."""
+    """Factor by which blocks that are too short understate the spread."""
 
 
 class AnyDifference(Protocol):
-    """How one number of side B differs from that of A, by whatever statistic."""
+    """The difference of one number between sides A and B, by any statistic."""
 
     a: float
     b: float
@@ -57,24 +57,24 @@ class AnyDifference(Protocol):
 
     @property
     def ratio(self) -> float | None:
-        """B / a; None where a is nothing."""
+        """B / a; None if a is 0."""
 
     def span(self, alpha: float = ALPHA) -> Interval:
         """The interval of the difference."""
 
     def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
-        """The interval of the ratio; None where there is no ratio."""
+        """The interval of the ratio; None if there is no ratio."""
 
     @property
     def p_value(self) -> float:
-        """How often chance alone would make them differ as much."""
+        """The two-sided p-value."""
 
 
 class Difference:
-    """How one number of session B differs from that of A, with interval and p-value.
+    """The difference of one number between sessions A and B, from resamplings.
 
-    Paired sessions were resampled together: each draw has the same blocks of both, so
-    what both had in common (a burst, a long prompt) is in neither's favour.
+    Paired sessions are resampled together: each draw has the same blocks of both, so
+    that what affected both (a burst, a long prompt) cancels out.
     """
 
     def __init__(self, a: Resampled, b: Resampled, *, paired: bool = False) -> None:
@@ -102,14 +102,14 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """B / a; None where a is nothing."""
+        """B / a; None if a is 0."""
         return self.b / self.a if self.a else None
 
     def span(self, alpha: float = ALPHA) -> Interval:
-        """The interval of the difference; on the same side of zero as the ratio's of 1.
+        """The interval of the difference, consistent with the ratio's about zero.
 
-        Beyond the draws both go on as a normal distribution would, each on its own
-        scale, and might say different things: there the ratio's decides.
+        Beyond the draws, both continue as a normal distribution would, each on its own
+        scale, and could disagree about the sign. There the ratio's interval decides.
         """
         low, high = self._between(self._differences, self.difference, alpha)
         ratios = self.ratio_span(alpha)
@@ -120,7 +120,7 @@ class Difference:
         return low, high
 
     def ratio_span(self, alpha: float = ALPHA) -> Interval | None:
-        """The interval of the ratio; None where there is no ratio."""
+        """The interval of the ratio; None if there is no ratio."""
         if self._ratios is None:
             return None
         if not self._logs:
@@ -130,7 +130,7 @@ class Difference:
         return low, high
 
     def _between(self, drawn: Floats, value: float, alpha: float) -> Interval:
-        """So many standard errors off; on either side as its own draws say."""
+        """The interval from draws; each side uses its own draws' spread."""
         deviate = t_beyond(alpha, int(self._freedom)) * self._widening
         tail, least = NORMAL.cdf(-deviate), FEWEST_BEYOND / len(drawn)
         low, high = map(
@@ -146,7 +146,7 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """How often chance alone would make them differ as much."""
+        """The two-sided p-value."""
         below = float((self._differences < 0).sum())
         below += float((self._differences == 0).sum()) / 2
         draws = len(self._differences)
@@ -157,10 +157,10 @@ class Difference:
         return beyond_t(deviate / self._widening, self._freedom)
 
     def _far_off(self) -> float:
-        """How many standard errors, when draws do not reach zero.
+        """Distance from zero in standard errors, where the draws do not reach zero.
 
-        By the spread on the side of zero: a p99 is skewed, and the other tail says
-        nothing of whether there is a difference.
+        It uses the spread on the side of zero: a p99 is skewed, and its other tail does
+        not show whether there is a difference.
         """
         if self._ratios is not None and self._logs:
             drawn, away = np.log(self._ratios), math.log(self.b / self.a)
@@ -199,7 +199,7 @@ HALVINGS = 60
 
 
 def beyond_t(t: float, freedom: float) -> float:
-    """How often chance goes as far as t, on either side."""
+    """The two-sided tail probability of Student's t."""
     whole = max(math.floor(freedom), 1)
     if freedom > whole:
         part = freedom - whole
@@ -220,7 +220,7 @@ def beyond_t(t: float, freedom: float) -> float:
 
 @lru_cache(maxsize=4096)
 def t_beyond(share: float, freedom: float) -> float:
-    """The t that chance goes beyond so often, on either side."""
+    """The two-sided critical value of Student's t."""
     low, high = 0.0, FARTHEST
     for _ in range(HALVINGS):
         middle = (low + high) / 2
@@ -239,7 +239,7 @@ def freedom_of(variances: Interval, blocks: tuple[float, float]) -> float:
 
 
 def widening(variances: Interval, blocks: tuple[float, float]) -> float:
-    """Resampling b blocks makes 1 - 1/b of the variance: what makes up for it."""
+    """Correct for resampling b blocks giving only 1 - 1/b of the variance."""
     together = sum(variances)
     if together <= 0:
         return 1.0

@@ -1,12 +1,13 @@
-"""Did a number rise or fall through a session, bit by bit or once for all?
+"""Tests whether a number rose or fell during a session, gradually or in one step.
 
-The means of equal blocks of time, each several memories long, are nearly independent
-whatever the series, so the slope of a straight line through their logarithms is judged
-by Student's t (batch means: Law and Kelton, Simulation Modeling and Analysis; the test
-of a slope: Draper and Smith, Applied Regression Analysis, ch. 1). A step gives the line
-a slope, too. The memory is that of what the line leaves, or the best step, whichever
-leaves less of it: with the change in it every drift would look like a long memory, and
-so be excused. Bursts scatter the blocks, and widen what chance can do.
+The means of equal blocks of time, each several autocorrelation times ("memories") long,
+are nearly independent whatever the series, so the slope of a straight line through
+their logarithms is judged by Student's t (batch means: Law and Kelton, Simulation
+Modeling and Analysis; the test of a slope: Draper and Smith, Applied Regression
+Analysis, ch. 1). A step gives the line a slope, too. The memory is measured on the
+residuals of the line or of the best step, whichever is shorter: with the change in it
+every drift would look like a long memory, and so be excused. Bursts scatter the blocks
+and so widen the interval.
 """
 
 from dataclasses import dataclass
@@ -24,28 +25,28 @@ from inferwatch.studies.compare.statistics.resampling import (
 from inferwatch.studies.compare.statistics.significance import beyond_t
 
 LEAST_MEMORIES = 30
-"""A shorter series wanders so slowly that it cannot be told from a drift."""
+"""Fewest autocorrelation times; a shorter series' wandering looks like a drift."""
 LEAST_KNOWN = 10
-"""Of the bins: of fewer no memory is known."""
+"""Fewest known bins for estimating the autocorrelation time."""
 THIRDS = 3
 EDGE = 0.15
-"""Of the session: a step nearer to its ends is a burst or a warm-up."""
+"""A step nearer to either end, as a share of the session, is a burst or warm-up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """How a number went from the first third of a session to the last."""
+    """The change of a number from the first third of a session to the last."""
 
     ratio: float
-    """The mean of the last third by that of the first."""
+    """The mean of the last third divided by that of the first."""
     p_value: float
-    """How often chance alone makes as steep a line."""
+    """The p-value of the slope."""
 
 
 def trend_of(above: Floats, below: Floats) -> Trend | None:
-    """Of a mean or rate, as sums above and below the line, one a bin.
+    """The trend of a mean or rate, from numerators and denominators per bin.
 
-    None where there is too little of it, or its memory too long to tell.
+    None if there are too few values, or if the autocorrelation time is too long.
     """
     known = (below > 0) & (above > 0)
     if known.sum() < LEAST_KNOWN:
@@ -72,7 +73,7 @@ def _without_line(values: Floats) -> Floats:
 
 
 def _without_step(values: Floats) -> Floats:
-    """Of all places for one, that which leaves the least."""
+    """The residuals after removing the best-fitting step."""
     known = np.isfinite(values)
     sums, counts = np.cumsum(np.where(known, values, 0.0)), np.cumsum(known)
     places = np.arange(int(BINS * EDGE), int(BINS * (1 - EDGE)))

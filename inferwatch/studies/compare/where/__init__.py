@@ -1,1 +1,1 @@
-"""When and for whom a metric changed most."""
+"""Finds when a metric changed most, and for which requests."""

@@ -1,4 +1,4 @@
-"""Requests of two sides in groups that can be compared: lengths, classes, turns."""
+"""Groups both sides' requests by prompt length, class or turn, to compare them."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from inferwatch.studies.compare.reading.request_kinds import (
 from inferwatch.studies.compare.where.measure import FEWEST
 
 UNLABELLED = 0.05
-"""Of the requests of a side; of more there is no telling."""
+"""With a larger share of unlabelled requests a property is not used."""
 FEWEST_SHARE = 0.005
-"""Of the requests of a side, for a group of their own."""
+"""Smallest share of a side's requests for a group of its own."""
 MOST_GROUPS = 10
 LABELS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class KindPart:
-    """Some of the groups, which people have a word for."""
+    """One or several groups with a common name, such as ``over 1k``."""
 
     groups: tuple[int, ...]
     name: str
@@ -33,11 +33,11 @@ class KindPart:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """How one cut tells the requests of both sides apart."""
+    """The groups that one property divides both sides' requests into."""
 
     cut: Cut
     group_of: tuple[Ints, ...]
-    """By run, the first side's before the other's: a group for each label, or -1."""
+    """For each run, A's before B's: the group of each label, or -1."""
     count: int
     parts: tuple[KindPart, ...]
 
@@ -45,7 +45,7 @@ class Groups:
 def groups_of(
     cut: Cut, a: Sequence[KindCounts], b: Sequence[KindCounts]
 ) -> "Groups | None":
-    """None where there are not two groups that are large enough."""
+    """The groups; None if fewer than two are large enough."""
     if cut is Cut.CLASS:
         return _classes(a, b)
     n_a, n_b = _numbers(cut, a), _numbers(cut, b)
@@ -82,7 +82,7 @@ def _numbers(cut: Cut, runs: Sequence[KindCounts]) -> npt.NDArray[np.float64]:
 
 
 def _tops(n_a: npt.NDArray[np.float64], n_b: npt.NDArray[np.float64]) -> list[int]:
-    """The last label of each group, neighbours joined until there are enough."""
+    """The last label of each group; neighbours merge until each is large enough."""
     least_a, least_b = (max(FEWEST, FEWEST_SHARE * n.sum()) for n in (n_a, n_b))
     tops: list[int] = []
     a = b = 0.0
@@ -107,7 +107,7 @@ def _prompt_name(tops: Sequence[int], first: int, last: int) -> str:
 
 
 def _tokens(label: int) -> str:
-    """``64``, ``1k``: powers of two."""
+    """For example ``64`` or ``1k``; always a power of two."""
     most = most_tokens(label)
     for unit, size in (("M", 1 << 20), ("k", 1 << 10)):
         if most >= size:
@@ -127,7 +127,7 @@ def _turn_name(tops: Sequence[int], first: int, last: int) -> str:
 
 
 def _classes(a: Sequence[KindCounts], b: Sequence[KindCounts]) -> Groups | None:
-    """Those with enough requests each; all others are one that has no name."""
+    """One group per class with enough requests, and one unnamed group for the rest."""
     n_a, n_b = _by_name(a), _by_name(b)
     names = [
         name

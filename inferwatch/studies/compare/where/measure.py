@@ -1,8 +1,8 @@
-"""A statistic of values that are counted, and how much of its change is a part's.
+"""A statistic of counted values, and how much of its change a part explains.
 
-A part explains what would have changed, had only it become as it is on the other side;
-taken both ways round, as shares then add up to one (Shapley 1953, A Value for n-Person
-Games, with the part and the rest as its two players).
+A part explains the change that would result if only it became as it is on the other
+side. This is averaged over both orders, so that shares add up to one (Shapley 1953, A
+Value for n-Person Games, with the part and the rest as its two players).
 """
 
 from dataclasses import dataclass
@@ -17,28 +17,28 @@ from inferwatch.studies.compare.statistics.resampling import (
 )
 
 BEYOND = 10
-"""Values beyond a quantile, or it says nothing of a part."""
+"""Fewest values beyond a quantile of a part."""
 FEWEST = 30
-"""Values of a part on either side."""
+"""Fewest values of a part on either side."""
 SMALLER = {**STATISTICS, "p95": 0.95}
-"""What a part is judged by, where it is too small for the metric's own."""
+"""Statistics to fall back on when a part is too small for the metric's own."""
 _NONE = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A statistic of rows of counts, or of sums above and below a line."""
+    """A statistic of rows of counts, or of rows with a numerator and a denominator."""
 
     above: Floats
-    """What a column is worth: its value, or 1 if it is the sum above the line."""
+    """Each column's value; 1 for a column that is itself the numerator."""
     below: Floats
     share: float | None = None
-    """Of a quantile; None: a mean, or a rate."""
+    """The level of a quantile; None for a mean or a rate."""
     other: str | None = None
-    """Its name, where it is not the statistic that was asked for."""
+    """Name of the statistic, if it is not the metric's own."""
 
     def of(self, rows: Floats) -> float:
-        """Of all rows together; not a number of nothing."""
+        """The statistic over all rows together; NaN if they are empty."""
         return float(self.of_each(rows.sum(axis=0, keepdims=True))[0])
 
     def of_each(self, rows: Floats) -> Floats:
@@ -62,7 +62,7 @@ class Measure:
         return np.where(draws.weights @ below > 0, found, np.nan)
 
     def fit_for(self, fewest: float) -> "Measure | None":
-        """The nearest to it that says something of so few values."""
+        """The nearest statistic for which ``fewest`` values are enough, or None."""
         if fewest < FEWEST:
             return None
         if self.share is None or fewest * min(self.share, 1 - self.share) >= BEYOND:
@@ -76,7 +76,7 @@ class Measure:
 def explained(
     measure: Measure, parts: tuple[Floats, Floats], whole: tuple[Floats, Floats]
 ) -> Floats:
-    """The share of the change of the whole that is each part's.
+    """The share of the total change that each part explains.
 
     Args:
         measure: Of what.

@@ -1,10 +1,11 @@
-"""From when to when two sides differed: one stretch of time against all the rest.
+"""Finds the period in which two sides differed from the rest of the time.
 
-A stretch is looked for everywhere, and chance finds one, too: what counts is how seldom
-the best of the stretches stands out as much when blocks of time are put in any order
-(Good 2005, Permutation, Parametric and Bootstrap Tests of Hypotheses; stretches as by
-Olshen et al. 2004, Circular binary segmentation, Biostatistics 5). What lasts is
-measured first, stretch by stretch, so that the step itself is not taken for memory.
+All periods are searched, and chance finds one as well: what counts is how rarely the
+best period stands out as much when blocks of time are put in random order (Good 2005,
+Permutation, Parametric and Bootstrap Tests of Hypotheses; periods as by Olshen et al.
+2004, Circular binary segmentation, Biostatistics 5). The autocorrelation time is
+measured inside and outside of the period separately, so that the step itself does not
+count as memory.
 """
 
 from dataclasses import dataclass
@@ -23,23 +24,24 @@ from inferwatch.studies.compare.statistics.resampling import (
 from inferwatch.studies.compare.where.measure import Measure
 
 LEAST_BLOCKS = 3
-"""Of a stretch and of the rest: fewer have no spread."""
+"""Fewest blocks of a period and of the rest; fewer have no spread."""
 FIRST_LEAST = 9
-"""Pieces of a stretch, before the memory is known."""
+"""Fewest pieces of a period, before the autocorrelation time is known."""
 ORDERS = 4000
 FEW_ORDERS, MOST_BEYOND = 200, 20
 TWO_ENDS = 12.0
-"""By so many variances a stretch with two ends must be the better one."""
+"""A period with two ends must be better than one with one end by this many variances.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Onset:
-    """A stretch of the pieces of a span."""
+    """A period of the compared span, in pieces."""
 
     begin: int
     end: int
     blocks: int
-    """Of the whole span."""
+    """The number of blocks in the whole span."""
     p_value: float
 
     @property
@@ -49,11 +51,11 @@ class Onset:
 
 
 def leanings(rows: Floats, measure: Measure) -> Floats:
-    """By how much each piece is above what the whole is; together nothing.
+    """How far each piece is above the overall level; the values add up to 0.
 
-    Of a quantile: values beyond it, against as many as there should be. So it is told
-    even where a piece is too short for a quantile of its own, and a side that is
-    slower everywhere leans nowhere.
+    For a quantile: how many values are beyond it, compared with the expected number.
+    This works even where a piece is too short for a quantile of its own, and a side
+    that is slower everywhere gives 0.
     """
     n = rows @ measure.below
     whole = float(n.sum())
@@ -68,7 +70,7 @@ def leanings(rows: Floats, measure: Measure) -> Floats:
 
 
 def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
-    """The stretch that stands out most; None where the span is too short for one.
+    """The period that stands out most; None if the span is too short for one.
 
     Args:
         leaning: By how much each piece leans to the other side.
@@ -94,7 +96,7 @@ def onset(leaning: Floats, log_ratios: Floats, seed: int) -> Onset | None:
 
 
 def _first(log_ratios: Floats) -> tuple[int, int]:
-    """The stretch of the means, by which their memory is measured."""
+    """A first estimate of the period, for measuring the autocorrelation time."""
     known = np.isfinite(log_ratios)
     if not known.any():
         return 0, FIRST_LEAST
@@ -115,14 +117,14 @@ def _levelled(log_ratios: Floats, begin: int, end: int) -> Floats:
 
 
 def _stretches(length: int, least: int) -> tuple[Ints, Ints]:
-    """Where each begins and ends: neither it nor the rest is too short."""
+    """Begins and ends of all periods that leave enough inside and outside."""
     begin, end = np.triu_indices(length + 1, least)
     fits = end - begin <= length - least
     return begin[fits], end[fits]
 
 
 def _standing(upto: Floats, begin: Ints, end: Ints, length: int) -> Floats:
-    """How far the sum of each stretch is from what it would be by chance."""
+    """How far the sum of each period is from its expectation."""
     size = end - begin
     apart = upto[..., end] - upto[..., begin] - upto[..., -1:] * (size / length)
     return np.asarray(np.abs(apart) / np.sqrt(size * (length - size) / length))
@@ -140,7 +142,7 @@ def _most(orders: Floats) -> Floats:
 
 
 def _best(leaning: Floats, least: int, memory: float) -> tuple[int, int]:
-    """The best one; with two ends only if that is far better than with one."""
+    """The best period; one with two ends only if it is far better than with one."""
     length = len(leaning)
     begin, end = _stretches(length, least)
     found = _standing(_upto(leaning), begin, end, length)

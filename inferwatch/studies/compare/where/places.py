@@ -1,8 +1,8 @@
-"""Finds for whom, and when, the metrics of two sides changed the most.
+"""Finds for which requests, and when, the metrics of two sides changed most.
 
-Nothing is said of a part unless its change differs from that of the rest, at a level
-that all parts looked at share (Bonferroni), and unless it explains most of the change:
-who looks at a hundred corners finds something in five of them.
+A part is reported only if its change differs from that of the rest, at a level that all
+examined parts share (Bonferroni), and if it explains most of the change: of a hundred
+parts, five would stand out by chance.
 """
 
 import math
@@ -58,26 +58,26 @@ from inferwatch.studies.compare.where.split import (
 # is said of a moment must be of all of them, so only what they share is looked at.
 
 LEAST_SHARED = 0.5
-"""Of the longest span."""
+"""As a share of the longest span."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommonTime:
-    """The seconds that all spans share."""
+    """The seconds since load start that all runs' compared spans share."""
 
     from_s: float
     to_s: float
 
     @classmethod
     def of(cls, runs: Sequence[SessionNumbers]) -> "CommonTime | None":
-        """None where they share too little."""
+        """The shared time; None if it is too short."""
         spans = [run.span for run in runs]
         found = cls(max(s.from_s for s in spans), min(s.to_s for s in spans))
         longest = max(s.length_s for s in spans)
         return found if found.to_s - found.from_s >= LEAST_SHARED * longest else None
 
     def name_of(self, inside: Truths) -> str:
-        """``from 00:40``, ``until 00:25``, ``between 00:20 and 00:40``."""
+        """For example ``from 00:40``, ``until 00:25``, ``between 00:20 and 00:40``."""
         turns = np.flatnonzero(np.diff(inside.astype(int))) + 1
         moments = [self._clock(int(piece)) for piece in turns]
         if len(moments) == 1:
@@ -88,26 +88,26 @@ class CommonTime:
         return f"between {begin} and {end}"
 
     def _clock(self, piece: int) -> str:
-        """Hours only where there are some."""
+        """Clock time of a piece, with hours only if there are any."""
         at_s = self.from_s + (self.to_s - self.from_s) * piece / PIECES
         return format_clock(round(at_s) * NS_PER_S).strip().removeprefix("00:")
 
     def blocks_in(self, span: ComparedSpan, inside: Truths, blocks: int) -> Ints:
-        """In which block of a stretch each piece of a run lies; -1 in none."""
+        """The block in which each of a run's pieces lies; -1 for none."""
         rank = np.cumsum(inside) - 1
         block = np.where(inside, rank * blocks // int(inside.sum()), -1)
         places = np.array(self._places(span, PIECES))
         return np.where(places >= 0, block[places], -1)
 
     def _places(self, span: ComparedSpan, parts: int) -> "list[int]":
-        """In which of as many common parts each of a run's lies; -1 in none."""
+        """The common part in which each of a run's parts lies; -1 for none."""
         middles = span.from_s + span.length_s * (np.arange(parts) + 0.5) / parts
         share = (middles - self.from_s) / (self.to_s - self.from_s)
         place = np.floor(share * parts).astype(int)
         return [int(p) if 0 <= p < parts else -1 for p in place]
 
     def means(self, runs: Sequence[SessionNumbers], of: str) -> Floats:
-        """Of a side, one a bin; not a number where nothing is known."""
+        """A side's means, one per bin; NaN where nothing is known."""
         above, below = np.zeros(BINS), np.zeros(BINS)
         for run in runs:
             places = np.array(self._places(run.span, BINS))
@@ -119,7 +119,7 @@ class CommonTime:
         return found
 
     def rates(self, runs: Sequence[SessionNumbers], of: str) -> Floats:
-        """Sums above and below the line, by piece."""
+        """Numerator and denominator of a rate, by piece."""
         rows = np.zeros((PIECES, 2))
         for run in runs:
             lines = np.stack(_lines(run, of), axis=1)
@@ -151,14 +151,14 @@ def _lines(run: SessionNumbers, of: str) -> tuple[Floats, Floats]:
 
 @dataclass(frozen=True, slots=True)
 class TimedRows:
-    """One distribution, or one rate, of both sides by piece of common time."""
+    """One distribution or rate of both sides, by piece of common time."""
 
     a: Floats
     b: Floats
     above: Floats
     below: Floats
     log_ratios: Floats
-    """Of the means, one a bin."""
+    """Logarithms of the ratio of means, one per bin."""
     is_rate: bool
 
     @classmethod
@@ -168,7 +168,7 @@ class TimedRows:
         time: CommonTime,
         sides: tuple[Sequence[SessionNumbers], Sequence[SessionNumbers]],
     ) -> "TimedRows | None":
-        """None where it is not known of all runs."""
+        """The rows; None if any run lacks this distribution or rate."""
         runs = [run for side in sides for run in side]
         is_rate = all(name in run.sums for run in runs)
         if not is_rate and not all(name in run.counted for run in runs):
@@ -192,7 +192,7 @@ class TimedRows:
 def in_blocks(
     rows: TimedRows, own: Measure, inside: Truths, blocks: int
 ) -> tuple[Split, tuple[int, int]]:
-    """Each of the two in about as long blocks, and how many those are."""
+    """Split into ``inside`` and the rest, with the number of blocks of each."""
     found, numbers = [], []
     for these in (inside, ~inside):
         many = max(round(int(these.sum()) * blocks / PIECES), LEAST_BLOCKS)
@@ -211,16 +211,16 @@ def in_blocks(
 
 KINDS = (Cut.PROMPT, Cut.CLASS, Cut.TURN)
 PRESENT = 0.6
-"""Of the blocks must hold some of a part, or it is rather a time than a kind."""
+"""Share of the blocks that must contain the part; otherwise it is rather a period."""
 
 
 class KindTable:
-    """One latency of both sides: by group, block of time, and size."""
+    """One latency of both sides, by group of requests, block of time and size."""
 
     def __init__(
         self, runs: Sequence[KindCounts], first: int, blocks: int, long: float
     ) -> None:
-        """The first so many runs are the one side; pieces are blocks already."""
+        """The first ``first`` runs are side A's; their pieces are already blocks."""
         self._a, self._b = runs[:first], runs[first:]
         self._blocks, self.long = blocks, long
         self._cells = np.unique(np.concatenate([run.cells for run in runs]))
@@ -255,7 +255,7 @@ class KindTable:
     def split(
         self, metric: JudgedMetric, groups: Groups, part: KindPart, share: float
     ) -> Split | None:
-        """By the metric's own statistic, or by what so few values can tell."""
+        """By the metric's own statistic, or by one for which the values are enough."""
         sides = self._counted(groups)
         inside = np.isin(np.arange(groups.count), part.groups)
         part_a, rest_a, part_b, rest_b = rows = [
@@ -304,7 +304,7 @@ class KindTable:
     def _laid_out(
         self, runs: Sequence[tuple[KindCounts, Ints]], groups: Groups
     ) -> Floats:
-        """Runs stand one behind the other in time."""
+        """Counts by group, block and cell, with the runs one after the other."""
         blocks, cells = self._blocks, len(self._cells)
         parts = []
         for run, group_of in runs:
@@ -319,29 +319,29 @@ class KindTable:
 
 
 DRAWS = 1000
-"""Enough for one interval; fewer than for verdicts, as there are many parts."""
+"""Enough for an interval; fewer than for verdicts, as many parts are examined."""
 MOST = 2 / 3
-"""Of the change: what explains less is not where it is."""
+"""Least share of the change that a reported part explains."""
 CHANGED = frozenset(MetricVerdict) - {MetricVerdict.SAME, MetricVerdict.OPEN}
 RATES = frozenset(("output_tokens_per_s", "client.output_tokens_per_s"))
-"""Of rates only these are looked at; all distributions are."""
+"""Only these rates are examined, but all distributions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Of common time: which pieces, and of how many blocks."""
+    """A period of common time: which pieces are inside it, in how many blocks."""
 
     inside: Truths
     blocks: int
 
 
 class PlaceFinder:
-    """Looks at one pair of sides; draws are made once."""
+    """Examines one pair of sides; resamplings are made once."""
 
     def __init__(
         self, a: ComparedSide, b: ComparedSide, seed: int, allowed: float = 0.0
     ) -> None:
-        """So much, as a share, may come of what else the hosts did."""
+        """``allowed`` is the relative change that other work on hosts may explain."""
         self._a, self._b = a.runs, b.runs
         self._seed, self._allowed = seed, allowed
         pairing = None if a.is_repeated or b.is_repeated else a.first.pairing
@@ -358,7 +358,7 @@ class PlaceFinder:
         unclear: Sequence[JudgedMetric] = (),
         matters: float = 0.0,
     ) -> Iterator[ChangedPart]:
-        """One at most of each metric.
+        """At most one part for each metric.
 
         Args:
             changed: Of these a difference is shown, or probable.
@@ -425,7 +425,7 @@ class PlaceFinder:
         return in_turn(split, (draws[0], draws[1]), paired=self._paired)
 
     def _timed_rows(self, of: str) -> TimedRows | None:
-        """Statistics of one distribution follow each other: one is kept."""
+        """Cached, as the statistics of one distribution follow each other."""
         if self._rows_of != of and self._time is not None:
             self._rows_of = of
             self._rows = TimedRows.of(of, self._time, (self._a, self._b))
@@ -451,7 +451,7 @@ class PlaceFinder:
     def _best(
         self, metric: JudgedMetric, table: KindTable, groups: Groups
     ) -> tuple[float, Groups, KindPart, Split] | None:
-        """The part of a cut that stands out most, of those that explain it."""
+        """The part that stands out most among those that explain the change."""
         found = table.explaining(metric, groups, MOST)
         if not found:
             return None
@@ -500,7 +500,7 @@ class PlaceFinder:
         return KindTable(kinds, len(self._a), stretch.blocks, long)
 
     def _memories(self, of: str) -> float:
-        """How many memories it is long; of pairs, that of their ratio."""
+        """Length in autocorrelation times; of the ratio, if requests are paired."""
         means = [[run.counted[of].means for run in runs] for runs in (self._a, self._b)]
         if not self._paired:
             return min(memories(each) for side in means for each in side)
@@ -531,7 +531,7 @@ WHERE = {Cut.PROMPT: "in prompts ", Cut.CLASS: "in class ", Cut.TURN: "in "}
 
 
 def sentence(place: ChangedPart) -> str:
-    """``all of it in prompts over 1k (+340%, elsewhere +2%), from 00:40``."""
+    """For example ``all of it in prompts over 1k (+340%, elsewhere +2%)``."""
     many = "all of it" if place.is_all else "mostly"
     where = f"{WHERE.get(place.cut, '')}{place.part}"
     said = f"{many} {where} ({_figures(place)})"

@@ -1,4 +1,4 @@
-"""The values of two sides in two: a part, and the rest. Is the change in the part?"""
+"""Splits the values of two sides into a part and the rest, and compares changes."""
 
 import math
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from inferwatch.studies.compare.where.measure import Measure
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Rows are blocks of time; columns are what the measure makes of them."""
+    """Both sides' values by block of time (rows), for a part and the rest."""
 
     part_a: Floats
     rest_a: Floats
@@ -26,41 +26,41 @@ class Split:
     rest_b: Floats
     measure: Measure
     explained: float
-    """The part's share of the change of all."""
+    """The part's share of the total change."""
 
     @property
     def counts(self) -> tuple[float, float, float, float]:
-        """Values: of the part on either side, then of the rest."""
+        """Numbers of values: of the part in A and B, then of the rest in A and B."""
         parts = self.part_a, self.part_b, self.rest_a, self.rest_b
         a, b, c, d = (float((each @ self.measure.below).sum()) for each in parts)
         return a, b, c, d
 
     @property
     def changes(self) -> tuple[float, float]:
-        """Logarithms of the ratios of the part and of the rest."""
+        """Log ratios B / A of the part and of the rest."""
         of = self.measure.of
         part = _log(of(self.part_b), of(self.part_a))
         return part, _log(of(self.rest_b), of(self.rest_a))
 
 
 def _log(above: float, below: float) -> float:
-    """Of a ratio; not a number where there is none."""
+    """The logarithm of the ratio; NaN if it does not exist."""
     ratio = above / below if below else math.nan
     return math.log(ratio) if ratio > 0 else math.nan
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A split, and how sure it is that its part changed more than the rest."""
+    """A split, and the significance of the part having changed more than the rest."""
 
     split: Split
     apart: Difference
-    """Of the ratios in the part and in the rest."""
+    """Compares the part's change with that of the rest."""
     part: Difference
     rest: Difference
 
     def is_apart(self, alpha: float) -> bool:
-        """The part changed more than the rest, and not only less the other way."""
+        """Whether the part changed significantly more than the rest."""
         span = self.apart.ratio_span(alpha)
         if span is None or self.part.ratio is None:
             return False
@@ -69,7 +69,7 @@ class Judged:
 
     @property
     def change(self) -> float:
-        """In the part, in the metric's own unit."""
+        """The part's change in the metric's own unit."""
         return self.part.difference
 
     @property
@@ -77,7 +77,7 @@ class Judged:
         return self.part.ratio_span(ALPHA)
 
     def is_all(self, negligible: float) -> bool:
-        """Of the change: no other is shown elsewhere."""
+        """Whether the rest shows no change."""
         if abs(self.rest.difference) <= negligible:
             return True
         change, elsewhere = self.split.changes
@@ -89,15 +89,15 @@ class Judged:
 
 
 LEFT = 0.1
-"""What others may have of a change before it is not all in the part."""
+"""Largest share of a change outside the part that still counts as "all of it"."""
 NEXT_TO_NOTHING = 0.05
-"""So little is not worth a word, however surely it is there."""
+"""A smaller share of the change is ignored, even if it is significant."""
 
 
 def across(
     split: Split, draws: tuple[Draws, Draws], long: float, *, paired: bool
 ) -> Judged:
-    """Part and rest lived at the same time: they are drawn together."""
+    """Judge a part that lies at the same times as the rest: both share their draws."""
     measure, (draws_a, draws_b) = split.measure, draws
     drawn = [
         measure.drawn(rows, each)
@@ -128,7 +128,7 @@ def across(
 def in_turn(
     split: Split, draws: tuple[tuple[Draws, Draws], ...], *, paired: bool
 ) -> Judged:
-    """One lived after the other: each is drawn by its own blocks."""
+    """Judge a part and a rest at different times: each has draws of its own."""
     measure = split.measure
     (part_draws_a, part_draws_b), (rest_draws_a, rest_draws_b) = draws
     part_a, part_b, rest_a, rest_b = (
@@ -157,7 +157,7 @@ def _over(above: Resampled, below: Resampled) -> Resampled:
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """By how much a group changed: a logarithm, and how well that is known."""
+    """The log ratio by which a group changed, with its weight (1 / variance)."""
 
     log_ratio: float
     weight: float
@@ -166,7 +166,7 @@ class GroupChange:
     def of(
         cls, a: Floats, b: Floats, measure: Measure, *, paired: bool
     ) -> "GroupChange":
-        """The weight by leaving out each block (jackknife)."""
+        """The change of one group; its variance comes from a jackknife over blocks."""
         with np.errstate(divide="ignore", invalid="ignore"):
             drawn = [
                 np.log(measure.drawn(rows, Draws.each_left_out(len(rows))))
@@ -181,11 +181,11 @@ class GroupChange:
 
 
 LEAST_SPREAD = 1e-4
-"""Of logarithms: nothing is known better than to a percent."""
+"""Smallest variance of a log ratio: none is known better than to a percent."""
 
 
 def standing_out(changes: Sequence[GroupChange], part: Sequence[int]) -> float:
-    """How much of what groups vary is explained by this part against the rest."""
+    """How much of the variation between groups this part against the rest explains."""
     inside = [changes[each] for each in part]
     outside = [each for place, each in enumerate(changes) if place not in part]
     means, weights = [], []
